@@ -1,0 +1,155 @@
+/**
+ * Every error this program shows to anybody, in one table: whose fault it is, which HTTP status
+ * carries it, and what the reader can do next. The code is stable: it is what clients, log searches
+ * and dashboards match on, and it is never reused with another meaning.
+ */
+
+export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestation' | 'internal';
+
+interface ErrorRow {
+  /** HTTP status towards the application; 0 where the error never answers a request. */
+  readonly status: number;
+  readonly blame: Blame;
+  /** What the reader should do next, as one sentence. */
+  readonly remedy: string;
+}
+
+const row = (status: number, blame: Blame, remedy: string): ErrorRow => ({ status, blame, remedy });
+
+export const ERRORS = {
+  // The application's request (docs/protocol/inference.md sections 5.4 and 11).
+  invalid_json: row(400, 'client', 'Send one JSON object as the request body.'),
+  duplicate_member: row(400, 'client', 'Send each member of the request body once.'),
+  unsupported_member_name: row(400, 'client', 'Rename or remove this member; the service cannot address it.'),
+  missing_model: row(400, 'client', 'Name the model in the "model" member.'),
+  invalid_model: row(400, 'client', 'Use a model name of at most 256 bytes without control characters.'),
+  salt_too_short: row(400, 'client', 'Use a cache_salt of at least 32 bytes, or leave it out.'),
+  context_too_large: row(
+    400,
+    'client',
+    'Shorten the prompt, or leave the shared prompt cache for this request.',
+  ),
+  invalid_multipart: row(400, 'client', 'Send a well-formed multipart/form-data body with a boundary.'),
+  repeated_form_field: row(
+    400,
+    'client',
+    'Send each form field once; the service keeps only the first value.',
+  ),
+  unsupported_response_format: row(
+    400,
+    'client',
+    'Use response_format json or verbose_json; only JSON can be encrypted.',
+  ),
+  media_url_refused: row(400, 'client', 'Send media as data: or https: URLs the service accepts.'),
+  invalid_path: row(
+    400,
+    'client',
+    'Send the path in plain origin form, without dot segments or backslashes.',
+  ),
+  ambiguous_header: row(400, 'client', 'Send Host, Authorization and Content-Length at most once.'),
+  unsupported_encoding: row(415, 'client', 'Send the body without Content-Encoding.'),
+  unauthorized: row(401, 'client', 'Send a valid API key, or configure one with --api-key.'),
+  origin_forbidden: row(
+    403,
+    'client',
+    'Allow this origin with --cors-allowed-origins if you trust the page.',
+  ),
+  unknown_path: row(404, 'client', 'Use one of the documented endpoints under /v1.'),
+  method_not_allowed: row(405, 'client', 'Use a method named in the Allow header.'),
+  upload_too_slow: row(408, 'client', 'Send the body faster, or raise --min-upload-rate.'),
+  body_too_large: row(413, 'client', 'Send a smaller body, or raise --max-body-bytes.'),
+  not_supported: row(501, 'client', 'Use /v1/chat/completions instead.'),
+
+  // What the remote or the network did (inference.md sections 6 and 11, "a better mapping").
+  upstream_unreachable: row(502, 'network', 'Check the network, --api-endpoint and the proxy settings.'),
+  upstream_tls_untrusted: row(
+    502,
+    'network',
+    'Name the CA bundle of your TLS inspection in SSL_CERT_FILE and restart.',
+  ),
+  upstream_reset: row(502, 'upstream', 'Try again.'),
+  upstream_closed_during_upload: row(502, 'upstream', 'Try again; if it persists, send a smaller body.'),
+  upstream_redirect: row(502, 'upstream', 'Check --api-endpoint; redirects are never followed.'),
+  upstream_unauthorized: row(401, 'client', 'Check the API key.'),
+  response_not_encrypted: row(502, 'upstream', 'Treat this answer as forged and report it.'),
+  response_malformed: row(502, 'upstream', 'Try again, and report it if it persists.'),
+  response_not_authentic: row(502, 'upstream', 'Treat this answer as tampered with and report it.'),
+  response_too_large: row(502, 'upstream', 'Ask for a smaller answer.'),
+  stream_unfinished: row(502, 'upstream', 'Do not use the partial answer as if it were complete; try again.'),
+  upstream_connect_timeout: row(504, 'network', 'Check the network and --api-endpoint.'),
+  first_byte_timeout: row(504, 'upstream', 'Try again, or raise --first-byte-timeout.'),
+  stream_idle_timeout: row(504, 'upstream', 'Try again, or raise --stream-idle-timeout.'),
+  shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
+
+  // The attested session (attestation.md sections 1 to 12, 19).
+  not_ready: row(503, 'attestation', 'Try again in a moment; the remote is still being verified.'),
+  api_key_missing: row(401, 'client', 'Send an API key as a bearer token, or configure one with --api-key.'),
+  api_key_rejected: row(401, 'client', 'Check the API key; the service does not accept it.'),
+  attestation_failed: row(
+    503,
+    'attestation',
+    'Do not trust the remote; run "privatemode-proxy verify" for the verdict.',
+  ),
+  evidence_malformed: row(503, 'attestation', 'Do not trust the remote; report this answer.'),
+  manifest_mismatch: row(
+    503,
+    'attestation',
+    'Replace the file given with --manifest-path by the current manifest.',
+  ),
+  manifest_unsupported: row(503, 'attestation', 'Update privatemode-proxy to the latest version.'),
+  manifest_invalid: row(503, 'attestation', 'Check the manifest; it contradicts a rule of every generation.'),
+  manifest_unavailable: row(503, 'network', 'Check that the manifest host can be reached.'),
+  manifest_log_failed: row(
+    503,
+    'operator',
+    'Make the workspace writable; what cannot be logged is not enforced.',
+  ),
+  collateral_unavailable: row(
+    503,
+    'network',
+    'Check that the collateral hosts of AMD or Intel can be reached.',
+  ),
+  secret_exchange_failed: row(503, 'attestation', 'Try again; report it if it persists.'),
+  control_api_failed: row(503, 'upstream', 'Try again; check the status of the service.'),
+
+  // Start-up and configuration: exit 1, never an HTTP answer.
+  config_invalid: row(0, 'operator', 'See privatemode-proxy --help.'),
+  unsafe_roots_refused: row(
+    0,
+    'operator',
+    'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
+  ),
+  listen_failed: row(0, 'operator', 'Choose another --port or --listen-address.'),
+  internal: row(500, 'internal', 'Report this with the request id and the log around it.'),
+} as const satisfies Record<string, ErrorRow>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+/** An error value: a stable code, the words a person needs, and (through the table) what to do next. */
+export class PrivatemodeError extends Error {
+  override readonly name = 'PrivatemodeError';
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status;
+  }
+
+  get blame(): Blame {
+    return ERRORS[this.code].blame;
+  }
+
+  get remedy(): string {
+    return ERRORS[this.code].remedy;
+  }
+}
+
+/** Anything thrown, as one of ours; an unknown cause becomes `internal` without quoting its text. */
+export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
+  if (thrown instanceof PrivatemodeError) return thrown;
+  return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });
+}

@@ -1,0 +1,131 @@
+/**
+ * The architecture as a test: imports point down the table or sideways inside a room, never up.
+ * It lexes the import statements itself, asserts that it saw the edges that must exist, and is shown to
+ * go red on a planted one.
+ */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { describe, it } from 'node:test';
+
+const ROOT = resolve(import.meta.dirname, '..');
+const LIB = join(ROOT, 'lib');
+
+/** Room → rooms it may import. Files directly in lib/ are rooms of their own name. */
+const MAY_IMPORT: Record<string, readonly string[]> = {
+  errors: [],
+  version: [],
+  crypto: ['errors'],
+  attestation: ['errors', 'crypto'],
+  envelope: ['errors', 'crypto'],
+  pipeline: ['errors', 'crypto', 'envelope'],
+  transparency: ['errors', 'crypto', 'attestation'],
+  observe: ['errors', 'version'],
+  session: ['errors', 'version', 'crypto', 'attestation', 'transparency', 'observe'],
+  config: ['errors', 'version', 'observe'],
+  gateway: [
+    'errors',
+    'version',
+    'crypto',
+    'config',
+    'observe',
+    'pipeline',
+    'envelope',
+    'session',
+    'transparency',
+  ],
+  client: ['errors', 'version', 'crypto', 'pipeline', 'envelope', 'session', 'attestation', 'transparency'],
+  cli: ['errors', 'version', 'config', 'app', 'session', 'attestation', 'transparency', 'observe'],
+  simulator: ['errors', 'version', 'crypto', 'attestation', 'envelope'],
+};
+
+/** Rooms that are functions of bytes: nothing of Node's network or file system, no logger. */
+const PURE = ['crypto', 'attestation', 'envelope', 'pipeline'];
+const IMPURE_MODULES =
+  /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|pino-pretty|mri|http-proxy-3)$/;
+/** The one file in a pure room that may read the embedded roots, if it must. */
+const PURE_EXCEPTIONS = new Set<string>([]);
+
+interface Edge {
+  readonly from: string;
+  readonly to: string;
+}
+
+function importsOf(source: string): string[] {
+  const withoutComments = source.replace(/\/\*[\s\S]*?\*\//g, '').replace(/^\s*\/\/.*$/gm, '');
+  const specifiers = [
+    ...withoutComments.matchAll(/^\s*(?:import|export)\b[^;'"]*?\bfrom\s*['"]([^'"]+)['"]/gm),
+    ...withoutComments.matchAll(/^\s*import\s*['"]([^'"]+)['"]/gm),
+    ...withoutComments.matchAll(/\bimport\(\s*['"]([^'"]+)['"]\s*\)/g),
+  ];
+  return specifiers.map((match) => match[1] as string);
+}
+
+function edgesOf(files: ReadonlyMap<string, string>): Edge[] {
+  const edges: Edge[] = [];
+  for (const [file, source] of files) {
+    for (const specifier of importsOf(source)) {
+      edges.push({
+        from: file,
+        to: specifier.startsWith('.') ? relative(LIB, resolve(LIB, dirname(file), specifier)) : specifier,
+      });
+    }
+  }
+  return edges;
+}
+
+const roomOf = (file: string): string =>
+  file.includes('/') ? (file.split('/')[0] as string) : file.replace(/\.ts$/, '');
+
+function violations(edges: readonly Edge[]): string[] {
+  const found: string[] = [];
+  for (const { from, to } of edges) {
+    const room = roomOf(from);
+    if (room === 'app') continue; // the composition root wires every room
+    if (to.endsWith('.ts') && !to.startsWith('node:')) {
+      const target = roomOf(to);
+      if (target === room) continue;
+      const allowed = MAY_IMPORT[room];
+      if (allowed === undefined) found.push(`${from}: room "${room}" is not in the table`);
+      else if (!allowed.includes(target)) found.push(`${from} imports ${to}`);
+    } else if (PURE.includes(room) && IMPURE_MODULES.test(to) && !PURE_EXCEPTIONS.has(from)) {
+      found.push(`${from} imports ${to}`);
+    }
+  }
+  return found;
+}
+
+function readLib(): Map<string, string> {
+  const files = readdirSync(LIB, { recursive: true, encoding: 'utf8' }).filter((name) =>
+    name.endsWith('.ts'),
+  );
+  return new Map(files.map((name) => [name, readFileSync(join(LIB, name), 'utf8')]));
+}
+
+describe('layering', () => {
+  it('keeps every import pointing down or sideways', () => {
+    assert.deepEqual(violations(edgesOf(readLib())), []);
+  });
+
+  it('sees the edges that the data path is made of', () => {
+    const rooms = new Set(edgesOf(readLib()).map(({ from, to }) => `${roomOf(from)} → ${roomOf(to)}`));
+    for (const edge of [
+      'gateway → pipeline',
+      'pipeline → envelope',
+      'session → attestation',
+      'app → gateway',
+    ]) {
+      assert.ok(rooms.has(edge), `no import seen for ${edge}: is the lexer blind?`);
+    }
+  });
+
+  it('goes red on a planted upward import, of either kind', () => {
+    const planted = new Map([
+      ['pipeline/a.ts', "import { x } from '../gateway/server.ts';"],
+      ['envelope/b.ts', "import type {\n  Y,\n} from '../session/session.ts';"],
+      ['attestation/c.ts', "import http from 'node:http';"],
+      ['session/d.ts', "const z = await import('../app.ts');"],
+    ]);
+    assert.equal(violations(edgesOf(planted)).length, 4);
+  });
+});
