@@ -1,0 +1,82 @@
+/** Certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
+
+import { unhandledCritical } from './certificate.ts';
+import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
+import { readSmallInteger, readTime, readUnsigned } from './der-values.ts';
+import { EXTENSION_OID, type Extension, extensionValue, readExtensions } from './extensions.ts';
+import { type Name, readName } from './name.ts';
+import { parseSigned, type SignedObject } from './signed.ts';
+
+export { verifySignedBy } from './signed.ts';
+
+export interface Crl extends SignedObject {
+  readonly der: Uint8Array;
+  readonly issuer: Name;
+  readonly thisUpdate: Date;
+  readonly nextUpdate: Date | undefined;
+  /** Serial numbers in the form of `Certificate.serial`. */
+  readonly revoked: ReadonlySet<string>;
+  /** Lower-case hex like a serial; undefined where the extension is absent. */
+  readonly crlNumber: string | undefined;
+  readonly extensions: readonly Extension[];
+}
+
+/**
+ * One CRL and nothing after it. A critical extension, of the list or of an entry, is refused: the ones that exist
+ * (delta lists, indirect lists, partial scope) would change what the list means.
+ */
+export function parseCrl(der: Uint8Array): Crl {
+  const { tbs, algorithm, signed } = parseSigned(der);
+  const cursor = new DerCursor(tbs);
+  const version = cursor.takeIf(TAG.integer);
+  if (version !== undefined && readSmallInteger(version, 1) !== 1)
+    throw malformed('a CRL of another version');
+  if (Buffer.compare(cursor.take(TAG.sequence).full, algorithm.full) !== 0) {
+    throw malformed('a CRL names two signature algorithms');
+  }
+  const issuer = readName(cursor.take(TAG.sequence));
+  const thisUpdate = readTime(cursor.take());
+  const nextUpdate = cursor.takeIf(TAG.utcTime, TAG.generalizedTime);
+  const entries = cursor.takeIf(TAG.sequence);
+  const wrapper = cursor.takeIf(contextTag(0, true));
+  cursor.end();
+  const extensions = wrapper === undefined ? [] : readExtensions(onlyChild(wrapper));
+  refuseCritical(extensions);
+  const crlNumber = extensionValue(extensions, EXTENSION_OID.crlNumber);
+  return {
+    ...signed,
+    der,
+    issuer,
+    thisUpdate,
+    nextUpdate: nextUpdate === undefined ? undefined : readTime(nextUpdate),
+    revoked: entries === undefined ? new Set() : readRevoked(new DerCursor(entries)),
+    crlNumber: crlNumber === undefined ? undefined : hex(readUnsigned(parseDer(crlNumber))),
+    extensions,
+  };
+}
+
+function readRevoked(cursor: DerCursor): Set<string> {
+  const serials = new Set<string>();
+  for (let next = cursor.takeIf(TAG.sequence); next !== undefined; next = cursor.takeIf(TAG.sequence)) {
+    const entry = new DerCursor(next);
+    serials.add(hex(readUnsigned(entry.take(TAG.integer))));
+    readTime(entry.take());
+    const extensions = entry.takeIf(TAG.sequence);
+    entry.end();
+    if (extensions !== undefined) refuseCritical(readExtensions(extensions));
+  }
+  cursor.end();
+  return serials;
+}
+
+function refuseCritical(extensions: readonly Extension[]): void {
+  const [oid] = unhandledCritical({ extensions }, []);
+  if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
+}
+
+const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
+/** Whether the list is in force: issued already, and the next one not yet due. Without nextUpdate it is not. */
+export function isCurrent({ thisUpdate, nextUpdate }: Crl, now: Date): boolean {
+  return thisUpdate <= now && nextUpdate !== undefined && now <= nextUpdate;
+}

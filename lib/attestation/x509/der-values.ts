@@ -1,0 +1,134 @@
+/**
+ * The values inside primitive DER elements: numbers, object identifiers, strings, times.
+ * Every function throws PrivatemodeError('evidence_malformed') and nothing else.
+ */
+import { type Der, expectTag, malformed, TAG } from './der.ts';
+
+/** BOOLEAN: DER allows 00 and FF only. */
+export function readBoolean(element: Der): boolean {
+  const { content } = expectTag(element, TAG.boolean);
+  if (content.length !== 1 || (content[0] !== 0x00 && content[0] !== 0xff)) throw malformed('bad BOOLEAN');
+  return content[0] === 0xff;
+}
+
+/** The bytes of a non-negative INTEGER (or ENUMERATED) without a leading zero byte; one byte 00 for zero. */
+export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Array {
+  const { content } = expectTag(element, tag);
+  const [first, second] = content;
+  if (first === undefined) throw malformed('empty INTEGER');
+  if (first >= 0x80) throw malformed('negative INTEGER');
+  if (first === 0 && second !== undefined) {
+    if (second < 0x80) throw malformed('INTEGER is not in its shortest form');
+    return content.subarray(1);
+  }
+  return content;
+}
+
+/** A non-negative INTEGER (or ENUMERATED) of at most `max`, itself at most 2^32 - 1. */
+export function readSmallInteger(element: Der, max: number, tag: number = TAG.integer): number {
+  const bytes = readUnsigned(element, tag);
+  const value =
+    bytes.length > 4 ? Number.POSITIVE_INFINITY : bytes.reduce((sum, byte) => sum * 256 + byte, 0);
+  if (value > max) throw malformed(`INTEGER above ${max}`);
+  return value;
+}
+
+/** OBJECT IDENTIFIER in dotted decimal form. */
+export function readOid(element: Der): string {
+  const { content } = expectTag(element, TAG.oid);
+  const arcs: bigint[] = [];
+  let arc = 0n;
+  let atStart = true;
+  for (const byte of content) {
+    if (atStart && byte === 0x80) throw malformed('OBJECT IDENTIFIER is not in its shortest form');
+    arc = (arc << 7n) | BigInt(byte & 0x7f);
+    if (arc > 0xffff_ffff_ffff_ffffn) throw malformed('OBJECT IDENTIFIER with an oversized arc');
+    atStart = byte < 0x80;
+    if (!atStart) continue;
+    arcs.push(arc);
+    arc = 0n;
+  }
+  const [first, ...rest] = arcs;
+  if (first === undefined || !atStart) throw malformed('truncated OBJECT IDENTIFIER');
+  const root = first < 80n ? first / 40n : 2n;
+  return [root, first - root * 40n, ...rest].join('.');
+}
+
+/** OCTET STRING, primitive as DER demands. */
+export function readOctetString(element: Der): Uint8Array {
+  return expectTag(element, TAG.octetString).content;
+}
+
+/** BIT STRING: its bytes and how many bits of the last one do not count (these are zero in DER). */
+export function readBitString(element: Der): { readonly bytes: Uint8Array; readonly unusedBits: number } {
+  const { content } = expectTag(element, TAG.bitString);
+  const unusedBits = content[0];
+  const bytes = content.subarray(1);
+  const last = bytes[bytes.length - 1] ?? 0;
+  if (unusedBits === undefined || unusedBits > 7) throw malformed('bad BIT STRING');
+  if (bytes.length === 0 ? unusedBits !== 0 : (last & ((1 << unusedBits) - 1)) !== 0) {
+    throw malformed('bad BIT STRING');
+  }
+  return { bytes, unusedBits };
+}
+
+/** A BIT STRING that holds whole bytes, such as a signature. */
+export function readWholeBitString(element: Der): Uint8Array {
+  const { bytes, unusedBits } = readBitString(element);
+  if (unusedBits !== 0) throw malformed('a BIT STRING does not hold whole bytes');
+  return bytes;
+}
+
+const PRINTABLE = /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/;
+const IA5 = /^[\x00-\x7f]*$/;
+const latin1 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
+
+/** The text of a UTF8String, PrintableString, IA5String or TeletexString (the last one as Latin-1). */
+export function readText(element: Der): string {
+  const { tag, content } = element;
+  if (tag === TAG.utf8String) {
+    try {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(content);
+    } catch {
+      throw malformed('a UTF8String is not UTF-8');
+    }
+  }
+  const text = latin1(content);
+  if (tag === TAG.printableString && PRINTABLE.test(text)) return text;
+  if (tag === TAG.ia5String && IA5.test(text)) return text;
+  if (tag === TAG.teletexString) return text;
+  throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
+}
+
+const UTC_TIME = /^(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
+const GENERALIZED_TIME = /^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
+
+/** UTCTime or GeneralizedTime in the one form RFC 5280 4.1.2.5 allows: seconds present, `Z`, no fraction. */
+export function readTime(element: Der): Date {
+  const text = latin1(element.content);
+  const isUtc = element.tag === TAG.utcTime;
+  if (!isUtc && element.tag !== TAG.generalizedTime) throw malformed('a time is missing');
+  const match = (isUtc ? UTC_TIME : GENERALIZED_TIME).exec(text);
+  if (match === null) throw malformed('a time is not in the form of RFC 5280');
+  const [year, month, day, hour, minute, second] = match.slice(1).map(Number) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  const fullYear = isUtc ? (year < 50 ? 2000 + year : 1900 + year) : year;
+  const time = new Date(0);
+  time.setUTCFullYear(fullYear, month - 1, day);
+  time.setUTCHours(hour, minute, second, 0);
+  const holds =
+    time.getUTCFullYear() === fullYear &&
+    time.getUTCMonth() === month - 1 &&
+    time.getUTCDate() === day &&
+    time.getUTCHours() === hour &&
+    time.getUTCMinutes() === minute &&
+    time.getUTCSeconds() === second;
+  if (!holds) throw malformed('a time names a moment that does not exist');
+  return time;
+}

@@ -1,0 +1,144 @@
+/**
+ * A strict reader for DER (ITU-T X.690): definite lengths in their shortest form, single-byte tags, no bytes
+ * left over where none belong, bounded depth. It hands out views into the input and copies nothing.
+ * Every function throws PrivatemodeError('evidence_malformed') and nothing else.
+ */
+import { PrivatemodeError } from '../../errors.ts';
+
+/** Universal tags as they appear in the identifier octet, SEQUENCE and SET with their constructed bit. */
+export const TAG = {
+  boolean: 0x01,
+  integer: 0x02,
+  bitString: 0x03,
+  octetString: 0x04,
+  null: 0x05,
+  oid: 0x06,
+  enumerated: 0x0a,
+  utf8String: 0x0c,
+  printableString: 0x13,
+  teletexString: 0x14,
+  ia5String: 0x16,
+  utcTime: 0x17,
+  generalizedTime: 0x18,
+  sequence: 0x30,
+  set: 0x31,
+} as const;
+
+/** Context-specific tag number `n`: constructed (`explicit`) or primitive. */
+export const contextTag = (n: number, constructed: boolean): number => (constructed ? 0xa0 : 0x80) | n;
+
+export interface Der {
+  readonly tag: number;
+  /** The element with its header. */
+  readonly full: Uint8Array;
+  readonly content: Uint8Array;
+  /** 0 for the outermost element. */
+  readonly depth: number;
+}
+
+const MAX_DEPTH = 24;
+
+/** The error of this room: malformed evidence, in words. */
+export function malformed(words: string): PrivatemodeError {
+  return new PrivatemodeError('evidence_malformed', words);
+}
+
+function readElement(bytes: Uint8Array, start: number, depth: number): Der {
+  if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
+  const tag = bytes[start];
+  const first = bytes[start + 1];
+  if (tag === undefined || first === undefined) throw malformed('DER ends inside an element header');
+  if ((tag & 0x1f) === 0x1f) throw malformed('DER uses a multi-byte tag');
+  let length = first;
+  let contentStart = start + 2;
+  if (first >= 0x80) {
+    const lengthBytes = first & 0x7f;
+    if (lengthBytes === 0) throw malformed('DER uses an indefinite length');
+    if (lengthBytes > 4) throw malformed('DER uses an oversized length');
+    length = 0;
+    for (let i = 0; i < lengthBytes; i++) {
+      const byte = bytes[contentStart + i];
+      if (byte === undefined) throw malformed('DER ends inside a length');
+      length = length * 256 + byte;
+    }
+    contentStart += lengthBytes;
+    const shortest =
+      length < 0x80 ? 0 : length < 0x100 ? 1 : length < 0x10000 ? 2 : length < 0x1000000 ? 3 : 4;
+    if (shortest !== lengthBytes) throw malformed('DER uses a length that is not in its shortest form');
+  }
+  const end = contentStart + length;
+  if (end > bytes.length) throw malformed('DER ends inside an element');
+  return {
+    tag,
+    full: bytes.subarray(start, end),
+    content: bytes.subarray(contentStart, end),
+    depth,
+  };
+}
+
+/** The one element that the bytes consist of; trailing bytes are refused. */
+export function parseDer(bytes: Uint8Array, tag?: number): Der {
+  const element = readElement(bytes, 0, 0);
+  if (element.full.length !== bytes.length) throw malformed('bytes follow the DER element');
+  return tag === undefined ? element : expectTag(element, tag);
+}
+
+/** The element itself, if it has this tag. */
+export function expectTag(element: Der | undefined, tag: number): Der {
+  if (element === undefined) throw malformed('a DER element is missing');
+  if (element.tag !== tag) {
+    throw malformed(`DER tag 0x${element.tag.toString(16)} where 0x${tag.toString(16)} belongs`);
+  }
+  return element;
+}
+
+/** The elements inside a constructed element, in order. */
+export function children(element: Der): Der[] {
+  if ((element.tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
+  const found: Der[] = [];
+  for (let offset = 0; offset < element.content.length; ) {
+    const child = readElement(element.content, offset, element.depth + 1);
+    found.push(child);
+    offset += child.full.length;
+  }
+  return found;
+}
+
+/** The one element inside an EXPLICIT wrapper. */
+export function onlyChild(element: Der): Der {
+  const [child, ...rest] = children(element);
+  if (child === undefined || rest.length > 0) throw malformed('not exactly one DER element');
+  return child;
+}
+
+/** Reads the elements of a SEQUENCE one after the other, some of them optional. */
+export class DerCursor {
+  #elements: readonly Der[];
+  #next = 0;
+
+  constructor(element: Der, tag: number = TAG.sequence) {
+    this.#elements = children(expectTag(element, tag));
+  }
+
+  /** The next element, which must have this tag (any, if none is given). */
+  take(tag?: number): Der {
+    const element = this.#elements[this.#next];
+    if (element === undefined) throw malformed('a DER element is missing');
+    if (tag !== undefined) expectTag(element, tag);
+    this.#next++;
+    return element;
+  }
+
+  /** The next element if it has one of these tags; nothing is consumed otherwise. */
+  takeIf(...tags: readonly number[]): Der | undefined {
+    const element = this.#elements[this.#next];
+    if (element === undefined || !tags.includes(element.tag)) return undefined;
+    this.#next++;
+    return element;
+  }
+
+  /** Refuses elements that nobody has taken. */
+  end(): void {
+    if (this.#next !== this.#elements.length) throw malformed('unexpected DER elements follow');
+  }
+}

@@ -1,0 +1,51 @@
+/** Distinguished names (RFC 5280 4.1.2.4). */
+import { children, type Der, DerCursor, expectTag, malformed, TAG } from './der.ts';
+import { readOid, readText } from './der-values.ts';
+
+export interface Name {
+  /** The encoded name: two names are the same when these bytes are. */
+  readonly der: Uint8Array;
+  /** Every attribute in order of appearance; `type` is the short name (`CN`, `O` …) or the OID. */
+  readonly attributes: readonly { readonly type: string; readonly value: string }[];
+}
+
+const SHORT_NAMES: Readonly<Record<string, string>> = {
+  '2.5.4.3': 'CN',
+  '2.5.4.5': 'serialNumber',
+  '2.5.4.6': 'C',
+  '2.5.4.7': 'L',
+  '2.5.4.8': 'ST',
+  '2.5.4.10': 'O',
+  '2.5.4.11': 'OU',
+};
+
+export function readName(element: Der): Name {
+  const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
+    const pairs = children(expectTag(rdn, TAG.set));
+    if (pairs.length === 0) throw malformed('an empty relative distinguished name');
+    return pairs.map((pair) => {
+      const cursor = new DerCursor(pair);
+      const oid = readOid(cursor.take(TAG.oid));
+      const value = readText(cursor.take());
+      cursor.end();
+      return { type: SHORT_NAMES[oid] ?? oid, value };
+    });
+  });
+  return { der: element.full, attributes };
+}
+
+/** Whether both names have the same encoding, which is what every issuer met here produces. */
+export function sameName(a: Name, b: Name): boolean {
+  return Buffer.compare(a.der, b.der) === 0;
+}
+
+/** The one common name; undefined if there is none or more than one. */
+export function commonName(name: Name): string | undefined {
+  const found = name.attributes.filter(({ type }) => type === 'CN');
+  return found.length === 1 ? found[0]?.value : undefined;
+}
+
+/** The name for people: `CN=SEV-Genoa, O=…`. */
+export function nameText(name: Name): string {
+  return name.attributes.map(({ type, value }) => `${type}=${value}`).join(', ');
+}

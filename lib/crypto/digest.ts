@@ -1,0 +1,41 @@
+/**
+ * Hashes, MACs and key derivation. This room is the one seam between the attestation code and node:crypto:
+ * a browser build swaps these few functions and nothing else.
+ */
+import { createHash, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
+
+function digest(algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array {
+  const hash = createHash(algorithm);
+  for (const part of parts) hash.update(part);
+  return new Uint8Array(hash.digest());
+}
+
+/** SHA-256 (FIPS 180-4) over the concatenation of the parts: 32 bytes. */
+export function sha256(...parts: Uint8Array[]): Uint8Array {
+  return digest('sha256', parts);
+}
+
+/** SHA-384 (FIPS 180-4) over the concatenation of the parts: 48 bytes. */
+export function sha384(...parts: Uint8Array[]): Uint8Array {
+  return digest('sha384', parts);
+}
+
+/** HMAC-SHA-256 (RFC 2104): 32 bytes. */
+export function hmacSha256(key: Uint8Array, data: Uint8Array): Uint8Array {
+  return new Uint8Array(createHmac('sha256', key).update(data).digest());
+}
+
+/** HKDF-SHA-256 (RFC 5869), extract and expand: `length` bytes, at most 8160. */
+export function hkdfSha256(input: {
+  readonly ikm: Uint8Array;
+  readonly salt: Uint8Array;
+  readonly info: Uint8Array;
+  readonly length: number;
+}): Uint8Array {
+  return new Uint8Array(hkdfSync('sha256', input.ikm, input.salt, input.info, input.length));
+}
+
+/** Whether both hold the same bytes, in time that depends on their lengths only. */
+export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && timingSafeEqual(a, b);
+}

@@ -1,0 +1,124 @@
+/**
+ * Public keys and signature verification: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD signs.
+ * A signature that cannot be parsed is a signature that does not verify: these functions answer false for it.
+ */
+import { constants, createPublicKey, type KeyObject, verify } from 'node:crypto';
+import { PrivatemodeError } from '../errors.ts';
+
+export type EcCurve = 'P-256' | 'P-384';
+export type EcdsaHash = 'sha256' | 'sha384';
+
+/** A key of a certificate, with what decides whether it may be used for a given signature. */
+export interface PublicKey {
+  readonly key: KeyObject;
+  readonly algorithm: 'ec' | 'rsa' | 'other';
+  /** Only for `ec`; undefined for a curve other than these two. */
+  readonly curve: EcCurve | undefined;
+  /** Only for `rsa`. */
+  readonly rsa: { readonly modulusBits: number; readonly exponent: bigint } | undefined;
+}
+
+/** Length of one coordinate, and of r and s, in bytes. */
+const COORDINATE_BYTES: Readonly<Record<EcCurve, number>> = { 'P-256': 32, 'P-384': 48 };
+const CURVE_OF_NAME: Readonly<Record<string, EcCurve>> = { prime256v1: 'P-256', secp384r1: 'P-384' };
+const RSA_TYPES: readonly (string | undefined)[] = ['rsa', 'rsa-pss'];
+
+/**
+ * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Points that are not on their curve are refused.
+ * Throws evidence_malformed.
+ */
+export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
+  let key: KeyObject;
+  try {
+    key = createPublicKey({ key: Buffer.from(spki), format: 'der', type: 'spki' });
+  } catch (cause) {
+    throw new PrivatemodeError('evidence_malformed', 'a public key cannot be read', { cause });
+  }
+  const details = key.asymmetricKeyDetails;
+  const isRsa = RSA_TYPES.includes(key.asymmetricKeyType);
+  return {
+    key,
+    algorithm: key.asymmetricKeyType === 'ec' ? 'ec' : isRsa ? 'rsa' : 'other',
+    curve: CURVE_OF_NAME[details?.namedCurve ?? ''],
+    rsa: isRsa
+      ? { modulusBits: details?.modulusLength ?? 0, exponent: details?.publicExponent ?? 0n }
+      : undefined,
+  };
+}
+
+/**
+ * A key from the raw affine coordinates x || y, big-endian, 32 or 48 bytes each.
+ * Throws evidence_malformed for a wrong length or a point that is not on the curve.
+ */
+export function publicKeyFromPoint(curve: EcCurve, point: Uint8Array): KeyObject {
+  const size = COORDINATE_BYTES[curve];
+  if (point.length !== 2 * size) {
+    throw new PrivatemodeError('evidence_malformed', `a ${curve} point has ${point.length} bytes`);
+  }
+  const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
+  try {
+    return createPublicKey({
+      key: {
+        kty: 'EC',
+        crv: curve,
+        x: base64url(point.subarray(0, size)),
+        y: base64url(point.subarray(size)),
+      },
+      format: 'jwk',
+    });
+  } catch (cause) {
+    throw new PrivatemodeError('evidence_malformed', `a point is not on ${curve}`, { cause });
+  }
+}
+
+/** The raw coordinates x || y of an EC key on P-256 or P-384. Throws evidence_malformed for other keys. */
+export function pointOf(key: KeyObject): Uint8Array {
+  const jwk = key.asymmetricKeyType === 'ec' ? key.export({ format: 'jwk' }) : {};
+  if (jwk.crv !== 'P-256' && jwk.crv !== 'P-384') {
+    throw new PrivatemodeError('evidence_malformed', 'a public key is not on P-256 or P-384');
+  }
+  return new Uint8Array(
+    Buffer.concat([Buffer.from(jwk.x ?? '', 'base64url'), Buffer.from(jwk.y ?? '', 'base64url')]),
+  );
+}
+
+/**
+ * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. `encoding` is `der` for the ASN.1 SEQUENCE
+ * of r and s, `raw` for r || s, big-endian, both exactly as long as the curve's order. False for anything else.
+ */
+export function verifyEcdsa(input: {
+  readonly key: KeyObject;
+  readonly hash: EcdsaHash;
+  readonly encoding: 'raw' | 'der';
+  readonly data: Uint8Array;
+  readonly signature: Uint8Array;
+}): boolean {
+  const { key, hash, encoding, data, signature } = input;
+  const curve = CURVE_OF_NAME[key.asymmetricKeyDetails?.namedCurve ?? ''];
+  if (key.asymmetricKeyType !== 'ec' || curve === undefined) return false;
+  if (encoding === 'raw' && signature.length !== 2 * COORDINATE_BYTES[curve]) return false;
+  try {
+    const dsaEncoding = encoding === 'raw' ? 'ieee-p1363' : 'der';
+    return verify(hash, data, { key, dsaEncoding }, signature);
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Verifies RSASSA-PSS with SHA-384, MGF1-SHA-384 and a salt of exactly 48 bytes (RFC 8017 8.1;
+ * attestation.md 7). False for any other key type or salt length.
+ */
+export function verifyRsaPssSha384(key: KeyObject, data: Uint8Array, signature: Uint8Array): boolean {
+  if (!RSA_TYPES.includes(key.asymmetricKeyType)) return false;
+  try {
+    return verify(
+      'sha384',
+      data,
+      { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 },
+      signature,
+    );
+  } catch {
+    return false;
+  }
+}
