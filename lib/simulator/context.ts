@@ -1,0 +1,26 @@
+import type { Faults } from './faults.ts';
+import type { Recorder } from './recorder.ts';
+import type { SecretStore } from './secrets.ts';
+
+/** Where the simulated model's answers come from; with neither, from a built-in one. */
+export interface ModelOptions {
+  /** Base URL of a real OpenAI-compatible server that answers the decrypted requests. */
+  readonly backend?: string;
+  /** Path of a file of recorded answers. */
+  readonly transcripts?: string;
+}
+
+/**
+ * What the inference side of the simulator gets from the trust side. The server records every request
+ * before the inference handler sees it (bytes as the handler reads them); the handler has nothing to do for it.
+ */
+export interface InferenceContext {
+  readonly secrets: SecretStore;
+  readonly recorder: Recorder;
+  readonly model: ModelOptions;
+  readonly faults: Faults;
+  /** Whether a bearer token (undefined: none was sent) is accepted. */
+  readonly apiKeys: (key: string | undefined) => boolean;
+  /** The simulator's clock, ms since 1970; skewed where a test wants it so. */
+  readonly now: () => number;
+}
