@@ -1,0 +1,93 @@
+/**
+ * Protobuf evidence messages, read more strictly than proto3 demands (attestation.md 13.13): varints in their
+ * shortest form, no singular field twice. Unknown fields are ignored, as upstream does (attestation.md 6.1).
+ * Throws PrivatemodeError('evidence_malformed') only.
+ */
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+import { malformed } from './x509/der.ts';
+
+/** The occurrences of each field number, in order: bigint for varints, bytes for everything length-delimited. */
+export type WireFields = ReadonlyMap<number, readonly (bigint | Uint8Array)[]>;
+
+export function readWireFields(message: Uint8Array): WireFields {
+  const fields = new Map<number, (bigint | Uint8Array)[]>();
+  const reader = new BinaryReader(message);
+  try {
+    while (reader.pos < reader.len) {
+      const tag = Number(readVarint(reader, message));
+      const [number, wireType] = [Math.floor(tag / 8), tag % 8];
+      if (number < 1 || number > 0x1fffffff) throw malformed('a protobuf field number is out of range');
+      if (wireType !== WireType.Varint && wireType !== WireType.LengthDelimited) {
+        reader.skip(wireType, number);
+        continue;
+      }
+      const value =
+        wireType === WireType.Varint ? readVarint(reader, message) : readDelimited(reader, message);
+      const known = fields.get(number);
+      if (known === undefined) fields.set(number, [value]);
+      else known.push(value);
+    }
+  } catch (cause) {
+    throw cause instanceof Error && cause.name === 'PrivatemodeError'
+      ? cause
+      : malformed('the bytes are not a protobuf message');
+  }
+  return fields;
+}
+
+function readVarint(reader: BinaryReader, message: Uint8Array): bigint {
+  const start = reader.pos;
+  const value = BigInt(reader.uint64());
+  const length = reader.pos - start;
+  if (reader.pos > reader.len) throw malformed('a protobuf message ends inside a number');
+  const last = message[reader.pos - 1] ?? 0;
+  if ((length > 1 && last === 0) || (length === 10 && last > 1)) {
+    throw malformed('a protobuf number is not in its shortest form');
+  }
+  return value;
+}
+
+function readDelimited(reader: BinaryReader, message: Uint8Array): Uint8Array {
+  const length = readVarint(reader, message);
+  if (length > BigInt(reader.len - reader.pos)) throw malformed('a protobuf message ends inside a field');
+  const bytes = message.subarray(reader.pos, reader.pos + Number(length));
+  reader.pos += Number(length);
+  return bytes;
+}
+
+function single(fields: WireFields, number: number): bigint | Uint8Array | undefined {
+  const values = fields.get(number);
+  if (values !== undefined && values.length > 1) throw malformed(`protobuf field ${number} appears twice`);
+  return values?.[0];
+}
+
+/** An unsigned integer of at most `bits` bits; 0 where the field is absent. */
+export function uintField(fields: WireFields, number: number, bits: 8 | 32 | 64): bigint {
+  const value = single(fields, number) ?? 0n;
+  if (typeof value !== 'bigint') throw malformed(`protobuf field ${number} is not a number`);
+  if (value >> BigInt(bits) !== 0n) throw malformed(`protobuf field ${number} exceeds ${bits} bits`);
+  return value;
+}
+
+/** Bytes, empty where the field is absent; with `length`, exactly that many. */
+export function bytesField(fields: WireFields, number: number, length?: number): Uint8Array {
+  const value = single(fields, number) ?? new Uint8Array(0);
+  if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
+  if (length !== undefined && value.length !== length) {
+    throw malformed(`protobuf field ${number} has ${value.length} bytes instead of ${length}`);
+  }
+  return value;
+}
+
+/** A sub-message; undefined where the field is absent. */
+export function messageField(fields: WireFields, number: number): WireFields | undefined {
+  return fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
+}
+
+/** All occurrences of a repeated bytes (or message) field. */
+export function repeatedBytesField(fields: WireFields, number: number): readonly Uint8Array[] {
+  return (fields.get(number) ?? []).map((value) => {
+    if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
+    return value;
+  });
+}
