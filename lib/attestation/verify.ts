@@ -1,14 +1,6 @@
-/** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
-export interface Check {
-  /** Stable, e.g. `snp.report.signature`. */
-  readonly id: string;
-  readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** What was expected and what was found, as text for a person; never key material. */
-  readonly expected: string;
-  readonly found: string;
-  /** Where the rule comes from, e.g. `attestation.md 8`. */
-  readonly source: string;
-}
+import type { Check } from './check.ts';
+
+export type { Check } from './check.ts';
 
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
@@ -18,6 +10,7 @@ export interface Verdict {
   readonly manifestSha256: string;
   /** Every check, in order. The first failure decides; the rest is still reported where it could be evaluated. */
   readonly checks: readonly Check[];
+  /** The first failed check; its `code` is the error to report. */
   readonly failure: Check | undefined;
   /** PEM text of the mesh CA certificate, bound by the report data; only for an accepted verdict. */
   readonly meshCaPem: string | undefined;
