@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { Faults } from './faults.ts';
 import type { Recorder } from './recorder.ts';
 import type { SecretStore } from './secrets.ts';
@@ -23,4 +24,9 @@ export interface InferenceContext {
   readonly apiKeys: (key: string | undefined) => boolean;
   /** The simulator's clock, ms since 1970; skewed where a test wants it so. */
   readonly now: () => number;
+  /**
+   * Resets the TCP connection under a request at once (RST, not FIN): what the client sees as
+   * `read ECONNRESET`. Node refuses this on a TLS socket; the server knows the socket below it.
+   */
+  readonly reset: (request: IncomingMessage) => void;
 }
