@@ -1,0 +1,125 @@
+/**
+ * AMD's side of SEV-SNP: root (ARK), intermediate (ASK), endorsement key certificate (VCEK) and revocation list, in
+ * the shape of the real ones for Genoa (attestation.md 7).
+ */
+import type { HardwareKeys } from '../hardware.ts';
+import { type Issuer, issueCertificate, issueCrl, type Name } from './certificate.ts';
+import { ia5String, integer } from './der.ts';
+import {
+  authorityKeyId,
+  basicConstraints,
+  crlDistributionPoint,
+  type EncodedExtension,
+  keyUsage,
+  subjectKeyId,
+  vendorExtension,
+} from './extensions.ts';
+
+/** Security patch levels of the platform firmware (attestation.md 6.3); 0..255 each. */
+export interface Tcb {
+  readonly bootloader: number;
+  readonly tee: number;
+  readonly snp: number;
+  readonly microcode: number;
+}
+
+const PRODUCT = 'Genoa';
+const CRL_URL = `https://kdsintf.amd.com/vcek/v1/${PRODUCT}/crl`;
+/** The roots of real silicon are older than any clock a test may set. */
+const ROOT_VALIDITY = {
+  notBefore: new Date('2022-01-26T15:34:37Z'),
+  notAfter: new Date('2047-01-26T15:34:37Z'),
+};
+const DAY = 86_400_000;
+
+const amdName = (commonName: string): Name => [
+  ['OU', 'Engineering'],
+  ['C', 'US'],
+  ['L', 'Santa Clara'],
+  ['ST', 'CA'],
+  ['O', 'Advanced Micro Devices'],
+  ['CN', commonName],
+];
+
+const arkIssuer = (keys: HardwareKeys): Issuer => ({ name: amdName(`ARK-${PRODUCT}`), key: keys.ark });
+const askIssuer = (keys: HardwareKeys): Issuer => ({ name: amdName(`SEV-${PRODUCT}`), key: keys.ask });
+
+/** The self-signed root, DER. */
+export function issueArk(keys: HardwareKeys): Uint8Array {
+  const issuer = arkIssuer(keys);
+  return issueCertificate({
+    issuer,
+    subject: issuer.name,
+    key: keys.ark,
+    serial: 0x020000n,
+    ...ROOT_VALIDITY,
+    extensions: [
+      keyUsage('keyCertSign', 'cRLSign'),
+      subjectKeyId(keys.ark),
+      basicConstraints(true),
+      crlDistributionPoint(CRL_URL),
+    ],
+  });
+}
+
+const ASK_SERIAL = 0x020002n;
+
+/** The intermediate that signs the chips' certificates, DER. */
+export function issueAsk(keys: HardwareKeys): Uint8Array {
+  return issueCertificate({
+    issuer: arkIssuer(keys),
+    subject: amdName(`SEV-${PRODUCT}`),
+    key: keys.ask,
+    serial: ASK_SERIAL,
+    ...ROOT_VALIDITY,
+    extensions: [
+      subjectKeyId(keys.ask),
+      authorityKeyId(keys.ark),
+      basicConstraints(true, 0),
+      keyUsage('keyCertSign'),
+      crlDistributionPoint(CRL_URL),
+    ],
+  });
+}
+
+/** The certificate of one chip at one TCB, DER. `chipId` has 64 bytes. Serial number 0, as AMD issues them. */
+export function issueVcek(keys: HardwareKeys, chipId: Uint8Array, tcb: Tcb): Uint8Array {
+  return issueCertificate({
+    issuer: askIssuer(keys),
+    subject: amdName('SEV-VCEK'),
+    key: keys.vcek,
+    serial: 0n,
+    notBefore: new Date(Date.now() - 30 * DAY),
+    notAfter: new Date(Date.now() + 7 * 365 * DAY),
+    extensions: vcekExtensions(chipId, tcb),
+  });
+}
+
+function vcekExtensions(chipId: Uint8Array, tcb: Tcb): readonly EncodedExtension[] {
+  const rows: readonly (readonly [string, Uint8Array])[] = [
+    ['1', integer(0)], // structVersion
+    ['2', ia5String(PRODUCT)],
+    ['3.1', integer(tcb.bootloader)],
+    ['3.2', integer(tcb.tee)],
+    ['3.4', integer(0)],
+    ['3.5', integer(0)],
+    ['3.6', integer(0)],
+    ['3.7', integer(0)],
+    ['3.3', integer(tcb.snp)],
+    ['3.8', integer(tcb.microcode)],
+    ['4', chipId], // hwid: raw bytes, no DER header
+  ];
+  return rows.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
+}
+
+/** The ARK's revocation list, DER: current, and empty unless the ASK is to be revoked. */
+export function issueAmdCrl(keys: HardwareKeys, revokeAsk = false): Uint8Array {
+  const thisUpdate = new Date(Date.now() - DAY);
+  return issueCrl({
+    issuer: arkIssuer(keys),
+    number: 4,
+    thisUpdate,
+    nextUpdate: new Date(Date.now() + 180 * DAY),
+    revoked: revokeAsk ? [{ serial: ASK_SERIAL, date: thisUpdate }] : [],
+  });
+}
