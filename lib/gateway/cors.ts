@@ -1,0 +1,139 @@
+import { X509Certificate } from 'node:crypto';
+import { isIP } from 'node:net';
+import { RECEIPT_HEADERS } from './headers.ts';
+
+export interface CorsPolicy {
+  /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
+  readonly allowedOrigins: readonly string[];
+  /** Host names that are ours: the listen address and the names in our certificate. Lower case. */
+  readonly ownNames: readonly string[];
+}
+
+/** The headers a browser tells about the page that asks; lower-case request headers as Node gives them. */
+export interface BrowserHeaders {
+  readonly origin?: string | undefined;
+  readonly host?: string | undefined;
+  readonly 'sec-fetch-site'?: string | string[] | undefined;
+}
+
+export interface OriginDecision {
+  /** Words for origin_forbidden, naming the flag; undefined: the request may go on. */
+  readonly refusal: string | undefined;
+  /** For every answer, also errors. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+const EXPOSED = [...Object.values(RECEIPT_HEADERS), 'Retry-After', 'Request-Id', 'X-Request-Id'].join(', ');
+const METHODS = 'GET, HEAD, POST, OPTIONS';
+const PREFLIGHT_SECONDS = '86400';
+
+/**
+ * Whether the page that asks may spend our key (design decision 9). Programs send neither Origin nor Sec-Fetch-Site
+ * and pass. An allowed origin passes. Of the rest, only our own pages pass: `same-origin` or typed into the address
+ * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a foreign page look
+ * like our own, "our own" is believed for localhost, IP literals and names known to be ours only.
+ */
+export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): OriginDecision {
+  const { origin } = browser;
+  const site = browser['sec-fetch-site'];
+  const headers = corsHeaders(origin, policy);
+  if (origin !== undefined && isAllowed(origin, policy)) return { refusal: undefined, headers };
+
+  const fromBrowser = site !== undefined || origin !== undefined;
+  const foreign =
+    site === undefined
+      ? origin !== undefined && !originIsHost(origin, browser.host)
+      : site !== 'same-origin' && site !== 'none';
+  const rebound = fromBrowser && site !== 'none' && !isOwnName(hostName(browser.host), policy);
+  const refusal = foreign
+    ? 'a web page of another origin asked; --cors-allowed-origins does not list it'
+    : rebound
+      ? 'a web page asked under a host name that is not known to be ours; --cors-allowed-origins does not list it'
+      : undefined;
+  return { refusal, headers };
+}
+
+/** The answer to a CORS preflight (status 204), or undefined where it is none. To be asked after decideOrigin. */
+export function preflightHeaders(
+  method: string,
+  requested: {
+    readonly origin?: string | undefined;
+    readonly 'access-control-request-method'?: string | undefined;
+    readonly 'access-control-request-headers'?: string | undefined;
+    readonly 'access-control-request-private-network'?: string | string[] | undefined;
+  },
+  policy: CorsPolicy,
+): Record<string, string> | undefined {
+  const { origin } = requested;
+  if (method !== 'OPTIONS' || origin === undefined || !isAllowed(origin, policy)) return undefined;
+  if (requested['access-control-request-method'] === undefined) return undefined;
+
+  const headers: Record<string, string> = {
+    ...corsHeaders(origin, policy),
+    'access-control-allow-methods': METHODS,
+    'access-control-max-age': PREFLIGHT_SECONDS,
+    vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+  };
+  delete headers['access-control-expose-headers']; // means nothing in a preflight
+  const wanted = requested['access-control-request-headers'];
+  if (wanted !== undefined && /^[\w\-!#$%&'*+.^`|~, \t]*$/.test(wanted))
+    headers['access-control-allow-headers'] = wanted;
+  if (requested['access-control-request-private-network'] === 'true') {
+    headers['access-control-allow-private-network'] = 'true';
+  }
+  return headers;
+}
+
+/** The values of both Vary headers as one list. */
+export function mergeVary(a: string | undefined, b: string | undefined): string | undefined {
+  const names = [a, b].flatMap((value) => value?.split(',') ?? []).map((name) => name.trim());
+  const distinct = new Map(names.filter((name) => name !== '').map((name) => [name.toLowerCase(), name]));
+  return distinct.size === 0 ? undefined : [...distinct.values()].join(', ');
+}
+
+/** Names under which this proxy may be addressed by its own pages. `certificate`: PEM, the leaf first. */
+export function ownNames(listenAddress: string, certificate?: string | Buffer): string[] {
+  const names = [listenAddress.toLowerCase()];
+  if (certificate !== undefined) {
+    const alternative = new X509Certificate(certificate).subjectAltName ?? '';
+    for (const entry of alternative.split(', '))
+      if (entry.startsWith('DNS:')) names.push(entry.slice(4).toLowerCase());
+  }
+  return names;
+}
+
+function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
+  if (policy.allowedOrigins.length === 0) return {};
+  if (policy.allowedOrigins.includes('*')) {
+    return { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
+  }
+  // A cache must not hand the answer for one origin to another, so Vary is there for everybody.
+  if (origin === undefined || !isAllowed(origin, policy)) return { vary: 'Origin' };
+  return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
+}
+
+const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
+  allowedOrigins.includes('*') || allowedOrigins.includes(origin.toLowerCase());
+
+/** Browsers leave the scheme's own port out of both. */
+function originIsHost(origin: string, host: string | undefined): boolean {
+  const match = /^(https?):\/\/([^/]+)$/i.exec(origin);
+  if (match === null || host === undefined) return false;
+  const ownPort = match[1]?.toLowerCase() === 'https' ? /:443$/ : /:80$/;
+  return (match[2] as string).replace(ownPort, '').toLowerCase() === host.replace(ownPort, '').toLowerCase();
+}
+
+/** `Host` without its port; brackets of an IPv6 literal removed. */
+function hostName(host: string | undefined): string {
+  const match = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? '');
+  return (match?.[1] ?? match?.[2] ?? '').toLowerCase().replace(/\.$/, '');
+}
+
+function isOwnName(name: string, { ownNames }: CorsPolicy): boolean {
+  if (name === '') return false;
+  if (name === 'localhost' || isIP(name) !== 0) return true;
+  // A wildcard of a certificate stands for exactly one label.
+  return ownNames.some(
+    (own) => own === name || (own.startsWith('*.') && own.slice(1) === name.slice(name.indexOf('.'))),
+  );
+}
