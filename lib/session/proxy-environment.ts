@@ -1,0 +1,74 @@
+import { BlockList, isIP } from 'node:net';
+import { PrivatemodeError } from '../errors.ts';
+import type { Environment } from './trust-store.ts';
+
+/** The HTTP proxy a connection to `host:port` has to go through, or undefined for a direct one. */
+export type ProxyRule = (host: string, port: number) => URL | undefined;
+
+/**
+ * The rule of `https_proxy`/`HTTPS_PROXY` and `no_proxy`/`NO_PROXY`, read once; the lower-case spelling wins. All we
+ * ever open is TLS, so `http_proxy` counts for nothing. Only proxies that speak HTTP CONNECT, over http or https.
+ *
+ * `no_proxy` is a list separated by commas or blanks: `*`, host names (the name and everything below it; with a leading
+ * dot or `*.` only what is below it), IP addresses, CIDR blocks; each name or address may end in `:port`.
+ * Throws config_invalid without quoting the value, which may hold a password.
+ */
+export function proxyFromEnvironment(env: Environment): ProxyRule {
+  const value = env['https_proxy'] || env['HTTPS_PROXY'] || '';
+  if (value === '') return () => undefined;
+  const proxy = parseProxy(value);
+  const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '')
+    .split(/[,\s]+/)
+    .filter((entry) => entry !== '');
+  const exempt = exceptions.map(parseException);
+  return (host, port) => {
+    const name = plainHost(host);
+    return exempt.some((matches) => matches(name, port)) ? undefined : proxy;
+  };
+}
+
+function parseProxy(value: string): URL {
+  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(value) ? value : `http://${value}`);
+  if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:') || url.hostname === '') {
+    throw new PrivatemodeError(
+      'config_invalid',
+      'https_proxy: expected http://host:port or https://host:port',
+    );
+  }
+  return url;
+}
+
+/** Lower case, without the brackets of an IPv6 literal and without the dot that ends a full name. */
+function plainHost(host: string): string {
+  return host
+    .replace(/^\[(.*)\]$/, '$1')
+    .replace(/\.$/, '')
+    .toLowerCase();
+}
+
+type Exception = (host: string, port: number) => boolean;
+
+function parseException(entry: string): Exception {
+  if (entry === '*') return () => true;
+  const block = subnet(entry);
+  if (block !== undefined) return block;
+  const [, name, port] = /^(\[[^\]]*\]|[^:]*|.*:.*:.*?)(?::(\d+))?$/.exec(entry) ?? [];
+  const host = plainHost(name ?? entry);
+  const onPort = (actual: number): boolean => port === undefined || Number(port) === actual;
+  if (host === '*') return (_, actual) => onPort(actual);
+  const suffix = host.replace(/^\*?\.?/, '.');
+  const exact = suffix.slice(1) === host;
+  return (actual, actualPort) =>
+    onPort(actualPort) && ((exact && actual === host) || (isIP(actual) === 0 && actual.endsWith(suffix)));
+}
+
+function subnet(entry: string): Exception | undefined {
+  const [address, prefix, ...rest] = entry.split('/');
+  const family = isIP(address ?? '');
+  if (address === undefined || prefix === undefined || rest.length > 0 || family === 0) return undefined;
+  const bits = Number(prefix);
+  if (!/^\d+$/.test(prefix) || bits > (family === 4 ? 32 : 128)) return undefined;
+  const list = new BlockList();
+  list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
+  return (host) => isIP(host) !== 0 && list.check(host, isIP(host) === 4 ? 'ipv4' : 'ipv6');
+}

@@ -1,0 +1,86 @@
+import { createHash, createSecretKey, type KeyObject } from 'node:crypto';
+import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
+import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
+import type { Check } from '../attestation/verify.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { SecretResponse } from './control-api.ts';
+
+/**
+ * The HPKE suite of the service: KEM 0x647a, HKDF-SHA256, export only (attestation.md 12). KEM and KDF come from the
+ * noble suite because those built on Web Crypto raise an ExperimentalWarning on Node 24 and 26. An X25519 share of
+ * low order makes the decapsulation fail.
+ */
+export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
+
+const SECRET_BYTES = 32;
+const NO_CONTEXT = new Uint8Array(0);
+
+export interface SharedSecret {
+  /** Standard base64 of SHA-256 of the public key. */
+  readonly secretId: string;
+  /** 32 bytes, AES-256. */
+  readonly key: KeyObject;
+}
+
+/** Judges who signed the answer: the secret service of the attested deployment, or not (attestation.md 12, 13.1). */
+export type SecretResponseJudge = (
+  exchange: SecretResponse & { readonly publicKey: Uint8Array },
+) => readonly Check[];
+
+export interface SecretExchange {
+  /** 1216 bytes. */
+  readonly publicKey: Uint8Array;
+  /**
+   * Has `judge` look at the answer, then derives the secret. Works once: afterwards the private key is gone, whether
+   * it succeeded or not. Throws secret_exchange_failed.
+   */
+  complete(response: SecretResponse, judge: SecretResponseJudge): Promise<SharedSecret>;
+}
+
+/** Starts an exchange with a fresh key pair; tests bring a known one. */
+export async function createExchange(keys?: KeyPair<Key>): Promise<SecretExchange> {
+  const pair = keys ?? (await SUITE.GenerateKeyPair(false));
+  const publicKey = await SUITE.SerializePublicKey(pair.publicKey);
+  let privateKey: Key | undefined = pair.privateKey;
+
+  return {
+    publicKey,
+    async complete(response, judge) {
+      const recipient = privateKey;
+      privateKey = undefined;
+      if (recipient === undefined) {
+        throw new PrivatemodeError('secret_exchange_failed', 'the exchange has been completed before');
+      }
+      requireAccepted(judge({ ...response, publicKey }));
+      return {
+        secretId: createHash('sha256').update(publicKey).digest('base64'),
+        key: await deriveSecret(recipient, response.encapsulatedKey),
+      };
+    },
+  };
+}
+
+/** An empty list proves nothing, and a rule that does not apply to a signature does not exist: every check has to pass. */
+function requireAccepted(checks: readonly Check[]): void {
+  const failed = checks.find(({ outcome }) => outcome !== 'pass');
+  if (failed !== undefined || checks.length === 0) {
+    const why = failed && `${failed.id}: expected ${failed.expected}, found ${failed.found}`;
+    throw new PrivatemodeError(
+      'secret_exchange_failed',
+      `the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`,
+    );
+  }
+}
+
+/** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
+async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<KeyObject> {
+  let secret: Uint8Array;
+  try {
+    secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
+  } catch (cause) {
+    throw new PrivatemodeError('secret_exchange_failed', 'the encapsulated key cannot be opened', { cause });
+  }
+  const key = createSecretKey(secret);
+  secret.fill(0);
+  return key;
+}

@@ -1,0 +1,93 @@
+import type { TLSSocket } from 'node:tls';
+import { PrivatemodeError } from '../errors.ts';
+
+/** What a server showed before its certificate was refused. */
+interface Presented {
+  readonly host: string;
+  readonly subject: string;
+  readonly issuer: string;
+}
+
+/** By the very error that the refusal raised: it travels through undici and node:https unchanged. */
+const presentedBy = new WeakMap<object, Presented>();
+
+/** Verification results of OpenSSL that mean "the chain ends at nobody we trust". */
+const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'CERT_UNTRUSTED',
+  'CERT_SIGNATURE_FAILURE',
+]);
+
+/** The other ways a certificate can be refused, in words. */
+const OTHER_REFUSALS: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: 'it has expired',
+  CERT_NOT_YET_VALID: 'it is not valid yet; check the clock of this machine',
+  CERT_REVOKED: 'it was revoked',
+  CERT_REJECTED: 'it was rejected',
+  CERT_CHAIN_TOO_LONG: 'its chain is too long',
+  PATH_LENGTH_EXCEEDED: 'its chain is longer than its issuer allows',
+  INVALID_CA: 'its issuer is not a certificate authority',
+  INVALID_PURPOSE: 'it is not meant for servers',
+  ERROR_IN_CERT_NOT_BEFORE_FIELD: 'its dates cannot be read',
+  ERROR_IN_CERT_NOT_AFTER_FIELD: 'its dates cannot be read',
+  HOSTNAME_MISMATCH: 'it is for another host',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
+};
+
+/**
+ * Remembers what `socket` is shown, for the case that Node refuses it. Node tears the connection down before it reports
+ * the refusal, so the certificate has to be looked at earlier: at 'secure', where the handshake is done and nothing is
+ * judged yet.
+ */
+export function watchCertificate(socket: TLSSocket, host: string): void {
+  let presented: Presented | undefined;
+  socket.prependListener('secure', () => {
+    const certificate = socket.getPeerCertificate();
+    presented = {
+      host,
+      subject: nameOf(certificate?.subject),
+      issuer: nameOf(certificate?.issuer),
+    };
+  });
+  socket.prependListener('error', (error: Error) => {
+    if (presented !== undefined) presentedBy.set(error, presented);
+  });
+}
+
+/**
+ * A refused certificate as upstream_tls_untrusted: which host, what it presented and what to do; undefined where
+ * `thrown` is about something else. `host` is named if the connection was not one of ours.
+ */
+export function describeTlsFailure(thrown: unknown, host = 'the server'): PrivatemodeError | undefined {
+  if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
+  const code = (thrown as NodeJS.ErrnoException).code ?? '';
+  const other = OTHER_REFUSALS[code];
+  if (!UNKNOWN_AUTHORITY.has(code) && other === undefined) {
+    return thrown.cause === undefined ? undefined : describeTlsFailure(thrown.cause, host);
+  }
+  const presented = presentedBy.get(thrown);
+  const who = presented?.host ?? host;
+  const what =
+    presented === undefined
+      ? 'a certificate'
+      : `a certificate for "${presented.subject}" issued by "${presented.issuer}"`;
+  const words =
+    other === undefined
+      ? `certificate signed by unknown authority: ${who} presented ${what}. ` +
+        'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart'
+      : `${who} presented ${what} that is refused: ${other}. ` +
+        'SSL_CERT_FILE names the CA bundle that is trusted instead of the system store';
+  return new PrivatemodeError('upstream_tls_untrusted', words, { cause: thrown });
+}
+
+/** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */
+function nameOf(
+  party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined,
+): string {
+  const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
+  return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
+}

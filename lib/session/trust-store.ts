@@ -1,0 +1,41 @@
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { getCACertificates } from 'node:tls';
+import { PrivatemodeError } from '../errors.ts';
+
+/** Only these of the process's environment decide how the remote is reached. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+
+/**
+ * The authorities that outbound TLS connections may be signed by, PEM, one certificate each. SSL_CERT_FILE set and not
+ * empty: exactly the certificates of that file, read once (inference.md 1). Otherwise the system's store and the one
+ * that ships with Node, because Node alone trusts only the latter. Throws config_invalid.
+ */
+export function loadTrustStore(env: Environment): readonly string[] {
+  const path = env['SSL_CERT_FILE'];
+  if (path === undefined || path === '') {
+    return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
+  }
+  let text: string;
+  try {
+    text = readFileSync(path, 'latin1');
+  } catch (cause) {
+    throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} cannot be read`, { cause });
+  }
+  // One odd entry of a bundle does not spoil the rest; a bundle of nothing but odd entries is a mistake.
+  const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
+  if (certificates.length === 0) {
+    throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
+  }
+  return certificates;
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
+}

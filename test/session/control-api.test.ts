@@ -1,0 +1,163 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type ControlApi, createControlApi } from '../../lib/session/control-api.ts';
+import type { HttpRequest } from '../../lib/session/http-call.ts';
+
+const VECTORS = join(import.meta.dirname, '../vectors/attestation/synthetic');
+const vector = (name: string): string => readFileSync(join(VECTORS, name), 'utf8');
+const KEY = 'sk-canary-0123456789';
+
+function api(status: number, body: string | Uint8Array): { api: ControlApi; calls: HttpRequest[] } {
+  const calls: HttpRequest[] = [];
+  const created = createControlApi({
+    endpoint: { host: 'api.example', port: 8443 },
+    protocolVersion: 'v1.40.0',
+    call: async (call) => {
+      calls.push(call);
+      return { status, headers: {}, body: new Uint8Array(Buffer.from(body)) };
+    },
+  });
+  return { api: created, calls };
+}
+
+const NONCE = new Uint8Array(32).fill(7);
+const PUBLIC_KEY = new Uint8Array(1216).fill(9);
+
+const withCode =
+  (code: string, words?: RegExp) =>
+  (error: unknown): boolean => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    if (words !== undefined) assert.match(error.message, words);
+    assert.doesNotMatch(error.message, /canary/);
+    assert.match(error.message, /^[\x20-\x7e…]*$/);
+    return true;
+  };
+
+describe('control API', () => {
+  it('asks for an attestation as the sheet says', async () => {
+    const { api: control, calls } = api(200, vector('attest_response.json'));
+    const document = await control.attest(KEY, NONCE);
+    assert.deepEqual(Buffer.from(document), readFileSync(join(VECTORS, 'coordinator_response.json')));
+    const [call] = calls;
+    assert.equal(call?.url, 'https://api.example:8443/privatemode/v1/attest');
+    assert.equal(call?.method, 'POST');
+    assert.equal(call?.headers?.['authorization'], `Bearer ${KEY}`);
+    assert.equal(call?.headers?.['privatemode-version'], 'v1.40.0');
+    assert.deepEqual(JSON.parse(call?.body ?? ''), { Nonce: Buffer.from(NONCE).toString('base64') });
+    assert.equal(call?.maxBytes, 16 * 1024 * 1024);
+  });
+
+  it('asks for a secret as the sheet says', async () => {
+    const { api: control, calls } = api(200, vector('secret_response.json'));
+    const answer = await control.secret(KEY, PUBLIC_KEY);
+    const expected = JSON.parse(vector('secret_response.json'));
+    assert.equal(Buffer.from(answer.encapsulatedKey).toString('base64'), expected.EncapsulatedKey);
+    assert.equal(Buffer.from(answer.signature).toString('base64'), expected.Signature);
+    assert.equal(Buffer.from(answer.meshCert).toString('base64'), expected.MeshCert);
+    assert.equal(calls[0]?.url, 'https://api.example:8443/privatemode/v1/secret');
+    assert.deepEqual(JSON.parse(calls[0]?.body ?? ''), {
+      PublicKey: Buffer.from(PUBLIC_KEY).toString('base64'),
+    });
+  });
+
+  it('tells a rejected key from every other failure', async () => {
+    const rejected = api(401, 'who are you?').api;
+    await assert.rejects(rejected.attest(KEY, NONCE), withCode('api_key_rejected', /who are you/));
+    await assert.rejects(rejected.secret(KEY, PUBLIC_KEY), withCode('api_key_rejected'));
+    for (const status of [201, 204, 400, 403, 404, 412, 429, 500, 503]) {
+      const { api: control } = api(status, 'try later');
+      const words = new RegExp(`status ${status}: try later`);
+      await assert.rejects(control.attest(KEY, NONCE), withCode('control_api_failed', words));
+    }
+  });
+
+  it('shows of an error body only a short line of plain text, without the key', async () => {
+    const { api: control } = api(500, `bad\r\n\x1b[31mkey ${KEY}\u0000${'x'.repeat(100_000)}`);
+    await assert.rejects(control.attest(KEY, NONCE), (error: Error) => {
+      assert.ok(error.message.length < 300);
+      return withCode('control_api_failed', /bad \[31mkey \(key\) x/)(error);
+    });
+  });
+
+  it('sends no key that could not be a header value', async () => {
+    for (const key of ['', 'a b', 'a\r\nx: canary', 'ä']) {
+      const { api: control, calls } = api(200, '{}');
+      await assert.rejects(control.attest(key, NONCE), withCode('api_key_rejected'));
+      assert.equal(calls.length, 0);
+    }
+  });
+
+  for (const [what, body] of [
+    ['nothing', ''],
+    ['a web page', '<html>Sign in to the guest network</html>'],
+    ['a truncated object', vector('attest_response.json').slice(0, -3)],
+    ['text after the object', '{"AttestationDoc":"aGk="} x'],
+    ['an array', '["aGk="]'],
+    ['null', 'null'],
+    ['another member', '{"attestationDoc":"aGk="}'],
+    ['a member twice', '{"AttestationDoc":"aGk=","AttestationDoc":"aGs="}'],
+    ['a number', '{"AttestationDoc":7}'],
+    ['null in the member', '{"AttestationDoc":null}'],
+    ['an empty string', '{"AttestationDoc":""}'],
+    ['base64 without padding', '{"AttestationDoc":"aGk"}'],
+    ['base64url', '{"AttestationDoc":"_-8="}'],
+    ['base64 with a line break', '{"AttestationDoc":"aG\\nk="}'],
+    ['base64 with stray bits', '{"AttestationDoc":"aGl="}'],
+    ['text after the padding', '{"AttestationDoc":"aGk=aGk="}'],
+    ['bytes that are not UTF-8', Buffer.from('{"AttestationDoc":"aGk=","x":"\xff"}', 'latin1')],
+    ['deep nesting', `{"AttestationDoc":"aGk=","x":${'['.repeat(10_000)}`],
+  ] as const) {
+    it(`takes ${what} for no attestation`, async () => {
+      await assert.rejects(api(200, body).api.attest(KEY, NONCE), withCode('evidence_malformed'));
+    });
+  }
+
+  it('ignores members it does not know', async () => {
+    const { api: control } = api(200, '{"New":[1,{"a":2}],"AttestationDoc":"aGk="}');
+    assert.equal(Buffer.from(await control.attest(KEY, NONCE)).toString(), 'hi');
+  });
+
+  it('takes no encapsulated key of another size', async () => {
+    const good = JSON.parse(vector('secret_response.json'));
+    const bytes = Buffer.from(good.EncapsulatedKey, 'base64');
+    for (const wrong of [bytes.subarray(1), Buffer.concat([bytes, bytes.subarray(0, 1)])]) {
+      const body = JSON.stringify({ ...good, EncapsulatedKey: wrong.toString('base64') });
+      await assert.rejects(api(200, body).api.secret(KEY, PUBLIC_KEY), withCode('secret_exchange_failed'));
+    }
+    for (const missing of ['EncapsulatedKey', 'Signature', 'MeshCert']) {
+      const body = JSON.stringify({ ...good, [missing]: undefined });
+      await assert.rejects(api(200, body).api.secret(KEY, PUBLIC_KEY), withCode('secret_exchange_failed'));
+    }
+  });
+
+  it('throws nothing but the typed error, whatever the answer is', async () => {
+    const answers = fc.oneof(
+      fc.uint8Array({ maxLength: 300 }),
+      fc.json().map((text) => new Uint8Array(Buffer.from(text))),
+      fc.record({ AttestationDoc: fc.anything() }).map((value) => {
+        try {
+          return new Uint8Array(Buffer.from(JSON.stringify(value)));
+        } catch {
+          return new Uint8Array(0);
+        }
+      }),
+    );
+    await fc.assert(
+      fc.asyncProperty(answers, fc.constantFrom(200, 401, 500), async (body, status) => {
+        const { api: control } = api(status, body);
+        for (const attempt of [control.attest(KEY, NONCE), control.secret(KEY, PUBLIC_KEY)]) {
+          await attempt.then(
+            () => {},
+            (error: unknown) => assert.ok(error instanceof PrivatemodeError, String(error)),
+          );
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
