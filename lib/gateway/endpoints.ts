@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../errors.ts';
 import type { Dialect } from './dialects.ts';
+import { parseTarget } from './request-target.ts';
 
 /** Key of a list of plain members (inference.md 5.1; the lists themselves live in lib/pipeline). */
 export type PlainList = 'C' | 'M' | 'E' | 'T' | 'R' | 'MR' | 'TR';
@@ -193,17 +194,13 @@ export interface Refusal {
 }
 
 /**
- * Decides what a request line means, on the target exactly as it came over the wire: anything that a later parser
- * could read differently is refused, so that nothing is sealed for one path and delivered to another (invalid_path).
+ * Decides what a request line means; the target exactly as it came over the wire.
  * Preflights are answered before (cors.ts); an OPTIONS that arrives here is a wrong method.
  */
 export function matchEndpoint(method: string, rawTarget: string): Match | LocalAnswer | Refusal {
-  const problem = pathProblem(rawTarget);
-  if (problem !== undefined) return refuse('invalid_path', problem, 'plain');
-
-  const mark = rawTarget.indexOf('?');
-  const query = mark === -1 ? '' : rawTarget.slice(mark);
-  const path = canonical(mark === -1 ? rawTarget : rawTarget.slice(0, mark));
+  const parsed = parseTarget(rawTarget);
+  if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
+  const { path, query } = parsed;
 
   const local = Object.hasOwn(LOCAL, path) ? LOCAL[path] : undefined;
   if (local !== undefined)
@@ -217,25 +214,6 @@ export function matchEndpoint(method: string, rawTarget: string): Match | LocalA
   if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, path);
   return { kind: 'endpoint', endpoint, target: path + query };
 }
-
-/** What is wrong with a request target, or undefined. Nothing of it is quoted: it may hold anything. */
-function pathProblem(target: string): string | undefined {
-  if (!target.startsWith('/')) return 'the request target is not a path';
-  if (/[^\x21-\x7e]/.test(target))
-    return 'the request target contains blanks, control characters or non-ASCII text';
-  if (target.includes('#')) return 'the request target contains a fragment';
-  const path = target.split('?', 1)[0] as string;
-  if (path.includes('\\') || /%5c/i.test(path)) return 'the path contains a backslash';
-  if (/%(?![0-9a-f]{2})/i.test(path)) return 'the path contains a percent sign that starts no escape';
-  if (/%[01][0-9a-f]|%7f/i.test(path)) return 'the path contains an escaped control character';
-  const segments = path.replace(/%2e/gi, '.').split(/\/|%2f/i);
-  if (segments.includes('.') || segments.includes('..')) return 'the path contains dot segments';
-  return undefined;
-}
-
-/** Base URLs are pasted with and without `/v1` and with a trailing slash: `//v1/x` and `/v1/v1/x` mean `/v1/x`. */
-const canonical = (path: string): string =>
-  path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
 
 function covers(row: string, path: string): boolean {
   if (row.endsWith('/*')) return path.startsWith(row.slice(0, -1));

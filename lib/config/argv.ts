@@ -1,0 +1,145 @@
+import mri from 'mri';
+import { PrivatemodeError } from '../errors.ts';
+import { FLAGS, type Flag, type FlagAlias } from './flags.ts';
+import { parseBoolean } from './values.ts';
+
+export interface ParsedArgv {
+  /** Text of every flag given, by its canonical name; the last one wins, lists are joined by commas. */
+  readonly values: ReadonlyMap<string, string>;
+  readonly warnings: readonly string[];
+}
+
+interface Spelling {
+  readonly flag: Flag;
+  readonly alias: FlagAlias | undefined;
+}
+
+interface Given extends Spelling {
+  readonly spelled: string;
+  readonly text: string;
+}
+
+const BY_NAME: ReadonlyMap<string, Spelling> = new Map(
+  FLAGS.flatMap((flag) => [
+    [flag.name, { flag, alias: undefined }],
+    ...(flag.aliases ?? []).map((alias): [string, Spelling] => [alias.name, { flag, alias }]),
+  ]),
+);
+const BY_SHORT: ReadonlyMap<string, Flag> = new Map(
+  FLAGS.flatMap((flag) => (flag.short === undefined ? [] : [[flag.short, flag]])),
+);
+
+/**
+ * The command line as Go's pflag reads it, which is what existing deployments were written for (inference.md 12):
+ * `--x v`, `--x=v`, `-l v`, `-lv`, `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a
+ * value only by `=`. Throws config_invalid. Values are not judged here, and never quoted: they may be keys.
+ */
+export function parseArgv(argv: readonly string[]): ParsedArgv {
+  const given = spellOut(argv);
+  const warnings: string[] = [];
+  const values = new Map<string, string>();
+  for (const one of given) {
+    const text = canonicalText(one);
+    const before = one.flag.type === 'list' ? values.get(one.flag.name) : undefined;
+    values.set(one.flag.name, before === undefined ? text : `${before},${text}`);
+    warnings.push(...noteOn(one, text));
+  }
+  // With every argument in the one form `--name=text`, mri has nothing left to guess (trap 17).
+  const normalised = [...values].map(([name, text]) => `--${name}=${text}`);
+  const parsed = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
+  return {
+    values: new Map([...values.keys()].map((name) => [name, parsed[name] as string])),
+    warnings: [...new Set(warnings)],
+  };
+}
+
+/** Arguments → flags with their texts, in order. */
+function spellOut(argv: readonly string[]): Given[] {
+  const given: Given[] = [];
+  const rest = [...argv];
+  for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
+    if (arg === '--') {
+      if (rest.length > 0) throw stray(rest[0] as string);
+    } else if (arg.startsWith('--')) given.push(long(arg, rest));
+    else if (arg.startsWith('-') && arg.length > 1) given.push(...short(arg, rest));
+    else throw stray(arg, given.at(-1));
+  }
+  return given;
+}
+
+function long(arg: string, rest: string[]): Given {
+  const [name, text] = cut(arg.slice(2));
+  if (name === '' || name.startsWith('-'))
+    throw invalid('bad flag syntax: a flag is written --name or --name=value');
+  const spelling = BY_NAME.get(name);
+  if (spelling === undefined) throw invalid(`unknown flag: --${name}`);
+  return { ...spelling, spelled: `--${name}`, text: text ?? argumentOf(spelling.flag, rest, `--${name}`) };
+}
+
+/** `-l v`, `-lv`, `-l=v`, and booleans run together. */
+function short(arg: string, rest: string[]): Given[] {
+  const given: Given[] = [];
+  let letters = arg.slice(1);
+  while (letters !== '') {
+    const letter = letters[0] as string;
+    const flag = BY_SHORT.get(letter);
+    if (flag === undefined) throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
+    const after = letters.slice(1);
+    const spelled = `-${letter}`;
+    if (after.startsWith('=')) {
+      given.push({ flag, alias: undefined, spelled, text: after.slice(1) });
+      letters = '';
+    } else if (flag.type !== 'boolean' && after !== '') {
+      given.push({ flag, alias: undefined, spelled, text: after });
+      letters = '';
+    } else {
+      given.push({ flag, alias: undefined, spelled, text: argumentOf(flag, rest, spelled) });
+      letters = after;
+    }
+  }
+  return given;
+}
+
+function argumentOf(flag: Flag, rest: string[], spelled: string): string {
+  if (flag.type === 'boolean') return 'true';
+  const text = rest.shift();
+  if (text === undefined) throw invalid(`flag needs an argument: ${spelled}`);
+  return text;
+}
+
+/** Booleans become `true` or `false`, in the sense of the flag's own name. */
+function canonicalText({ flag, alias, spelled, text }: Given): string {
+  return flag.type === 'boolean' ? String(parseBoolean(spelled, text) !== (alias?.inverted === true)) : text;
+}
+
+function noteOn({ flag, alias, spelled }: Given, text: string): string[] {
+  if (flag.retired?.how === 'refused') {
+    if (text === 'true') throw invalid(`${spelled} is refused: ${flag.retired.why}`);
+    return [`${spelled} is retired and does nothing: ${flag.retired.why}`];
+  }
+  if (flag.retired !== undefined) return [`${spelled} is deprecated and does nothing: ${flag.retired.why}`];
+  if (alias?.deprecated !== true) return [];
+  const now = alias.inverted ? `--${flag.name} (which says the opposite)` : `--${flag.name}`;
+  return [`${spelled} is deprecated; write ${now}`];
+}
+
+/** A word that is no flag. It is quoted only where it cannot be a key that lost its flag. */
+function stray(word: string, before?: Given): PrivatemodeError {
+  if (before?.flag.type === 'boolean' && before.text === 'true') {
+    return invalid(
+      `unexpected argument after ${before.spelled}: a boolean is written ${before.spelled}=true or =false`,
+    );
+  }
+  return invalid(
+    /^[a-z]{1,16}$/.test(word)
+      ? `unknown command "${word}" for "privatemode-proxy"`
+      : 'unexpected argument: every setting is a flag that starts with --',
+  );
+}
+
+function cut(text: string): [name: string, value: string | undefined] {
+  const at = text.indexOf('=');
+  return at === -1 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+const invalid = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);

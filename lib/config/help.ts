@@ -1,0 +1,62 @@
+import { type Flag, type FlagGroup, LISTED } from './flags.ts';
+
+const COLUMNS = 100;
+const HELP_AT = 34;
+
+const GROUPS: readonly FlagGroup[] = [
+  'Remote service',
+  'Application side',
+  'Prompt cache',
+  'Limits',
+  'Operation',
+];
+
+/** The text of --help, for a terminal of 100 columns. */
+export function renderHelp(): string {
+  const sections = GROUPS.map((group) => {
+    const entries = LISTED.filter((flag) => flag.group === group).map(entry);
+    return `${group}:\n${entries.join('')}`;
+  });
+  return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and streams the
+answers back decrypted.
+
+Usage:
+  privatemode-proxy [flags]
+  privatemode-proxy healthcheck [flags]    ask a running proxy whether it is ready (exit code 0 or 1)
+
+${sections.join('\n')}
+Environment:
+${described('  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.')}${described('  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.')}
+Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=false.
+`;
+}
+
+function entry(flag: Flag): string {
+  const short = flag.short === undefined ? '      ' : `  -${flag.short}, `;
+  const value = flag.value === undefined ? '' : ` ${flag.value}`;
+  const isPlainSwitch = flag.default === undefined || (flag.type === 'boolean' && flag.default === 'false');
+  const fallback = isPlainSwitch ? '' : ` (default ${flag.default})`;
+  return described(`${short}--${flag.name}${value}`, flag.help + fallback);
+}
+
+/** A term and its description, which is wrapped into a column of its own and starts a new line where the term is long. */
+function described(term: string, description: string): string {
+  const indent = ' '.repeat(HELP_AT);
+  const lines = wrapped(description, COLUMNS - HELP_AT).map((line) => indent + line);
+  const first = lines[0] as string;
+  if (term.length > HELP_AT - 2) lines.unshift(term);
+  else lines[0] = term + first.slice(term.length);
+  return `${lines.join('\n')}\n`;
+}
+
+function wrapped(text: string, columns: number): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + 1 + word.length > columns) {
+      lines.push(line);
+      line = word;
+    } else line = line === '' ? word : `${line} ${word}`;
+  }
+  return [...lines, line];
+}
