@@ -1,0 +1,52 @@
+import type { RequestCipher } from '../envelope/protection.ts';
+import { PLAIN_MEMBERS } from '../pipeline/member-order.ts';
+import { createJsonOpener } from '../pipeline/open-json.ts';
+import { createSseOpener, type SseOpener } from '../pipeline/open-sse.ts';
+import { createJsonSealer } from '../pipeline/seal-json.ts';
+import { createMultipartSealer } from '../pipeline/seal-multipart.ts';
+import { createRawSealer } from '../pipeline/seal-raw.ts';
+import type { BodyStage } from '../pipeline/sealed-body.ts';
+import type { Opener } from '../pipeline/streams.ts';
+import type { Endpoint } from './endpoints.ts';
+
+/** Beyond these a response is refused rather than held in memory (inference.md 6.1, 6.2). */
+const MAX_BODY_BYTES = 128 * 1024 * 1024;
+const MAX_EVENT_BYTES = 32 * 1024 * 1024;
+
+/** What takes in the request body of an endpoint, or undefined where it has none. Throws invalid_multipart. */
+export function stageFor(
+  endpoint: Endpoint,
+  contentType: string | undefined,
+  configuredSalt: string | undefined,
+): BodyStage | undefined {
+  const plain = PLAIN_MEMBERS[endpoint.requestPlain ?? 'NONE'];
+  switch (endpoint.codec) {
+    case 'json':
+      return createJsonSealer({ plain, ...(endpoint.salted ? { salt: { configured: configuredSalt } } : {}) });
+    case 'multipart':
+      return createMultipartSealer({ plain, contentType });
+    case 'raw':
+      return createRawSealer();
+    case 'none':
+      return undefined;
+  }
+}
+
+/** What opens an event stream of that endpoint. */
+export function streamOpener(endpoint: Endpoint, cipher: RequestCipher): SseOpener {
+  return createSseOpener({
+    cipher,
+    plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],
+    terminal: endpoint.terminal === 'message_stop' ? 'message_stop' : 'done',
+    maxEventBytes: MAX_EVENT_BYTES,
+  });
+}
+
+/** What opens a whole JSON answer of that endpoint. */
+export function bodyOpener(endpoint: Endpoint, cipher: RequestCipher): Opener {
+  return createJsonOpener({
+    cipher,
+    plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],
+    maxBytes: MAX_BODY_BYTES,
+  });
+}

@@ -1,0 +1,33 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+const DISCARD_BYTES = 1024 * 1024;
+const DISCARD_MS = 1_000;
+
+/**
+ * Ends a complete answer that was written while the body is still arriving. The answer must survive the connection it
+ * came on: closing with unread bytes turns the close into a reset, which takes the answer away under the client's eyes.
+ * So the rest of the body is read and thrown away, at most 1 MiB or one second of it, before the response ends and,
+ * being marked `Connection: close`, takes the connection with it (trap 13).
+ */
+export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
+  if (req.complete || req.destroyed) {
+    res.end();
+    return;
+  }
+  let discarded = 0;
+  const end = (): void => {
+    clearTimeout(timer);
+    req.off('data', discard);
+    req.off('end', end);
+    res.end();
+  };
+  const discard = (chunk: Uint8Array): void => {
+    discarded += chunk.length;
+    if (discarded > DISCARD_BYTES) end();
+  };
+  const timer = setTimeout(end, DISCARD_MS);
+  req.on('data', discard);
+  req.once('end', end);
+  res.once('close', () => clearTimeout(timer));
+  req.resume();
+}

@@ -1,0 +1,169 @@
+import type { IncomingMessage } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import { createRequestCipher, protectionHeaders } from '../envelope/protection.ts';
+import { asPrivatemodeError } from '../errors.ts';
+import { count } from '../observe/counters.ts';
+import type { PreparedBody } from '../pipeline/sealed-body.ts';
+import { sealedReadable } from '../pipeline/streams.ts';
+import type { Epoch } from '../session/session.ts';
+import { answerError } from './answers.ts';
+import { decideAuth } from './auth.ts';
+import { type Answered, type Call, logFailure } from './call.ts';
+import { stageFor } from './codecs.ts';
+import { requestHeaders } from './headers.ts';
+import { respond } from './respond.ts';
+import { type RetryRow, retryForAnswer, retryForFailure } from './retry.ts';
+import { ClientGone, receiveBody } from './upload.ts';
+import { UpstreamFailure, type UpstreamResponse } from './upstream.ts';
+
+/** An attempt's request headers that come from the client, read before they are replaced. */
+interface ClientHead {
+  readonly rawHeaders: readonly string[];
+  readonly method: string;
+  readonly authorization: string | undefined;
+}
+
+/** Runs the exchange to its end. Never rejects: every failure becomes an answer, or the end of the connection. */
+export async function exchange(call: Call): Promise<void> {
+  const { world, req } = call;
+  try {
+    const { authorization, offeredKey } = decideAuth({
+      authorization: req.headers.authorization,
+      apiKeyHeader: req.headers['x-api-key'] as string | undefined,
+      configuredKey: world.configuredKey(),
+      fallback: world.apiKeyFallback,
+    });
+    const head = { rawHeaders: req.rawHeaders, method: req.method as string, authorization };
+    const stage = stageFor(call.match.endpoint, req.headers['content-type'], world.sharedSalt);
+    // The body arrives while the remote is being verified; whichever fails first answers.
+    const [body, epoch] = await Promise.all([
+      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits),
+      world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal }),
+    ]);
+    await respond(call, await answeredBy(call, head, body, epoch));
+  } catch (thrown) {
+    conclude(call, thrown);
+  }
+}
+
+/** A body where none belongs is read and dropped: GET requests may carry one, nothing of it is sent on. */
+async function discardBody(req: IncomingMessage): Promise<undefined> {
+  req.resume();
+}
+
+async function answeredBy(
+  call: Call,
+  head: ClientHead,
+  body: PreparedBody | undefined,
+  epoch: Epoch,
+): Promise<Answered> {
+  const first = await attempt(call, head, body, epoch, 0, false).catch(asFailure);
+  const row = first instanceof UpstreamFailure ? retryForFailure(first) : retryOfAnswer(first);
+  if (row === undefined || call.signal.aborted) return settled(first);
+
+  count(call.world.counters.upstreamRetries, row.id);
+  call.log.warn({ retry: row.id, why: row.why }, 'Request failed, trying once more');
+  let next = epoch;
+  try {
+    if (row.renew) next = await call.world.session.renewAfterRejection(epoch.secretId);
+    if (row.delay > 0) await delay(row.delay, undefined, { signal: call.signal });
+  } catch {
+    return settled(first); // without a new secret the first answer is the one to tell
+  }
+  return settled(await attempt(call, head, body, next, 1, row.fresh).catch(asFailure));
+}
+
+function asFailure(thrown: unknown): UpstreamFailure {
+  if (thrown instanceof UpstreamFailure) return thrown;
+  throw thrown;
+}
+
+function settled(outcome: Answered | UpstreamFailure): Answered {
+  if (outcome instanceof UpstreamFailure) throw outcome.error;
+  return outcome;
+}
+
+const retryOfAnswer = ({ response, plainBody }: Answered): RetryRow | undefined =>
+  plainBody && retryForAnswer(response.statusCode as number, plainBody.toString('latin1'));
+
+/** One attempt: a fresh nonce, the body sealed anew, one request. */
+async function attempt(
+  call: Call,
+  head: ClientHead,
+  body: PreparedBody | undefined,
+  epoch: Epoch,
+  number: 0 | 1,
+  fresh: boolean,
+): Promise<Answered> {
+  const { world, match, requestId } = call;
+  const { encrypted } = match.endpoint;
+  const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
+  const sealed = cipher && body?.seal(cipher);
+  const headers: Record<string, string> = requestHeaders({
+    rawHeaders: head.rawHeaders,
+    host: world.upstreamAuthority,
+    authorization: head.authorization,
+    requestId: encrypted ? `${requestId}_${number}` : requestId,
+  });
+  if (encrypted) {
+    const { secretId, key } = epoch;
+    const { model, shardKey } = body ?? {};
+    Object.assign(
+      headers,
+      protectionHeaders({ secretId, key, model, shardKey, gpuPolicy: world.gpuPolicy, nowMs: Date.now() }),
+    );
+  }
+  if (sealed !== undefined) {
+    headers['content-length'] = String(sealed.contentLength);
+    if (sealed.contentType !== undefined) headers['content-type'] = sealed.contentType;
+  } else delete headers['content-type'];
+
+  const sent = await world.upstream.send(call.req, call.res, {
+    method: head.method,
+    path: match.target,
+    headers,
+    body: sealed && sealedReadable(sealed),
+    fresh,
+    signal: call.signal,
+  });
+  const mayRetry = number === 0 && encrypted && isPlainServerError(sent);
+  return { ...sent, epoch, cipher, plainBody: mayRetry ? await readSmall(sent) : undefined };
+}
+
+const isPlainServerError = ({ response }: UpstreamResponse): boolean =>
+  response.statusCode === 500 && response.headers['privatemode-encrypted'] === 'false';
+
+const SMALL_BODY = 1024 * 1024;
+
+/** The whole body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. */
+async function readSmall({ response, request }: UpstreamResponse): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of response) {
+    chunks.push(chunk as Buffer);
+    length += (chunk as Buffer).length;
+    if (length > SMALL_BODY) {
+      request.destroy();
+      break;
+    }
+  }
+  return Buffer.concat(chunks, Math.min(length, SMALL_BODY));
+}
+
+/** The end of an exchange that could not be answered by the upstream's own words. */
+function conclude(call: Call, thrown: unknown): void {
+  const { req, res, world, match, requestId } = call;
+  if (thrown instanceof ClientGone || res.destroyed) {
+    call.log.info({ phase: call.phase }, 'Client went away');
+    res.destroy();
+    return;
+  }
+  const error = asPrivatemodeError(thrown);
+  logFailure(call, error);
+  if (res.headersSent) {
+    res.destroy();
+    return;
+  }
+  answerError(req, res, error, { dialect: match.endpoint.dialect, requestId }, { headers: call.corsHeaders });
+  count(world.counters.responses, res.statusCode);
+}

@@ -1,0 +1,99 @@
+import { Readable } from 'node:stream';
+import { PrivatemodeError } from '../errors.ts';
+import type { Opener } from '../pipeline/streams.ts';
+
+export interface OpenedResponse extends Readable {
+  /** Why the response ended early; set before the stream ends. A stream that failed ends like any other. */
+  failure: PrivatemodeError | undefined;
+}
+
+export interface RelayOptions {
+  /** ms without a byte from the upstream after which the answer counts as stalled. */
+  readonly idleTimeout: number;
+  /** Ends the answer early; its reason is the failure. */
+  readonly signal: AbortSignal;
+  /** Called with each opened chunk before it goes on. */
+  readonly onBytes?: (opened: Uint8Array) => void;
+}
+
+/**
+ * The upstream's sealed response as a stream of opened bytes. Back-pressure reaches the upstream socket.
+ *
+ * A failure (tampering, reset, stall, missing end) is a value, not a stream error: what was opened before it is still
+ * delivered, then the stream ends and `failure` says why, so that the exchange can tell the client. One opened chunk per
+ * network chunk; nothing is held back. An opener that is `finished` ends the stream there; what follows is dropped.
+ */
+export function openedResponse(
+  source: Readable,
+  opener: Opener & { readonly finished?: boolean },
+  options: RelayOptions,
+): OpenedResponse {
+  let ended = false;
+  const opened = new Readable({
+    read() {
+      source.resume();
+    },
+    destroy(error, callback) {
+      stop();
+      source.destroy();
+      callback(error);
+    },
+  }) as OpenedResponse;
+  opened.failure = undefined;
+
+  const idle = setTimeout(() => {
+    // A slow reader has paused the source: the silence is ours, not the service's.
+    if (source.isPaused()) idle.refresh();
+    else end(new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer'));
+  }, options.idleTimeout);
+  const interrupted = (): void => end(options.signal.reason as PrivatemodeError);
+
+  function stop(): void {
+    ended = true;
+    clearTimeout(idle);
+    options.signal.removeEventListener('abort', interrupted);
+  }
+
+  function end(failure?: PrivatemodeError): void {
+    if (ended) return;
+    stop();
+    opened.failure = failure;
+    if (failure === undefined) source.resume();
+    else source.destroy();
+    opened.push(null);
+  }
+
+  function deliver(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    options.onBytes?.(bytes);
+    if (!opened.push(bytes)) source.pause();
+  }
+
+  source.on('data', (chunk: Uint8Array) => {
+    if (ended) return;
+    idle.refresh();
+    deliver(opener.feed(chunk));
+    if (opener.failure !== undefined) end(opener.failure);
+    else if (opener.finished === true) end();
+  });
+  source.on('end', () => {
+    if (ended) return;
+    deliver(opener.flush());
+    end(opener.failure);
+  });
+  const died = (): void => {
+    end(new PrivatemodeError('stream_unfinished', 'the connection to the service broke in the middle of the answer'));
+  };
+  source.on('error', died);
+  source.on('close', died);
+  if (options.signal.aborted) interrupted();
+  else options.signal.addEventListener('abort', interrupted);
+  return opened;
+}
+
+/** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */
+export const identityOpener: Opener = {
+  feed: (chunk) => chunk,
+  flush: () => new Uint8Array(),
+  failure: undefined,
+};

@@ -1,0 +1,173 @@
+import type { ServerResponse } from 'node:http';
+import { pipeline } from 'node:stream/promises';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { count } from '../observe/counters.ts';
+import { receiptHeaders } from '../transparency/receipt.ts';
+import { answer, answerError } from './answers.ts';
+import { type Answered, type Call, logFailure } from './call.ts';
+import { bodyOpener, streamOpener } from './codecs.ts';
+import { mergeVary } from './cors.ts';
+import { errorEvent } from './dialects.ts';
+import { responseHeaders } from './headers.ts';
+import { interpretAnswer } from './interpret.ts';
+import { identityOpener, openedResponse, type RelayOptions } from './relay.ts';
+import { ClientGone } from './upload.ts';
+
+type Headers = Record<string, string | string[] | number>;
+
+/**
+ * Reads the upstream's answer the way its head asks for and gives it to the client. Rejects, with nothing written, where
+ * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
+ */
+export async function respond(call: Call, answered: Answered): Promise<void> {
+  const { response } = answered;
+  const status = response.statusCode as number;
+  const how = interpretAnswer(status, response.headers, call.match.endpoint.encrypted);
+  if (status >= 400) {
+    call.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
+  }
+  switch (how.kind) {
+    case 'refused':
+      answered.request.destroy();
+      throw how.error;
+    case 'plain':
+      return respondPlain(call, answered);
+    case 'sealed-body':
+      return respondBody(call, answered);
+    case 'sealed-stream':
+      return respondStream(call, answered);
+  }
+}
+
+async function respondPlain(call: Call, answered: Answered): Promise<void> {
+  const { req, res } = call;
+  const { response, plainBody } = answered;
+  const headers = headersFor(call, answered, false);
+  const status = response.statusCode as number;
+  if (plainBody !== undefined) {
+    answer(req, res, { status, headers, body: plainBody });
+    finished(call);
+    return;
+  }
+  const length = response.headers['content-length'];
+  res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
+  const opened = openedResponse(response, identityOpener, relayOptions(call));
+  await pipeUnended(opened, res);
+  if (opened.failure === undefined) {
+    res.end();
+    finished(call);
+  } else {
+    logFailure(call, opened.failure);
+    breakConnection(res);
+  }
+}
+
+/** A whole JSON answer: nothing is shown before all of it has authenticated. */
+async function respondBody(call: Call, answered: Answered): Promise<void> {
+  const { req, res, world } = call;
+  const status = answered.response.statusCode as number;
+  const opened = openedResponse(answered.response, bodyOpener(call.match.endpoint, cipherOf(answered)), relayOptions(call));
+  const parts: Buffer[] = [];
+  for await (const part of opened) parts.push(part as Buffer);
+
+  const headers = headersFor(call, answered, true);
+  if (opened.failure === undefined) {
+    answer(req, res, { status, headers, body: Buffer.concat(parts) });
+    finished(call);
+    return;
+  }
+  const error = opened.failure;
+  count(world.counters.decryptFailures, error.code);
+  if (status < 400) throw error;
+  // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
+  logFailure(call, error);
+  const words = `the service answered with status ${status}; its text did not authenticate and is not shown`;
+  const shown = new PrivatemodeError(error.code, words, { cause: error });
+  const retryAfter = answered.response.headers['retry-after'];
+  answerError(
+    req,
+    res,
+    shown,
+    { dialect: call.match.endpoint.dialect, requestId: call.requestId },
+    { status, headers: { ...call.corsHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) } },
+  );
+  count(world.counters.responses, status);
+}
+
+/** An event stream: every event goes on as soon as its chunk has been opened. */
+async function respondStream(call: Call, answered: Answered): Promise<void> {
+  const { res, world } = call;
+  const opener = streamOpener(call.match.endpoint, cipherOf(answered));
+  res.writeHead(answered.response.statusCode as number, {
+    ...headersFor(call, answered, true),
+    'cache-control': 'no-cache',
+    'x-accel-buffering': 'no',
+  });
+  res.flushHeaders();
+  call.phase = 'before_first_token';
+  const opened = openedResponse(answered.response, opener, {
+    ...relayOptions(call),
+    onBytes: () => {
+      call.phase = 'mid_stream';
+    },
+  });
+  try {
+    await pipeUnended(opened, res);
+  } finally {
+    world.counters.streamEvents += opener.events;
+  }
+  if (opened.failure === undefined) {
+    res.end();
+    finished(call);
+    return;
+  }
+  const error = opened.failure;
+  if (error.code === 'stream_unfinished') world.counters.truncatedStreams += 1;
+  else count(world.counters.decryptFailures, error.code);
+  logFailure(call, error);
+  const { dialect } = call.match.endpoint;
+  res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(res));
+}
+
+function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
+  if (cipher === undefined) throw new PrivatemodeError('internal', 'an encrypted answer without a cipher');
+  return cipher;
+}
+
+const relayOptions = ({ world }: Call): RelayOptions => ({
+  idleTimeout: world.streamIdleTimeout,
+  signal: world.terminate,
+});
+
+function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolean): Headers {
+  const headers: Headers = responseHeaders(response.rawHeaders);
+  const vary = mergeVary(headers['vary'] as string | undefined, call.corsHeaders['vary']);
+  Object.assign(headers, call.corsHeaders, encrypted ? receiptHeaders(epoch, call.requestId) : {});
+  if (vary !== undefined) headers['vary'] = vary;
+  delete headers['privatemode-encrypted'];
+  if (!encrypted && call.match.endpoint.encrypted) headers['privatemode-encrypted'] = 'false';
+  return headers;
+}
+
+/** Everything `source` has goes to `res`, which stays open. Rejects with ClientGone where the client left. */
+async function pipeUnended(source: NodeJS.ReadableStream, res: ServerResponse): Promise<void> {
+  try {
+    await pipeline(source, res, { end: false });
+  } catch (thrown) {
+    if (res.destroyed) throw new ClientGone();
+    throw asPrivatemodeError(thrown);
+  }
+}
+
+/** Ends the connection so that no client can take what it got for a complete answer (trap 12). */
+function breakConnection(res: ServerResponse): void {
+  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
+  if (res.chunkedEncoding) res.destroy();
+  else res.socket?.resetAndDestroy();
+}
+
+function finished(call: Call): void {
+  const { res, world } = call;
+  count(world.counters.responses, res.statusCode);
+  call.log.info({ status: res.statusCode }, 'Forwarding finished');
+}

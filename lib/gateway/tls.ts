@@ -1,0 +1,66 @@
+import { readFileSync } from 'node:fs';
+import { createSecureContext } from 'node:tls';
+import { PrivatemodeError } from '../errors.ts';
+
+export interface TlsFiles {
+  readonly certPath: string;
+  readonly keyPath: string;
+}
+
+export interface TlsMaterial {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Reads the pair and proves that the two belong together. Throws config_invalid naming the file. */
+export function loadTls(files: TlsFiles): TlsMaterial {
+  const cert = read(files.certPath, '--tls-cert-path');
+  const key = read(files.keyPath, '--tls-key-path');
+  try {
+    createSecureContext({ cert, key, minVersion: 'TLSv1.2' });
+  } catch (cause) {
+    const words = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;
+    throw new PrivatemodeError('config_invalid', words, { cause });
+  }
+  return { cert, key };
+}
+
+function read(path: string, flag: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    const reason = (cause as NodeJS.ErrnoException).code ?? 'unreadable';
+    throw new PrivatemodeError('config_invalid', `cannot read ${flag} ${path}: ${reason}`, { cause });
+  }
+}
+
+/**
+ * Looks at both files every `interval` ms (a rename by a certificate manager or a changed symlink is seen, which file
+ * watching misses) and on `check()`. New material that cannot be used is reported once and the old one stays.
+ */
+export function watchTls(
+  files: TlsFiles,
+  current: TlsMaterial,
+  on: { readonly changed: (material: TlsMaterial) => void; readonly failed: (error: PrivatemodeError) => void },
+  interval = 10_000,
+): { check(): void; close(): void } {
+  let active = current;
+  let lastFailure = '';
+  const check = (): void => {
+    try {
+      const next = loadTls(files);
+      lastFailure = '';
+      if (next.cert === active.cert && next.key === active.key) return;
+      active = next;
+      on.changed(next);
+    } catch (thrown) {
+      const error = thrown as PrivatemodeError;
+      if (error.message === lastFailure) return;
+      lastFailure = error.message;
+      on.failed(error);
+    }
+  };
+  const timer = setInterval(check, interval);
+  timer.unref();
+  return { check, close: () => clearInterval(timer) };
+}

@@ -1,0 +1,32 @@
+import type { GpuPolicy } from '../envelope/protection.ts';
+import type { Counters } from '../observe/counters.ts';
+import type { Logger } from '../observe/log.ts';
+import type { Session } from '../session/session.ts';
+import type { FallbackMode } from './auth.ts';
+import type { CorsPolicy } from './cors.ts';
+import type { UploadLimits } from './upload.ts';
+import type { Upstream } from './upstream.ts';
+
+/** What an exchange needs to know of the world around it; made once, by the composition root. */
+export interface World {
+  readonly session: Session;
+  readonly upstream: Upstream;
+  readonly counters: Counters;
+  readonly log: Logger;
+  /** Authority of the remote, with the port where it is not 443. */
+  readonly upstreamAuthority: string;
+  /** The configured key as it is now (a key file may change). */
+  readonly configuredKey: () => string | undefined;
+  readonly apiKeyFallback: FallbackMode;
+  /** The salt that all requests share; undefined: each request gets one of its own. */
+  readonly sharedSalt: string | undefined;
+  readonly gpuPolicy: GpuPolicy;
+  readonly cors: () => CorsPolicy;
+  readonly limits: UploadLimits;
+  /** ms a request waits for the remote to be verified. */
+  readonly epochTimeout: number;
+  /** ms between two chunks of an answer. */
+  readonly streamIdleTimeout: number;
+  /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
+  readonly terminate: AbortSignal;
+}
