@@ -16,6 +16,7 @@ export const FAULTS = {
   // The CDN (inference.md 1).
   'manifest-status': row('number', 'the CDN answers the manifest with this HTTP status'),
   'manifest-hang': row('flag', 'the CDN accepts the request and never answers'),
+  'manifest-reset': row('count', 'the CDN resets the connection, this many times'),
   // POST /privatemode/v1/attest and /secret (attestation.md 1).
   'attest-status': row('number', 'attestation is answered with this HTTP status'),
   'attest-hang': row('flag', 'attestation is never answered'),
@@ -23,6 +24,10 @@ export const FAULTS = {
   'secret-status': row('number', 'the secret exchange is answered with this HTTP status'),
   'secret-hang': row('flag', 'the secret exchange is never answered'),
   'secret-reset': row('count', 'the secret exchange is answered by a connection reset, this many times'),
+  // Certificate collateral of AMD and Intel (attestation.md 7, 10).
+  'collateral-status': row('number', 'collateral is answered with this HTTP status'),
+  'collateral-hang': row('flag', 'collateral is never answered'),
+  'collateral-reset': row('count', 'collateral is answered by a connection reset, this many times'),
   // Evidence that must be refused (attestation.md 7, 8, 19).
   'evidence-stale-nonce': row('flag', 'evidence answers another nonce than the one sent'),
   'evidence-debug': row('flag', 'the guest policy allows debugging'),
@@ -38,6 +43,9 @@ export const FAULTS = {
   'secret-foreign-ca': row('flag', 'the secret service certificate comes from another mesh CA'),
   'secret-workload': row('flag', 'an inference workload answers in place of the secret service'),
   'secret-expired-certificate': row('flag', 'the secret service certificate has expired'),
+  // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
+  inference: row('text', 'these faults, for every inference request'),
+  'inference-once': row('text', 'these faults, for the next inference request'),
 } as const;
 
 export type FaultName = keyof typeof FAULTS;

@@ -1,0 +1,144 @@
+/** Intel's provisioning certification service for our own platform, at the paths of the real one (attestation.md 10). */
+import { sign } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import type { Hardware } from '../hardware.ts';
+import { HttpError, sendBytes } from '../json-http.ts';
+import { toPem } from '../pki/certificate.ts';
+import { issuePckCrl, issuePlatformCa, issueRootCrl, issueTcbSigning } from '../pki/intel.ts';
+import { TDX_GUEST } from '../reference-values.ts';
+import type { Route } from '../route.ts';
+import { TD_QE, TDX_PLATFORM } from '../tdx-platform.ts';
+
+const DAY = 86_400_000;
+const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex').toUpperCase();
+/** Intel's dates have no fractions of a second. */
+const isoDate = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, 'Z');
+const TCB_DATE = '2026-03-13T00:00:00Z';
+
+export function intelPcsRoutes({ keys, roots }: Hardware): readonly Route[] {
+  const root = toPem(roots.intelRoot);
+  const signingChain = toPem(issueTcbSigning(keys)) + root;
+  const crlChain = toPem(issuePlatformCa(keys)) + root;
+
+  /** The signature covers the value's bytes as they stand in the body. */
+  const sendSigned = (response: ServerResponse, member: string, header: string, value: unknown): void => {
+    const signed = JSON.stringify(value);
+    const signature = sign('sha256', Buffer.from(signed), {
+      key: keys.intelTcbSigning,
+      dsaEncoding: 'ieee-p1363',
+    });
+    const body = `{"${member}":${signed},"signature":"${signature.toString('hex')}"}`;
+    response.setHeader(header, encodeURIComponent(signingChain));
+    sendBytes(response, 200, 'application/json', Buffer.from(body));
+  };
+
+  return [
+    {
+      method: 'GET',
+      path: '/tdx/certification/v4/tcb',
+      service: 'collateral',
+      handle({ response, url }) {
+        if (url.searchParams.get('fmspc')?.toUpperCase() !== upperHex(TDX_PLATFORM.fmspc)) {
+          throw new HttpError(404, 'unknown FMSPC');
+        }
+        const wanted = url.searchParams.get('tcbEvaluationDataNumber');
+        if (wanted !== null && Number(wanted) !== TDX_GUEST.tcbEvaluationDataNumber) {
+          throw new HttpError(
+            Number(wanted) < TDX_GUEST.tcbEvaluationDataNumber ? 410 : 404,
+            'no such evaluation',
+          );
+        }
+        sendSigned(response, 'tcbInfo', 'TCB-Info-Issuer-Chain', tcbInfo());
+      },
+    },
+    {
+      method: 'GET',
+      path: '/tdx/certification/v4/qe/identity',
+      service: 'collateral',
+      handle: ({ response }) =>
+        sendSigned(response, 'enclaveIdentity', 'SGX-Enclave-Identity-Issuer-Chain', qeIdentity()),
+    },
+    {
+      method: 'GET',
+      path: '/sgx/certification/v4/pckcrl',
+      service: 'collateral',
+      handle({ response, url }) {
+        if (url.searchParams.get('ca') !== 'platform') throw new HttpError(400, 'only ca=platform');
+        response.setHeader('SGX-PCK-CRL-Issuer-Chain', encodeURIComponent(crlChain));
+        sendBytes(response, 200, 'application/pkix-crl', issuePckCrl(keys));
+      },
+    },
+    {
+      method: 'GET',
+      path: '/IntelSGXRootCA.der',
+      service: 'collateral',
+      handle: ({ response }) => sendBytes(response, 200, 'application/pkix-crl', issueRootCrl(keys)),
+    },
+  ];
+}
+
+const issued = (): { issueDate: string; nextUpdate: string; tcbEvaluationDataNumber: number } => ({
+  issueDate: isoDate(Date.now() - DAY),
+  nextUpdate: isoDate(Date.now() + 29 * DAY),
+  tcbEvaluationDataNumber: TDX_GUEST.tcbEvaluationDataNumber,
+});
+
+const level = (tcb: unknown, tcbStatus: 'UpToDate' | 'OutOfDate'): unknown => ({
+  tcb,
+  tcbDate: TCB_DATE,
+  tcbStatus,
+});
+
+function tcbInfo(): unknown {
+  const { fmspc, pceId, componentSvns, pceSvn, teeTcbSvn, outdatedTeeTcbSvn } = TDX_PLATFORM;
+  const module = {
+    mrsigner: '0'.repeat(96),
+    attributes: '0'.repeat(16),
+    attributesMask: 'F'.repeat(16),
+  };
+  const components = (svns: readonly number[]): unknown => svns.map((svn) => ({ svn }));
+  return {
+    id: 'TDX',
+    version: 3,
+    ...issued(),
+    fmspc: upperHex(fmspc),
+    pceId: upperHex(pceId),
+    tcbType: 0,
+    tdxModule: module,
+    tdxModuleIdentities: [
+      {
+        id: `TDX_${upperHex(Uint8Array.of(teeTcbSvn[1] ?? 0))}`,
+        ...module,
+        tcbLevels: [
+          level({ isvsvn: teeTcbSvn[0] }, 'UpToDate'),
+          level({ isvsvn: outdatedTeeTcbSvn[0] }, 'OutOfDate'),
+        ],
+      },
+    ],
+    tcbLevels: [
+      level(
+        {
+          sgxtcbcomponents: components(componentSvns),
+          pcesvn: pceSvn,
+          tdxtcbcomponents: components(outdatedTeeTcbSvn.map((svn, index) => (index === 1 ? 0 : svn))),
+        },
+        'UpToDate',
+      ),
+    ],
+  };
+}
+
+function qeIdentity(): unknown {
+  return {
+    id: 'TD_QE',
+    version: 2,
+    ...issued(),
+    miscselect: '00000000',
+    miscselectMask: 'FFFFFFFF',
+    attributes: upperHex(TD_QE.attributes),
+    attributesMask: 'FBFFFFFFFFFFFFFF0000000000000000',
+    mrsigner: upperHex(TD_QE.mrSigner),
+    isvprodid: TD_QE.isvProdId,
+    tcbLevels: [level({ isvsvn: TD_QE.isvSvn }, 'UpToDate')],
+  };
+}

@@ -1,0 +1,95 @@
+/**
+ * What the manifest demands of the hardware, and what the simulated machine therefore is. Measurements, guest policy
+ * and TCB are the public ones of the live deployment (attestation.md 19.2); the chip and platform ids are our own.
+ */
+import type { Hardware } from './hardware.ts';
+import type { Tcb } from './pki/amd.ts';
+
+const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
+const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
+/** The SEV-SNP guest: launch digest with one vCPU, AP reset address, and what the launch fixed. */
+export const SNP_GUEST = {
+  trustedMeasurement: hex(
+    '766d05930c6cb7c32fc375677b3bc9896b73a65f8f8e709b2a4885b033b7aee5789fce6aa0bab57d89cf7211d5fa327a',
+  ),
+  apEip: '0080b004',
+  /** Launch digest of the same guest with two vCPUs, as the simulated one has (attestation.md 19.13). */
+  measurement: hex(
+    '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
+  ),
+  /** ABI 1.58, single socket, AES-256-XTS, page swap disabled (attestation.md 19.5). */
+  policy: 0x252013an,
+  tcb: { bootloader: 12, tee: 0, snp: 28, microcode: 88 } satisfies Tcb,
+  mitigationVector: 0xfn,
+  /** ECC_EN and ALIAS_CHECK_COMPLETE (attestation.md 6.3). */
+  platformInfo: 0x24n,
+} as const;
+
+/** The TDX guest: module, image and runtime measurements. */
+export const TDX_GUEST = {
+  mrTd: hex(
+    'a7568bf0b3630aa33402bfec918a204c82cf92d44b09d9b1b0d8779323c6e7de5fb350d544c71c656a6d7b407e70069b',
+  ),
+  mrSeam: hex(
+    'ab62561a173acbd18ee50ff37750db44184c6cf5e886df74247cc575e163b04c34b9e18374757c235affa614d4127f6b',
+  ),
+  rtmrs: [
+    hex('3a57ae743d61d8431a9996cfeb262ee920de9072295e53352959b96c6dee54b46bf251291efb428de418a571d11a5244'),
+    hex('69314c5c4b80a1c2ddc916ab6050128411723b06e680795a3753b5d942c77c030d52d84b141c05953122b8118c8ca8c6'),
+    hex('8c0f7b7e20c9cc572dba32d26c9427a544a1e4d1be8b097f9cc425feca60ac0f65bfc7b0f0bc9db8a2a4c872df2d0648'),
+    new Uint8Array(48),
+  ],
+  xfam: hex('e702060000000000'),
+  tcbEvaluationDataNumber: 21,
+} as const;
+
+/** `ReferenceValues` of the manifest, with the member names and order of the live one. */
+export function referenceValues({ ids }: Pick<Hardware, 'ids'>): unknown {
+  return {
+    snp: [
+      {
+        Platform: 'Metal-QEMU-SNP-GPU',
+        ProductName: 'Genoa',
+        TrustedMeasurement: hexOf(SNP_GUEST.trustedMeasurement),
+        APEIP: SNP_GUEST.apEip,
+        MinimumTCB: {
+          BootloaderVersion: SNP_GUEST.tcb.bootloader,
+          TEEVersion: SNP_GUEST.tcb.tee,
+          SNPVersion: SNP_GUEST.tcb.snp,
+          MicrocodeVersion: SNP_GUEST.tcb.microcode,
+        },
+        GuestPolicy: {
+          ABIMinor: 58,
+          ABIMajor: 1,
+          SMT: false,
+          MigrateMA: false,
+          Debug: false,
+          SingleSocket: true,
+          CXLAllowed: false,
+          MemAES256XTS: true,
+          RAPLDis: false,
+          CipherTextHidingDRAM: false,
+          PageSwapDisable: true,
+        },
+        PlatformInfo: { SMTEnabled: false, ECCEnabled: true, AliasCheckComplete: true },
+        MinimumMitigationVector: Number(SNP_GUEST.mitigationVector),
+        AllowedChipIDs: [hexOf(ids.chipId).toUpperCase()],
+      },
+    ],
+    tdx: [
+      {
+        Platform: 'Metal-QEMU-TDX-GPU',
+        MinTCBEvaluationDataNumber: TDX_GUEST.tcbEvaluationDataNumber,
+        MrTd: hexOf(TDX_GUEST.mrTd),
+        MrSeam: hexOf(TDX_GUEST.mrSeam),
+        Rtmrs: TDX_GUEST.rtmrs.map(hexOf),
+        Xfam: hexOf(TDX_GUEST.xfam),
+        AllowedPIIDs: [hexOf(ids.piid)],
+        MemoryIntegrity: false,
+        SMTDisabled: false,
+        StaticPlatform: false,
+      },
+    ],
+  };
+}

@@ -1,0 +1,74 @@
+/** The calls by which a client comes to trust the deployment: manifest, attestation, secret (attestation.md 1). */
+import type { IncomingMessage } from 'node:http';
+import type { Deployment } from './deployment.ts';
+import { HttpError, readJsonObject, sendBytes, sendJson } from './json-http.ts';
+import type { Exchange, Route } from './route.ts';
+import { HPKE_PUBLIC_KEY_BYTES } from './secret-exchange.ts';
+import type { MutableSecretStore } from './secrets.ts';
+
+const NONCE_BYTES = 32;
+
+export function trustRoutes(context: {
+  readonly deployment: Deployment;
+  readonly secrets: MutableSecretStore;
+  readonly apiKeys: (key: string | undefined) => boolean;
+}): readonly Route[] {
+  const { deployment, secrets, apiKeys } = context;
+
+  const authorize = ({ request }: Exchange): void => {
+    if (!apiKeys(bearerOf(request))) throw new HttpError(401, 'unauthorized');
+  };
+
+  return [
+    {
+      method: 'GET',
+      path: '/privatemode/v2/manifest.json',
+      service: 'manifest',
+      handle: ({ response }) => sendBytes(response, 200, 'application/json', deployment.manifest().bytes),
+    },
+    {
+      method: 'POST',
+      path: '/privatemode/v1/attest',
+      service: 'attest',
+      async handle(exchange) {
+        authorize(exchange);
+        const nonce = bytesOf(await readJsonObject(exchange.request), 'Nonce', NONCE_BYTES);
+        sendJson(exchange.response, 200, { AttestationDoc: base64(deployment.attest(nonce)) });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/privatemode/v1/secret',
+      service: 'secret',
+      async handle(exchange) {
+        authorize(exchange);
+        const publicKey = bytesOf(await readJsonObject(exchange.request), 'PublicKey', HPKE_PUBLIC_KEY_BYTES);
+        const answer = await deployment.exchange(publicKey).catch(() => {
+          throw new HttpError(400, 'PublicKey is not a key of this KEM');
+        });
+        secrets.put(answer.id, answer.secret);
+        sendJson(exchange.response, 200, {
+          EncapsulatedKey: base64(answer.encapsulatedKey),
+          Signature: base64(answer.signature),
+          MeshCert: base64(answer.meshCert),
+        });
+      },
+    },
+  ];
+}
+
+/** The token of an Authorization header of the Bearer scheme. */
+function bearerOf(request: IncomingMessage): string | undefined {
+  return /^Bearer +(\S.*)$/i.exec(request.headers.authorization ?? '')?.[1];
+}
+
+const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
+
+function bytesOf(body: Record<string, unknown>, member: string, length: number): Uint8Array {
+  const value = body[member];
+  const bytes = typeof value === 'string' ? Buffer.from(value, 'base64') : undefined;
+  if (bytes?.length !== length || base64(bytes) !== value) {
+    throw new HttpError(400, `${member} must be ${length} bytes in base64`);
+  }
+  return new Uint8Array(bytes);
+}
