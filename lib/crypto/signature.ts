@@ -28,9 +28,18 @@ const RSA_TYPES: readonly (string | undefined)[] = ['rsa', 'rsa-pss'];
  * Throws evidence_malformed.
  */
 export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
+  return readKey(spki, 'spki');
+}
+
+/** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). Throws evidence_malformed. */
+export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
+  return readKey(der, 'pkcs1');
+}
+
+function readKey(der: Uint8Array, type: 'spki' | 'pkcs1'): PublicKey {
   let key: KeyObject;
   try {
-    key = createPublicKey({ key: Buffer.from(spki), format: 'der', type: 'spki' });
+    key = createPublicKey({ key: Buffer.from(der), format: 'der', type });
   } catch (cause) {
     throw new PrivatemodeError('evidence_malformed', 'a public key cannot be read', { cause });
   }
