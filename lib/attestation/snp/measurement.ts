@@ -1,0 +1,96 @@
+/**
+ * Launch measurements of guests with 1 to 220 vCPUs from the one-vCPU measurement and the AP reset address
+ * (attestation.md 18, 19.4): every further vCPU extends the launch digest by one VMSA page.
+ */
+import { constantTimeEqual, sha384 } from '../../crypto/digest.ts';
+import type { SnpReferenceValues } from '../reference-values.ts';
+
+export const MAX_VCPUS = 220;
+const PAGE_BYTES = 4096;
+
+/** Stepping 0, whatever the report's own stepping is. */
+const CPU_SIGNATURE = { Milan: 0x00a00f11, Genoa: 0x00a10f10 } as const;
+
+/** Segment registers: offset, selector, attributes, limit. Bases are 0 but for CS. */
+const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
+  [0x000, 0x0000, 0x93, 0xffff], // ES
+  [0x010, 0xf000, 0x9b, 0xffff], // CS
+  [0x020, 0x0000, 0x93, 0xffff], // SS
+  [0x030, 0x0000, 0x93, 0xffff], // DS
+  [0x040, 0x0000, 0x93, 0xffff], // FS
+  [0x050, 0x0000, 0x93, 0xffff], // GS
+  [0x060, 0x0000, 0x00, 0xffff], // GDTR
+  [0x070, 0x0000, 0x82, 0xffff], // LDTR
+  [0x080, 0x0000, 0x00, 0xffff], // IDTR
+  [0x090, 0x0000, 0x8b, 0xffff], // TR
+];
+const CS_BASE = 0x018;
+
+/** Registers of 64 bits: offset and value. */
+const REGISTERS: readonly (readonly [number, bigint])[] = [
+  [0x0d0, 0x1000n], // EFER
+  [0x148, 0x40n], // CR4
+  [0x158, 0x10n], // CR0
+  [0x160, 0x400n], // DR7
+  [0x168, 0xffff0ff0n], // DR6
+  [0x170, 0x2n], // RFLAGS
+  [0x268, 0x0007040600070406n], // G_PAT
+  [0x3b0, 0x1n], // SEV_FEATURES
+  [0x3e8, 0x1n], // XCR0
+];
+
+/** The initial state of an application processor. `apeip` is its reset address. */
+export function apVmsaPage(apeip: number, product: 'Milan' | 'Genoa'): Uint8Array {
+  const page = new Uint8Array(PAGE_BYTES);
+  const view = new DataView(page.buffer);
+  for (const [offset, selector, attributes, limit] of SEGMENTS) {
+    view.setUint16(offset, selector, true);
+    view.setUint16(offset + 2, attributes, true);
+    view.setUint32(offset + 4, limit, true);
+  }
+  view.setUint32(CS_BASE, (apeip & 0xffff0000) >>> 0, true);
+  for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
+  view.setUint32(0x178, apeip & 0xffff, true); // RIP
+  view.setUint32(0x310, CPU_SIGNATURE[product], true); // RDX
+  view.setUint32(0x408, 0x1f80, true); // MXCSR
+  view.setUint16(0x410, 0x037f, true); // FCW
+  return page;
+}
+
+/** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
+const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+
+/** The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the one for 1. */
+export function* measurements(
+  seed: Uint8Array,
+  apeip: number,
+  product: 'Milan' | 'Genoa',
+): Generator<Uint8Array> {
+  const pageHash = sha384(apVmsaPage(apeip, product));
+  let digest = seed;
+  yield digest;
+  for (let vcpus = 2; vcpus <= MAX_VCPUS; vcpus++) {
+    digest = sha384(digest, pageHash, PAGE_INFO_TAIL);
+    yield digest;
+  }
+}
+
+/**
+ * Which guest size of the reference value a measurement belongs to: 'exact' without APEIP, else the number of vCPUs;
+ * undefined if it belongs to none.
+ */
+export function matchMeasurement(
+  entry: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
+  measurement: Uint8Array,
+): number | 'exact' | undefined {
+  const { trustedMeasurement, apeip, product } = entry;
+  if (apeip === undefined) {
+    return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
+  }
+  let vcpus = 1;
+  for (const accepted of measurements(trustedMeasurement, apeip, product)) {
+    if (constantTimeEqual(accepted, measurement)) return vcpus;
+    vcpus++;
+  }
+  return undefined;
+}
