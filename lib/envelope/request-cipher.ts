@@ -1,4 +1,10 @@
-import type { KeyObject } from 'node:crypto';
+/**
+ * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, one random nonce per attempt, one iv
+ * per message, two sequence counters (inference.md section 4).
+ */
+import { type KeyObject, randomFillSync } from 'node:crypto';
+import { PrivatemodeError } from '../errors.ts';
+import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
 
 /**
  * The secret shared with the attested service (inference.md section 10).
@@ -34,4 +40,127 @@ export interface RequestCipher {
    * Throws response_malformed or response_not_authentic; after a failure every call throws.
    */
   open(message: string): Buffer;
+}
+
+export interface RequestCipherOptions {
+  /** 12 bytes; default random. Tests only. */
+  readonly nonce?: Uint8Array;
+  /** Source of 12-byte ivs; default the CSPRNG. Tests only. */
+  readonly ivs?: () => Uint8Array;
+  /** Where both counters start; default 0. Tests only. */
+  readonly sequence?: number;
+  /** Default the native engine. */
+  readonly engine?: AeadEngine;
+}
+
+const NONCE_BYTES = 12;
+const SEQUENCE_LIMIT = 2 ** 32;
+const QUOTE = 0x22;
+const MALFORMED = 'an encrypted value of the response is malformed';
+const NOT_AUTHENTIC = 'an encrypted value of the response does not authenticate';
+
+// One system call for 512 messages; a drawn iv is never handed out twice.
+const pool = Buffer.alloc(512 * IV_BYTES);
+let drawn = pool.length;
+
+function randomIv(): Uint8Array {
+  if (drawn === pool.length) {
+    randomFillSync(pool);
+    drawn = 0;
+  }
+  drawn += IV_BYTES;
+  return pool.subarray(drawn - IV_BYTES, drawn);
+}
+
+// Where hex is decoded before it goes to the cipher: ciphertext only, and only within one call of open().
+const scratch = Buffer.alloc(16 * 1024);
+
+/**
+ * A cipher for one attempt. `secret.key` must hold 32 bytes. Throws `internal` after 2^32 messages.
+ * The id and nonce texts of a response are not compared: its own nonce and counter are what authenticate it.
+ */
+export function createRequestCipher(
+  secret: InferenceSecret,
+  options: RequestCipherOptions = {},
+): RequestCipher {
+  const { id, key } = secret;
+  const engine = options.engine ?? nativeAead;
+  const nextIv = options.ivs ?? randomIv;
+  const nonce = options.nonce ?? randomFillSync(new Uint8Array(NONCE_BYTES));
+  if (nonce.length !== NONCE_BYTES) throw new PrivatemodeError('internal', 'the nonce is not 12 bytes');
+  const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
+  const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;
+  const aad = Buffer.alloc(NONCE_BYTES + 4);
+  aad.set(nonce);
+  let sent = options.sequence ?? 0;
+  let received = options.sequence ?? 0;
+  let opened = false;
+  let failure: PrivatemodeError | undefined;
+
+  // Little endian, unlike everything else on this wire.
+  const aadFor = (sequence: number): Buffer => {
+    if (sequence >= SEQUENCE_LIMIT)
+      throw new PrivatemodeError('internal', 'the message counter is exhausted');
+    aad.writeUInt32LE(sequence, NONCE_BYTES);
+    return aad;
+  };
+
+  const fail = (code: 'response_malformed' | 'response_not_authentic', words: string): PrivatemodeError => {
+    failure = new PrivatemodeError(code, words);
+    return failure;
+  };
+
+  return {
+    secretId: id,
+    sealedLength: (plaintextBytes) => overhead + 2 * plaintextBytes,
+
+    seal() {
+      if (opened || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
+      const iv = nextIv();
+      const encryption = engine.encrypt(key, iv, aadFor(sent));
+      sent += 1;
+      // The pool is drawn over again: the text of the iv is made now.
+      const head = Buffer.from(`${prefix}${Buffer.from(iv).toString('hex')}:`, 'latin1');
+      return {
+        head: () => head,
+        update: (plaintext) => Buffer.from(encryption.update(plaintext).toString('hex'), 'latin1'),
+        final: () => Buffer.from(`${encryption.final().toString('hex')}"`, 'latin1'),
+      };
+    },
+
+    open(message) {
+      if (failure) throw failure;
+      opened = true;
+      let start = 0;
+      let end = message.length;
+      while (start < end && message.charCodeAt(start) === QUOTE) start += 1;
+      while (end > start && message.charCodeAt(end - 1) === QUOTE) end -= 1;
+      const nonceAt = message.indexOf(':', start) + 1;
+      const ivAt = message.indexOf(':', nonceAt) + 1;
+      const bodyAt = ivAt + 2 * IV_BYTES + 1;
+      const bodyHex = end - bodyAt;
+      if (nonceAt === 0 || ivAt === 0 || message.charCodeAt(bodyAt - 1) !== 0x3a) {
+        throw fail('response_malformed', MALFORMED);
+      }
+      if (bodyHex < 2 * TAG_BYTES || bodyHex % 2 !== 0) throw fail('response_malformed', MALFORMED);
+      const body = bodyHex / 2;
+      const bytes = IV_BYTES + body <= scratch.length ? scratch : Buffer.allocUnsafeSlow(IV_BYTES + body);
+      // Hex decoding stops at the first character that is none, a fifth part's colon included.
+      const decoded =
+        bytes.write(message.slice(ivAt, bodyAt - 1), 0, IV_BYTES, 'hex') +
+        bytes.write(message.slice(bodyAt, end), IV_BYTES, body, 'hex');
+      if (decoded !== IV_BYTES + body) throw fail('response_malformed', MALFORMED);
+      const tagAt = IV_BYTES + body - TAG_BYTES;
+      const plaintext = engine.decrypt(
+        key,
+        bytes.subarray(0, IV_BYTES),
+        aadFor(received),
+        bytes.subarray(IV_BYTES, tagAt),
+        bytes.subarray(tagAt, IV_BYTES + body),
+      );
+      if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
+      received += 1;
+      return plaintext;
+    },
+  };
 }

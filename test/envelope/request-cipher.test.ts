@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { portableAead } from '../../lib/envelope/portable-aead.ts';
+import { createRequestCipher, type RequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
+import { literalOpen, literalSeal } from '../support/literal-envelope.ts';
+
+interface MessageVectors {
+  readonly vectors: readonly {
+    readonly name: string;
+    readonly plaintextHex: string;
+    readonly sequence: number;
+    readonly ivHex: string;
+    readonly message: string;
+  }[];
+  readonly mustFail: readonly {
+    readonly name: string;
+    readonly sequence: number;
+    readonly requestNonceHex?: string;
+    readonly message: string;
+  }[];
+  readonly upstreamAccepts: readonly {
+    readonly name: string;
+    readonly sequence: number;
+    readonly message: string;
+    readonly plaintextHex: string;
+  }[];
+}
+
+const { vectors, mustFail, upstreamAccepts } = inferenceVectors<MessageVectors>('message-primitive');
+
+const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string => {
+  const sealer = cipher.seal();
+  return Buffer.concat([
+    sealer.head(),
+    ...pieces.map((piece) => sealer.update(piece)),
+    sealer.final(),
+  ]).toString('latin1');
+};
+
+describe('request cipher, golden messages', () => {
+  for (const engine of [undefined, portableAead]) {
+    const options = engine === undefined ? {} : { engine };
+    for (const { name, plaintextHex, sequence, ivHex, message } of vectors) {
+      it(`seals and opens: ${name} (${engine?.name ?? 'native'})`, () => {
+        const cipher = fixedCipher({ ...options, sequence, ivs: () => hex(ivHex) });
+        assert.equal(sealAll(cipher, hex(plaintextHex)), message);
+        assert.equal(cipher.sealedLength(plaintextHex.length / 2), message.length);
+        assert.equal(cipher.open(message).toString('hex'), plaintextHex);
+      });
+    }
+  }
+
+  for (const { name, sequence, requestNonceHex, message } of mustFail) {
+    it(`refuses: ${name}`, () => {
+      const nonce = requestNonceHex === undefined ? EXCHANGE.nonce : hex(requestNonceHex);
+      assert.throws(() => fixedCipher({ sequence, nonce }).open(message), {
+        name: 'PrivatemodeError',
+        code: /^response_(malformed|not_authentic)$/,
+      });
+    });
+  }
+
+  for (const { name, sequence, message, plaintextHex } of upstreamAccepts) {
+    it(`accepts: ${name}`, () => {
+      assert.equal(fixedCipher({ sequence }).open(message).toString('hex'), plaintextHex);
+    });
+  }
+});
+
+describe('request cipher, malformed messages', () => {
+  const good = vectors.find(({ name }) => name === 'json string')!.message;
+  const [id, nonce, iv, body] = good.slice(1, -1).split(':') as [string, string, string, string];
+  const cases: Record<string, string> = {
+    empty: '',
+    'two quotes': '""',
+    'one part': id,
+    'two parts': `${id}:${nonce}`,
+    'three parts': `${id}:${nonce}:${iv}`,
+    'empty ciphertext': `${id}:${nonce}:${iv}:`,
+    'shorter than a tag': `${id}:${nonce}:${iv}:${body.slice(0, 30)}`,
+    'odd number of hex digits': `${id}:${nonce}:${iv}:${body}0`,
+    'iv of 13 bytes': `${id}:${nonce}:${iv}00:${body}`,
+    'empty iv': `${id}:${nonce}::${body}`,
+    'blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
+    'a colon in the iv': `${id}:${nonce}:${iv.slice(0, 12)}:${iv.slice(13)}:${body}`,
+    'trailing text': `${good} `,
+    'not hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
+  };
+  for (const [name, message] of Object.entries(cases)) {
+    it(name, () => {
+      assert.throws(() => fixedCipher().open(message), { code: 'response_malformed' });
+    });
+  }
+
+  it('every single changed character of iv or ciphertext is noticed', () => {
+    const start = good.indexOf(iv);
+    for (let i = start; i < good.length - 1; i++) {
+      for (const other of ['0', '1', 'x', ':']) {
+        if (good[i] === other) continue;
+        const changed = good.slice(0, i) + other + good.slice(i + 1);
+        assert.throws(() => fixedCipher().open(changed), { name: 'PrivatemodeError' }, `at ${i}`);
+      }
+    }
+  });
+});
+
+describe('request cipher, counters and states', () => {
+  const response = (sequence: number, text: string): string =>
+    literalSeal(EXCHANGE, sequence, Buffer.alloc(12, sequence), Buffer.from(text));
+
+  it('numbers requests and responses apart, each from 0', () => {
+    const cipher = fixedCipher({ ivs: countingIvs() });
+    for (let i = 0; i < 3; i++) {
+      assert.equal(literalOpen(EXCHANGE, i, sealAll(cipher, Buffer.from(`q${i}`))).toString(), `q${i}`);
+    }
+    for (let i = 0; i < 3; i++) assert.equal(cipher.open(response(i, `a${i}`)).toString(), `a${i}`);
+  });
+
+  it('refuses a replayed message', () => {
+    const cipher = fixedCipher();
+    cipher.open(response(0, 'a'));
+    assert.throws(() => cipher.open(response(0, 'a')), { code: 'response_not_authentic' });
+  });
+
+  it('refuses a skipped message', () => {
+    assert.throws(() => fixedCipher().open(response(1, 'b')), { code: 'response_not_authentic' });
+  });
+
+  it('refuses everything after a failure', () => {
+    for (const bad of [response(1, 'b'), 'no message']) {
+      const cipher = fixedCipher();
+      assert.throws(() => cipher.open(bad));
+      assert.throws(() => cipher.open(response(0, 'a')), { code: /^response_/ });
+    }
+  });
+
+  it('seals nothing after the response began', () => {
+    const cipher = fixedCipher();
+    cipher.open(response(0, 'a'));
+    assert.throws(() => cipher.seal(), { code: 'internal' });
+  });
+
+  it('gives sequence numbers where sealing starts, so that messages may be laid out in another order', () => {
+    const cipher = fixedCipher({ ivs: countingIvs() });
+    const [first, second] = [cipher.seal(), cipher.seal()];
+    const whole = [second, first].map((sealer, i) =>
+      Buffer.concat([sealer.head(), sealer.update(Buffer.from(`p${i}`)), sealer.final()]).toString(),
+    );
+    assert.equal(literalOpen(EXCHANGE, 1, whole[0]!).toString(), 'p0');
+    assert.equal(literalOpen(EXCHANGE, 0, whole[1]!).toString(), 'p1');
+  });
+
+  it('stops at 2^32 messages', () => {
+    const cipher = fixedCipher({ sequence: 2 ** 32 - 1 });
+    cipher.seal();
+    assert.throws(() => cipher.seal(), { code: 'internal' });
+  });
+
+  it('draws a nonce per cipher and an iv per message, none twice', () => {
+    const seen = new Set<string>();
+    const nonces = new Set<string>();
+    for (let i = 0; i < 50; i++) {
+      const cipher = createRequestCipher(EXCHANGE);
+      for (let j = 0; j < 30; j++) {
+        const [, nonce, iv] = sealAll(cipher).split(':') as [string, string, string];
+        nonces.add(nonce);
+        seen.add(iv);
+      }
+    }
+    assert.equal(nonces.size, 50);
+    assert.equal(seen.size, 1500);
+  });
+
+  it('refuses a nonce or a secret of another length', () => {
+    assert.throws(() => createRequestCipher(EXCHANGE, { nonce: Buffer.alloc(11) }), { code: 'internal' });
+    const short = createRequestCipher({ id: 'x', key: createSecretKey(Buffer.alloc(16)) });
+    assert.throws(() => short.seal(), { code: 'internal' });
+  });
+});
+
+describe('request cipher, against the literal envelope', () => {
+  it('seals what it opens, for any plaintext in any pieces', () => {
+    fc.assert(
+      fc.property(fc.array(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 4 })), (messages) => {
+        const ivs = countingIvs();
+        const [ours, theirs] = [fixedCipher({ ivs: countingIvs() }), fixedCipher()];
+        messages.forEach((pieces, sequence) => {
+          const plaintext = Buffer.concat(pieces);
+          const message = sealAll(ours, ...pieces);
+          assert.equal(message, literalSeal(EXCHANGE, sequence, ivs(), plaintext));
+          assert.equal(message.length, ours.sealedLength(plaintext.length));
+          assert.deepEqual(theirs.open(message), plaintext);
+        });
+      }),
+    );
+  });
+
+  it('opens messages larger than the scratch buffer', () => {
+    const plaintext = Buffer.alloc(100_000, 'ab');
+    const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), plaintext);
+    assert.deepEqual(fixedCipher().open(message), plaintext);
+  });
+});

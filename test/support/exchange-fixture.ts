@@ -1,0 +1,45 @@
+/** A secret, a nonce and ivs for tests, as the vectors and the property tests need them. */
+import { createSecretKey } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/request-cipher.ts';
+import type { LiteralExchange } from './literal-envelope.ts';
+
+export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
+
+/** A file of test/vectors/inference, parsed. */
+export function inferenceVectors<T>(name: string): T {
+  return JSON.parse(
+    readFileSync(join(import.meta.dirname, '../vectors/inference', `${name}.json`), 'utf8'),
+  ) as T;
+}
+
+export const EXCHANGE: LiteralExchange = {
+  id: 'YbrjTROzYmqPU07Q09kU1FyTQt6qGHQFBvIOcMOTZ2I=',
+  key: createSecretKey(hex('000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f')),
+  nonce: hex('a0a1a2a3a4a5a6a7a8a9aaab'),
+};
+
+/** Ivs 0, 1, 2 ... as 12-byte big-endian numbers. */
+export function countingIvs(): () => Buffer {
+  let next = 0;
+  return () => {
+    const iv = Buffer.alloc(12);
+    iv.writeUInt32BE(next++, 8);
+    return iv;
+  };
+}
+
+/** The given ivs (hex), one after the other; asks for no more than there are. */
+export function listedIvs(ivsHex: readonly string[]): () => Buffer {
+  let next = 0;
+  return () => {
+    const iv = ivsHex[next++];
+    if (iv === undefined) throw new Error('more ivs were drawn than the vector has');
+    return hex(iv);
+  };
+}
+
+/** A cipher for EXCHANGE with its nonce. */
+export const fixedCipher = (options: RequestCipherOptions = {}) =>
+  createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
