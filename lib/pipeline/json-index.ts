@@ -1,0 +1,301 @@
+/**
+ * Finds the members of one JSON object while its bytes arrive, without parsing a value: the envelope
+ * encrypts the raw text of each member (inference.md section 4), so where a value begins and ends is all
+ * that has to be known. The grammar is checked whole, as JSON.parse would judge it (RFC 8259, valid UTF-8,
+ * no byte order mark), since what is not JSON must never leave.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import { decodeMemberName, isAddressable } from './member-name.ts';
+import { stringRunEnd, wordsOf } from './string-run.ts';
+import { createUtf8Check } from './utf8.ts';
+
+export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
+
+export interface JsonMember {
+  /** Decoded name; for elements of a top-level array, the index as text. */
+  readonly name: string;
+  readonly kind: JsonKind;
+  /** Absolute position of the first byte of the value. */
+  readonly start: number;
+  /** Absolute position after its last byte. */
+  readonly end: number;
+}
+
+export interface JsonIndex {
+  /** The members whose values are complete, in order of arrival. */
+  readonly members: readonly JsonMember[];
+  /** The member whose value is arriving: its bytes so far end where the last chunk ended. */
+  readonly current: Omit<JsonMember, 'end'> | undefined;
+  /** Position of the first byte inside the object (or array), once it was seen. */
+  readonly bodyStart: number;
+  /**
+   * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (section 5.4);
+   * the index is of no use afterwards.
+   */
+  feed(chunk: Uint8Array): void;
+  /** To be called after the last chunk. Throws invalid_json where the text is not complete. */
+  finish(): readonly JsonMember[];
+}
+
+/** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
+export const MAX_JSON_DEPTH = 10_000;
+
+// What may come next. Strings, numbers and literals have states of their own because chunks end anywhere.
+const TOP = 0;
+const FIRST_KEY = 1;
+const KEY = 2;
+const COLON = 3;
+const VALUE = 4;
+const FIRST_ELEMENT = 5;
+const AFTER_VALUE = 6;
+const DONE = 7;
+const STRING = 8;
+const ESCAPE = 9;
+const HEX = 10;
+const LITERAL = 11;
+// Number states from here on (RFC 8259 section 6); those in ENDABLE may be followed by something else.
+const MINUS = 12;
+const ZERO = 13;
+const INTEGER = 14;
+const POINT = 15;
+const FRACTION = 16;
+const EXPONENT = 17;
+const EXPONENT_SIGN = 18;
+const EXPONENT_DIGITS = 19;
+const ENDABLE = (1 << ZERO) | (1 << INTEGER) | (1 << FRACTION) | (1 << EXPONENT_DIGITS);
+
+const ARRAY = 0;
+const OBJECT = 1;
+const SIMPLE_ESCAPES = new Set(Buffer.from('"\\/bfnrt'));
+const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
+  [0x74, 'true'],
+  [0x66, 'false'],
+  [0x6e, 'null'],
+]);
+
+const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
+const isHexDigit = (byte: number): boolean =>
+  isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
+
+/** The state after `byte` inside a number, or -1 where it is no part of one. */
+function nextNumberState(state: number, byte: number): number {
+  if (isDigit(byte)) {
+    if (state === MINUS) return byte === 0x30 ? ZERO : INTEGER;
+    if (state === ZERO) return -1;
+    if (state === POINT) return FRACTION;
+    if (state === EXPONENT || state === EXPONENT_SIGN) return EXPONENT_DIGITS;
+    return state;
+  }
+  if (byte === 0x2e && (state === ZERO || state === INTEGER)) return POINT;
+  if ((byte | 0x20) === 0x65 && (state === ZERO || state === INTEGER || state === FRACTION)) return EXPONENT;
+  if ((byte === 0x2b || byte === 0x2d) && state === EXPONENT) return EXPONENT_SIGN;
+  return -1;
+}
+
+/** With `arrays`, a top-level array is accepted too (responses of the unstructured endpoint, section 5.2). */
+export function createJsonIndex(options: { readonly arrays?: boolean } = {}): JsonIndex {
+  const members: JsonMember[] = [];
+  const names = new Set<string>();
+  const utf8 = createUtf8Check();
+  let current: { name: string; kind: JsonKind; start: number } | undefined;
+  let state = TOP;
+  let stack = new Uint8Array(64);
+  let depth = 0;
+  let bodyStart = 0;
+  let base = 0; // absolute position of the chunk being scanned
+  let inKey = false;
+  let nameParts: Uint8Array[] | undefined; // name of a top-level member that began in an earlier chunk
+  let name = '';
+  let literal = '';
+  let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
+
+  const invalid = (position: number, words = 'unexpected byte'): PrivatemodeError =>
+    new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
+
+  const open = (container: number, position: number): void => {
+    if (depth === MAX_JSON_DEPTH) throw invalid(position, 'nesting is too deep');
+    if (depth === stack.length) {
+      const grown = new Uint8Array(2 * stack.length);
+      grown.set(stack);
+      stack = grown;
+    }
+    stack[depth] = container;
+    depth += 1;
+    state = container === OBJECT ? FIRST_KEY : FIRST_ELEMENT;
+  };
+
+  /** A value ended before `position`; at depth 1 that is a member. */
+  const valueEnded = (position: number): void => {
+    state = AFTER_VALUE;
+    if (depth === 1 && current !== undefined) {
+      members.push({ name: current.name, kind: current.kind, start: current.start, end: position });
+      current = undefined;
+    }
+  };
+
+  const close = (container: number, position: number): void => {
+    if (stack[depth - 1] !== container) throw invalid(position);
+    depth -= 1;
+    if (depth === 0) state = DONE;
+    else valueEnded(position + 1);
+  };
+
+  const valueBegan = (byte: number, position: number): void => {
+    let kind: JsonKind;
+    if (byte === 0x22) {
+      kind = 'string';
+      inKey = false;
+      state = STRING;
+    } else if (byte === 0x7b) kind = 'object';
+    else if (byte === 0x5b) kind = 'array';
+    else if (byte === 0x2d || isDigit(byte)) {
+      kind = 'number';
+      state = byte === 0x2d ? MINUS : byte === 0x30 ? ZERO : INTEGER;
+    } else {
+      const word = LITERALS.get(byte);
+      if (word === undefined) throw invalid(position);
+      kind = word;
+      literal = word;
+      progress = 1;
+      state = LITERAL;
+    }
+    if (depth === 1) {
+      current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
+    }
+    if (kind === 'object') open(OBJECT, position);
+    else if (kind === 'array') open(ARRAY, position);
+  };
+
+  const nameEnded = (bytes: Uint8Array, position: number): void => {
+    name = decodeMemberName(bytes);
+    if (!isAddressable(name)) {
+      throw new PrivatemodeError(
+        'unsupported_member_name',
+        `the service cannot address the name of the member before offset ${position}`,
+      );
+    }
+    if (names.has(name)) {
+      throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
+    }
+    names.add(name);
+  };
+
+  const scan = (chunk: Uint8Array): void => {
+    const words = wordsOf(chunk);
+    const size = chunk.length;
+    let nameFrom = 0; // where the name that is being read begins in this chunk
+    let i = 0;
+    while (i < size) {
+      const byte = chunk[i]!;
+      switch (state) {
+        case STRING: {
+          i = stringRunEnd(chunk, words, i);
+          if (i === size) break;
+          const stop = chunk[i]!;
+          if (stop === 0x5c) state = ESCAPE;
+          else if (stop !== 0x22) throw invalid(base + i, 'control character in a string');
+          else if (!inKey) valueEnded(base + i + 1);
+          else {
+            state = COLON;
+            if (depth === 1) {
+              const tail = chunk.subarray(nameFrom, i);
+              nameEnded(nameParts ? Buffer.concat([...nameParts, tail]) : tail, base + i);
+              nameParts = undefined;
+            }
+          }
+          i += 1;
+          break;
+        }
+        case ESCAPE:
+          if (byte === 0x75) {
+            state = HEX;
+            progress = 0;
+          } else if (SIMPLE_ESCAPES.has(byte)) state = STRING;
+          else throw invalid(base + i, 'unknown escape');
+          i += 1;
+          break;
+        case HEX:
+          if (!isHexDigit(byte)) throw invalid(base + i, 'unknown escape');
+          progress += 1;
+          if (progress === 4) state = STRING;
+          i += 1;
+          break;
+        case LITERAL:
+          if (byte !== literal.charCodeAt(progress)) throw invalid(base + i);
+          progress += 1;
+          i += 1;
+          if (progress === literal.length) valueEnded(base + i);
+          break;
+        case TOP:
+        case FIRST_KEY:
+        case KEY:
+        case COLON:
+        case VALUE:
+        case FIRST_ELEMENT:
+        case AFTER_VALUE:
+        case DONE:
+          if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) {
+            i += 1;
+            break;
+          }
+          if (state === AFTER_VALUE) {
+            if (byte === 0x2c) state = stack[depth - 1] === OBJECT ? KEY : VALUE;
+            else if (byte === 0x7d) close(OBJECT, base + i);
+            else if (byte === 0x5d) close(ARRAY, base + i);
+            else throw invalid(base + i);
+          } else if (state === VALUE) valueBegan(byte, base + i);
+          else if (state === KEY || state === FIRST_KEY) {
+            if (byte === 0x22) {
+              state = STRING;
+              inKey = true;
+              nameFrom = i + 1;
+            } else if (byte === 0x7d && state === FIRST_KEY) close(OBJECT, base + i);
+            else throw invalid(base + i);
+          } else if (state === COLON) {
+            if (byte !== 0x3a) throw invalid(base + i);
+            state = VALUE;
+          } else if (state === FIRST_ELEMENT) {
+            if (byte === 0x5d) close(ARRAY, base + i);
+            else valueBegan(byte, base + i);
+          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && options.arrays === true))) {
+            open(byte === 0x7b ? OBJECT : ARRAY, base + i);
+            bodyStart = base + i + 1;
+          } else throw invalid(base + i, state === TOP ? 'no object' : 'text after the object');
+          i += 1;
+          break;
+        default: {
+          const next = nextNumberState(state, byte);
+          if (next >= 0) {
+            state = next;
+            i += 1;
+          } else if ((ENDABLE & (1 << state)) === 0) throw invalid(base + i);
+          else valueEnded(base + i); // the byte itself is looked at again
+        }
+      }
+    }
+    const withinName = inKey && depth === 1 && (state === STRING || state === ESCAPE || state === HEX);
+    if (withinName) {
+      nameParts ??= [];
+      nameParts.push(chunk.subarray(nameFrom));
+    }
+  };
+
+  return {
+    members,
+    get current() {
+      return current;
+    },
+    get bodyStart() {
+      return bodyStart;
+    },
+    feed(chunk) {
+      if (!utf8.feed(chunk)) throw invalid(base, 'bytes that are not UTF-8 after');
+      scan(chunk);
+      base += chunk.length;
+    },
+    finish() {
+      if (state !== DONE || !utf8.finish()) throw invalid(base, 'unexpected end');
+      return members;
+    },
+  };
+}

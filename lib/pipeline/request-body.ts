@@ -1,0 +1,31 @@
+/** The common shape of the three request codecs: a stage that collects, a body that can be sealed, the sealed body. */
+import type { RequestCipher } from '../envelope/request-cipher.ts';
+
+/** A request body on its way in: fed as it arrives, ready when it is complete. */
+export interface RequestBodyStage {
+  /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
+  feed(chunk: Uint8Array): void;
+  /** To be called once, after the last chunk. Throws, or rejects with, a typed 400. */
+  finish(): PreparedBody | Promise<PreparedBody>;
+}
+
+/** A complete, valid request body, not yet sealed: each attempt seals it anew with a cipher of its own. */
+export interface PreparedBody {
+  /** For the target-model header; undefined where the endpoint names none. */
+  readonly model: string | undefined;
+  /** For the shard-key header; undefined where no salt is effective. */
+  readonly shardKey: string | undefined;
+  /** Whether the body asked for an event stream (`stream` is true). */
+  readonly streaming: boolean;
+  seal(cipher: RequestCipher): SealedBody;
+}
+
+/** A sealed body as a pull source. */
+export interface SealedBody {
+  /** Exact, known before the first slice. */
+  readonly contentLength: number;
+  /** Where the request's own content type must be replaced (forms: the boundary). */
+  readonly contentType?: string;
+  /** The body, once, in slices of about 256 KiB of plaintext; each is sealed when it is pulled. */
+  slices(): Generator<Uint8Array, void, undefined>;
+}
