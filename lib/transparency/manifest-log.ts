@@ -1,0 +1,197 @@
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { PrivatemodeError } from '../errors.ts';
+
+/**
+ * The history of enforced manifests, for people to audit (design decision 5, inference.md 12):
+ * `<workspace>/manifests/<n>.json` holds each manifest byte for byte, and `log.txt` beside them one line per change,
+ * `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
+ */
+export interface ManifestLog {
+  /**
+   * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on, unless the one enforced before was the
+   * same: then nothing is written. Resolves when the record is on disk. Throws manifest_log_failed; the manifest must
+   * not be enforced then.
+   */
+  record(manifest: Uint8Array, at: number): Promise<ManifestRecord>;
+}
+
+export interface ManifestRecord {
+  /** False: this manifest was the last one in the log already. */
+  readonly appended: boolean;
+  /** Path as it stands in the log. */
+  readonly path: string;
+}
+
+const LINE = /^\d{4}-\d\d-\d\dT\S+ (?:.*[/\\])?(\d+\.json)$/;
+const NUMBERED = /^\d+\.json$/;
+const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
+const NO_LOG =
+  'versioned manifest files exist but log.txt does not. ' +
+  'Please remove the manifest files in the manifests directory and try again';
+
+/**
+ * Two processes may share a workspace, without a lock: a manifest file comes into being complete and under a number
+ * nobody has (link fails on an existing name), and a line is one write to the end of the log. In a race both may log the
+ * same manifest, each with its own true line; nothing is ever lost or replaced.
+ */
+export function createManifestLog(workspace: string): ManifestLog {
+  const directory = join(workspace, 'manifests');
+  const logPath = join(directory, 'log.txt');
+  let last: { manifest: Uint8Array; path: string } | undefined;
+  let queue: Promise<unknown> = Promise.resolve();
+
+  async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
+    if (last !== undefined && same(last.manifest, manifest)) return { appended: false, path: last.path };
+    const text = await readLog(directory, logPath);
+    const logged = await lastLogged(directory, text ?? '');
+    if (logged !== undefined && same(logged.manifest, manifest)) {
+      last = { manifest, path: join(directory, logged.name) };
+      return { appended: false, path: last.path };
+    }
+    const created = await mkdir(directory, { recursive: true });
+    if (created !== undefined) await syncDirectory(dirname(created));
+    // The log exists before its first manifest does: a crash in between must not look like a log that was deleted.
+    if (text === undefined) await appendDurably(logPath, '');
+    const number = linesOf(text ?? '').length + 1;
+    const path = join(directory, await storeManifest(directory, number, manifest));
+    // A line that a crash or a full disk cut off is closed, not joined to the next one.
+    const separator = text === undefined || text === '' || text.endsWith('\n') ? '' : '\n';
+    await appendDurably(logPath, `${separator}${localTime(at)} ${path}\n`);
+    await syncDirectory(directory);
+    last = { manifest, path };
+    return { appended: true, path };
+  }
+
+  return {
+    record(manifest, at) {
+      const recorded = queue
+        .then(() => append(manifest, at))
+        .catch((cause: unknown) => {
+          throw cause instanceof PrivatemodeError
+            ? cause
+            : new PrivatemodeError(
+                'manifest_log_failed',
+                `the manifest cannot be logged in ${directory} (${(cause as NodeJS.ErrnoException).code ?? 'unknown cause'})`,
+                { cause },
+              );
+        });
+      queue = recorded.catch(() => {});
+      return recorded;
+    },
+  };
+}
+
+const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;
+const linesOf = (text: string): string[] => text.split('\n').filter((line) => line.trim() !== '');
+
+/** The text of the log; undefined where there is none yet. */
+async function readLog(directory: string, logPath: string): Promise<string | undefined> {
+  const text = await unlessMissing(readFile(logPath, 'utf8'));
+  if (text !== undefined) return text;
+  const names = (await unlessMissing(readdir(directory))) ?? [];
+  if (names.some((name) => NUMBERED.test(name))) throw new PrivatemodeError('manifest_log_failed', NO_LOG);
+  return undefined;
+}
+
+/** The manifest of the last line; undefined where it is cut off or its file is gone. */
+async function lastLogged(
+  directory: string,
+  text: string,
+): Promise<{ name: string; manifest: Uint8Array } | undefined> {
+  const name = LINE.exec(linesOf(text).at(-1)?.trimEnd() ?? '')?.[1];
+  if (name === undefined) return undefined;
+  const manifest = await unlessMissing(readFile(join(directory, basename(name))));
+  return manifest === undefined ? undefined : { name, manifest };
+}
+
+/**
+ * Stores the manifest under the first number from `number` on that is free, or that already holds these bytes (left by a
+ * crash before its line was written). Resolves with the file's name.
+ */
+async function storeManifest(directory: string, number: number, manifest: Uint8Array): Promise<string> {
+  const temporary = join(directory, `.${randomUUID()}.tmp`);
+  try {
+    await writeDurably(temporary, manifest);
+    for (let n = number; ; n++) {
+      const path = join(directory, `${n}.json`);
+      const stored = (await publish(temporary, path, manifest)) || same(await readFile(path), manifest);
+      if (stored) {
+        await syncDirectory(directory);
+        return `${n}.json`;
+      }
+    }
+  } finally {
+    await unlink(temporary).catch(() => {});
+  }
+}
+
+/** Gives the finished file its name; false if the name is taken. File systems without hard links get a copy instead. */
+async function publish(temporary: string, path: string, manifest: Uint8Array): Promise<boolean> {
+  try {
+    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+      if (!WITHOUT_LINKS.has(error.code)) throw error;
+      return writeDurably(path, manifest);
+    });
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
+  const file = await open(path, 'wx', 0o644);
+  try {
+    await file.writeFile(bytes);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** One write to the end of the file, creating it; the whole text or an error. */
+async function appendDurably(path: string, text: string): Promise<void> {
+  const bytes = Buffer.from(text);
+  const file = await open(path, 'a', 0o644);
+  try {
+    const { bytesWritten } = await file.write(bytes);
+    if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Makes new names in the directory survive a power cut, where the file system knows how (Windows does not). */
+async function syncDirectory(path: string): Promise<void> {
+  if (process.platform === 'win32') return;
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync().catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
+    });
+  } finally {
+    await directory.close();
+  }
+}
+
+async function unlessMissing<T>(reading: Promise<T>): Promise<T | undefined> {
+  try {
+    return await reading;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/** RFC 3339 in the machine's own time zone, to the second; `Z` where that is UTC. */
+function localTime(ms: number): string {
+  const offset = -new Date(ms).getTimezoneOffset();
+  const shifted = new Date(ms + offset * 60_000).toISOString().slice(0, 19);
+  if (offset === 0) return `${shifted}Z`;
+  const two = (value: number): string => String(value).padStart(2, '0');
+  const minutes = Math.abs(offset);
+  return `${shifted}${offset < 0 ? '-' : '+'}${two(Math.floor(minutes / 60))}:${two(minutes % 60)}`;
+}

@@ -1,0 +1,199 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import type { Key, KeyPair } from 'hpke';
+import type { Check } from '../../lib/attestation/check.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { SecretResponse } from '../../lib/session/control-api.ts';
+import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
+
+const VECTORS = join(import.meta.dirname, '../vectors');
+const read = (path: string) => JSON.parse(readFileSync(join(VECTORS, path), 'utf8'));
+const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
+const base64 = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64'));
+
+const check = (outcome: Check['outcome']): Check => ({
+  id: 'mesh.signature',
+  outcome,
+  expected: 'a signature of the service',
+  found: 'another one',
+  source: 'attestation.md 12',
+});
+const accept = (): readonly Check[] => [check('pass')];
+
+async function knownPair(seed: Uint8Array, publicKey: Uint8Array): Promise<KeyPair<Key>> {
+  return {
+    privateKey: await SUITE.DeserializePrivateKey(seed, false),
+    publicKey: await SUITE.DeserializePublicKey(publicKey),
+  };
+}
+
+const answer = (encapsulatedKey: Uint8Array): SecretResponse => ({
+  encapsulatedKey,
+  signature: new Uint8Array(70),
+  meshCert: new Uint8Array(500),
+});
+
+const failsWith = (words: RegExp) => (error: unknown) =>
+  error instanceof PrivatemodeError && error.code === 'secret_exchange_failed' && words.test(error.message);
+
+interface KnownAnswer {
+  readonly name: string;
+  readonly seed: Uint8Array;
+  readonly publicKey: Uint8Array;
+  readonly enc: Uint8Array;
+  readonly secret: string;
+  readonly id: string;
+}
+
+function knownAnswers(): KnownAnswer[] {
+  const inference = read('inference/secret-exchange.json');
+  const kat = read('attestation/hpke/secret_exchange_kat.json');
+  const seed = hex(kat.recipient_seed_hex);
+  return [
+    ...inference.vectors.map((vector: Record<string, string>, index: number) => ({
+      name: `inference/secret-exchange.json ${index}`,
+      seed: hex(vector['privateKeySeedHex'] ?? ''),
+      publicKey: hex(vector['publicKeyHex'] ?? ''),
+      enc: hex(vector['encapsulatedKeyHex'] ?? ''),
+      secret: vector['inferenceSecretHex'] ?? '',
+      id: vector['secretId'] ?? '',
+    })),
+    {
+      name: 'attestation/hpke/secret_exchange_kat.json',
+      seed,
+      publicKey: hex(kat.public_key_hex),
+      enc: hex(kat.enc_hex),
+      secret: kat.exported_secret_hex,
+      id: kat.secret_id,
+    },
+    ...['synthetic', 'synthetic_v158'].map((set) => {
+      const expected = read(`attestation/${set}/expected.json`);
+      return {
+        name: `attestation/${set}`,
+        seed,
+        publicKey: base64(read(`attestation/${set}/secret_request.json`).PublicKey),
+        enc: base64(read(`attestation/${set}/secret_response.json`).EncapsulatedKey),
+        secret: expected.secret_hex,
+        id: expected.secret_id,
+      };
+    }),
+  ];
+}
+
+describe('secret exchange', () => {
+  it('is the suite of the service', () => {
+    assert.deepEqual(
+      [SUITE.KEM.id, SUITE.KDF.id, SUITE.AEAD.id, SUITE.KEM.Npk, SUITE.KEM.Nenc],
+      [0x647a, 0x0001, 0xffff, 1216, 1120],
+    );
+  });
+
+  for (const { name, seed, publicKey, enc, secret, id } of knownAnswers()) {
+    it(`derives the known answer of ${name}`, async () => {
+      const exchange = await createExchange(await knownPair(seed, publicKey));
+      assert.deepEqual(exchange.publicKey, publicKey);
+      const shared = await exchange.complete(answer(enc), accept);
+      assert.equal(shared.key.export().toString('hex'), secret);
+      assert.equal(shared.secretId, id);
+    });
+  }
+
+  it('derives the public key of the published HPKE vector', async () => {
+    const { vector } = read('inference/secret-exchange.json').draftVector;
+    const pair = await SUITE.DeriveKeyPair(hex(vector.ikmR), true);
+    assert.equal(Buffer.from(await SUITE.SerializePublicKey(pair.publicKey)).toString('hex'), vector.pkRm);
+  });
+
+  for (const { name, privateKeySeedHex, encapsulatedKeyHex } of read('inference/secret-exchange.json')
+    .mustFail) {
+    it(`refuses: ${name}`, async () => {
+      const { publicKeyHex } = read('inference/secret-exchange.json').vectors[0];
+      const exchange = await createExchange(await knownPair(hex(privateKeySeedHex), hex(publicKeyHex)));
+      const attempt = exchange.complete(answer(hex(encapsulatedKeyHex)), accept);
+      await assert.rejects(attempt, failsWith(/cannot be opened/));
+    });
+  }
+
+  it('agrees with a sender, under a fresh key each time', async () => {
+    const exchanges = await Promise.all([createExchange(), createExchange()]);
+    assert.notDeepEqual(exchanges[0].publicKey, exchanges[1].publicKey);
+    for (const exchange of exchanges) {
+      assert.equal(exchange.publicKey.length, 1216);
+      const recipient = await SUITE.DeserializePublicKey(exchange.publicKey);
+      const sent = await SUITE.SendExport(recipient, new Uint8Array(0), 32);
+      const { key, secretId } = await exchange.complete(answer(sent.encapsulatedSecret), accept);
+      assert.deepEqual(new Uint8Array(key.export()), sent.exportedSecret);
+      assert.equal(secretId, createHash('sha256').update(exchange.publicKey).digest('base64'));
+    }
+  });
+
+  it('hands the judge what was sent and what came back', async () => {
+    const exchange = await createExchange();
+    const response = answer(new Uint8Array(1120));
+    let judged: unknown;
+    await assert.rejects(
+      exchange.complete(response, (subject) => {
+        judged = subject;
+        return [check('fail')];
+      }),
+    );
+    assert.deepEqual(judged, { ...response, publicKey: exchange.publicKey });
+  });
+
+  it('derives nothing unless every check passed', async () => {
+    const { seed, publicKey, enc } = knownAnswers()[0] as KnownAnswer;
+    const refused: [readonly Check[], RegExp][] = [
+      [[], /nothing was checked/],
+      [
+        [check('pass'), check('fail')],
+        /mesh.signature: expected a signature of the service, found another one/,
+      ],
+      [[check('pass'), check('not-evaluated')], /mesh.signature/],
+    ];
+    for (const [checks, words] of refused) {
+      const exchange = await createExchange(await knownPair(seed, publicKey));
+      await assert.rejects(
+        exchange.complete(answer(enc), () => checks),
+        failsWith(words),
+      );
+    }
+  });
+
+  it('uses its private key once, also when the first use failed', async () => {
+    const { seed, publicKey, enc } = knownAnswers()[0] as KnownAnswer;
+    for (const first of [accept, () => []]) {
+      const exchange = await createExchange(await knownPair(seed, publicKey));
+      await exchange.complete(answer(enc), first).catch(() => {});
+      await assert.rejects(exchange.complete(answer(enc), accept), failsWith(/completed before/));
+    }
+  });
+
+  it('wipes the bytes that HPKE handed out', async (t) => {
+    const { seed, publicKey, enc, secret } = knownAnswers()[0] as KnownAnswer;
+    const handedOut = t.mock.method(SUITE, 'ReceiveExport');
+    const exchange = await createExchange(await knownPair(seed, publicKey));
+    const { key } = await exchange.complete(answer(enc), accept);
+    assert.deepEqual(await handedOut.mock.calls[0]?.result, new Uint8Array(32));
+    assert.equal(key.export().toString('hex'), secret);
+  });
+
+  it('raises no warning on the terminal', () => {
+    const program = `
+      const { createExchange, SUITE } = await import('./lib/session/secret-exchange.ts');
+      const exchange = await createExchange();
+      const recipient = await SUITE.DeserializePublicKey(exchange.publicKey);
+      const { encapsulatedSecret } = await SUITE.SendExport(recipient, new Uint8Array(0), 32);
+      await exchange.complete({ encapsulatedKey: encapsulatedSecret }, () => [{ outcome: 'pass' }]);
+      console.log('done');`;
+    const run = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+      cwd: join(import.meta.dirname, '../..'),
+      encoding: 'utf8',
+      timeout: 30_000,
+    });
+    assert.deepEqual([run.status, run.stdout, run.stderr], [0, 'done\n', '']);
+  });
+});

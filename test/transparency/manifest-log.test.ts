@@ -1,0 +1,294 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import fs, { type FileHandle } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+
+const A = new Uint8Array(Buffer.from('{"manifest":"A"}\n'));
+const B = new Uint8Array(Buffer.from('{"manifest":"B"}\n'));
+const AT = Date.parse('2026-11-21T04:16:07.999Z');
+
+function workspace(t: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), 'manifest-log-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  return directory;
+}
+
+function inTimeZone(t: TestContext, zone: string): void {
+  const before = process.env['TZ'];
+  process.env['TZ'] = zone;
+  t.after(() => {
+    if (before === undefined) delete process.env['TZ'];
+    else process.env['TZ'] = before;
+  });
+}
+
+const manifests = (space: string): string => join(space, 'manifests');
+const logText = (space: string): string => readFileSync(join(manifests(space), 'log.txt'), 'utf8');
+const names = (space: string): string[] => readdirSync(manifests(space)).sort();
+/** What a third party reads: `<time> <path>/<N>.json`, N.json resolved beside the log. */
+const history = (space: string): string[] =>
+  logText(space)
+    .split('\n')
+    .flatMap((line) => /^\S+ .*?(\d+\.json)$/.exec(line)?.slice(1) ?? [])
+    .map((name) => readFileSync(join(manifests(space), name), 'utf8'));
+
+async function logAll(space: string, ...sequence: Uint8Array[]): Promise<void> {
+  const log = createManifestLog(space);
+  for (const manifest of sequence) await log.record(manifest, AT);
+}
+
+/** Lets a function of node:fs/promises, or a method of its file handles, fail until the test's end. */
+function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: never[]) => unknown): void {
+  t.mock.method(fs, name, replacement as never);
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+}
+
+const errno = (code: string): Error => Object.assign(new Error(code), { code });
+
+const logFailed = (words: RegExp) => (error: unknown) =>
+  error instanceof PrivatemodeError && error.code === 'manifest_log_failed' && words.test(error.message);
+
+describe('manifest log', () => {
+  it('writes one line per manifest, with local time to the second, and the manifest byte for byte', async (t) => {
+    inTimeZone(t, 'Asia/Kolkata');
+    const space = workspace(t);
+    const record = await createManifestLog(space).record(A, AT);
+    assert.deepEqual(record, { appended: true, path: `${space}/manifests/1.json` });
+    assert.equal(logText(space), `2026-11-21T09:46:07+05:30 ${space}/manifests/1.json\n`);
+    assert.deepEqual(new Uint8Array(readFileSync(record.path)), A);
+    assert.deepEqual(names(space), ['1.json', 'log.txt']);
+  });
+
+  it('writes other time zones as RFC 3339 does', async (t) => {
+    for (const [zone, expected] of [
+      ['UTC', '2026-11-21T04:16:07Z '],
+      ['America/St_Johns', '2026-11-21T00:46:07-03:30 '],
+    ] as const) {
+      inTimeZone(t, zone);
+      const space = workspace(t);
+      await logAll(space, A);
+      assert.ok(logText(space).startsWith(expected), logText(space));
+    }
+  });
+
+  it('keeps a relative workspace relative and cleans its path', async (t) => {
+    const space = workspace(t);
+    const here = process.cwd();
+    process.chdir(space);
+    t.after(() => process.chdir(here));
+    await logAll('.', A);
+    await logAll('./x/../y', A);
+    assert.match(logText(space), /^\S+ manifests\/1\.json\n$/);
+    assert.match(logText(join(space, 'y')), /^\S+ y\/manifests\/1\.json\n$/);
+    assert.equal(relative(space, join(space, 'y')), 'y');
+  });
+
+  it('writes no new line for the same manifest again, in this process or after a restart', async (t) => {
+    const space = workspace(t);
+    await logAll(space, A, A);
+    const log = createManifestLog(space);
+    assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
+    assert.deepEqual(history(space), [String(Buffer.from(A))]);
+  });
+
+  it('writes A → B → A as three lines', async (t) => {
+    const space = workspace(t);
+    await logAll(space, A, B);
+    await logAll(space, A);
+    assert.deepEqual(
+      history(space),
+      [A, B, A].map((bytes) => String(Buffer.from(bytes))),
+    );
+    assert.deepEqual(names(space), ['1.json', '2.json', '3.json', 'log.txt']);
+  });
+
+  it('refuses to begin a history beside manifests whose log is gone', async (t) => {
+    const space = workspace(t);
+    await logAll(space, A);
+    rmSync(join(manifests(space), 'log.txt'));
+    await assert.rejects(
+      createManifestLog(space).record(A, AT),
+      logFailed(/^versioned manifest files exist but log\.txt does not\. Please remove the manifest files/),
+    );
+    assert.deepEqual(names(space), ['1.json']);
+  });
+
+  it('takes over a history that the reference wrote', async (t) => {
+    const space = workspace(t);
+    mkdirSync(manifests(space));
+    writeFileSync(join(manifests(space), '1.json'), A);
+    writeFileSync(
+      join(manifests(space), 'log.txt'),
+      '2026-01-02T03:04:05+01:00 old/place/manifests/1.json\n',
+    );
+    await logAll(space, A);
+    assert.deepEqual(history(space).length, 1);
+    await logAll(space, B);
+    assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+  });
+
+  for (const cut of [1, 6, 25, 60]) {
+    it(`closes a last line that was cut off ${cut} bytes before its end, and starts a line of its own`, async (t) => {
+      const space = workspace(t);
+      await logAll(space, A, B);
+      const whole = logText(space);
+      writeFileSync(join(manifests(space), 'log.txt'), whole.slice(0, -cut));
+      await logAll(space, B);
+      await logAll(space, A);
+      const expected = [A, B, A].map((bytes) => String(Buffer.from(bytes)));
+      assert.deepEqual(history(space), expected);
+      for (const line of logText(space).trimEnd().split('\n').slice(-1)) {
+        assert.match(line, /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
+      }
+      // Nothing that stood in the log was removed.
+      assert.ok(logText(space).startsWith(whole.slice(0, -cut)));
+    });
+  }
+
+  it('takes up what a crash left: the log without a line, a manifest without a line, one cut short', async (t) => {
+    const crashed: [name: string, content: Uint8Array][][] = [
+      [['log.txt', new Uint8Array(0)]],
+      [
+        ['log.txt', new Uint8Array(0)],
+        ['1.json', A],
+      ],
+      [
+        ['log.txt', new Uint8Array(0)],
+        ['1.json', A.subarray(0, 5)],
+      ],
+    ];
+    for (const files of crashed) {
+      const space = workspace(t);
+      mkdirSync(manifests(space));
+      for (const [name, content] of files) writeFileSync(join(manifests(space), name), content);
+      await logAll(space, A);
+      assert.deepEqual(history(space), [String(Buffer.from(A))]);
+      for (const [name, content] of files.slice(1)) {
+        assert.deepEqual(new Uint8Array(readFileSync(join(manifests(space), name))), new Uint8Array(content));
+      }
+    }
+  });
+
+  it('logs again when the file of the last line is gone', async (t) => {
+    const space = workspace(t);
+    await logAll(space, A);
+    rmSync(join(manifests(space), '1.json'));
+    await logAll(space, A);
+    assert.equal(logText(space).split('\n').length, 3);
+    assert.deepEqual(names(space), ['2.json', 'log.txt']);
+  });
+
+  it('fails where nothing can be written, and needs no write for a manifest that is logged already', async (t) => {
+    const space = workspace(t);
+    await logAll(space, A);
+    const fresh = createManifestLog(space);
+    breakFs(t, 'open', async (_path: string, flags: string) => {
+      throw errno(flags === 'r' ? 'EIO' : 'EROFS');
+    });
+    assert.equal((await fresh.record(A, AT)).appended, false);
+    assert.equal((await fresh.record(A, AT)).appended, false);
+    await assert.rejects(fresh.record(B, AT), logFailed(/cannot be logged in .*EROFS/));
+    await assert.rejects(createManifestLog(join(space, 'other')).record(A, AT), logFailed(/EIO/));
+    assert.equal((await fresh.record(A, AT)).appended, false);
+  });
+
+  it('fails on a full disk, at whichever write, leaves nothing half-done behind, and recovers', async (t) => {
+    const realOpen = fs.open;
+    let full = (_path: string): boolean => false;
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      if (!full(path)) return handle;
+      const refuse = async (): Promise<never> => {
+        throw errno('ENOSPC');
+      };
+      return Object.assign(Object.create(handle), {
+        writeFile: refuse,
+        write: async (bytes: Buffer) =>
+          bytes.length === 0 ? handle.write(bytes) : handle.write(bytes, 0, 9),
+        sync: () => handle.sync(),
+        close: () => handle.close(),
+      }) as FileHandle;
+    });
+    for (const victim of [/\.tmp$/, /log\.txt$/]) {
+      const space = workspace(t);
+      const log = createManifestLog(space);
+      full = () => false;
+      await log.record(A, AT);
+      full = (path) => victim.test(path);
+      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
+      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
+      assert.deepEqual(
+        names(space).filter((name) => name.endsWith('.tmp')),
+        [],
+      );
+      full = () => false;
+      assert.equal((await log.record(B, AT)).appended, true);
+      assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+    }
+  });
+
+  it('fails where the directory cannot exist', async (t) => {
+    const space = workspace(t);
+    writeFileSync(manifests(space), 'a file');
+    await assert.rejects(createManifestLog(space).record(A, AT), logFailed(/ENOTDIR|EEXIST/));
+  });
+
+  it('does without hard links', async (t) => {
+    const space = workspace(t);
+    breakFs(t, 'link', async () => {
+      throw errno('EPERM');
+    });
+    await logAll(space, A, B);
+    assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+    assert.deepEqual(names(space), ['1.json', '2.json', 'log.txt']);
+  });
+
+  it('queues what is recorded at the same time', async (t) => {
+    const space = workspace(t);
+    const log = createManifestLog(space);
+    const records = await Promise.all([A, A, B, B, A].map((manifest) => log.record(manifest, AT)));
+    assert.deepEqual(
+      records.map(({ appended }) => appended),
+      [true, false, true, false, true],
+    );
+  });
+
+  it('loses nothing when several processes write at once', async (t) => {
+    const space = workspace(t);
+    const program = `
+      const { createManifestLog } = await import('./lib/transparency/manifest-log.ts');
+      const log = createManifestLog(process.argv[1]);
+      for (let i = 0; i < 25; i++) await log.record(Buffer.from(process.argv[2] + i), Date.now());`;
+    const writers = ['x', 'y', 'z'].map(
+      (who) =>
+        new Promise((resolve) => {
+          const args = ['--input-type=module', '-e', program, space, who];
+          spawn(process.execPath, args, { cwd: join(import.meta.dirname, '../..'), stdio: 'inherit' }).on(
+            'exit',
+            resolve,
+          );
+        }),
+    );
+    assert.deepEqual(await Promise.all(writers), [0, 0, 0]);
+    const logged = history(space);
+    for (const who of ['x', 'y', 'z']) {
+      const own = logged.filter((manifest) => manifest.startsWith(who));
+      assert.deepEqual(
+        own,
+        Array.from({ length: 25 }, (_, i) => `${who}${i}`),
+      );
+    }
+    assert.equal(logText(space).trimEnd().split('\n').length, 75);
+    assert.equal(names(space).length, 76);
+  });
+});

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type Get, managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
+
+const failsWith = (code: string, words: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code);
+  assert.match(error.message, words);
+  return true;
+};
+
+describe('static manifest', () => {
+  it('is the file as it was at the start, byte for byte', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
+    t.after(() => rmSync(directory, { recursive: true }));
+    const path = join(directory, 'manifest.json');
+    const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
+    writeFileSync(path, bytes);
+    const source = await staticManifest(path);
+    writeFileSync(path, 'changed');
+    assert.equal(source.kind, 'static');
+    assert.deepEqual(await source.newest(), new Uint8Array(bytes));
+  });
+
+  it('refuses a file that is missing, a directory, empty or endless', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
+    t.after(() => rmSync(directory, { recursive: true }));
+    writeFileSync(join(directory, 'empty'), '');
+    for (const [path, words] of [
+      [join(directory, 'missing'), /failed to read manifest file: .*missing cannot be read .ENOENT/],
+      [directory, /EISDIR/],
+      [join(directory, 'empty'), /is empty/],
+      ['/dev/zero', /exceeds/],
+    ] as const) {
+      await assert.rejects(staticManifest(path), failsWith('config_invalid', words));
+    }
+  });
+});
+
+describe('managed manifest', () => {
+  const managed = (get: Get, cdnBaseUrl = 'https://cdn.example') =>
+    managedManifest({ cdnBaseUrl, get, now: () => 1234567890123 });
+
+  it('asks the CDN past its caches, within limits', async () => {
+    const asked: Parameters<Get>[0][] = [];
+    const get: Get = async (call) => {
+      asked.push(call);
+      return { status: 200, body: new Uint8Array([1, 2, 3]) };
+    };
+    for (const base of ['https://cdn.example', 'https://cdn.example/']) {
+      assert.deepEqual(await managed(get, base).newest(), new Uint8Array([1, 2, 3]));
+    }
+    for (const { url, maxBytes, timeout } of asked) {
+      assert.equal(url, 'https://cdn.example/privatemode/v2/manifest.json?t=1234567890123');
+      assert.deepEqual([maxBytes, timeout], [1024 * 1024, 30_000]);
+    }
+  });
+
+  it('takes nothing but a 200 with content for a manifest', async () => {
+    for (const status of [204, 206, 403, 404, 500]) {
+      const source = managed(async () => ({ status, body: new Uint8Array([1]) }));
+      await assert.rejects(
+        source.newest(),
+        failsWith('manifest_unavailable', new RegExp(`status ${status}`)),
+      );
+    }
+    const empty = managed(async () => ({ status: 200, body: new Uint8Array(0) }));
+    await assert.rejects(empty.newest(), failsWith('manifest_unavailable', /empty/));
+  });
+
+  it('is unavailable when the call fails, and says how', async () => {
+    const failing = (code: 'upstream_unreachable' | 'upstream_tls_untrusted') =>
+      managed(async () => {
+        throw new PrivatemodeError(code, 'cdn.example is behind a wall');
+      });
+    await assert.rejects(
+      failing('upstream_unreachable').newest(),
+      failsWith('manifest_unavailable', /behind a wall/),
+    );
+    await assert.rejects(
+      failing('upstream_tls_untrusted').newest(),
+      failsWith('upstream_tls_untrusted', /wall/),
+    );
+  });
+
+  it('passes on the reason it was cancelled for', async () => {
+    const reason = new PrivatemodeError('shutting_down', 'closing');
+    const source = managed(async ({ signal }) => {
+      throw signal?.reason;
+    });
+    await assert.rejects(source.newest(AbortSignal.abort(reason)), failsWith('shutting_down', /closing/));
+  });
+});
