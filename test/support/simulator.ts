@@ -1,0 +1,110 @@
+/** Simulated deployments for tests, and a plain HTTPS client to talk to them. */
+import type { IncomingHttpHeaders } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { TrustRoots } from '../../lib/attestation/verify.ts';
+import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+
+let hardware: Promise<Hardware> | undefined;
+
+/** One set of hardware keys per process: making them takes about a second. */
+export function sharedHardware(): Promise<Hardware> {
+  hardware ??= createHardware();
+  return hardware;
+}
+
+/** A simulator on the shared hardware unless told otherwise. The caller closes it. */
+export async function startTestSimulator(options: SimulatorOptions = {}): Promise<Simulator> {
+  return startSimulator({ hardware: await sharedHardware(), ...options });
+}
+
+/** Runs `use` against a simulator and closes it, whatever happens. */
+export async function withSimulator(
+  options: SimulatorOptions,
+  use: (simulator: Simulator) => Promise<void>,
+): Promise<void> {
+  const simulator = await startTestSimulator(options);
+  try {
+    await use(simulator);
+  } finally {
+    await simulator.close();
+  }
+}
+
+/** The roots of a simulator's hardware, for the verifier. */
+export function rootsOf({ roots }: Simulator): TrustRoots {
+  return { snp: { Genoa: { ark: roots.ark, ask: roots.ask } }, tdx: { root: roots.intel } };
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+  json(): unknown;
+}
+
+/** One request on a connection of its own, with the certificate checked against the simulator's CA. */
+export function call(
+  { port, caPem }: Pick<Simulator, 'port' | 'caPem'>,
+  method: string,
+  path: string,
+  options: { readonly headers?: Record<string, string>; readonly body?: string | Uint8Array } = {},
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const outgoing = httpsRequest(
+      {
+        host: '127.0.0.1',
+        servername: 'localhost',
+        port,
+        method,
+        path,
+        ca: caPem,
+        agent: false,
+        timeout: 10_000,
+        headers: options.headers ?? {},
+      },
+      (incoming) => {
+        const chunks: Buffer[] = [];
+        incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
+        incoming.on('error', reject);
+        incoming.on('end', () => {
+          const body = Buffer.concat(chunks);
+          resolve({
+            status: incoming.statusCode ?? 0,
+            headers: incoming.headers,
+            body,
+            json: () => JSON.parse(body.toString('utf8')),
+          });
+        });
+      },
+    );
+    outgoing.on('timeout', () => outgoing.destroy(new Error('the simulator did not answer')));
+    outgoing.on('error', reject);
+    outgoing.end(options.body);
+  });
+}
+
+/** A call with a bearer token and a JSON body. */
+export function post(
+  simulator: Pick<Simulator, 'port' | 'caPem'>,
+  path: string,
+  body: unknown,
+  key = 'any-key',
+): Promise<Answer> {
+  return call(simulator, 'POST', path, {
+    headers: { authorization: `Bearer ${key}` },
+    body: JSON.stringify(body),
+  });
+}
+
+/** The attestation document for a nonce of 32 bytes. */
+export async function attestationDocument(
+  simulator: Pick<Simulator, 'port' | 'caPem'>,
+  nonce: Uint8Array,
+): Promise<Buffer> {
+  const answer = await post(simulator, '/privatemode/v1/attest', {
+    Nonce: Buffer.from(nonce).toString('base64'),
+  });
+  const { AttestationDoc } = answer.json() as { AttestationDoc: string };
+  return Buffer.from(AttestationDoc, 'base64');
+}
