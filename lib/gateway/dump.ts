@@ -1,0 +1,154 @@
+import { randomInt } from 'node:crypto';
+import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { STATUS_CODES } from 'node:http';
+import { join } from 'node:path';
+import type { Logger } from '../observe/log.ts';
+
+/** Written in the place of a credential, so that a dump can be passed on. */
+const REDACTED = '[redacted]';
+const CREDENTIALS = new Set([
+  'authorization',
+  'proxy-authorization',
+  'x-api-key',
+  'api-key',
+  'cookie',
+  'set-cookie',
+]);
+
+/** Bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request. */
+const MOST_PENDING = 32 * 1024 * 1024;
+const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
+
+/** One exchange in plain text. Every method returns at once and never throws. */
+export interface Dump {
+  requestBody(chunk: Uint8Array): void;
+  /** The request is complete; without it, `end` closes the file. */
+  responseHead(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
+  responseBody(chunk: Uint8Array): void;
+  /** Resolves when both files are closed. */
+  end(): Promise<void>;
+}
+
+export interface DumpedRequest {
+  readonly method: string;
+  readonly target: string;
+  readonly rawHeaders: readonly string[];
+}
+
+/**
+ * Writes requests and responses as the application sees them (--dump-requests; inference.md 12) to
+ * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. What
+ * cannot be written is logged and missing; the exchange goes on.
+ */
+export function createDumper(options: {
+  readonly workspace: string;
+  readonly log: Logger;
+  /** ms since 1970, with fractions. */
+  readonly now?: () => number;
+  readonly mostPending?: number;
+}): { begin(request: DumpedRequest): Dump } {
+  const now = options.now ?? (() => performance.timeOrigin + performance.now());
+  const mostPending = options.mostPending ?? MOST_PENDING;
+  const complain = (path: string, error: unknown): void => {
+    options.log.warn({ path, err: error }, 'A request dump could not be written');
+  };
+  const open = (path: string): DumpFile => openDumpFile(path, mostPending, complain);
+
+  return {
+    begin({ method, target, rawHeaders }) {
+      const { day, name } = stamp(now());
+      const folder = join(options.workspace, 'requests', day);
+      try {
+        mkdirSync(folder, { recursive: true, mode: 0o700 });
+      } catch (error) {
+        complain(folder, error);
+      }
+      const request = open(join(folder, `${name}_req.txt`));
+      request.write(head(`${method} ${target} HTTP/1.1`, pairs(rawHeaders)));
+      let response: DumpFile | undefined;
+      return {
+        requestBody: (chunk) => request.write(chunk),
+        responseHead(status, headers) {
+          response ??= open(join(folder, `${name}_resp.txt`));
+          response.write(head(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`, headers));
+        },
+        responseBody: (chunk) => response?.write(chunk),
+        async end() {
+          await Promise.all([request.end(), response?.end()]);
+        },
+      };
+    },
+  };
+}
+
+interface DumpFile {
+  write(data: string | Uint8Array): void;
+  end(): Promise<void>;
+}
+
+function openDumpFile(
+  path: string,
+  mostPending: number,
+  complain: (path: string, error: unknown) => void,
+): DumpFile {
+  let stream: WriteStream | undefined = createWriteStream(path, { flags: 'wx', mode: 0o600 });
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  stream.on('close', resolve);
+  stream.on('error', (error) => {
+    stream = undefined;
+    complain(path, error);
+    resolve();
+  });
+  return {
+    write(data) {
+      if (stream === undefined) return;
+      if (stream.writableLength + data.length <= mostPending) {
+        // The caller may reuse its memory, the disk may be late.
+        stream.write(typeof data === 'string' ? data : Buffer.from(data));
+        return;
+      }
+      stream.end(CUT_OFF);
+      stream = undefined;
+      complain(path, 'the disk is slower than the traffic');
+    },
+    end() {
+      stream?.end();
+      stream = undefined;
+      return closed;
+    },
+  };
+}
+
+/** Start line and headers as text: Host first, the others by name, credentials redacted. */
+function head(startLine: string, headers: readonly (readonly [name: string, value: string])[]): string {
+  const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
+  const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
+  const lines = sorted.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
+  return `${startLine.trimEnd()}\r\n${lines.join('')}\r\n`;
+}
+
+/** The scheme of an authorization stays: which one it was is often the question. */
+function redacted(name: string, value: string): string {
+  if (!CREDENTIALS.has(name.toLowerCase())) return value;
+  const scheme = /^(Bearer|Basic) /i.exec(value)?.[1];
+  return scheme === undefined ? REDACTED : `${scheme} ${REDACTED}`;
+}
+
+function pairs(rawHeaders: readonly string[]): [string, string][] {
+  const result: [string, string][] = [];
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    result.push([rawHeaders[i] as string, rawHeaders[i + 1] as string]);
+  }
+  return result;
+}
+
+/** UTC, with microseconds and two random digits against a collision. */
+function stamp(time: number): { readonly day: string; readonly name: string } {
+  const iso = new Date(time).toISOString();
+  const day = iso.slice(0, 10);
+  const microseconds = Math.floor((time % 1) * 1000)
+    .toString()
+    .padStart(3, '0');
+  const random = randomInt(100).toString().padStart(2, '0');
+  return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
+}

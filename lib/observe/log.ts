@@ -1,0 +1,139 @@
+import { pino } from 'pino';
+import { prettyFactory } from 'pino-pretty';
+import { PrivatemodeError } from '../errors.ts';
+
+/** An Error is no such record: it goes into a field, where its text is judged. */
+type Fields = Readonly<Record<string, unknown>>;
+
+interface LogMethod {
+  (fields: Fields, message: string): void;
+  (message: string): void;
+}
+
+/** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`. */
+export interface Logger {
+  readonly debug: LogMethod;
+  readonly info: LogMethod;
+  readonly warn: LogMethod;
+  readonly error: LogMethod;
+  isLevelEnabled(level: string): boolean;
+  child(bindings: Fields): Logger;
+}
+
+export interface LogOutput {
+  write(line: string): unknown;
+  readonly isTTY?: boolean | undefined;
+}
+
+/**
+ * Names that are never shown, whoever logs them. Fields are flat (see `flat`), so one level of names is all there is.
+ */
+const SECRET_FIELDS = [
+  ...[
+    'authorization',
+    'Authorization',
+    'proxy-authorization',
+    'x-api-key',
+    'api-key',
+    'apiKey',
+    'api_key',
+    'key',
+  ],
+  ...['bearer', 'token', 'secret', 'password', 'cookie', 'set-cookie', 'salt', 'cache_salt', 'cacheSalt'],
+  ...['promptCacheSalt', 'configuredKey', 'offeredKey', 'prompt', 'messages', 'content', 'body'],
+];
+const LONGEST_TEXT = 1_000;
+const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
+
+/**
+ * A logger in the reference's formats (inference.md 12): `text` is `time=… level=INFO msg="…" key=value`, coloured on a
+ * terminal only; `json` is one object per line. `level` is a pino number. Objects never get into a log: what is
+ * not a text, a number, a boolean or an error is left out, so that nobody logs a request by accident (design decision 10).
+ */
+export function createLogger(options: {
+  readonly format: 'text' | 'json';
+  readonly level: number;
+  readonly output?: LogOutput;
+}): Logger {
+  const output = options.output ?? process.stderr;
+  const level = pino.levels.labels[options.level];
+  if (level === undefined) throw new PrivatemodeError('internal', 'an unknown log level');
+  return pino(
+    {
+      level,
+      base: null,
+      messageKey: 'msg',
+      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      serializers: { err: (value) => value },
+      formatters: { level: (label) => ({ level: label.toUpperCase() }), log: flat, bindings: flat },
+      redact: { paths: SECRET_FIELDS.map((name) => `["${name}"]`), censor: '[redacted]' },
+    },
+    options.format === 'json' ? output : textOutput(output),
+  );
+}
+
+/** The fields of one line, each as something that is safe and short. */
+function flat(fields: object): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields)
+      .filter(([, value]) => value !== undefined)
+      .map(([name, value]) => [name, flatValue(value)]),
+  );
+}
+
+function flatValue(value: unknown): string | number | boolean | null {
+  if (typeof value === 'string')
+    return value.length > LONGEST_TEXT ? `${value.slice(0, LONGEST_TEXT)}…` : value;
+  if (typeof value === 'number' || typeof value === 'boolean' || value === null) return value;
+  if (typeof value === 'bigint') return String(value);
+  if (value instanceof Error) return describeError(value);
+  return '[omitted]';
+}
+
+/**
+ * An error and its causes on one line. Of foreign errors the message is shown only where it comes from the system or
+ * the network: a parser's message quotes what it parsed, and Node's own (ERR_…) what they were called with. Where the
+ * program failed, the place is worth more than the words.
+ */
+function describeError(error: Error): string {
+  const parts: string[] = [];
+  for (let link: unknown = error; link instanceof Error && parts.length < 5; link = link.cause) {
+    const code = (link as NodeJS.ErrnoException).code;
+    if (link instanceof PrivatemodeError) parts.push(`${link.code}: ${link.message}`);
+    else if (typeof code === 'string') parts.push(`${code}: ${link.message}`);
+    else
+      parts.push(
+        `${link.name} ${
+          link.stack
+            ?.split('\n')
+            .find((line) => /^\s+at /.test(line))
+            ?.trim() ?? ''
+        }`,
+      );
+  }
+  return parts.join(' <- ').slice(0, LONGEST_TEXT);
+}
+
+/** pino-pretty in this process and at once: no worker thread, no line lost when the process ends. */
+function textOutput(output: LogOutput): LogOutput {
+  const pretty = prettyFactory({
+    colorize: output.isTTY === true,
+    hideObject: true,
+    messageKey: 'msg',
+    timestampKey: '-', // the line is laid out by messageFormat alone
+    levelKey: '-',
+    messageFormat: (log, _messageKey, _level, { colors }) => {
+      const { time, level, msg, ...fields } = log as Record<string, unknown>;
+      const paint = colors[LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS] ?? 'reset'];
+      const rest = Object.entries(fields).map(([name, value]) => ` ${quoted(name)}=${quoted(value)}`);
+      return `time=${time} ${paint(`level=${level}`)} msg=${quoted(msg ?? '')}${rest.join('')}`;
+    },
+  });
+  return { write: (line) => output.write(pretty(line)) };
+}
+
+/** As slog writes it: quoted where a reader could otherwise not tell where it ends. */
+function quoted(value: unknown): string {
+  const text = String(value);
+  return text === '' || /[\s"=\x00-\x1f\x7f-\x9f]/.test(text) ? JSON.stringify(text) : text;
+}
