@@ -1,0 +1,96 @@
+/** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (attestation.md 10). */
+import { type Der, DerCursor, malformed, parseDer, TAG } from '../x509/der.ts';
+import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
+
+export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
+
+export interface SgxExtension {
+  /** SVNs of the 16 platform components, 0..255 each. */
+  readonly componentSvns: readonly number[];
+  readonly pceSvn: number;
+  /** 2 bytes. */
+  readonly pceId: Uint8Array;
+  /** 6 bytes: the platform model that TCB info is issued for. */
+  readonly fmspc: Uint8Array;
+  /** 0 standard, 1 scalable, 2 scalable with integrity. */
+  readonly sgxType: number;
+  /** 16 bytes: the platform instance. */
+  readonly piid: Uint8Array;
+  /** Undefined where the certificate does not say. */
+  readonly dynamicPlatform: boolean | undefined;
+  readonly smtEnabled: boolean | undefined;
+}
+
+const COMPONENTS = 16;
+
+/**
+ * Reads the extension of a certificate of the platform CA. Every part must be there once, with its length, and nothing
+ * else (of the configuration flags: nothing else). Throws evidence_malformed.
+ */
+export function readSgxExtension(value: Uint8Array): SgxExtension {
+  const parts = new Parts(parseDer(value), SGX_EXTENSION_OID);
+  octets(parts.take(1), 16, 'PPID');
+  const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
+  const pceId = octets(parts.take(3), 2, 'PCE-ID');
+  const fmspc = octets(parts.take(4), 6, 'FMSPC');
+  const sgxType = readSmallInteger(parts.take(5), 2, TAG.enumerated);
+  const piid = octets(parts.take(6), 16, 'PIID');
+  const configuration = new Parts(parts.take(7), `${SGX_EXTENSION_OID}.7`);
+  parts.end();
+  const componentSvns = Array.from({ length: COMPONENTS }, (_, i) => readSmallInteger(tcb.take(i + 1), 0xff));
+  const pceSvn = readSmallInteger(tcb.take(17), 0xffff);
+  octets(tcb.take(18), 16, 'CPUSVN');
+  tcb.end();
+  const flag = (number: number): boolean | undefined => {
+    const element = configuration.takeIf(number);
+    return element === undefined ? undefined : readBoolean(element);
+  };
+  const [dynamicPlatform, , smtEnabled] = [flag(1), flag(2), flag(3)];
+  configuration.end();
+  return { componentSvns, pceSvn, pceId, fmspc, sgxType, piid, dynamicPlatform, smtEnabled };
+}
+
+function octets(element: Der, length: number, name: string): Uint8Array {
+  const bytes = readOctetString(element);
+  if (bytes.length !== length)
+    throw malformed(`the ${name} of the PCK certificate has ${bytes.length} bytes`);
+  return bytes;
+}
+
+/** A SEQUENCE of (OID, value) pairs, the OIDs one arc below `prefix`; each taken once. */
+class Parts {
+  readonly #prefix: string;
+  readonly #values = new Map<string, Der>();
+
+  constructor(element: Der, prefix: string) {
+    this.#prefix = prefix;
+    const pairs = new DerCursor(element);
+    for (let pair = pairs.takeIf(TAG.sequence); pair !== undefined; pair = pairs.takeIf(TAG.sequence)) {
+      const cursor = new DerCursor(pair);
+      const oid = readOid(cursor.take(TAG.oid));
+      const value = cursor.take();
+      cursor.end();
+      if (this.#values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
+      this.#values.set(oid, value);
+    }
+    pairs.end();
+  }
+
+  takeIf(number: number): Der | undefined {
+    const oid = `${this.#prefix}.${number}`;
+    const value = this.#values.get(oid);
+    this.#values.delete(oid);
+    return value;
+  }
+
+  take(number: number): Der {
+    const value = this.takeIf(number);
+    if (value === undefined) throw malformed(`the PCK certificate does not state ${this.#prefix}.${number}`);
+    return value;
+  }
+
+  end(): void {
+    const [unknown] = this.#values.keys();
+    if (unknown !== undefined) throw malformed(`the PCK certificate states ${unknown}, which is not known`);
+  }
+}

@@ -1,0 +1,147 @@
+/**
+ * Intel's signed JSON bodies, `{"<name>": {...}, "signature": "<hex>"}` (attestation.md 10). The signature covers the
+ * bytes of the value exactly as they were received, so the value is cut out of the text and never written anew.
+ * Everything throws PrivatemodeError('collateral_unavailable'): what Intel answered is not usable.
+ */
+import { PrivatemodeError } from '../../errors.ts';
+
+export interface SignedJson {
+  /** The bytes that were signed. */
+  readonly signed: Uint8Array;
+  /** r || s, 64 bytes. */
+  readonly signature: Uint8Array;
+  readonly content: JsonObject;
+}
+
+/** Real bodies have 1 to 10 KB. */
+const MAX_BODY_CHARACTERS = 128 * 1024;
+
+export function unusable(words: string): PrivatemodeError {
+  return new PrivatemodeError('collateral_unavailable', words);
+}
+
+/** Cuts the value of `name` and the signature out of a body. A member that appears twice is refused. */
+export function readSignedJson(body: string, name: string): SignedJson {
+  if (body.length > MAX_BODY_CHARACTERS) throw unusable('the answer is too large');
+  parseObject(body);
+  const members = new Map<string, string>();
+  for (const [key, text] of topLevelMembers(body)) {
+    if (members.has(key)) throw unusable(`the answer has the member "${key}" twice`);
+    members.set(key, text);
+  }
+  const value = members.get(name);
+  if (value === undefined) throw unusable(`the answer has no member "${name}"`);
+  const signature = /^"([0-9a-fA-F]{128})"$/.exec(members.get('signature') ?? '')?.[1];
+  if (signature === undefined) throw unusable('the answer has no signature of 64 bytes in hex');
+  return {
+    signed: new TextEncoder().encode(value),
+    signature: new Uint8Array(Buffer.from(signature, 'hex')),
+    content: new JsonObject(parseObject(value), name),
+  };
+}
+
+function parseObject(text: string): Readonly<Record<string, unknown>> {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    throw unusable('the answer is not JSON');
+  }
+  return asRecord(parsed, 'the answer');
+}
+
+function asRecord(value: unknown, where: string): Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw unusable(`${where} is not a JSON object`);
+  }
+  return value as Readonly<Record<string, unknown>>;
+}
+
+/** Names and source texts of the members of an object. The text is known to be JSON, so only the nesting counts. */
+function* topLevelMembers(json: string): Generator<readonly [string, string]> {
+  const token = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]/g;
+  let depth = 0;
+  let key = '';
+  let start = 0;
+  for (const { 0: text, index } of json.matchAll(token)) {
+    if (depth === 1 && (text === ',' || text === '}')) {
+      if (key !== '') yield [JSON.parse(key), json.slice(start, index).trim()];
+      key = '';
+    } else if (depth === 1 && text === ':') {
+      start = index + 1;
+    } else if (depth === 1 && text.startsWith('"') && key === '') {
+      key = text;
+    }
+    if (text === '{' || text === '[') depth++;
+    if (text === '}' || text === ']') depth--;
+  }
+}
+
+/** Strict access to the members of a JSON object; `path` names it in errors. */
+export class JsonObject {
+  readonly #members: Readonly<Record<string, unknown>>;
+  readonly #path: string;
+
+  constructor(members: Readonly<Record<string, unknown>>, path: string) {
+    this.#members = members;
+    this.#path = path;
+  }
+
+  #get(name: string): unknown {
+    return Object.hasOwn(this.#members, name) ? this.#members[name] : undefined;
+  }
+
+  #wrong(name: string, wanted: string): PrivatemodeError {
+    return unusable(`${this.#path}.${name} is not ${wanted}`);
+  }
+
+  string(name: string): string {
+    const value = this.#get(name);
+    if (typeof value !== 'string') throw this.#wrong(name, 'a string');
+    return value;
+  }
+
+  /** An integer from 0 to `max`. */
+  integer(name: string, max: number): number {
+    const value = this.#get(name);
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > max) {
+      throw this.#wrong(name, `an integer from 0 to ${max}`);
+    }
+    return value;
+  }
+
+  /** Exactly `length` bytes from hex of either case. */
+  hex(name: string, length: number): Uint8Array {
+    const value = this.#get(name);
+    if (typeof value !== 'string' || value.length !== 2 * length || !/^[0-9a-fA-F]*$/.test(value)) {
+      throw this.#wrong(name, `hex of ${length} bytes`);
+    }
+    return new Uint8Array(Buffer.from(value, 'hex'));
+  }
+
+  /** A moment as `2026-11-01T00:00:00Z`. */
+  date(name: string): Date {
+    const value = this.#get(name);
+    const date = new Date(typeof value === 'string' ? value : Number.NaN);
+    const exact = Number.isNaN(date.getTime()) ? '' : `${date.toISOString().slice(0, 19)}Z`;
+    if (exact !== value) throw this.#wrong(name, 'a UTC time in seconds');
+    return date;
+  }
+
+  object(name: string): JsonObject {
+    return new JsonObject(asRecord(this.#get(name), `${this.#path}.${name}`), `${this.#path}.${name}`);
+  }
+
+  has(name: string): boolean {
+    return this.#get(name) !== undefined;
+  }
+
+  /** A list of objects, `size` of them where that is given. */
+  list(name: string, size?: number): JsonObject[] {
+    const value = this.#get(name);
+    const path = `${this.#path}.${name}`;
+    if (!Array.isArray(value)) throw this.#wrong(name, 'a list');
+    if (size !== undefined && value.length !== size) throw this.#wrong(name, `a list of ${size}`);
+    return value.map((item, i) => new JsonObject(asRecord(item, `${path}[${i}]`), `${path}[${i}]`));
+  }
+}

@@ -1,0 +1,146 @@
+/** Intel's TCB info for TDX: which versions of platform and TDX module are up to date (attestation.md 10). */
+import { type JsonObject, unusable } from './signed-json.ts';
+
+export interface TcbInfo {
+  readonly id: string;
+  readonly version: number;
+  readonly tcbType: number;
+  readonly issueDate: Date;
+  readonly nextUpdate: Date;
+  /** 6 bytes. */
+  readonly fmspc: Uint8Array;
+  /** 2 bytes. */
+  readonly pceId: Uint8Array;
+  readonly evaluationDataNumber: number;
+  readonly module: ModuleIdentity;
+  /** One per major version of the TDX module. */
+  readonly moduleIdentities: readonly VersionedModuleIdentity[];
+  /** Best first; at least one. */
+  readonly levels: readonly PlatformLevel[];
+}
+
+/** Who signed the TDX module, and its attributes under a mask. */
+export interface ModuleIdentity {
+  /** 48 bytes. */
+  readonly mrSigner: Uint8Array;
+  /** 8 bytes. */
+  readonly attributes: Uint8Array;
+  readonly attributesMask: Uint8Array;
+}
+
+export interface VersionedModuleIdentity extends ModuleIdentity {
+  /** `TDX_` and the major version in two hex digits. */
+  readonly id: string;
+  readonly levels: readonly SvnLevel[];
+}
+
+/** A security version and the status of what has at least that version. */
+export interface SvnLevel {
+  readonly isvSvn: number;
+  readonly status: string;
+}
+
+export interface PlatformLevel {
+  /** 16 each. */
+  readonly sgxComponents: readonly number[];
+  readonly tdxComponents: readonly number[];
+  readonly pceSvn: number;
+  readonly status: string;
+}
+
+/** The one status that is accepted, of every level. */
+export const UP_TO_DATE = 'UpToDate';
+const COMPONENTS = 16;
+
+/** Reads the value of `tcbInfo`. Throws collateral_unavailable when a member is missing or of another shape. */
+export function readTcbInfo(info: JsonObject): TcbInfo {
+  const identities = info.has('tdxModuleIdentities') ? info.list('tdxModuleIdentities') : [];
+  return {
+    id: info.string('id'),
+    version: info.integer('version', 0xffff),
+    tcbType: info.integer('tcbType', 0xffff),
+    issueDate: info.date('issueDate'),
+    nextUpdate: info.date('nextUpdate'),
+    fmspc: info.hex('fmspc', 6),
+    pceId: info.hex('pceId', 2),
+    evaluationDataNumber: info.integer('tcbEvaluationDataNumber', 0xffff_ffff),
+    module: readModule(info.object('tdxModule')),
+    moduleIdentities: identities.map((identity) => ({
+      ...readModule(identity),
+      id: identity.string('id'),
+      levels: readSvnLevels(identity),
+    })),
+    levels: nonEmpty(info.list('tcbLevels').map(readPlatformLevel)),
+  };
+}
+
+function readModule(module: JsonObject): ModuleIdentity {
+  return {
+    mrSigner: module.hex('mrsigner', 48),
+    attributes: module.hex('attributes', 8),
+    attributesMask: module.hex('attributesMask', 8),
+  };
+}
+
+/** The `tcbLevels` of something with one security version; at least one level. */
+export function readSvnLevels(owner: JsonObject): readonly SvnLevel[] {
+  const levels = owner.list('tcbLevels').map((level) => ({
+    isvSvn: level.object('tcb').integer('isvsvn', 0xffff),
+    status: level.string('tcbStatus'),
+  }));
+  return nonEmpty(levels);
+}
+
+function readPlatformLevel(level: JsonObject): PlatformLevel {
+  const tcb = level.object('tcb');
+  const components = (name: string): number[] =>
+    tcb.list(name, COMPONENTS).map((component) => component.integer('svn', 0xff));
+  return {
+    sgxComponents: components('sgxtcbcomponents'),
+    tdxComponents: components('tdxtcbcomponents'),
+    pceSvn: tcb.integer('pcesvn', 0xffff),
+    status: level.string('tcbStatus'),
+  };
+}
+
+function nonEmpty<T>(levels: readonly T[]): readonly T[] {
+  if (levels.length === 0) throw unusable('a list of TCB levels is empty');
+  return levels;
+}
+
+/** The security versions of a platform: from the PCK certificate and from the quote. */
+export interface PlatformSvns {
+  /** 16, 0..255. */
+  readonly componentSvns: readonly number[];
+  readonly pceSvn: number;
+  /** 16 bytes; [0] and [1] are minor and major version of the TDX module. */
+  readonly teeTcbSvn: Uint8Array;
+}
+
+/**
+ * The first level that the platform reaches in all its components; undefined where there is none. From module version 1
+ * on the first two TDX components are left to `moduleLevel`.
+ */
+export function platformLevel(info: TcbInfo, platform: PlatformSvns): PlatformLevel | undefined {
+  const { componentSvns, pceSvn, teeTcbSvn } = platform;
+  const firstTdx = (teeTcbSvn[1] ?? 0) > 0 ? 2 : 0;
+  const reaches = (svns: ArrayLike<number>, needed: readonly number[], from: number): boolean =>
+    needed.every((svn, i) => i < from || (svns[i] ?? -1) >= svn);
+  return info.levels.find(
+    (level) =>
+      reaches(componentSvns, level.sgxComponents, 0) &&
+      pceSvn >= level.pceSvn &&
+      reaches(teeTcbSvn, level.tdxComponents, firstTdx),
+  );
+}
+
+/** The identity of the TDX module of this quote, for versions above 0; undefined where TCB info has none. */
+export function moduleIdentity(info: TcbInfo, teeTcbSvn: Uint8Array): VersionedModuleIdentity | undefined {
+  const id = `TDX_${(teeTcbSvn[1] ?? 0).toString(16).padStart(2, '0')}`;
+  return info.moduleIdentities.find((identity) => identity.id === id);
+}
+
+/** The first level whose security version is reached; undefined where there is none. */
+export function svnLevel(levels: readonly SvnLevel[], isvSvn: number): SvnLevel | undefined {
+  return levels.find((level) => level.isvSvn <= isvSvn);
+}
