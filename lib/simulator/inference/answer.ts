@@ -1,0 +1,97 @@
+/** From a request that arrived whole to the answer that goes out: the server's checks in their order. */
+import type { IncomingMessage } from 'node:http';
+import type { InferenceContext } from '../context.ts';
+import { checkAdmission } from './admission.ts';
+import type { Endpoint } from './endpoints.ts';
+import { createSealer } from './envelope.ts';
+import type { Exchange } from './exchanges.ts';
+import type { ArmedFault } from './faults.ts';
+import { checkGpuPolicy } from './gpu-policy.ts';
+import type { Model } from './model.ts';
+import { createNonceMemory } from './nonces.ts';
+import { Rejection } from './rejection.ts';
+import { consistencyViolations, type OpenedRequest, openRequest } from './request.ts';
+import { type Protect, protectWith, wireOf } from './response.ts';
+import type { Wire } from './wire.ts';
+import { missingProtocolHeaders, PROTOCOL_HEADERS } from './wire-rules.ts';
+
+/** How much of a decrypted request is kept for tests to look at, in UTF-16 units. */
+const OPENED_LIMIT = 16_384;
+
+const inClear: Protect = (text) => text;
+
+/** What the server needs before it reads a body. Throws Rejection. */
+export function checkHead(endpoint: Endpoint, request: IncomingMessage): void {
+  if (request.method !== endpoint.method) throw new Rejection(405, 'method not allowed');
+  if (endpoint.body === 'none') return;
+  if (request.headers['content-length'] === undefined) throw new Rejection(411, 'Content-Length is required');
+  const missing = missingProtocolHeaders(endpoint, request);
+  if (missing.length > 0) throw new Rejection(400, `missing header ${missing[0]}`);
+}
+
+function describe({ body }: OpenedRequest): string {
+  if (body.kind === 'json') return body.text.slice(0, OPENED_LIMIT);
+  if (body.kind === 'raw') return body.bytes.toString('latin1').slice(0, OPENED_LIMIT);
+  return body.parts.map(({ name }) => name).join(' ');
+}
+
+/** Answers one request; throws Rejection where the server refuses. */
+export type Answerer = (
+  endpoint: Endpoint,
+  request: IncomingMessage,
+  body: Buffer,
+  exchange: Exchange,
+  faults: readonly ArmedFault[],
+  signal: AbortSignal,
+) => Promise<Wire>;
+
+export function createAnswerer(context: InferenceContext, model: Model): Answerer {
+  const noteNonce = createNonceMemory();
+  const lookup = (id: string): Uint8Array | undefined => context.secrets.lookup(id);
+
+  function checkPolicy(request: IncomingMessage, faults: readonly ArmedFault[]): void {
+    const header = (name: string): string | undefined => request.headers[name]?.toString();
+    const headers = { policy: header(PROTOCOL_HEADERS.ocspPolicy), mac: header(PROTOCOL_HEADERS.ocspMac) };
+    const gpu = faults.find((fault) => fault.gpu !== undefined)?.gpu ?? { status: 'good' };
+    checkGpuPolicy(headers, header(PROTOCOL_HEADERS.secretId) ?? '', lookup, gpu);
+  }
+
+  function open(
+    endpoint: Endpoint,
+    request: IncomingMessage,
+    body: Buffer,
+    exchange: Exchange,
+  ): OpenedRequest {
+    const opened = openRequest(endpoint, request.url ?? '', request.headers, body, lookup);
+    exchange.model = opened.model;
+    exchange.secretId = opened.protection.secretId;
+    exchange.opened = describe(opened);
+    exchange.violations.push(...consistencyViolations(opened, request.headers));
+    if (!noteNonce(opened.protection.nonce)) exchange.violations.push('a nonce of an earlier request');
+    return opened;
+  }
+
+  return async (endpoint, request, body, exchange, faults, signal) => {
+    const instead = faults.find((fault) => fault.instead !== undefined)?.instead;
+    if (instead !== undefined) return instead(request);
+    const [, key] = /^Bearer (.+)$/.exec(request.headers.authorization ?? '') ?? [];
+    if (!context.apiKeys(key)) throw new Rejection(401, 'invalid API key');
+    if (endpoint.body === 'none') {
+      return wireOf(await model.list(endpoint, request.url ?? '', signal), inClear);
+    }
+
+    if (endpoint.policyChecked) checkPolicy(request, faults);
+    const opened = open(endpoint, request, body, exchange);
+    checkAdmission(opened);
+
+    let answer = await model.answer(opened, signal);
+    let { nonce } = opened.protection;
+    for (const fault of faults) {
+      answer = fault.answer?.(answer) ?? answer;
+      nonce = fault.nonce?.(nonce) ?? nonce;
+    }
+    const unprotected = faults.some((fault) => fault.unprotected);
+    const seal = createSealer({ ...opened.protection, nonce });
+    return wireOf(answer, unprotected ? inClear : protectWith(endpoint, seal));
+  };
+}

@@ -1,0 +1,179 @@
+/**
+ * The message format, server side, written down literally from inference.md 4 and 5. The simulator judges the
+ * product, so nothing here is shared with lib/envelope.
+ */
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { inSequenceOrder, replaceSpans, type Span, topLevelOf } from './json-text.ts';
+import { Rejection } from './rejection.ts';
+
+const NONCE_BYTES = 12;
+const IV_BYTES = 12;
+const TAG_BYTES = 16;
+
+interface Message {
+  readonly secretId: string;
+  readonly nonce: Buffer;
+  readonly iv: Buffer;
+  readonly ciphertext: Buffer;
+  readonly tag: Buffer;
+}
+
+/** Which secret and nonce protect one request and its response. */
+export interface Protection {
+  readonly secretId: string;
+  readonly key: Uint8Array;
+  readonly nonce: Buffer;
+}
+
+const fail = (what: string): Rejection => new Rejection(500, `decrypting request: ${what}`);
+
+function hexBytes(text: string, what: string): Buffer {
+  if (text.length % 2 !== 0 || !/^[0-9a-fA-F]*$/.test(text)) throw fail(`${what} is not hex`);
+  return Buffer.from(text, 'hex');
+}
+
+/** `"id:nonce:iv:ciphertext"`, with or without its quotes. Throws Rejection. */
+function parseMessage(text: string): Message {
+  const parts = text.replace(/^"+|"+$/g, '').split(':');
+  const [secretId, nonceHex, ivHex, sealedHex] = parts;
+  if (parts.length !== 4 || !secretId || nonceHex === undefined || ivHex === undefined || !sealedHex) {
+    throw fail('invalid message format');
+  }
+  const nonce = hexBytes(nonceHex, 'nonce');
+  const iv = hexBytes(ivHex, 'iv');
+  const sealed = hexBytes(sealedHex, 'ciphertext');
+  if (nonce.length !== NONCE_BYTES) throw fail('nonce has the wrong length');
+  if (iv.length !== IV_BYTES) throw fail('iv has the wrong length');
+  if (sealed.length < TAG_BYTES) throw fail('ciphertext too short');
+  const end = sealed.length - TAG_BYTES;
+  return { secretId, nonce, iv, ciphertext: sealed.subarray(0, end), tag: sealed.subarray(end) };
+}
+
+function additionalData(nonce: Uint8Array, sequence: number): Buffer {
+  const counter = Buffer.alloc(4);
+  counter.writeUInt32LE(sequence);
+  return Buffer.concat([nonce, counter]);
+}
+
+/** Opens the messages of one request, in their order. */
+export interface Opener {
+  /** Opens the next message (its text, quotes included). Throws Rejection. */
+  open(text: string): Buffer;
+  /** What protects the answer; undefined while no message was opened. */
+  protection(): Protection | undefined;
+  /** What was accepted although a good client does not send it so. */
+  readonly irregularities: readonly string[];
+}
+
+/** `lookup` finds the secret of an id. The first message decides the secret and the nonce of the exchange. */
+export function createOpener(lookup: (id: string) => Uint8Array | undefined): Opener {
+  let protection: Protection | undefined;
+  let sequence = 0;
+  const ivs = new Set<string>();
+  const irregularities: string[] = [];
+
+  return {
+    irregularities,
+    protection: () => protection,
+    open(text) {
+      const message = parseMessage(text);
+      if (protection === undefined) {
+        const key = lookup(message.secretId);
+        if (key === undefined) throw fail(`getting secret: no secret for ID "${message.secretId}"`);
+        protection = { secretId: message.secretId, key, nonce: message.nonce };
+      }
+      if (message.secretId !== protection.secretId) throw fail('more than one secret ID in the request');
+      if (!message.nonce.equals(protection.nonce)) irregularities.push('more than one nonce in the request');
+      if (!/^"[^"]+"$/.test(text)) irregularities.push('a message without its quotes');
+      if (/:.*[A-F]/.test(text)) irregularities.push('a message with upper-case hex');
+      const iv = message.iv.toString('hex');
+      if (ivs.has(iv)) irregularities.push('an iv used twice in the request');
+      ivs.add(iv);
+
+      const decipher = createDecipheriv('aes-256-gcm', protection.key, message.iv);
+      decipher.setAAD(additionalData(protection.nonce, sequence++));
+      decipher.setAuthTag(message.tag);
+      try {
+        return Buffer.concat([decipher.update(message.ciphertext), decipher.final()]);
+      } catch {
+        throw fail('cipher: message authentication failed');
+      }
+    },
+  };
+}
+
+/** Seals the next message of one response; returns it with its quotes. */
+export type Sealer = (plaintext: string) => string;
+
+/** The sealer of the answer to a request: the request's nonce, a counter of its own, a fresh iv per message. */
+export function createSealer({ secretId, key, nonce }: Protection): Sealer {
+  const head = `"${secretId}:${nonce.toString('hex')}:`;
+  let sequence = 0;
+  return (plaintext) => {
+    const iv = randomBytes(IV_BYTES);
+    const cipher = createCipheriv('aes-256-gcm', key, iv);
+    cipher.setAAD(additionalData(nonce, sequence++));
+    const sealed = Buffer.concat([cipher.update(plaintext, 'utf8'), cipher.final(), cipher.getAuthTag()]);
+    return `${head}${iv.toString('hex')}:${sealed.toString('hex')}"`;
+  };
+}
+
+/** Names the service's path library takes for something else (inference.md 5.4). */
+const UNADDRESSABLE =
+  /^$|[|\\]|^[{[]|^:\d|^@(pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)([:|]|$)/;
+
+function utf8(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw fail('body is not valid UTF-8');
+  }
+}
+
+/** Opens every member that is not in `plain` and returns the JSON text of the whole. Throws Rejection. */
+export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener: Opener): string {
+  const text = utf8(body);
+  let top: ReturnType<typeof topLevelOf>;
+  try {
+    top = topLevelOf(text);
+  } catch {
+    throw fail('decoding JSON: invalid body');
+  }
+  if (top.kind !== 'object') throw fail('decoding JSON: body is not an object');
+
+  const names = new Set<string>();
+  for (const { name } of top.spans) {
+    if (names.has(name)) throw fail(`member ${JSON.stringify(name)} occurs twice`);
+    if (UNADDRESSABLE.test(name)) throw fail(`member name ${JSON.stringify(name)} cannot be addressed`);
+    names.add(name);
+  }
+
+  const opened = new Map<Span, string>();
+  for (const span of inSequenceOrder(top.spans)) {
+    if (plain.has(span.name)) continue;
+    const raw = text.slice(span.start, span.end);
+    // A member that is no message is a plaintext that should not be here: never quoted in the answer.
+    if (!raw.startsWith('"')) throw fail(`member ${JSON.stringify(span.name)} is not encrypted`);
+    const value = utf8(opener.open(raw));
+    try {
+      JSON.parse(value);
+    } catch {
+      throw fail(`member ${JSON.stringify(span.name)} is not JSON after decryption`);
+    }
+    opened.set(span, value);
+  }
+  return replaceSpans(text, opened);
+}
+
+/**
+ * Seals every value of the top level (object members, or array elements in index-text order) that is not in
+ * `plain`, all other bytes kept. Throws SyntaxError if the text is not JSON.
+ */
+export function sealMembers(text: string, plain: ReadonlySet<string>, seal: Sealer): string {
+  const { spans } = topLevelOf(text);
+  const sealed = new Map<Span, string>();
+  for (const span of inSequenceOrder(spans)) {
+    if (!plain.has(span.name)) sealed.set(span, seal(text.slice(span.start, span.end)));
+  }
+  return replaceSpans(text, sealed);
+}

@@ -1,0 +1,63 @@
+/** The places at which a fault of the inference side has a say, and the shape of its row in the table. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { GpuStatus } from '../gpu-policy.ts';
+import type { ModelAnswer } from '../models/answer.ts';
+import { Rejection } from '../rejection.ts';
+import type { Framed, Steps, Wire } from '../wire.ts';
+
+/** What one armed fault does; a place it leaves out goes the normal way. Listed in the order of a request's life. */
+export interface Intervention {
+  /** Before the body is read; `answered` ends the request here. */
+  readonly beforeBody?: (request: IncomingMessage, response: ServerResponse) => Promise<'answered'>;
+  /** Reads the body no faster than this. */
+  readonly bodyBytesPerSecond?: number;
+  /** What the certificate authority says of the worker's GPU. */
+  readonly gpu?: GpuStatus;
+  /** Answers in place of the server, before anything is decrypted. */
+  readonly instead?: (request: IncomingMessage) => Wire;
+  /** Changes what the model said, before it is encrypted. */
+  readonly answer?: (answer: ModelAnswer) => ModelAnswer;
+  /** The nonce under which the answer is encrypted. */
+  readonly nonce?: (nonce: Buffer) => Buffer;
+  /** Leaves the answer in clear. */
+  readonly unprotected?: true;
+  /** Tampers with the encrypted answer; `terminal` is the event that ends a stream. */
+  readonly wire?: (wire: Wire, terminal: string) => Wire;
+  /** Once the answer is there, before its head is sent; `reset`: none follows, but a TCP reset. */
+  readonly beforeHead?: (
+    request: IncomingMessage,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ) => Promise<'reset' | 'go on'>;
+  /** Changes how the bytes are delivered. */
+  readonly steps?: (steps: Steps, framed: Framed) => Steps;
+}
+
+/** The arguments of one fault, `name:first,second`. Throw Rejection where a number is expected and missing. */
+export interface Arguments {
+  number(index: number, otherwise: number): number;
+  text(index: number, otherwise: string): string;
+}
+
+export interface FaultRow {
+  /** One line: what happens, and the arguments with their defaults. */
+  readonly does: string;
+  /** `stream`: shows on event streams only. */
+  readonly applies: 'any' | 'stream';
+  /** A good client must not mind it: the answer is complete and authentic. */
+  readonly harmless?: true;
+  readonly arm: (args: Arguments) => Intervention;
+}
+
+export function argumentsOf(text: string): Arguments {
+  const values = text === '' ? [] : text.split(',');
+  return {
+    number(index, otherwise) {
+      const value = values[index];
+      if (value === undefined) return otherwise;
+      if (!/^\d{1,12}$/.test(value)) throw new Rejection(400, `fault argument ${value} is not a number`);
+      return Number(value);
+    },
+    text: (index, otherwise) => values[index] ?? otherwise,
+  };
+}

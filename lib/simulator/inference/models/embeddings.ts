@@ -1,0 +1,48 @@
+/** Embeddings that depend on the input alone, so that a test can tell whether the right text arrived. */
+import { createHash } from 'node:crypto';
+import type { JsonObject } from '../request.ts';
+import { type ModelAnswer, unary } from './answer.ts';
+import { countTokens, newId } from './turn.ts';
+
+const DEFAULT_DIMENSIONS = 16;
+const MAX_DIMENSIONS = 4096;
+
+/** A unit vector of float32 values, derived from the text by SHA-256 in counter mode. */
+export function vectorOf(text: string, dimensions: number): Float32Array {
+  const vector = new Float32Array(dimensions);
+  for (let index = 0; index < dimensions; index++) {
+    const digest = createHash('sha256').update(`${index}:`).update(text).digest();
+    vector[index] = digest.readInt32LE(0) / 2 ** 31;
+  }
+  const length = Math.hypot(...vector);
+  return vector.map((value) => value / length);
+}
+
+/** One text, many texts, or token numbers in place of a text. */
+function inputsOf(input: unknown): string[] {
+  if (!Array.isArray(input)) return [String(input)];
+  if (input.every((item) => typeof item === 'number')) return [JSON.stringify(input)];
+  return input.map((item) => (typeof item === 'string' ? item : JSON.stringify(item)));
+}
+
+/** Little-endian float32 values as base64, or plain numbers. */
+const encoded = (vector: Float32Array, format: unknown): string | number[] =>
+  format === 'base64' ? Buffer.from(vector.buffer).toString('base64') : [...vector];
+
+export function embeddingsAnswer(request: JsonObject, now: () => number): ModelAnswer {
+  const asked = Number(request['dimensions'] ?? DEFAULT_DIMENSIONS);
+  const dimensions = Math.min(Math.max(Math.trunc(asked) || DEFAULT_DIMENSIONS, 1), MAX_DIMENSIONS);
+  const tokens = countTokens(request['input']);
+  return unary(200, {
+    id: newId('embd-'),
+    object: 'list',
+    created: Math.floor(now() / 1000),
+    model: request['model'],
+    data: inputsOf(request['input']).map((text, index) => ({
+      object: 'embedding',
+      index,
+      embedding: encoded(vectorOf(text, dimensions), request['encoding_format']),
+    })),
+    usage: { prompt_tokens: tokens, total_tokens: tokens, completion_tokens: 0 },
+  });
+}

@@ -1,0 +1,31 @@
+/** The models endpoint: plain JSON, nothing encrypted in either direction (inference.md 1). */
+import type { JsonObject } from '../request.ts';
+import { type ModelAnswer, unary } from './answer.ts';
+
+/** Models that always answer; any other `sim-…` name works as well. */
+const LISTED = ['sim-20x50', 'sim-200x0', 'sim-echo', 'sim-tools', 'sim-error-400'];
+
+const entry = (id: string): JsonObject => ({
+  id,
+  object: 'model',
+  created: 1700000000,
+  owned_by: 'simulator',
+  tasks: ['generate'],
+});
+
+/** All models, the scripted ones too. */
+export const modelList = (scripted: readonly string[]): ModelAnswer =>
+  unary(200, { object: 'list', data: [...LISTED, ...scripted].map(entry) });
+
+/** One model, or the OpenAI error for an unknown one. */
+export function modelById(id: string, scripted: readonly string[]): ModelAnswer {
+  if (LISTED.includes(id) || scripted.includes(id) || id.startsWith('sim-')) return unary(200, entry(id));
+  return unary(404, {
+    error: {
+      message: `The model '${id}' does not exist`,
+      type: 'invalid_request_error',
+      param: 'model',
+      code: 'model_not_found',
+    },
+  });
+}

@@ -1,0 +1,70 @@
+/** Transcriptions: the text describes the form that arrived, so that a test can tell whether every byte did. */
+import { createHash } from 'node:crypto';
+import type { FormPart } from '../form.ts';
+import { paced } from '../pacing.ts';
+import { Rejection } from '../rejection.ts';
+import { formField, type JsonObject } from '../request.ts';
+import { DONE, data, type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
+import { openaiError } from './openai.ts';
+import { newId, type Turn, wordsOf } from './turn.ts';
+
+/** Streams may ask for any pace by model name; the text is cut into words all the same. */
+const intervalOf = (turn: Turn): number => (turn.kind === 'text' ? turn.intervalMs : 0);
+
+/** `name=value` for a value field, `name=<bytes> bytes sha256:<hex>` for a file, in the form's order. */
+export const describeForm = (parts: readonly FormPart[]): string =>
+  parts
+    .map(({ name, filename, body }) =>
+      filename === undefined
+        ? `${name}=${body.toString('utf8')}`
+        : `${name}=${body.length} bytes sha256:${createHash('sha256').update(body).digest('hex')}`,
+    )
+    .join(' ');
+
+async function* chunks(
+  text: string,
+  model: string,
+  created: number,
+  intervalMs: number,
+  signal: AbortSignal,
+): AsyncGenerator<ModelEvent> {
+  const id = newId('trsc-');
+  const chunk = (choices: readonly JsonObject[], completionTokens: number): ModelEvent =>
+    data({
+      id,
+      object: 'transcription.chunk',
+      created,
+      model,
+      choices,
+      usage: { prompt_tokens: 1, total_tokens: 1 + completionTokens, completion_tokens: completionTokens },
+    });
+  let count = 0;
+  for await (const content of paced(wordsOf(text), intervalMs, signal)) {
+    yield chunk([{ delta: { content }, finish_reason: null, stop_reason: null }], ++count);
+  }
+  yield chunk([{ delta: { content: '' }, finish_reason: 'stop', stop_reason: null }], count);
+  yield chunk([], count);
+  yield DONE;
+}
+
+/** Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (inference.md 6.3). */
+export function transcriptionAnswer(
+  turn: Turn,
+  parts: readonly FormPart[],
+  options: { readonly stream: boolean; readonly now: () => number; readonly signal: AbortSignal },
+): ModelAnswer {
+  if (turn.kind === 'error') return unary(turn.status, openaiError(turn.status));
+  const format = formField(parts, 'response_format') ?? 'json';
+  if (format !== 'json' && format !== 'verbose_json') {
+    throw new Rejection(500, 'encrypting response: decoding JSON: invalid body');
+  }
+  const text = describeForm(parts.filter(({ name }) => !name.startsWith('stream_')));
+  if (options.stream) {
+    const created = Math.floor(options.now() / 1000);
+    const model = formField(parts, 'model') ?? '';
+    return stream(chunks(text, model, created, intervalOf(turn), options.signal));
+  }
+  if (format === 'json') return unary(200, { text, usage: { type: 'duration', seconds: 1 } });
+  const segment = { id: 0, seek: 0, start: 0, end: 1, text, tokens: [], temperature: 0 };
+  return unary(200, { duration: '1.0', language: 'en', text, segments: [segment], words: null });
+}

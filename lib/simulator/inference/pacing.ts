@@ -1,0 +1,34 @@
+/** Time in the simulated model: waits that end at once when the client leaves. */
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Waits; rejects with AbortError as soon as `signal` aborts. `Infinity` waits for that alone. */
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (ms !== Infinity) {
+    await sleep(ms, undefined, { signal });
+    return;
+  }
+  signal.throwIfAborted();
+  await new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+  });
+}
+
+/**
+ * The items, `intervalMs` apart on an absolute schedule, so that timer drift does not add up; 0 means as fast
+ * as they are taken.
+ */
+export async function* paced<T>(
+  items: Iterable<T>,
+  intervalMs: number,
+  signal: AbortSignal,
+): AsyncGenerator<T> {
+  const start = performance.now();
+  let index = 0;
+  for (const item of items) {
+    index++;
+    const wait = intervalMs === 0 ? 0 : start + index * intervalMs - performance.now();
+    if (wait > 0) await pause(wait, signal);
+    signal.throwIfAborted();
+    yield item;
+  }
+}

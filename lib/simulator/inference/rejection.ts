@@ -1,0 +1,25 @@
+/** What the server answers when it refuses a request, in clear and marked so (inference.md 5.6 and 11). */
+export class Rejection extends Error {
+  override readonly name = 'Rejection';
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** `<`, `>` and `&` are escaped inside JSON strings, as the server's JSON library does (inference.md 11). */
+const escapeMarkup = (json: string): string =>
+  json.replace(/[<>&]/g, (character) => `\\u00${character.charCodeAt(0).toString(16)}`);
+
+/** The OpenAI error shape with its empty type, without a line end. */
+export const errorBody = (message: string): string =>
+  escapeMarkup(JSON.stringify({ error: { message, type: '' } }));
+
+/** Headers of an error that was not encrypted by the server. */
+export const UNENCRYPTED_ERROR_HEADERS = {
+  'Content-Type': 'application/json',
+  'Privatemode-Encrypted': 'false',
+  'X-Content-Type-Options': 'nosniff',
+} as const;

@@ -1,0 +1,133 @@
+/** From a request body as it came over the wire to the plaintext a model server gets (inference.md 4 to 6). */
+
+import { createHash } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Endpoint } from './endpoints.ts';
+import { createOpener, type Opener, openMembers, type Protection } from './envelope.ts';
+import { boundaryOf, type FormPart, parseForm } from './form.ts';
+import { Rejection } from './rejection.ts';
+import { PROTOCOL_HEADERS } from './wire-rules.ts';
+
+/** A JSON object whose members have not been looked at yet. */
+export type JsonObject = { readonly [name: string]: unknown };
+
+/** The decrypted body: JSON text with its parsed form, form parts, or the whole body as bytes. */
+export type OpenedBody =
+  | { readonly kind: 'json'; readonly text: string; readonly value: JsonObject }
+  | { readonly kind: 'form'; readonly parts: readonly FormPart[] }
+  | { readonly kind: 'raw'; readonly bytes: Buffer; readonly contentType: string };
+
+export interface OpenedRequest {
+  readonly endpoint: Endpoint;
+  /** Path and query, as sent. */
+  readonly target: string;
+  readonly model: string;
+  readonly stream: boolean;
+  readonly body: OpenedBody;
+  readonly protection: Protection;
+  /** Breaches of the message format that the server tolerates. */
+  readonly irregularities: readonly string[];
+}
+
+const fail = (what: string): Rejection => new Rejection(500, `decrypting request: ${what}`);
+
+const byBytes = (a: FormPart, b: FormPart): number =>
+  Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
+
+/** Value fields by name, then file fields by name: the order of the sequence numbers (inference.md 6.3). */
+function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>, opener: Opener): FormPart[] {
+  const parts = parseForm(body, boundaryOf(contentType));
+  const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
+  const ordered = [
+    ...parts.filter((part) => !isFile(part)).sort(byBytes),
+    ...parts.filter(isFile).sort(byBytes),
+  ];
+  for (const [index, part] of ordered.entries()) {
+    const next = ordered[index + 1];
+    if (next !== undefined && next.name === part.name && isFile(next) === isFile(part)) {
+      throw fail(`form field ${JSON.stringify(part.name)} occurs twice`);
+    }
+  }
+  return ordered.map((part) =>
+    plain.has(part.name) && !isFile(part)
+      ? part
+      : { ...part, body: opener.open(part.body.toString('latin1')) },
+  );
+}
+
+function openBody(endpoint: Endpoint, body: Buffer, contentType: string, opener: Opener): OpenedBody {
+  if (endpoint.body === 'form') {
+    return { kind: 'form', parts: openForm(body, contentType, endpoint.plainRequest, opener) };
+  }
+  if (endpoint.body === 'raw') {
+    return { kind: 'raw', bytes: opener.open(body.toString('latin1')), contentType };
+  }
+  const text = openMembers(body, endpoint.plainRequest, opener);
+  return { kind: 'json', text, value: JSON.parse(text) as JsonObject };
+}
+
+/** The text of a form's value field. */
+export const formField = (parts: readonly FormPart[], name: string): string | undefined =>
+  parts.find((part) => part.name === name && part.filename === undefined)?.body.toString('utf8');
+
+function modelOf(body: OpenedBody): string {
+  if (body.kind === 'raw') return '';
+  const model = body.kind === 'json' ? body.value['model'] : formField(body.parts, 'model');
+  if (typeof model !== 'string' || model === '') throw new Rejection(500, 'no model specified in request');
+  return model;
+}
+
+const isStream = (body: OpenedBody): boolean =>
+  (body.kind === 'json' && body.value['stream'] === true) ||
+  (body.kind === 'form' && /^(true|1)$/i.test(formField(body.parts, 'stream') ?? ''));
+
+/** Decrypts a request. `lookup` finds a secret by its id. Throws Rejection. */
+export function openRequest(
+  endpoint: Endpoint,
+  target: string,
+  headers: IncomingHttpHeaders,
+  body: Buffer,
+  lookup: (id: string) => Uint8Array | undefined,
+): OpenedRequest {
+  const opener = createOpener(lookup);
+  const opened = openBody(endpoint, body, headers['content-type'] ?? '', opener);
+  const protection = opener.protection();
+  // Without a message there is no nonce, and the answer could not be encrypted (inference.md 4).
+  if (protection === undefined) throw fail('no encrypted field in the request');
+  return {
+    endpoint,
+    target,
+    model: modelOf(opened),
+    stream: isStream(opened),
+    body: opened,
+    protection,
+    irregularities: opener.irregularities,
+  };
+}
+
+/** What a good client keeps consistent between head and body, and the server does not check. */
+export function consistencyViolations(request: OpenedRequest, headers: IncomingHttpHeaders): string[] {
+  const { endpoint, model, protection, body } = request;
+  const found = [...request.irregularities];
+  if (headers[PROTOCOL_HEADERS.secretId] !== protection.secretId) {
+    found.push('the secret id of the head is not that of the body');
+  }
+  const target = String(headers[PROTOCOL_HEADERS.targetModel] ?? '');
+  if (endpoint.body !== 'raw' && Buffer.from(target, 'latin1').toString('utf8') !== model) {
+    found.push('the target model of the head is not that of the body');
+  }
+  const shardKey = headers[PROTOCOL_HEADERS.shardKey];
+  if (typeof shardKey === 'string' && body.kind === 'json') {
+    const salt = createHash('sha256').update(String(body.value['cache_salt'])).digest('hex');
+    if (!shardKey.startsWith(salt.slice(0, 16)))
+      found.push('the shard key does not belong to the cache salt');
+  }
+  if (body.kind === 'form' && headers[PROTOCOL_HEADERS.client] === 'Proxy') {
+    for (const { name, filename, contentType } of body.parts) {
+      const good =
+        filename === undefined || (filename === name && contentType === 'application/octet-stream');
+      if (!good) found.push(`form file ${name} tells its name or type`);
+    }
+  }
+  return found;
+}
