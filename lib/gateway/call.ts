@@ -4,6 +4,7 @@ import type { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Match } from './endpoints.ts';
+import type { Tally } from './tally.ts';
 import type { UpstreamResponse } from './upstream.ts';
 import type { World } from './world.ts';
 
@@ -21,6 +22,10 @@ export interface Call {
   readonly signal: AbortSignal;
   /** How far the answer has come, for the count of aborts. */
   phase: 'before_headers' | 'before_first_token' | 'mid_stream';
+  /** Set where we end the connection before its answer is complete, on purpose. */
+  broken?: true;
+  /** What is counted on the way, for the metrics. */
+  readonly tally: Tally;
 }
 
 /** An answer of the upstream, with what is needed to read it. */
@@ -33,7 +38,9 @@ export interface Answered extends UpstreamResponse {
 
 /** Client mistakes are information, everything else is an error; the cause is named by code, never by its text. */
 export function logFailure(call: Call, error: PrivatemodeError): void {
+  call.tally.error = error.code;
   const fields = { code: error.code, status: error.status, reason: error.message };
   if (error.blame === 'client') call.log.info(fields, 'Request refused');
-  else call.log.error({ ...fields, err: error.code === 'internal' ? error.cause : undefined }, 'Request failed');
+  else
+    call.log.error({ ...fields, err: error.code === 'internal' ? error.cause : undefined }, 'Request failed');
 }

@@ -2,11 +2,11 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { PLAIN_MEMBERS } from '../pipeline/member-order.ts';
 import { createJsonOpener } from '../pipeline/open-json.ts';
 import { createSseOpener, type SseOpener } from '../pipeline/open-sse.ts';
+import type { RequestBodyStage } from '../pipeline/request-body.ts';
+import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import { createJsonSealer } from '../pipeline/seal-json.ts';
 import { createMultipartSealer } from '../pipeline/seal-multipart.ts';
 import { createRawSealer } from '../pipeline/seal-raw.ts';
-import type { BodyStage } from '../pipeline/sealed-body.ts';
-import type { Opener } from '../pipeline/streams.ts';
 import type { Endpoint } from './endpoints.ts';
 
 /** Beyond these a response is refused rather than held in memory (inference.md 6.1, 6.2). */
@@ -18,11 +18,14 @@ export function stageFor(
   endpoint: Endpoint,
   contentType: string | undefined,
   configuredSalt: string | undefined,
-): BodyStage | undefined {
+): RequestBodyStage | undefined {
   const plain = PLAIN_MEMBERS[endpoint.requestPlain ?? 'NONE'];
   switch (endpoint.codec) {
     case 'json':
-      return createJsonSealer({ plain, ...(endpoint.salted ? { salt: { configured: configuredSalt } } : {}) });
+      return createJsonSealer({
+        plain,
+        ...(endpoint.salted ? { salt: { configured: configuredSalt } } : {}),
+      });
     case 'multipart':
       return createMultipartSealer({ plain, contentType });
     case 'raw':
@@ -43,7 +46,7 @@ export function streamOpener(endpoint: Endpoint, cipher: RequestCipher): SseOpen
 }
 
 /** What opens a whole JSON answer of that endpoint. */
-export function bodyOpener(endpoint: Endpoint, cipher: RequestCipher): Opener {
+export function bodyOpener(endpoint: Endpoint, cipher: RequestCipher): ResponseOpener {
   return createJsonOpener({
     cipher,
     plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],

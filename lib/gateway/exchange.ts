@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createRequestCipher, protectionHeaders } from '../envelope/protection.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
-import type { PreparedBody } from '../pipeline/sealed-body.ts';
+import type { PreparedBody } from '../pipeline/request-body.ts';
 import { sealedReadable } from '../pipeline/streams.ts';
 import type { Epoch } from '../session/session.ts';
 import { answerError } from './answers.ts';
@@ -37,9 +37,11 @@ export async function exchange(call: Call): Promise<void> {
     const stage = stageFor(call.match.endpoint, req.headers['content-type'], world.sharedSalt);
     // The body arrives while the remote is being verified; whichever fails first answers.
     const [body, epoch] = await Promise.all([
-      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits),
+      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits, call.tally),
       world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal }),
     ]);
+    call.tally.uploadedAt = performance.now();
+    call.tally.model = body?.model;
     await respond(call, await answeredBy(call, head, body, epoch));
   } catch (thrown) {
     conclude(call, thrown);
@@ -115,9 +117,11 @@ async function attempt(
   }
   if (sealed !== undefined) {
     headers['content-length'] = String(sealed.contentLength);
+    call.tally.bytes.toRemote += sealed.contentLength;
     if (sealed.contentType !== undefined) headers['content-type'] = sealed.contentType;
   } else delete headers['content-type'];
 
+  call.tally.sentAt ??= performance.now();
   const sent = await world.upstream.send(call.req, call.res, {
     method: head.method,
     path: match.target,

@@ -1,14 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
+import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
+import type { Logger } from '../observe/log.ts';
 import { VERSION } from '../version.ts';
 import { answer, answerError } from './answers.ts';
 import type { Call } from './call.ts';
-import { decideOrigin, preflightHeaders } from './cors.ts';
-import { type LocalAnswer, matchEndpoint, type Refusal } from './endpoints.ts';
+import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
+import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
 import { exchange } from './exchange.ts';
 import { refuseAmbiguous } from './headers.ts';
 import { newRequestId } from './request-id.ts';
+import { newTally, observationOf } from './tally.ts';
 import type { World } from './world.ts';
 
 export interface Gateway {
@@ -17,97 +20,120 @@ export interface Gateway {
   readonly active: () => number;
 }
 
+/** A request whose head has been read, and nothing else. */
+interface Arrival {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly requestId: string;
+  readonly log: Logger;
+  readonly origin: OriginDecision;
+  readonly found: Match | LocalAnswer | Refusal;
+}
+
 /** Decides what a request is, before anything is done for it, and answers or forwards it. */
 export function createGateway(world: World): Gateway {
   let active = 0;
 
-  const handle = (req: IncomingMessage, res: ServerResponse): void => {
-    const requestId = newRequestId();
-    const log = world.log.child({ requestId });
-    const origin = decideOrigin(req.headers, world.cors());
-    const method = req.method as string;
-    const found = matchEndpoint(method, req.url as string);
-    const dialect = found.kind === 'endpoint' ? found.endpoint.dialect : found.kind === 'refusal' ? found.dialect : 'plain';
-    const refuse = (error: PrivatemodeError, allow?: readonly string[]): void => {
-      log.info({ method, code: error.code, status: error.status, reason: error.message }, 'Request refused');
-      answerError(req, res, error, { dialect, requestId, allow }, { headers: origin.headers });
-    };
-
-    res.on('error', () => {}); // the client went away; 'close' tells
-    try {
-      refuseAmbiguous(req.rawHeaders);
-    } catch (thrown) {
-      return refuse(thrown as PrivatemodeError);
-    }
-    const preflight = preflightHeaders(method, req.headers, world.cors());
-    if (preflight !== undefined) return answer(req, res, { status: 204, headers: preflight });
-    if (origin.refusal !== undefined) return refuse(new PrivatemodeError('origin_forbidden', origin.refusal));
-    if (found.kind === 'local') return answerLocally(world, req, res, found, origin.headers);
-    if (found.kind === 'refusal') return refuse(errorOf(found), found.allow);
-
+  function forward(arrival: Arrival, match: Match): void {
+    const { req, res, requestId, log, origin } = arrival;
     const gone = new AbortController();
     const call: Call = {
       world,
       req,
       res,
-      match: found,
+      match,
       requestId,
       log,
       corsHeaders: origin.headers,
       signal: AbortSignal.any([gone.signal, world.terminate]),
       phase: 'before_headers',
+      tally: newTally(),
     };
-    res.once('close', () => {
-      active -= 1;
-      world.counters.inFlight = active;
-      if (res.writableFinished) return;
-      if (!req.socket.destroyed && res.destroyed) return; // broken on purpose, by us
-      count(world.counters.clientAborts, call.phase);
-      gone.abort(new Error('the client went away'));
-    });
     active += 1;
     world.counters.inFlight = active;
     world.counters.requests += 1;
-    log.info({ method, endpoint: found.endpoint.id }, 'Forwarding request');
+    res.once('close', () => {
+      active -= 1;
+      world.counters.inFlight = active;
+      world.observe(observationOf(call));
+      if (res.writableFinished || call.broken) return;
+      count(world.counters.clientAborts, call.phase);
+      gone.abort(new Error('the client went away'));
+    });
+    log.info({ method: req.method, endpoint: match.endpoint.id }, 'Forwarding request');
     void exchange(call);
-  };
+  }
+
+  function handle(req: IncomingMessage, res: ServerResponse): void {
+    res.on('error', () => {}); // the client went away; 'close' tells
+    const requestId = newRequestId();
+    const arrival: Arrival = {
+      req,
+      res,
+      requestId,
+      log: world.log.child({ requestId }),
+      origin: decideOrigin(req.headers, world.cors()),
+      found: matchEndpoint(req.method as string, req.url as string),
+    };
+    if (!answeredHere(world, arrival)) forward(arrival, arrival.found as Match);
+  }
+
   return { handle, active: () => active };
 }
 
-const errorOf = (refusal: Refusal): PrivatemodeError => new PrivatemodeError(refusal.code, refusal.words);
-
-/** What the proxy answers about itself (design decision 13); nothing here needs the remote. */
-function answerLocally(
-  world: World,
-  req: IncomingMessage,
-  res: ServerResponse,
-  { id }: LocalAnswer,
-  corsHeaders: Readonly<Record<string, string>>,
-): void {
-  const headers = { ...corsHeaders, 'cache-control': 'no-store', 'content-type': 'text/plain; charset=utf-8' };
-  const text = (status: number, body: string): void => answer(req, res, { status, headers, body });
-  switch (id) {
-    case 'root':
-      return text(200, `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`);
-    case 'hello':
-    case 'healthz':
-      return text(200, 'ok\n');
-    case 'readyz':
-      return answerReadiness(world, req, res, headers);
+/** Answers what needs no remote: refusals, preflights, and what the proxy says about itself. */
+function answeredHere(world: World, arrival: Arrival): boolean {
+  const { req, res, origin, found } = arrival;
+  try {
+    refuseAmbiguous(req.rawHeaders);
+  } catch (thrown) {
+    refuse(arrival, thrown as PrivatemodeError);
+    return true;
   }
+  const preflight = preflightHeaders(req.method as string, req.headers, world.cors());
+  if (preflight !== undefined) {
+    answer(req, res, { status: 204, headers: preflight });
+    return true;
+  }
+  if (origin.refusal !== undefined) {
+    refuse(arrival, new PrivatemodeError('origin_forbidden', origin.refusal));
+    return true;
+  }
+  if (found.kind === 'local') {
+    const { status, headers, body } = localAnswer(world, found);
+    answer(req, res, { status, headers: { ...headers, ...origin.headers }, body });
+    return true;
+  }
+  if (found.kind === 'refusal') {
+    refuse(arrival, new PrivatemodeError(found.code, found.words), found.allow);
+    return true;
+  }
+  return false;
 }
 
-function answerReadiness(
-  world: World,
-  req: IncomingMessage,
-  res: ServerResponse,
-  headers: Readonly<Record<string, string>>,
-): void {
-  const state = world.session.state();
-  if (state === 'ready') return answer(req, res, { status: 204 });
-  if (state === 'awaiting-key') {
-    return answer(req, res, { status: 204, headers: { 'privatemode-proxy-state': 'awaiting-key' } });
+function refuse(arrival: Arrival, error: PrivatemodeError, allow?: readonly string[]): void {
+  const { req, res, requestId, log, origin, found } = arrival;
+  log.info(
+    { method: req.method, code: error.code, status: error.status, reason: error.message },
+    'Request refused',
+  );
+  const dialect =
+    found.kind === 'endpoint' ? found.endpoint.dialect : found.kind === 'refusal' ? found.dialect : 'plain';
+  answerError(req, res, error, { dialect, requestId, allow }, { headers: origin.headers });
+}
+
+/** What the proxy answers about itself (design decision 13). */
+function localAnswer(world: World, { id }: LocalAnswer): HealthAnswer {
+  switch (id) {
+    case 'root':
+      return {
+        ...healthzAnswer(),
+        body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
+      };
+    case 'hello':
+    case 'healthz':
+      return healthzAnswer();
+    case 'readyz':
+      return readyzAnswer({ state: world.session.state(), lastError: world.session.lastError() });
   }
-  const reason = world.session.lastError()?.message ?? 'the remote is being verified';
-  answer(req, res, { status: 503, headers: { ...headers, 'retry-after': '2' }, body: `not ready: ${reason}\n` });
 }

@@ -12,14 +12,20 @@ export type Interpretation =
   | { readonly kind: 'plain' }
   | { readonly kind: 'refused'; readonly error: PrivatemodeError };
 
-const refused = (code: 'upstream_redirect' | 'response_not_encrypted' | 'response_malformed', words: string) =>
-  ({ kind: 'refused', error: new PrivatemodeError(code, words) }) as const;
+const refused = (
+  code: 'upstream_redirect' | 'response_not_encrypted' | 'response_malformed',
+  words: string,
+) => ({ kind: 'refused', error: new PrivatemodeError(code, words) }) as const;
 
 /**
  * `encrypted` says whether the endpoint is an encrypted one. The header that marks a body as unencrypted is not
  * authenticated, so it counts only with an error status: a success that claims it is forged.
  */
-export function interpretAnswer(status: number, headers: IncomingHttpHeaders, encrypted: boolean): Interpretation {
+export function interpretAnswer(
+  status: number,
+  headers: IncomingHttpHeaders,
+  encrypted: boolean,
+): Interpretation {
   if (status >= 300 && status < 400) {
     return refused('upstream_redirect', `the service answered with a redirect (${status})`);
   }

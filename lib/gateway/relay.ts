@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { PrivatemodeError } from '../errors.ts';
-import type { Opener } from '../pipeline/streams.ts';
+import type { ResponseOpener } from '../pipeline/response-opener.ts';
+import type { Tally } from './tally.ts';
 
 export interface OpenedResponse extends Readable {
   /** Why the response ended early; set before the stream ends. A stream that failed ends like any other. */
@@ -12,8 +13,9 @@ export interface RelayOptions {
   readonly idleTimeout: number;
   /** Ends the answer early; its reason is the failure. */
   readonly signal: AbortSignal;
-  /** Called with each opened chunk before it goes on. */
-  readonly onBytes?: (opened: Uint8Array) => void;
+  readonly tally: Tally;
+  /** Called before the first opened bytes go on. */
+  readonly onFirstBytes?: () => void;
 }
 
 /**
@@ -25,9 +27,10 @@ export interface RelayOptions {
  */
 export function openedResponse(
   source: Readable,
-  opener: Opener & { readonly finished?: boolean },
+  opener: ResponseOpener,
   options: RelayOptions,
 ): OpenedResponse {
+  const { tally } = options;
   let ended = false;
   const opened = new Readable({
     read() {
@@ -44,7 +47,13 @@ export function openedResponse(
   const idle = setTimeout(() => {
     // A slow reader has paused the source: the silence is ours, not the service's.
     if (source.isPaused()) idle.refresh();
-    else end(new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer'));
+    else
+      end(
+        new PrivatemodeError(
+          'stream_idle_timeout',
+          'the service stopped sending in the middle of the answer',
+        ),
+      );
   }, options.idleTimeout);
   const interrupted = (): void => end(options.signal.reason as PrivatemodeError);
 
@@ -65,16 +74,22 @@ export function openedResponse(
 
   function deliver(bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    options.onBytes?.(bytes);
+    if (tally.chunks === 0) {
+      tally.firstChunkAt = performance.now();
+      options.onFirstBytes?.();
+    }
+    tally.chunks += 1;
+    tally.bytes.toClient += bytes.length;
     if (!opened.push(bytes)) source.pause();
   }
 
   source.on('data', (chunk: Uint8Array) => {
     if (ended) return;
     idle.refresh();
+    tally.bytes.fromRemote += chunk.length;
     deliver(opener.feed(chunk));
     if (opener.failure !== undefined) end(opener.failure);
-    else if (opener.finished === true) end();
+    else if (opener.finished) end();
   });
   source.on('end', () => {
     if (ended) return;
@@ -82,7 +97,12 @@ export function openedResponse(
     end(opener.failure);
   });
   const died = (): void => {
-    end(new PrivatemodeError('stream_unfinished', 'the connection to the service broke in the middle of the answer'));
+    end(
+      new PrivatemodeError(
+        'stream_unfinished',
+        'the connection to the service broke in the middle of the answer',
+      ),
+    );
   };
   source.on('error', died);
   source.on('close', died);
@@ -92,8 +112,9 @@ export function openedResponse(
 }
 
 /** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */
-export const identityOpener: Opener = {
+export const identityOpener: ResponseOpener = {
   feed: (chunk) => chunk,
   flush: () => new Uint8Array(),
   failure: undefined,
+  finished: false,
 };

@@ -58,7 +58,7 @@ async function respondPlain(call: Call, answered: Answered): Promise<void> {
     finished(call);
   } else {
     logFailure(call, opened.failure);
-    breakConnection(res);
+    breakConnection(call);
   }
 }
 
@@ -66,7 +66,11 @@ async function respondPlain(call: Call, answered: Answered): Promise<void> {
 async function respondBody(call: Call, answered: Answered): Promise<void> {
   const { req, res, world } = call;
   const status = answered.response.statusCode as number;
-  const opened = openedResponse(answered.response, bodyOpener(call.match.endpoint, cipherOf(answered)), relayOptions(call));
+  const opened = openedResponse(
+    answered.response,
+    bodyOpener(call.match.endpoint, cipherOf(answered)),
+    relayOptions(call),
+  );
   const parts: Buffer[] = [];
   for await (const part of opened) parts.push(part as Buffer);
 
@@ -89,7 +93,10 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
     res,
     shown,
     { dialect: call.match.endpoint.dialect, requestId: call.requestId },
-    { status, headers: { ...call.corsHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) } },
+    {
+      status,
+      headers: { ...call.corsHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) },
+    },
   );
   count(world.counters.responses, status);
 }
@@ -107,7 +114,7 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   call.phase = 'before_first_token';
   const opened = openedResponse(answered.response, opener, {
     ...relayOptions(call),
-    onBytes: () => {
+    onFirstBytes: () => {
       call.phase = 'mid_stream';
     },
   });
@@ -126,7 +133,7 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   else count(world.counters.decryptFailures, error.code);
   logFailure(call, error);
   const { dialect } = call.match.endpoint;
-  res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(res));
+  res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(call));
 }
 
 function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
@@ -134,7 +141,8 @@ function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
   return cipher;
 }
 
-const relayOptions = ({ world }: Call): RelayOptions => ({
+const relayOptions = ({ world, tally }: Call): RelayOptions => ({
+  tally,
   idleTimeout: world.streamIdleTimeout,
   signal: world.terminate,
 });
@@ -160,7 +168,9 @@ async function pipeUnended(source: NodeJS.ReadableStream, res: ServerResponse): 
 }
 
 /** Ends the connection so that no client can take what it got for a complete answer (trap 12). */
-function breakConnection(res: ServerResponse): void {
+function breakConnection(call: Call): void {
+  const { res } = call;
+  call.broken = true;
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
   if (res.chunkedEncoding) res.destroy();
   else res.socket?.resetAndDestroy();

@@ -17,7 +17,13 @@ export interface RetryRow {
 
 export const RETRIES: readonly RetryRow[] = [
   { id: 'no_secret', why: 'the service does not know the secret', delay: 0, renew: true, fresh: false },
-  { id: 'connection_reset', why: 'the connection was reset while reading', delay: 50, renew: false, fresh: true },
+  {
+    id: 'connection_reset',
+    why: 'the connection was reset while reading',
+    delay: 50,
+    renew: false,
+    fresh: true,
+  },
   { id: 'stale_connection', why: 'an idle connection had been closed', delay: 0, renew: false, fresh: true },
 ];
 

@@ -41,7 +41,10 @@ function read(path: string, flag: string): string {
 export function watchTls(
   files: TlsFiles,
   current: TlsMaterial,
-  on: { readonly changed: (material: TlsMaterial) => void; readonly failed: (error: PrivatemodeError) => void },
+  on: {
+    readonly changed: (material: TlsMaterial) => void;
+    readonly failed: (error: PrivatemodeError) => void;
+  },
   interval = 10_000,
 ): { check(): void; close(): void } {
   let active = current;

@@ -9,11 +9,14 @@ interface NodeError extends Error {
 /** Errno → what to tell the client. `read`/`write` variants of ECONNRESET are told apart by syscall (trap 3). */
 const BY_CODE: Record<string, () => PrivatemodeError> = {
   ECONNREFUSED: () => new PrivatemodeError('upstream_unreachable', 'the service refused the connection'),
-  ENOTFOUND: () => new PrivatemodeError('upstream_unreachable', 'the host name of the service does not resolve'),
-  EAI_AGAIN: () => new PrivatemodeError('upstream_unreachable', 'the host name of the service does not resolve now'),
+  ENOTFOUND: () =>
+    new PrivatemodeError('upstream_unreachable', 'the host name of the service does not resolve'),
+  EAI_AGAIN: () =>
+    new PrivatemodeError('upstream_unreachable', 'the host name of the service does not resolve now'),
   EHOSTUNREACH: () => new PrivatemodeError('upstream_unreachable', 'no route to the service'),
   ENETUNREACH: () => new PrivatemodeError('upstream_unreachable', 'no route to the service'),
-  ETIMEDOUT: () => new PrivatemodeError('upstream_connect_timeout', 'the connection to the service timed out'),
+  ETIMEDOUT: () =>
+    new PrivatemodeError('upstream_connect_timeout', 'the connection to the service timed out'),
   EPIPE: () => closedDuringUpload(),
 };
 
@@ -22,13 +25,17 @@ const BY_CODE: Record<string, () => PrivatemodeError> = {
  * `connectionReset` is true for a reset seen while reading, the one transport error that may be tried again
  * (inference.md section 10: "read: connection reset by peer").
  */
-export function classifyTransportError(thrown: unknown): { error: PrivatemodeError; connectionReset: boolean } {
+export function classifyTransportError(thrown: unknown): {
+  error: PrivatemodeError;
+  connectionReset: boolean;
+} {
   if (thrown instanceof PrivatemodeError) return { error: thrown, connectionReset: false };
   const { code, syscall } = thrown as NodeError;
   const tls = describeTlsFailure(thrown);
   if (tls !== undefined) return { error: tls, connectionReset: false };
   if (code === 'ECONNRESET' && syscall === 'read') return { error: reset(), connectionReset: true };
-  if (code === 'ECONNRESET' && syscall === 'write') return { error: closedDuringUpload(), connectionReset: false };
+  if (code === 'ECONNRESET' && syscall === 'write')
+    return { error: closedDuringUpload(), connectionReset: false };
   const known = code === undefined ? undefined : BY_CODE[code];
   return { error: known === undefined ? reset() : known(), connectionReset: false };
 }
@@ -37,4 +44,7 @@ const reset = (): PrivatemodeError =>
   new PrivatemodeError('upstream_reset', 'the service closed the connection before it answered');
 
 const closedDuringUpload = (): PrivatemodeError =>
-  new PrivatemodeError('upstream_closed_during_upload', 'the service closed the connection while the request was sent');
+  new PrivatemodeError(
+    'upstream_closed_during_upload',
+    'the service closed the connection while the request was sent',
+  );

@@ -1,7 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { pipeline, Writable } from 'node:stream';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { BodyStage, PreparedBody } from '../pipeline/sealed-body.ts';
+import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
+import type { Tally } from './tally.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
 export class ClientGone extends Error {}
@@ -20,10 +21,14 @@ const RATE_INTERVAL_MS = 1_000;
  * upload_too_slow, the stage's own codes) and then swallows what still comes, so that the error can be answered on
  * the same connection. Rejects with ClientGone where the client left.
  */
-export function receiveBody(req: IncomingMessage, stage: BodyStage, limits: UploadLimits): Promise<PreparedBody> {
+export function receiveBody(
+  req: IncomingMessage,
+  stage: RequestBodyStage,
+  limits: UploadLimits,
+  tally: Tally,
+): Promise<PreparedBody> {
   const { promise, resolve, reject } = Promise.withResolvers<PreparedBody>();
   const startedAt = performance.now();
-  let received = 0;
   let failed = false;
 
   const fail = (error: Error): void => {
@@ -33,17 +38,22 @@ export function receiveBody(req: IncomingMessage, stage: BodyStage, limits: Uplo
   };
   const rateCheck = setInterval(() => {
     const elapsed = performance.now() - startedAt;
-    if (elapsed > RATE_GRACE_MS && received < (limits.minUploadRate * elapsed) / 1000) {
-      fail(new PrivatemodeError('upload_too_slow', `the body arrives slower than ${limits.minUploadRate} bytes/s`));
+    if (elapsed > RATE_GRACE_MS && tally.bytes.fromClient < (limits.minUploadRate * elapsed) / 1000) {
+      fail(
+        new PrivatemodeError(
+          'upload_too_slow',
+          `the body arrives slower than ${limits.minUploadRate} bytes/s`,
+        ),
+      );
     }
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
 
   const sink = new Writable({
     write(chunk: Uint8Array, _encoding, callback) {
-      received += chunk.length;
+      tally.bytes.fromClient += chunk.length;
       if (!failed) {
-        if (received > limits.maxBodyBytes) fail(tooLarge(limits));
+        if (tally.bytes.fromClient > limits.maxBodyBytes) fail(tooLarge(limits));
         else {
           try {
             stage.feed(chunk);
@@ -65,7 +75,10 @@ export function receiveBody(req: IncomingMessage, stage: BodyStage, limits: Uplo
     clearInterval(rateCheck);
     if (failed) return;
     if (error) fail(new ClientGone());
-    else Promise.resolve().then(() => stage.finish()).then(resolve, reject);
+    else
+      Promise.resolve()
+        .then(() => stage.finish())
+        .then(resolve, reject);
   });
   return promise;
 }

@@ -115,7 +115,9 @@ export function createUpstream(options: UpstreamOptions): Upstream {
           destination.once('close', () => fail(new Error('closed without a response')));
           destination.once('finish', () => {
             timers.set('first_byte', options.firstByteTimeout, () =>
-              destroyWith(new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time')),
+              destroyWith(
+                new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time'),
+              ),
             );
           });
           if (attempt.body === undefined) destination.end();

@@ -1,6 +1,7 @@
 import type { GpuPolicy } from '../envelope/protection.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
+import type { RequestObservation } from '../observe/metrics.ts';
 import type { Session } from '../session/session.ts';
 import type { FallbackMode } from './auth.ts';
 import type { CorsPolicy } from './cors.ts';
@@ -13,6 +14,8 @@ export interface World {
   readonly upstream: Upstream;
   readonly counters: Counters;
   readonly log: Logger;
+  /** Once per request, when it is over. */
+  readonly observe: (observation: RequestObservation) => void;
   /** Authority of the remote, with the port where it is not 443. */
   readonly upstreamAuthority: string;
   /** The configured key as it is now (a key file may change). */
