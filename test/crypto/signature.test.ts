@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict';
+import { constants, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { describe, it } from 'node:test';
+import {
+  type EcCurve,
+  type EcdsaHash,
+  pointOf,
+  publicKeyFromPkcs1,
+  publicKeyFromPoint,
+  publicKeyFromSpki,
+  verifyEcdsa,
+  verifyRsaPssSha384,
+} from '../../lib/crypto/signature.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { fromHex, wycheproof } from '../support/wycheproof.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+
+interface EcdsaGroup {
+  readonly publicKeyDer: string;
+  readonly publicKey: { readonly uncompressed: string };
+}
+
+const SETS: readonly { file: string; curve: EcCurve; hash: EcdsaHash; tests: number; size: number }[] = [
+  { file: 'ecdsa_secp256r1_sha256_test', curve: 'P-256', hash: 'sha256', tests: 484, size: 32 },
+  { file: 'ecdsa_secp384r1_sha384_test', curve: 'P-384', hash: 'sha384', tests: 504, size: 48 },
+];
+
+/** r || s of a DER signature whose two INTEGERs are positive and fit; undefined for every other encoding. */
+function rawOf(der: Buffer, size: number): Uint8Array | undefined {
+  const header = der[1] === 0x81 ? 3 : 2;
+  if (der[0] !== 0x30 || der[header - 1] !== der.length - header) return undefined;
+  const parts: Buffer[] = [];
+  let offset = header;
+  for (let i = 0; i < 2; i++) {
+    const length = der[offset + 1] ?? 0xff;
+    if (der[offset] !== 2 || length === 0 || length > size + 1) return undefined;
+    parts.push(der.subarray(offset + 2, offset + 2 + length));
+    offset += 2 + length;
+  }
+  if (offset !== der.length) return undefined;
+  const fixed = parts.map((part) => {
+    const digits = part.toString('hex').replace(/^00/, '');
+    return (part[0] ?? 0x80) < 0x80 && digits.length <= 2 * size ? digits.padStart(2 * size, '0') : undefined;
+  });
+  return fixed.includes(undefined) ? undefined : fromHex(fixed.join(''));
+}
+
+describe('ECDSA', () => {
+  for (const { file, curve, hash, tests: count, size } of SETS) {
+    const tests = wycheproof<EcdsaGroup, { msg: string; sig: string }>(file);
+
+    it(`answers all ${count} Wycheproof vectors for ${curve} in DER`, () => {
+      assert.equal(tests.length, count);
+      for (const { group, test } of tests) {
+        const { key, curve: read } = publicKeyFromSpki(fromHex(group.publicKeyDer));
+        assert.equal(read, curve);
+        const valid = verifyEcdsa({
+          key,
+          hash,
+          encoding: 'der',
+          data: fromHex(test.msg),
+          signature: fromHex(test.sig),
+        });
+        assert.equal(valid, test.result === 'valid', `tcId ${test.tcId} ${test.comment}`);
+      }
+    });
+
+    it(`answers the same as raw r || s under raw keys for ${curve}`, () => {
+      let converted = 0;
+      for (const { group, test } of tests) {
+        const signature = rawOf(Buffer.from(test.sig, 'hex'), size);
+        if (signature === undefined) {
+          assert.equal(test.result, 'invalid', `tcId ${test.tcId} was not converted`);
+          continue;
+        }
+        converted++;
+        const point = fromHex(group.publicKey.uncompressed.slice(2));
+        const key = publicKeyFromPoint(curve, point);
+        assert.deepEqual(pointOf(key), point);
+        const valid = verifyEcdsa({ key, hash, encoding: 'raw', data: fromHex(test.msg), signature });
+        // A DER defect that leaves r and s alone is gone in the raw form: then it must be valid in both or none.
+        if (test.result === 'valid') assert.equal(valid, true, `tcId ${test.tcId}`);
+        else if (valid) assert.match(test.comment, /leading|long form|BER|length/i, `tcId ${test.tcId}`);
+      }
+      assert.ok(converted > count / 2, `${converted} converted`);
+    });
+  }
+
+  it('refuses a raw signature of another length, a foreign curve and a foreign key type', () => {
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const key = createPublicKey(privateKey);
+    const data = new Uint8Array(10);
+    const signature = sign('sha256', data, { key: privateKey, dsaEncoding: 'ieee-p1363' });
+    const check = (against: KeyObject, bytes: Uint8Array): boolean =>
+      verifyEcdsa({ key: against, hash: 'sha256', encoding: 'raw', data, signature: bytes });
+    assert.equal(check(key, signature), true);
+    assert.equal(check(key, signature.subarray(1)), false);
+    assert.equal(check(key, Buffer.concat([signature, new Uint8Array(2)])), false);
+    for (const namedCurve of ['secp256k1', 'P-384']) {
+      const other = generateKeyPairSync('ec', { namedCurve });
+      const foreign = sign('sha256', data, { key: other.privateKey, dsaEncoding: 'ieee-p1363' });
+      assert.equal(check(other.publicKey, foreign), namedCurve === 'P-384');
+    }
+    const ed = generateKeyPairSync('ed25519');
+    assert.equal(check(ed.publicKey, sign(null, data, ed.privateKey)), false);
+  });
+});
+
+describe('public keys', () => {
+  it('refuse points that are not on their curve, in SPKI and raw', () => {
+    const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
+    const point = pointOf(publicKey);
+    const moved = Uint8Array.from(point);
+    moved[95] = (moved[95] as number) ^ 1;
+    assert.throws(() => publicKeyFromPoint('P-384', moved), malformed);
+    assert.throws(() => publicKeyFromPoint('P-256', point), malformed);
+    assert.throws(() => publicKeyFromPoint('P-384', new Uint8Array(96)), malformed);
+    const spki = publicKey.export({ type: 'spki', format: 'der' });
+    spki[spki.length - 1] = (spki[spki.length - 1] as number) ^ 1;
+    assert.throws(() => publicKeyFromSpki(spki), malformed);
+  });
+
+  it('refuse what is no key with the typed error', () => {
+    assert.throws(() => publicKeyFromSpki(new Uint8Array(20)), malformed);
+    assert.throws(() => publicKeyFromPkcs1(new Uint8Array(20)), malformed);
+    assert.throws(() => pointOf(generateKeyPairSync('ed25519').publicKey), malformed);
+    assert.throws(() => pointOf(generateKeyPairSync('ec', { namedCurve: 'secp256k1' }).publicKey), malformed);
+  });
+
+  it('tell algorithm, curve and RSA parameters', () => {
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
+    const read = publicKeyFromSpki(rsa.export({ type: 'spki', format: 'der' }));
+    assert.equal(read.algorithm, 'rsa');
+    assert.deepEqual(read.rsa, { modulusBits: 1024, exponent: 65537n });
+    assert.equal(publicKeyFromPkcs1(rsa.export({ type: 'pkcs1', format: 'der' })).algorithm, 'rsa');
+    const ed = generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'der' });
+    assert.equal(publicKeyFromSpki(ed).algorithm, 'other');
+    const k1 = generateKeyPairSync('ec', { namedCurve: 'secp256k1' }).publicKey;
+    const koblitz = publicKeyFromSpki(k1.export({ type: 'spki', format: 'der' }));
+    assert.deepEqual([koblitz.algorithm, koblitz.curve], ['ec', undefined]);
+  });
+});
+
+describe('RSASSA-PSS with SHA-384', () => {
+  const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const data = new Uint8Array([1, 2, 3]);
+  const signed = (saltLength: number, hash = 'sha384'): Uint8Array =>
+    sign(hash, data, { key: privateKey, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength });
+
+  it('accepts a salt of 48 bytes and no other (attestation.md 7)', () => {
+    assert.equal(verifyRsaPssSha384(publicKey, data, signed(48)), true);
+    for (const saltLength of [0, 20, 32, 47, 49, 64]) {
+      assert.equal(verifyRsaPssSha384(publicKey, data, signed(saltLength)), false, `salt ${saltLength}`);
+    }
+  });
+
+  it('refuses another hash, padding, key type, altered data and short signatures', () => {
+    assert.equal(verifyRsaPssSha384(publicKey, data, signed(48, 'sha256')), false);
+    assert.equal(verifyRsaPssSha384(publicKey, data, sign('sha384', data, privateKey)), false);
+    assert.equal(verifyRsaPssSha384(publicKey, new Uint8Array([1, 2, 4]), signed(48)), false);
+    assert.equal(verifyRsaPssSha384(publicKey, data, signed(48).subarray(1)), false);
+    const ec = generateKeyPairSync('ec', { namedCurve: 'P-384' });
+    assert.equal(verifyRsaPssSha384(ec.publicKey, data, sign('sha384', data, ec.privateKey)), false);
+  });
+});
