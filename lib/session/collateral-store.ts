@@ -1,0 +1,66 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+
+/** A piece of collateral as it came: the body, and the PEM chain of its signer where a header carries it. */
+export interface Collateral {
+  readonly body: Uint8Array;
+  readonly issuerChain: string;
+}
+
+/**
+ * Collateral on disk, one file per URL. It holds nothing secret and decides nothing: a file that is missing, damaged or
+ * about another URL is no file, and what cannot be stored is fetched again next time. Never throws.
+ */
+export interface CollateralStore {
+  read(url: string): Promise<Collateral | undefined>;
+  write(url: string, collateral: Collateral): Promise<void>;
+  remove(url: string): Promise<void>;
+}
+
+interface StoredFile {
+  readonly url: string;
+  readonly issuerChain: string;
+  /** Base64. */
+  readonly body: string;
+  /** Over the other three, so that damage is noticed here and not taken for forged evidence later. */
+  readonly sha256: string;
+}
+
+export function createCollateralStore(directory: string): CollateralStore {
+  const pathOf = (url: string): string => join(directory, `${sha256(url).slice(0, 32)}.json`);
+  return {
+    async read(url) {
+      try {
+        const file = JSON.parse(await readFile(pathOf(url), 'utf8')) as StoredFile;
+        if (file.url !== url || file.sha256 !== digestOf(file)) return undefined;
+        return { body: new Uint8Array(Buffer.from(file.body, 'base64')), issuerChain: file.issuerChain };
+      } catch {
+        return undefined;
+      }
+    },
+    async write(url, { body, issuerChain }) {
+      const file = { url, issuerChain, body: Buffer.from(body).toString('base64') };
+      const temporary = join(directory, `.${randomUUID()}.tmp`);
+      try {
+        await mkdir(directory, { recursive: true });
+        await writeFile(temporary, JSON.stringify({ ...file, sha256: digestOf(file) }), {
+          flag: 'wx',
+          flush: true,
+        });
+        await rename(temporary, pathOf(url));
+      } catch {
+        await rm(temporary, { force: true }).catch(() => {});
+      }
+    },
+    async remove(url) {
+      await rm(pathOf(url), { force: true }).catch(() => {});
+    },
+  };
+}
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+function digestOf({ url, issuerChain, body }: Omit<StoredFile, 'sha256'>): string {
+  return sha256(JSON.stringify([url, issuerChain, body]));
+}

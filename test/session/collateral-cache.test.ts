@@ -1,0 +1,319 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
+import { createCollateralStore } from '../../lib/session/collateral-store.ts';
+import type { HttpAnswer, HttpRequest } from '../../lib/session/http-call.ts';
+
+const VECTORS = join(import.meta.dirname, '../vectors/attestation');
+const file = (name: string): Uint8Array => new Uint8Array(readFileSync(join(VECTORS, name)));
+const phala = JSON.parse(readFileSync(join(VECTORS, 'tdx/tdx_v4_phala_collateral.json'), 'utf8'));
+const bytes = (text: string, encoding: BufferEncoding = 'utf8') =>
+  new Uint8Array(Buffer.from(text, encoding));
+
+const CHIP = 'ab'.repeat(64);
+const CDP = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
+const MINUTE = 60_000;
+
+type Answers = (url: string) => Partial<HttpAnswer> | Error;
+
+interface Scene {
+  readonly cache: CollateralCache;
+  readonly asked: string[];
+  readonly directory: string;
+  clock: number;
+  answers: Answers;
+  /** The same directory, as the next process sees it. */
+  restarted(): CollateralCache;
+}
+
+function scene(
+  t: TestContext,
+  at: string,
+  answers: Answers,
+  urls: { amd?: string; intel?: string } = {},
+): Scene {
+  const directory = join(mkdtempSync(join(tmpdir(), 'collateral-')), 'collateral');
+  t.after(() => rmSync(join(directory, '..'), { recursive: true }));
+  const asked: string[] = [];
+  const call = async ({ url, maxBytes }: HttpRequest): Promise<HttpAnswer> => {
+    asked.push(url);
+    assert.ok(maxBytes <= 8 * 1024 * 1024);
+    await new Promise(setImmediate);
+    const answer = self.answers(url);
+    if (answer instanceof Error) throw answer;
+    return { status: 200, headers: {}, body: new Uint8Array(0), ...answer };
+  };
+  const restarted = (): CollateralCache =>
+    createCollateralCache({
+      call,
+      store: createCollateralStore(directory),
+      amdKdsUrl: urls.amd ?? 'https://kdsintf.amd.com',
+      intelPcsUrl: urls.intel ?? 'https://api.trustedservices.intel.com/',
+      now: () => self.clock,
+    });
+  const self: Scene = { cache: restarted(), asked, directory, clock: Date.parse(at), answers, restarted };
+  return self;
+}
+
+const chained = (header: string, chain: string, body: Uint8Array): Partial<HttpAnswer> => ({
+  headers: { [header]: encodeURIComponent(chain) },
+  body,
+});
+
+const unavailable = (words: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, 'collateral_unavailable');
+  assert.match(error.message, words);
+  return true;
+};
+
+interface Question {
+  readonly name: string;
+  readonly ask: (cache: CollateralCache) => Promise<unknown>;
+  readonly url: string;
+  readonly answer: Partial<HttpAnswer>;
+  readonly expected: unknown;
+  readonly goodAt: string;
+  readonly expiredAt: string;
+}
+
+const QUESTIONS: readonly Question[] = [
+  {
+    name: 'VCEK',
+    ask: (cache) =>
+      cache.amdVcek({ product: 'Genoa', chipId: CHIP, bootloader: 10, tee: 0, snp: 28, microcode: 88 }),
+    url: `https://kdsintf.amd.com/vcek/v1/Genoa/${CHIP}?blSPL=10&teeSPL=0&snpSPL=28&ucodeSPL=88`,
+    answer: { body: file('snp/genoa_v3_tinfoil_vcek.der') },
+    expected: file('snp/genoa_v3_tinfoil_vcek.der'),
+    goodAt: '2033-01-11T16:38:55Z',
+    expiredAt: '2033-01-11T16:38:56Z',
+  },
+  {
+    name: 'AMD CRL',
+    ask: (cache) => cache.amdCrl({ product: 'Milan' }),
+    url: 'https://kdsintf.amd.com/vcek/v1/Milan/crl',
+    answer: { body: file('synthetic/ark_crl.der') },
+    expected: file('synthetic/ark_crl.der'),
+    goodAt: '2027-10-31T23:59:59Z',
+    expiredAt: '2027-11-01T00:00:00Z',
+  },
+  {
+    name: 'TCB info',
+    ask: (cache) => cache.intelTcbInfo({ fmspc: 'B0C06F000000', evaluationDataNumber: 17 }),
+    url: 'https://api.trustedservices.intel.com/tdx/certification/v4/tcb?fmspc=b0c06f000000&tcbEvaluationDataNumber=17',
+    answer: chained(
+      'tcb-info-issuer-chain',
+      phala.tcb_info_issuer_chain,
+      bytes(`{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`),
+    ),
+    expected: {
+      body: `{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`,
+      issuerChain: phala.tcb_info_issuer_chain,
+    },
+    goodAt: '2025-07-19T10:16:02Z',
+    expiredAt: '2025-07-19T10:16:03Z',
+  },
+  {
+    name: 'QE identity',
+    ask: (cache) => cache.intelQeIdentity(),
+    url: 'https://api.trustedservices.intel.com/tdx/certification/v4/qe/identity',
+    answer: chained(
+      'sgx-enclave-identity-issuer-chain',
+      phala.qe_identity_issuer_chain,
+      bytes(`{"enclaveIdentity":${phala.qe_identity},"signature":"00"}`),
+    ),
+    expected: {
+      body: `{"enclaveIdentity":${phala.qe_identity},"signature":"00"}`,
+      issuerChain: phala.qe_identity_issuer_chain,
+    },
+    goodAt: '2025-07-19T10:32:26Z',
+    expiredAt: '2025-07-19T10:32:27Z',
+  },
+  {
+    name: 'PCK CRL',
+    ask: (cache) => cache.intelPckCrl(),
+    url: 'https://api.trustedservices.intel.com/sgx/certification/v4/pckcrl?ca=platform&encoding=der',
+    answer: chained(
+      'sgx-pck-crl-issuer-chain',
+      phala.pck_crl_issuer_chain,
+      file('tdx/google_pck_crl_platform.der'),
+    ),
+    expected: { crl: file('tdx/google_pck_crl_platform.der'), issuerChain: phala.pck_crl_issuer_chain },
+    goodAt: '2023-07-08T07:27:51Z',
+    expiredAt: '2023-07-08T07:27:52Z',
+  },
+  {
+    name: 'root CRL',
+    ask: (cache) => cache.intelRootCrl({ url: CDP }),
+    url: CDP,
+    answer: { body: file('tdx/google_sgx_root_ca_crl.der') },
+    expected: file('tdx/google_sgx_root_ca_crl.der'),
+    goodAt: '2024-04-02T10:22:50Z',
+    expiredAt: '2024-04-02T10:22:51Z',
+  },
+];
+
+for (const { name, ask, url, answer, expected, goodAt, expiredAt } of QUESTIONS) {
+  describe(`collateral: ${name}`, () => {
+    it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async (t) => {
+      const s = scene(t, goodAt, () => answer);
+      assert.deepEqual(await ask(s.cache), expected);
+      s.answers = () => new Error('offline');
+      assert.deepEqual(await ask(s.cache), expected);
+      assert.deepEqual(await ask(s.restarted()), expected);
+      assert.deepEqual(s.asked, [url]);
+      s.clock = Date.parse(expiredAt);
+      await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+      assert.equal(s.asked.length, 2);
+    });
+
+    it('is handed on but not kept when it arrives expired', async (t) => {
+      const s = scene(t, expiredAt, () => answer);
+      assert.deepEqual(await ask(s.cache), expected);
+      await ask(s.cache);
+      assert.equal(s.asked.length, 2);
+    });
+
+    it('is fetched once for questions at the same time', async (t) => {
+      const s = scene(t, goodAt, () => answer);
+      assert.deepEqual(
+        await Promise.all([ask(s.cache), ask(s.cache), ask(s.cache)]),
+        Array(3).fill(expected),
+      );
+      assert.equal(s.asked.length, 1);
+    });
+
+    it('is unavailable when the answer is an error, another thing, or lacks its chain', async (t) => {
+      const wrong: [Partial<HttpAnswer> | Error, RegExp][] = [
+        [{ ...answer, status: 404 }, /status 404/],
+        [{ ...answer, status: 410 }, /status 410/],
+        [{ ...answer, status: 429 }, /status 429/],
+        [{ ...answer, body: bytes('<html>Sign in</html>') }, /something else/],
+        [{ ...answer, body: bytes('{}') }, /something else/],
+        [{ ...answer, body: bytes('null') }, /something else/],
+        [{ ...answer, body: new Uint8Array(0) }, /something else/],
+        [new PrivatemodeError('upstream_unreachable', 'host is down'), /host is down/],
+      ];
+      const [header] = Object.keys(answer.headers ?? {});
+      if (header !== undefined) {
+        wrong.push([{ ...answer, headers: {} }, /something else/]);
+        wrong.push([{ ...answer, headers: { [header]: '%E0%A4%A' } }, /something else/]);
+        wrong.push([{ ...answer, headers: { [header]: ['a', 'b'] } }, /something else/]);
+      }
+      for (const [refused, words] of wrong) {
+        const s = scene(t, goodAt, () => refused);
+        await assert.rejects(ask(s.cache), unavailable(words));
+        s.answers = () => answer;
+        assert.deepEqual(await ask(s.cache), expected);
+      }
+    });
+
+    it('is fetched again when its file is damaged in any way', async (t) => {
+      const s = scene(t, goodAt, () => answer);
+      await ask(s.cache);
+      const [fileName] = readdirSync(s.directory);
+      const path = join(s.directory, fileName ?? '');
+      const whole = readFileSync(path, 'utf8');
+      const damaged = [
+        '',
+        'null',
+        '[]',
+        '{}',
+        whole.slice(0, -1),
+        whole.replace(/"body":"(.)(.)/, '"body":"$2$1'),
+        whole.replace(/"url":"https/, '"url":"http'),
+        whole.replace(/"sha256":"./, '"sha256":"x'),
+      ];
+      if (answer.headers !== undefined) damaged.push(whole.replace('BEGIN', 'BEGUN'));
+      for (const [index, text] of damaged.entries()) {
+        assert.notEqual(text, whole);
+        writeFileSync(path, text);
+        assert.deepEqual(await ask(s.restarted()), expected);
+        assert.equal(s.asked.length, index + 2);
+      }
+      assert.deepEqual(readdirSync(s.directory), [fileName]);
+    });
+  });
+}
+
+describe('collateral cache', () => {
+  const crl = QUESTIONS[1] as Question;
+
+  it('works without a place to store, by asking each time', async (t) => {
+    const s = scene(t, crl.goodAt, () => crl.answer);
+    writeFileSync(s.directory, 'a file where the directory should be');
+    assert.deepEqual(await crl.ask(s.cache), crl.expected);
+    assert.deepEqual(await crl.ask(s.cache), crl.expected);
+    assert.equal(s.asked.length, 2);
+  });
+
+  it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async (t) => {
+    const s = scene(t, '2027-01-01T00:00:00Z', () => crl.answer);
+    await crl.ask(s.cache);
+    await s.cache.distrust();
+    await crl.ask(s.cache);
+    assert.equal(s.asked.length, 1);
+    s.clock += MINUTE;
+    await s.cache.distrust();
+    await crl.ask(s.cache);
+    assert.equal(s.asked.length, 2);
+    const later = s.restarted();
+    await later.distrust();
+    await crl.ask(later);
+    assert.equal(s.asked.length, 2);
+    await later.distrust();
+    await crl.ask(later);
+    assert.equal(s.asked.length, 3);
+  });
+
+  it('puts nothing into a URL that is not what it should be', async (t) => {
+    const s = scene(t, crl.goodAt, () => crl.answer);
+    const vcek = { product: 'Genoa', chipId: CHIP, bootloader: 1, tee: 0, snp: 1, microcode: 1 } as const;
+    const questions: Promise<unknown>[] = [
+      s.cache.amdVcek({ ...vcek, chipId: `${'a'.repeat(126)}/.` }),
+      s.cache.amdVcek({ ...vcek, chipId: 'ab' }),
+      s.cache.amdVcek({ ...vcek, snp: 1.5 }),
+      s.cache.amdVcek({ ...vcek, snp: -1 }),
+      s.cache.amdVcek({ ...vcek, product: '../x' as 'Genoa' }),
+      s.cache.amdCrl({ product: 'Turin' as 'Genoa' }),
+      s.cache.intelTcbInfo({ fmspc: 'b0c06f0000&x' }),
+      s.cache.intelTcbInfo({ fmspc: 'b0c06f000000', evaluationDataNumber: Number.NaN }),
+    ];
+    for (const question of questions) await assert.rejects(question, unavailable(/strange/));
+    assert.deepEqual(s.asked, []);
+  });
+
+  it('fetches no distribution point but from Intel', async (t) => {
+    const s = scene(t, crl.goodAt, () => crl.answer);
+    for (const url of [
+      'http://certificates.trustedservices.intel.com/x.der',
+      'https://certificates.trustedservices.intel.com:8443/x.der',
+      'https://certificates.trustedservices.intel.com.evil.example/x.der',
+      'https://certificates.trustedservices.intel.com@evil.example/x.der',
+      'https://user@certificates.trustedservices.intel.com/x.der',
+      'https://169.254.169.254/latest',
+      'file:///etc/passwd',
+      '',
+    ]) {
+      await assert.rejects(s.cache.intelRootCrl({ url }), unavailable(/distribution point/));
+    }
+    assert.deepEqual(s.asked, []);
+  });
+
+  it('asks a simulator where one is configured, also for the CRL of the root', async (t) => {
+    const s = scene(t, crl.goodAt, () => crl.answer, {
+      amd: 'https://localhost:9443/amd/',
+      intel: 'https://localhost:9443',
+    });
+    await s.cache.amdCrl({ product: 'Genoa' });
+    await s.cache.intelRootCrl({ url: CDP });
+    assert.deepEqual(s.asked, [
+      'https://localhost:9443/amd/vcek/v1/Genoa/crl',
+      'https://localhost:9443/IntelSGXRootCA.der',
+    ]);
+  });
+});

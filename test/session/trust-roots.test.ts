@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { isProductionHost, loadUnsafeTrustRoots } from '../../lib/session/trust-roots.ts';
+
+const VECTORS = join(import.meta.dirname, '../vectors');
+const ARK = join(VECTORS, 'attestation/synthetic/test_ark.pem');
+const ASK = join(VECTORS, 'attestation/synthetic/test_ask.pem');
+const INTEL = join(VECTORS, 'attestation/synthetic_tdx/test_intel_root.pem');
+
+function directory(t: TestContext, files: Record<string, string>): string {
+  const created = mkdtempSync(join(tmpdir(), 'roots-'));
+  t.after(() => rmSync(created, { recursive: true }));
+  for (const [name, source] of Object.entries(files)) copyFileSync(source, join(created, name));
+  return created;
+}
+
+const refused = (code: string, words: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code);
+  assert.match(error.message, words);
+  return true;
+};
+
+describe('production hosts', () => {
+  for (const host of [
+    'privatemode.ai',
+    'api.privatemode.ai',
+    'API.Privatemode.AI',
+    'api.privatemode.ai.',
+    'api.privatemode.ai:443',
+    'api.privatemode.ai.:8443',
+    'api.privatemode.ai..',
+    ' api.privatemode.ai ',
+    'a.b.privatemode.ai',
+    'api%2eprivatemode%2Eai',
+    'api。privatemode。ai',
+    'ａｐｉ.privatemode.ai',
+    'cdn.confidential.cloud',
+    'confidential.cloud.',
+    'user@api.privatemode.ai',
+    '',
+    'a b',
+    'x:notaport',
+  ]) {
+    it(`counts ${JSON.stringify(host)} as production`, () => assert.ok(isProductionHost(host)));
+  }
+  for (const host of [
+    'localhost',
+    'localhost:9443',
+    '127.0.0.1:9443',
+    '[::1]:9443',
+    'simulator.test',
+    'notprivatemode.ai',
+    'privatemode.ai.example',
+    'privatemode.example',
+  ]) {
+    it(`does not count ${JSON.stringify(host)} as production`, () => assert.ok(!isProductionHost(host)));
+  }
+});
+
+describe('unsafe trust roots', () => {
+  it('tells the certificates apart by their subject, whatever the files are called', (t) => {
+    const roots = loadUnsafeTrustRoots(directory(t, { 'x.pem': ARK, 'y.pem': INTEL, 'a.pem': ASK }), [
+      'localhost:9443',
+    ]);
+    assert.deepEqual(Object.keys(roots.snp), ['Genoa']);
+    assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
+    assert.equal(roots.snp.Genoa?.ask, readFileSync(ASK, 'utf8'));
+    assert.equal(roots.tdx?.root, readFileSync(INTEL, 'utf8'));
+  });
+
+  it('takes several certificates in one file, and leaves out what is not there', (t) => {
+    const created = directory(t, { 'notes.txt': ARK });
+    writeFileSync(join(created, 'all.pem'), `${readFileSync(ASK)}${readFileSync(ARK)}`);
+    const roots = loadUnsafeTrustRoots(created, []);
+    assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
+  });
+
+  it('is refused when any host is a production host, before anything is read', () => {
+    for (const hosts of [['api.privatemode.ai.'], ['localhost', 'CDN.confidential.cloud:443']]) {
+      assert.throws(
+        () => loadUnsafeTrustRoots('/nonexistent', hosts),
+        refused('unsafe_roots_refused', new RegExp(`refused for ${hosts.at(-1)}`)),
+      );
+    }
+  });
+
+  it('refuses what it cannot use', (t) => {
+    const foreign = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
+    const cases: [string, RegExp][] = [
+      ['/nonexistent', /cannot be read/],
+      [directory(t, {}), /holds no certificate/],
+      [directory(t, { 'ark.crt': ARK }), /holds no certificate/],
+      [directory(t, { 'ark.pem': ARK }), /only of use together/],
+      [directory(t, { 'ask.pem': ASK }), /only of use together/],
+      [directory(t, { 'a.pem': ARK, 'b.pem': ARK, 'c.pem': ASK }), /b.pem: a second "ARK-Genoa"/],
+      [directory(t, { 'mesh.pem': foreign }), /"system:coordinator:intermediate" is not one of/],
+      [directory(t, { 'no.pem': join(VECTORS, 'attestation/README.md') }), /no.pem is not a PEM certificate/],
+    ];
+    for (const [path, words] of cases) {
+      assert.throws(() => loadUnsafeTrustRoots(path, ['localhost']), refused('config_invalid', words));
+    }
+  });
+});
