@@ -17,12 +17,12 @@ export function renderHelp(): string {
     const entries = LISTED.filter((flag) => flag.group === group).map(entry);
     return `${group}:\n${entries.join('')}`;
   });
-  return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and streams the
-answers back decrypted.
+  return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
+streams the answers back decrypted.
 
 Usage:
   privatemode-proxy [flags]
-  privatemode-proxy healthcheck [flags]    ask a running proxy whether it is ready (exit code 0 or 1)
+  privatemode-proxy healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1
 
 ${sections.join('\n')}
 Environment:

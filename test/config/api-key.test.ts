@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { type ApiKeyWatch, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import { parsed, refused } from '../support/config.ts';
+
+describe('the API key', () => {
+  it('is a literal, taken verbatim', () => {
+    const { apiKey } = parsed(['--api-key=abc@def ghi']).config;
+    assert.deepEqual(apiKey, { kind: 'literal', value: 'abc@def ghi' });
+  });
+
+  it('is read from a file without surrounding white space', () => {
+    const { apiKey } = parsed(['--api-key=@k'], { k: '\n sk-1 \r\n' }).config;
+    assert.ok(apiKey);
+    assert.equal(
+      readApiKey(apiKey, () => Buffer.from('\n sk-1 \r\n')),
+      'sk-1',
+    );
+  });
+
+  const unusable: [name: string, content: string, words: string[]][] = [
+    ['empty', ' \n', ['is empty']],
+    ['of two lines', 'sk-CANARY\nsk-2', ['characters that no API key has']],
+    ['not ASCII', 'sk-CANARY-ü', ['characters that no API key has']],
+  ];
+  for (const [name, content, words] of unusable) {
+    it(`a file that is ${name} is refused by name, and not quoted`, () => {
+      const message = refused(
+        () => parsed(['--api-key=@k'], { k: content }),
+        ['the API key file "k"', ...words],
+      );
+      assert.ok(!message.includes('CANARY'));
+    });
+  }
+
+  it('a file that cannot be read is refused in the words of the reference', () =>
+    void refused(() => parsed(['--api-key=@k']), ['failed to read API key file "k": ENOENT']));
+});
+
+describe('watching the key file', () => {
+  let folder: string;
+  let path: string;
+  let watch: ApiKeyWatch;
+  let keys: string[];
+  let errors: string[];
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'api-key-'));
+    path = join(folder, 'key');
+    keys = [];
+    errors = [];
+    await writeFile(path, 'first\n');
+    watch = watchApiKey({
+      path,
+      current: 'first',
+      onKey: (key) => keys.push(key),
+      onError: (error) => errors.push(error.message),
+      pollMs: 5,
+    });
+  });
+  afterEach(async () => {
+    watch.close();
+    await rm(folder, { recursive: true });
+  });
+
+  const until = async (condition: () => boolean): Promise<void> => {
+    for (const end = Date.now() + 5_000; !condition(); ) {
+      assert.ok(Date.now() < end, 'did not happen within 5 s');
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  };
+
+  it('notices a new key without a signal, also where the file is replaced by renaming', async () => {
+    await writeFile(join(folder, 'next'), ' second \n');
+    await rename(join(folder, 'next'), path);
+    await until(() => keys.length > 0);
+    assert.deepEqual(keys, ['second']);
+  });
+
+  it('reads at once on reload, and tells a key only when it is another one', async () => {
+    await watch.reload();
+    assert.deepEqual(keys, []);
+    await writeFile(path, 'second');
+    await watch.reload();
+    await watch.reload();
+    assert.deepEqual(keys, ['second']);
+  });
+
+  it('keeps the old key where the file is missing or empty, and says so once', async () => {
+    await rm(path);
+    await watch.reload();
+    await watch.reload();
+    assert.equal(errors.length, 1);
+    assert.match(errors[0] as string, /failed to read API key file .*ENOENT/);
+    await writeFile(path, '');
+    await watch.reload();
+    assert.match(errors.at(-1) as string, /is empty/);
+    assert.deepEqual(keys, []);
+    await writeFile(path, 'second');
+    await watch.reload();
+    assert.deepEqual(keys, ['second']);
+  });
+
+  it('tells nothing after close', async () => {
+    watch.close();
+    await writeFile(path, 'second');
+    await watch.reload();
+    assert.deepEqual(keys, []);
+  });
+});

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { parseArgv } from '../../lib/config/argv.ts';
+import { FLAGS } from '../../lib/config/flags.ts';
+import { parseConfig } from '../../lib/config.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { parsed, refused } from '../support/config.ts';
+
+const valuesOf = (...argv: string[]): Record<string, string> => Object.fromEntries(parseArgv(argv).values);
+
+describe('arguments are read as pflag reads them', () => {
+  const understood: [name: string, argv: string[], values: Record<string, string>][] = [
+    ['--x v', ['--port', '1'], { port: '1' }],
+    ['--x=v', ['--port=1'], { port: '1' }],
+    ['a value with an equals sign', ['--api-key=a=b'], { 'api-key': 'a=b' }],
+    ['an empty value by =', ['--api-key=', '--port=1'], { 'api-key': '', port: '1' }],
+    ['an empty value as an argument', ['--api-key', ''], { 'api-key': '' }],
+    ['a string takes an argument that starts with a dash', ['--api-key', '-abc'], { 'api-key': '-abc' }],
+    ['a string takes an argument that looks like a flag', ['--api-key', '--port'], { 'api-key': '--port' }],
+    ['a string takes a double dash', ['--api-key', '--', '--port=1'], { 'api-key': '--', port: '1' }],
+    ['numbers stay texts', ['--port', '08'], { port: '08' }],
+    ['the last one wins', ['--port=1', '--port', '2'], { port: '2' }],
+    ['the last one wins across spellings', ['--apiKey=a', '--api-key=b'], { 'api-key': 'b' }],
+    [
+      'lists add up',
+      ['--cors-allowed-origins=a', '--cors-allowed-origins', 'b,c'],
+      { 'cors-allowed-origins': 'a,b,c' },
+    ],
+    ['-l v', ['-l', 'v'], { 'log-level': 'v' }],
+    ['-lv', ['-lv'], { 'log-level': 'v' }],
+    ['-l=v', ['-l=v'], { 'log-level': 'v' }],
+    ['-l takes a dash', ['-l', '-4'], { 'log-level': '-4' }],
+    ['-l-4', ['-l-4'], { 'log-level': '-4' }],
+    ['-h', ['-h'], { help: 'true' }],
+    ['letters run together', ['-hl', 'v'], { help: 'true', 'log-level': 'v' }],
+    ['a bare boolean', ['--dump-requests'], { 'dump-requests': 'true' }],
+    ['a double dash with nothing after it', ['--port=1', '--'], { port: '1' }],
+    ['an opposite boolean', ['--sharedPromptCache'], { 'disable-prompt-cache': 'false' }],
+    ['an opposite boolean with a value', ['--sharedPromptCache=0'], { 'disable-prompt-cache': 'true' }],
+  ];
+  for (const [name, argv, values] of understood) it(name, () => assert.deepEqual(valuesOf(...argv), values));
+
+  for (const word of ['1', 't', 'T', 'TRUE', 'true', 'True']) {
+    it(`a boolean may be ${word}`, () =>
+      assert.equal(valuesOf(`--dump-requests=${word}`)['dump-requests'], 'true'));
+  }
+  for (const word of ['0', 'f', 'F', 'FALSE', 'false', 'False']) {
+    it(`a boolean may be ${word}`, () =>
+      assert.equal(valuesOf(`--dump-requests=${word}`)['dump-requests'], 'false'));
+  }
+
+  const errors: [name: string, argv: string[], words: (string | RegExp)[]][] = [
+    ['an unknown flag', ['--nope'], ['unknown flag: --nope']],
+    ['an unknown flag with a value', ['--nope=x'], ['unknown flag: --nope']],
+    ['a negated flag', ['--no-dump-requests'], ['unknown flag: --no-dump-requests']],
+    ['a name of Object.prototype', ['--constructor'], ['unknown flag: --constructor']],
+    ['a flag in another case', ['--Port=1'], ['unknown flag: --Port']],
+    ['an unknown letter', ['-x'], ["unknown shorthand flag: 'x'"]],
+    ['a long flag with one dash', ['-port', '1'], ["unknown shorthand flag: 'p'", 'two dashes']],
+    ['a missing value', ['--port'], ['flag needs an argument: --port']],
+    ['a missing value of a letter', ['-l'], ['flag needs an argument: -l']],
+    ['no name', ['--=x'], ['bad flag syntax']],
+    ['three dashes', ['---port=1'], ['bad flag syntax']],
+    ['a boolean with another word', ['--dump-requests=yes'], ['--dump-requests', 'true or false']],
+    [
+      'a boolean with a value as an argument',
+      ['--dump-requests', 'false'],
+      ['--dump-requests=true or =false'],
+    ],
+    ['a command that does not exist', ['serve'], ['unknown command "serve" for "privatemode-proxy"']],
+    ['a word after a double dash', ['--', 'serve'], ['unknown command "serve"']],
+    ['a lone dash', ['-'], ['unexpected argument']],
+    ['an empty argument', [''], ['unexpected argument']],
+  ];
+  for (const [name, argv, words] of errors)
+    it(`${name} is an error`, () => void refused(() => parseArgv(argv), words));
+
+  it('a key that lost its flag is not quoted', () => {
+    for (const argv of [
+      ['--api-key=', 'sk-CANARY'],
+      ['sk-CANARY'],
+      ['--dump-requests', 'sk-CANARY'],
+      ['--', 'sk-CANARY'],
+    ]) {
+      const message = refused(() => parsed(argv), []);
+      assert.ok(!message.includes('CANARY'), message);
+    }
+  });
+});
+
+describe('older spellings', () => {
+  const deprecated: [old: string, now: string, text: string][] = [
+    ['apiEndpoint', 'api-endpoint', 'localhost:1'],
+    ['apiKey', 'api-key', 'k'],
+    ['dumpRequests', 'dump-requests', 'true'],
+    ['manifestPath', 'manifest-path', 'm'],
+    ['nvidiaOCSPAllowUnknown', 'gpu-ocsp-allow-unknown', 'false'],
+    ['nvidiaOCSPRevokedGracePeriod', 'gpu-ocsp-revoked-grace-period', '1'],
+    ['promptCacheSalt', 'prompt-cache-salt', 's'],
+    ['tlsCertPath', 'tls-cert-path', 'c'],
+    ['tlsKeyPath', 'tls-key-path', 'k'],
+    ['cdnBaseURL', 'cdn-base-url', 'u'],
+  ];
+  for (const [old, now, text] of deprecated) {
+    it(`--${old} is --${now}, with a warning`, () => {
+      const { values, warnings } = parseArgv([`--${old}=${text}`]);
+      assert.equal(values.get(now), text);
+      assert.equal(warnings.length, 1);
+      assert.match(warnings[0] as string, new RegExp(`--${old} is deprecated; write --${now}`));
+    });
+  }
+
+  it('--sharedPromptCache is the opposite of --disable-prompt-cache, with a warning', () => {
+    const { config, warnings } = parsed(['--sharedPromptCache']);
+    assert.equal(config.disablePromptCache, false);
+    assert.ok(warnings.some((words) => words.includes('--sharedPromptCache') && words.includes('opposite')));
+  });
+
+  for (const name of ['nvidia-ocsp-allow-unknown', 'nvidia-ocsp-revoked-grace-period']) {
+    it(`--${name} is a name like any other`, () => {
+      const { values, warnings } = parseArgv([`--${name}=0`]);
+      assert.equal(values.size, 1);
+      assert.ok([...values.keys()][0]?.startsWith('gpu-ocsp-'));
+      assert.deepEqual(warnings, []);
+    });
+  }
+
+  for (const name of ['ssEndpoint', 'coordinatorEndpoint']) {
+    it(`--${name} warns and does nothing`, () => {
+      const { config, warnings } = parsed([`--${name}`, 'somewhere:1']);
+      assert.deepEqual(config, parsed([]).config);
+      assert.ok(warnings.some((words) => words.includes(`--${name}`) && words.includes('does nothing')));
+    });
+  }
+
+  it('--insecureAPIConnection is refused with the reason and the way out', () => {
+    refused(
+      () => parsed(['--insecureAPIConnection']),
+      ['--insecureAPIConnection', 'certificate checks', 'SSL_CERT_FILE'],
+    );
+    assert.ok(
+      parsed(['--insecureAPIConnection=false']).warnings.some((words) => words.includes('does nothing')),
+    );
+  });
+});
+
+describe('any command line', () => {
+  const names = FLAGS.flatMap((flag) => [
+    `--${flag.name}`,
+    ...(flag.aliases ?? []).map(({ name }) => `--${name}`),
+  ]);
+  const word = fc.oneof(
+    fc.constantFrom(...names, '-l', '-h', '--', '-'),
+    fc.tuple(fc.constantFrom(...names), fc.string()).map(([name, value]) => `${name}=${value}`),
+    fc.string({ unit: 'binary' }),
+  );
+
+  it('gives a configuration or a typed error', () => {
+    fc.assert(
+      fc.property(fc.array(word, { maxLength: 6 }), (argv) => {
+        try {
+          parseConfig(argv, {}, () => new Uint8Array());
+        } catch (thrown) {
+          assert.ok(thrown instanceof PrivatemodeError, String(thrown));
+          assert.ok(['config_invalid', 'unsafe_roots_refused'].includes(thrown.code));
+        }
+      }),
+      { seed: 20261121, numRuns: 2_000 },
+    );
+  });
+
+  it('comes back as it was given, whatever a string holds', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), fc.boolean(), (text, apart) => {
+        const argv = apart ? ['--api-key', text] : [`--api-key=${text}`];
+        assert.equal(parseArgv([...argv, '--port=1']).values.get('api-key'), text);
+      }),
+      { seed: 20261121, numRuns: 1_000 },
+    );
+  });
+});

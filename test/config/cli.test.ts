@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, it } from 'node:test';
+import { main } from '../../lib/cli.ts';
+import type { Config } from '../../lib/config.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { VERSION } from '../../lib/version.ts';
+
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly ran: readonly [config: Config, warnings: readonly string[]][];
+}
+
+async function cli(argv: string[], run?: () => Promise<number>): Promise<Outcome> {
+  const written = { stdout: '', stderr: '' };
+  const ran: [Config, readonly string[]][] = [];
+  const io = {
+    stdout: { write: (text: string) => (written.stdout += text) },
+    stderr: { write: (text: string) => (written.stderr += text) },
+  };
+  const code = await main(argv, {}, io, async (config, warnings) => {
+    ran.push([config, warnings]);
+    return run === undefined ? 0 : run();
+  });
+  return { code, ...written, ran };
+}
+
+describe('the command line', () => {
+  it('runs the program with its configuration and hands back its exit code', async () => {
+    const { code, ran, stderr } = await cli(['--port=1234', '--apiKey=k'], async () => 7);
+    assert.equal(code, 7);
+    assert.equal(ran[0]?.[0].port, 1234);
+    assert.ok(ran[0]?.[1].some((warning) => warning.includes('--apiKey is deprecated')));
+    assert.equal(stderr, '');
+  });
+
+  for (const argv of [['--help'], ['-h'], ['--port=1', '-h'], ['healthcheck', '--help']]) {
+    it(`${argv.join(' ')} prints the help and runs nothing`, async () => {
+      const { code, stdout, ran } = await cli(argv);
+      assert.equal(code, 0);
+      assert.match(stdout, /^Usage:$/m);
+      assert.equal(ran.length, 0);
+    });
+  }
+
+  it('--version prints the version as the reference does', async () => {
+    const { code, stdout, ran } = await cli(['--version']);
+    assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
+  });
+
+  it('a wrong flag is one line on stderr and exit code 1', async () => {
+    const { code, stdout, stderr, ran } = await cli(['--nope']);
+    assert.deepEqual([code, stdout, stderr, ran.length], [1, '', 'Error: unknown flag: --nope\n', 0]);
+  });
+
+  it('an unknown command is an error, also where it is a name of Object.prototype', async () => {
+    for (const command of ['serve', 'constructor', 'tostring']) {
+      const { code, stderr } = await cli([command]);
+      assert.equal(code, 1);
+      assert.equal(stderr, `Error: unknown command "${command}" for "privatemode-proxy"\n`);
+    }
+  });
+
+  it('a program that cannot start says why and what to do', async () => {
+    const { code, stderr } = await cli([], async () => {
+      throw new PrivatemodeError('listen_failed', 'listening on port 8080: EADDRINUSE');
+    });
+    assert.equal(code, 1);
+    assert.match(stderr, /^Error: listening on port 8080: EADDRINUSE\nChoose another --port/);
+  });
+
+  it('a fault of the program shows the place and not the words', async () => {
+    const { code, stderr } = await cli([], async () => {
+      throw new TypeError('CANARY');
+    });
+    assert.equal(code, 1);
+    assert.match(stderr, /^Error: an internal error occurred\n[\s\S]*TypeError\n\s+at /);
+    assert.ok(!stderr.includes('CANARY'));
+  });
+});
+
+describe('healthcheck', () => {
+  async function asked(answer: RequestListener | undefined, ...flags: string[]): Promise<Outcome> {
+    const server = createServer(answer);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const stop = () => new Promise((resolve) => server.close(resolve));
+    if (answer === undefined) await stop();
+    const outcome = await cli(['healthcheck', `--port=${port}`, ...flags]);
+    if (answer !== undefined) await stop();
+    return outcome;
+  }
+
+  it('asks /readyz on loopback where the proxy listens everywhere: 204 is exit code 0', async () => {
+    const paths: string[] = [];
+    const { code, stdout, ran } = await asked((req, res) => {
+      paths.push(`${req.method} ${req.url}`);
+      res.writeHead(204).end();
+    });
+    assert.deepEqual([code, stdout, ran.length, paths], [0, 'ready\n', 0, ['GET /readyz']]);
+  });
+
+  it('anything else is exit code 1 with the reason', async () => {
+    const { code, stderr } = await asked((_req, res) =>
+      res.writeHead(503).end('failing: manifest_mismatch\n'),
+    );
+    assert.equal(code, 1);
+    assert.equal(stderr, 'not ready (status 503): failing: manifest_mismatch\n');
+  });
+
+  it('a 200 of some other server is not ready', async () => {
+    assert.equal((await asked((_req, res) => res.end('hello'))).code, 1);
+  });
+
+  it('nobody listening is exit code 1', async () => {
+    const { code, stderr } = await asked(undefined, '--listen-address=127.0.0.1');
+    assert.equal(code, 1);
+    assert.match(stderr, /ECONNREFUSED/);
+  });
+
+  it('takes the flags of the proxy and refuses others', async () => {
+    assert.equal(
+      (await asked((_req, res) => res.writeHead(204).end(), '--api-key=@gone', '--workers=2')).code,
+      0,
+    );
+    assert.equal((await cli(['healthcheck', '--nope'])).code, 1);
+  });
+});

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CAUTIONS, CONTRADICTIONS } from '../../lib/config/rules.ts';
+import { parsed, refused } from '../support/config.ts';
+
+const QUIET = ['--listen-address=127.0.0.1', '--api-key-fallback=always'];
+
+describe('flags that contradict each other', () => {
+  const contradictions: [name: string, argv: string[]][] = [
+    ['a certificate without its key', ['--tls-cert-path=c']],
+    ['a key without its certificate', ['--tls-key-path=k']],
+    ['a salt while the cache is off', ['--prompt-cache-salt=@f']],
+    [
+      'a salt while the cache is expressly off',
+      ['--disable-prompt-cache=true', `--prompt-cache-salt=${'x'.repeat(32)}`],
+    ],
+    ['GPU certificates: unknown refused, revoked accepted', ['--gpu-ocsp-allow-unknown=false']],
+    ['the same in older words', ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1']],
+  ];
+  for (const [name, argv] of contradictions) {
+    it(`${name}: an error that names both`, () => {
+      const message = refused(() => parsed(argv), []);
+      const rule = CONTRADICTIONS.find(({ words }) => words === message);
+      assert.ok(rule, message);
+      for (const flag of rule.flags) assert.ok(message.includes(`--${flag}`), `${message} lacks --${flag}`);
+    });
+  }
+
+  it('each rule says the word the reference used, where it had one', () => {
+    refused(() => parsed(['--tls-key-path=k']), ['TLS certificate and key must be provided together']);
+    refused(
+      () => parsed(['--gpu-ocsp-allow-unknown=false']),
+      ['unknown OCSP statuses are disallowed', 'but revoked statuses are allowed'],
+    );
+  });
+
+  it('"good only" takes both GPU flags', () => {
+    const { config } = parsed(['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0']);
+    assert.deepEqual([config.gpuOcspAllowUnknown, config.gpuOcspRevokedGracePeriodHours], [false, 0]);
+  });
+});
+
+describe('warnings', () => {
+  const cautions: [name: string, argv: string[], words: string | RegExp][] = [
+    ['no key', [], /No API key provided/],
+    ['a key without --api-key-fallback', ['--api-key=k'], /--api-key-fallback is not set.*never/],
+    ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],
+    ['a key on a host name without TLS', ['--api-key=k', '--listen-address=gpu-box'], /without TLS/],
+    ['a key for every page', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
+    ['dumps', ['--dump-requests'], /--dump-requests writes every prompt/],
+    ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
+    [
+      'foreign roots',
+      ['--unsafe-trust-roots=r', '--api-endpoint=localhost:1'],
+      /^UNSAFE: --unsafe-trust-roots/,
+    ],
+  ];
+  for (const [name, argv, words] of cautions) {
+    it(`${name}: told`, () => {
+      const { warnings } = parsed(argv);
+      assert.ok(
+        warnings.some((warning) => new RegExp(words).test(warning)),
+        JSON.stringify(warnings),
+      );
+    });
+  }
+
+  it('every rule is exercised above', () => {
+    const seen = new Set(cautions.flatMap(([, argv]) => parsed(argv).warnings));
+    assert.deepEqual(
+      CAUTIONS.filter(({ words }) => !seen.has(words)),
+      [],
+    );
+  });
+
+  const quiet: [name: string, argv: string[]][] = [
+    ['a key on loopback, with the fallback said', ['--api-key=k', ...QUIET]],
+    ['on IPv6 loopback', ['--api-key=k', '--api-key-fallback=always', '--listen-address=::1']],
+    ['on localhost', ['--api-key=k', '--api-key-fallback=always', '--listen-address=localhost']],
+    [
+      'beyond it with TLS',
+      ['--api-key=k', '--api-key-fallback=always', '--tls-cert-path=c', '--tls-key-path=k'],
+    ],
+    ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
+  ];
+  for (const [name, argv] of quiet)
+    it(`${name}: nothing to warn of`, () => assert.deepEqual(parsed(argv).warnings, []));
+});
+
+describe('unsafe roots', () => {
+  for (const host of [
+    'api.privatemode.ai',
+    'API.PrivateMode.AI.',
+    'api.privatemode.ai:8443',
+    'privatemode.ai',
+    'x.y.privatemode.ai',
+    'api.confidential.cloud',
+  ]) {
+    it(`are refused for ${host}`, () =>
+      void refused(
+        () => parsed(['--unsafe-trust-roots=r', `--api-endpoint=${host}`]),
+        ['--unsafe-trust-roots', '--api-endpoint'],
+        'unsafe_roots_refused',
+      ));
+  }
+  it('are refused for the default endpoint', () =>
+    void refused(() => parsed(['--unsafe-trust-roots=r']), [], 'unsafe_roots_refused'));
+  for (const host of ['localhost:9443', 'notprivatemode.ai', 'privatemode.ai.example']) {
+    it(`are taken for ${host}`, () =>
+      assert.equal(
+        parsed(['--unsafe-trust-roots=r', `--api-endpoint=${host}`]).config.unsafeTrustRoots,
+        'r',
+      ));
+  }
+});
+
+describe('the environment', () => {
+  it('cannot switch off certificate checks', () =>
+    void refused(
+      () => parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '0' }),
+      ['NODE_TLS_REJECT_UNAUTHORIZED', 'SSL_CERT_FILE'],
+    ));
+  it('may hold the harmless value', () => {
+    assert.ok(parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '1' }));
+  });
+});

@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { parsed, refused } from '../support/config.ts';
+
+const bytes = (count: number): string => 'x'.repeat(count);
+const shared = (salt: string, files: Readonly<Record<string, string | Uint8Array>> = {}) =>
+  parsed(['--disable-prompt-cache=false', `--prompt-cache-salt=${salt}`], files).config.promptCacheSalt;
+
+describe('prompt cache salts', () => {
+  const accepted: [name: string, salt: string][] = [
+    ['32 bytes', bytes(32)],
+    ['128 characters', bytes(128)],
+    ['32 bytes in 8 characters', '\u{1F600}'.repeat(8)],
+    ['128 characters in 512 bytes', '\u{1F600}'.repeat(128)],
+    ['blanks and punctuation', '  a salt, with blanks: and +=~!?  '],
+  ];
+  for (const [name, salt] of accepted)
+    it(`a literal of ${name} is taken as it is`, () => assert.equal(shared(salt), salt));
+
+  const rejected: [name: string, salt: string, words: string[]][] = [
+    ['31 bytes', bytes(31), ['31 bytes', 'at least 32']],
+    ['no bytes', '', ['0 bytes', 'at least 32']],
+    ['129 characters', bytes(129), ['129 characters', 'at most 128']],
+    ['129 characters beyond the basic plane', '\u{1F600}'.repeat(129), ['129 characters']],
+    ['an @', `${bytes(32)}@`, ['"@"']],
+    ['a /', `${bytes(32)}/`, ['"/"']],
+    ['a \\', `${bytes(32)}\\`, ['"\\"']],
+    ['a NUL', `${bytes(32)}\0`, ['a NUL']],
+    ['half a surrogate pair', `${bytes(32)}\ud800`, ['not valid UTF-8']],
+    ['what Node made of bytes that are no UTF-8', `${bytes(32)}\ufffd`, ['not valid UTF-8']],
+  ];
+  for (const [name, salt, words] of rejected) {
+    it(`a literal with ${name} is refused, and not quoted`, () => {
+      const message = refused(() => shared(salt), ['--prompt-cache-salt', ...words]);
+      assert.ok(!message.includes('xxxx'), message);
+    });
+  }
+
+  const files: [name: string, content: string | Uint8Array, salt: string][] = [
+    ['as it is', bytes(40), bytes(40)],
+    ['without a final newline', `${bytes(32)}\n`, bytes(32)],
+    ['without white space around it', `\t \r\n\u00a0\u2003${bytes(32)}\u0085\u3000\n\n`, bytes(32)],
+    ['with white space inside it', `${bytes(20)} ${bytes(20)}`, `${bytes(20)} ${bytes(20)}`],
+    ['with its byte order mark, as the reference keeps it', `\ufeff${bytes(32)}`, `\ufeff${bytes(32)}`],
+    ['with U+FFFD where the file spells it', `${bytes(32)}\ufffd`, `${bytes(32)}\ufffd`],
+  ];
+  for (const [name, content, salt] of files) {
+    it(`a file is taken ${name}`, () => assert.equal(shared('@salt', { salt: content }), salt));
+  }
+
+  const badFiles: [name: string, content: string | Uint8Array, words: string[]][] = [
+    ['too short after trimming', ` ${bytes(31)}\n`, ['31 bytes']],
+    ['too long', bytes(129), ['129 characters']],
+    ['empty', '\n', ['0 bytes']],
+    ['no UTF-8', Buffer.concat([Buffer.from(bytes(32)), Buffer.from([0xc3, 0x28])]), ['not valid UTF-8']],
+    ['with an @', `${bytes(32)}@`, ['"@"']],
+    ['with a NUL', `${bytes(16)}\0${bytes(16)}`, ['a NUL']],
+  ];
+  for (const [name, content, words] of badFiles) {
+    it(`a file that is ${name} is refused by its name`, () =>
+      void refused(
+        () => shared('@salt', { salt: content }),
+        ['salt file "salt"', '--prompt-cache-salt', ...words],
+      ));
+  }
+
+  it('a file that cannot be read is refused by its name', () =>
+    void refused(() => shared('@gone'), ['failed to read', '"gone"', 'ENOENT']));
+
+  describe('rules of the prompt cache', () => {
+    it('by default there is no salt to share', () => {
+      const { config } = parsed([]);
+      assert.deepEqual([config.disablePromptCache, config.promptCacheSalt], [true, undefined]);
+    });
+    it('a shared cache without a salt has one per start', () => {
+      const { config } = parsed(['--disable-prompt-cache=false']);
+      assert.deepEqual([config.disablePromptCache, config.promptCacheSalt], [false, undefined]);
+    });
+    it('a salt without a shared cache names both flags and the way out', () => {
+      refused(
+        () => parsed([`--prompt-cache-salt=${bytes(32)}`]),
+        ['--prompt-cache-salt', '--disable-prompt-cache=false'],
+      );
+      refused(
+        () => parsed(['--promptCacheSalt', bytes(32)]),
+        ['--prompt-cache-salt', '--disable-prompt-cache=false'],
+      );
+    });
+    it('"random" without a shared cache is a warning only', () => {
+      const { config, warnings } = parsed(['--prompt-cache-salt=random']);
+      assert.equal(config.promptCacheSalt, undefined);
+      assert.ok(warnings.some((words) => words.includes('--prompt-cache-salt=random has no effect')));
+    });
+    it('"random" with a shared cache needs no warning', () => {
+      const { warnings } = parsed(['--prompt-cache-salt=random', '--disable-prompt-cache=false']);
+      assert.ok(!warnings.some((words) => words.includes('salt')));
+    });
+  });
+});
