@@ -60,6 +60,11 @@ export function apVmsaPage(apeip: number, product: 'Milan' | 'Genoa'): Uint8Arra
 /** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
+/** The launch digest after one more vCPU whose VMSA page has this SHA-384. */
+export function extendMeasurement(digest: Uint8Array, pageHash: Uint8Array): Uint8Array {
+  return sha384(digest, pageHash, PAGE_INFO_TAIL);
+}
+
 /** The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the one for 1. */
 export function* measurements(
   seed: Uint8Array,
@@ -70,7 +75,7 @@ export function* measurements(
   let digest = seed;
   yield digest;
   for (let vcpus = 2; vcpus <= MAX_VCPUS; vcpus++) {
-    digest = sha384(digest, pageHash, PAGE_INFO_TAIL);
+    digest = extendMeasurement(digest, pageHash);
     yield digest;
   }
 }

@@ -129,7 +129,7 @@ export const VCEK_ROWS: readonly CheckRow<VcekSubject>[] = [
     id: 'snp.vcek.names',
     title: 'Names in the VCEK certificate',
     source: 'attestation.md 7 no. 2',
-    expected: "AMD's names, CN=SEV-VCEK issued by CN=SEV-<product line>",
+    expected: "AMD's names: CN=SEV-VCEK, issued by CN=SEV-Milan or SEV-Genoa as the manifest says",
     judge: ({ vcek, line }) => {
       const certificate = valueIn(vcek);
       if (certificate === undefined) return undefined;

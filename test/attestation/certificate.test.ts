@@ -1,0 +1,256 @@
+import assert from 'node:assert/strict';
+import { createHash, generateKeyPairSync, X509Certificate } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import {
+  type Certificate,
+  isTimeValid,
+  maySignCertificates,
+  parseCertificate,
+  unhandledCritical,
+  verifySignedBy,
+} from '../../lib/attestation/x509/certificate.ts';
+import { EXTENSION_OID } from '../../lib/attestation/x509/extensions.ts';
+import { commonName, nameText, sameName } from '../../lib/attestation/x509/name.ts';
+import { decodeOneCertificate, decodePem } from '../../lib/attestation/x509/pem.ts';
+import { isPssSha384 } from '../../lib/attestation/x509/signed.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../lib/simulator/pki/certificate.ts';
+import { integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
+import {
+  basicConstraints,
+  type EncodedExtension,
+  keyUsage,
+  vendorExtension,
+} from '../../lib/simulator/pki/extensions.ts';
+import { trustText, vectorBytes, vectorNames, vectorText } from '../support/attestation-vectors.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+const trusted = (name: string): Certificate => parseCertificate(decodeOneCertificate(trustText(name)));
+
+const ROOTS = ['amd_milan', 'amd_genoa', 'amd_turin'] as const;
+const KEY = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const VALIDITY = {
+  notBefore: new Date('2026-01-01T00:00:00Z'),
+  notAfter: new Date('2027-01-01T00:00:00Z'),
+};
+const issue = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
+  issueCertificate({
+    issuer: { name: [['CN', 'issuer']], key: KEY },
+    subject: [['CN', 'subject']],
+    key: KEY,
+    extensions: [],
+    ...VALIDITY,
+    ...changes,
+  });
+
+describe('certificates of the vendors', () => {
+  const files = [
+    ...ROOTS.flatMap((line) => [`${line}_ark.pem`, `${line}_ask.pem`, `${line}_asvk.pem`]),
+    'intel_sgx_root_ca.pem',
+  ];
+
+  it('are read as node:crypto reads them', () => {
+    for (const file of files) {
+      const certificate = trusted(file);
+      const oracle = new X509Certificate(trustText(file));
+      assert.equal(
+        certificate.serial.replace(/^0/, ''),
+        oracle.serialNumber.toLowerCase().replace(/^0/, ''),
+        file,
+      );
+      assert.equal(certificate.notBefore.getTime(), oracle.validFromDate.getTime(), file);
+      assert.equal(certificate.notAfter.getTime(), oracle.validToDate.getTime(), file);
+      assert.equal(certificate.basicConstraints?.ca, oracle.ca, file);
+      assert.ok(certificate.publicKey.key.equals(oracle.publicKey), file);
+      const lines = certificate.subject.attributes.map(({ type, value }) => `${type}=${value}`);
+      assert.deepEqual(lines, oracle.subject.split('\n'), file);
+      assert.equal(
+        createHash('sha256').update(certificate.der).digest('hex').toUpperCase(),
+        oracle.fingerprint256.replaceAll(':', ''),
+        file,
+      );
+    }
+  });
+
+  it('chain as the vendors made them: ARK over itself, ASK and ASVK', () => {
+    for (const line of ROOTS) {
+      const ark = trusted(`${line}_ark.pem`);
+      assert.ok(isPssSha384(ark.signatureAlgorithm));
+      assert.ok(maySignCertificates(ark));
+      for (const child of [ark, trusted(`${line}_ask.pem`), trusted(`${line}_asvk.pem`)]) {
+        assert.ok(verifySignedBy(child, ark));
+        assert.ok(sameName(child.issuer, ark.subject));
+      }
+      for (const other of ROOTS.filter((each) => each !== line)) {
+        assert.ok(!verifySignedBy(trusted(`${other}_ask.pem`), ark));
+      }
+    }
+    const intel = trusted('intel_sgx_root_ca.pem');
+    assert.ok(verifySignedBy(intel, intel));
+    assert.equal(intel.serial, '22650cd65a9d3489f383b49552bf501b392706ac');
+  });
+
+  it('chain for every real VCEK to its own ASK only, altered ones to none', () => {
+    const expected: Record<string, string | undefined> = {
+      genoa: 'amd_genoa',
+      milan: 'amd_milan',
+      turin: 'amd_turin',
+    };
+    const files = vectorNames('snp').filter((name) => /vcek.*\.der$/.test(name));
+    assert.equal(files.length, 10);
+    for (const file of files) {
+      const vcek = parseCertificate(vectorBytes(`snp/${file}`));
+      const line = file.includes('invalid') ? undefined : expected[file.split('_')[0] ?? ''];
+      const signers = ROOTS.filter((root) => verifySignedBy(vcek, trusted(`${root}_ask.pem`)));
+      assert.deepEqual(signers, line === undefined ? [] : [line], file);
+      if (line !== undefined) assert.equal(vcek.serial, '00', file);
+    }
+  });
+
+  it('chain for a VLEK to the ASVK', () => {
+    const vlek = parseCertificate(vectorBytes('snp/milan_v3_trustee_vlek.der'));
+    assert.ok(verifySignedBy(vlek, trusted('amd_milan_asvk.pem')));
+    assert.ok(!verifySignedBy(vlek, trusted('amd_milan_ask.pem')));
+  });
+});
+
+describe('the mesh certificate of the vectors', () => {
+  const leaf = parseCertificate(vectorBytes('synthetic_v158/secret_service_cert.der'));
+
+  it('shows its extensions', () => {
+    assert.deepEqual([...(leaf.keyUsage ?? [])], ['digitalSignature']);
+    assert.deepEqual(leaf.extendedKeyUsage, ['1.3.6.1.5.5.7.3.2', '1.3.6.1.5.5.7.3.1']);
+    assert.equal(leaf.basicConstraints?.ca, false);
+    assert.deepEqual(leaf.subjectAltNames?.dns.slice(0, 3), ['root', 'secret-service', '*']);
+    assert.equal(commonName(leaf.subject), 'root');
+    assert.equal(nameText(leaf.issuer), 'CN=system:coordinator:intermediate');
+    assert.equal(maySignCertificates(leaf), false);
+  });
+
+  it('is signed by the mesh CA with ECDSA on P-384 and SHA-384', () => {
+    const meshCa = parseCertificate(decodeOneCertificate(vectorText('synthetic_v158/mesh_ca.pem')));
+    assert.equal(leaf.signatureAlgorithm.name, 'ecdsa-with-SHA384');
+    assert.equal(meshCa.publicKey.curve, 'P-384');
+    assert.ok(verifySignedBy(leaf, meshCa));
+    assert.ok(
+      !verifySignedBy(leaf, parseCertificate(decodeOneCertificate(vectorText('synthetic/root_ca.pem')))),
+    );
+  });
+});
+
+describe('parseCertificate', () => {
+  it('tells version, serial, validity and critical extensions', () => {
+    const certificate = parseCertificate(
+      issue({ serial: 0x0080n, extensions: [keyUsage('keyCertSign'), basicConstraints(true, 3)] }),
+    );
+    assert.equal(certificate.version, 3);
+    assert.equal(certificate.serial, '80');
+    assert.equal(certificate.basicConstraints?.pathLength, 3);
+    assert.deepEqual(unhandledCritical(certificate, [EXTENSION_OID.keyUsage]), [
+      EXTENSION_OID.basicConstraints,
+    ]);
+    assert.ok(isTimeValid(certificate, VALIDITY.notBefore));
+    assert.ok(isTimeValid(certificate, VALIDITY.notAfter));
+    assert.ok(!isTimeValid(certificate, new Date(VALIDITY.notBefore.getTime() - 1)));
+    assert.ok(!isTimeValid(certificate, new Date(VALIDITY.notAfter.getTime() + 1)));
+  });
+
+  it('lets a CA sign only where key usage, if stated, says so', () => {
+    const may = (...extensions: readonly EncodedExtension[]): boolean =>
+      maySignCertificates(parseCertificate(issue({ extensions })));
+    assert.equal(may(basicConstraints(true)), true);
+    assert.equal(may(basicConstraints(true), keyUsage('keyCertSign')), true);
+    assert.equal(may(basicConstraints(true), keyUsage('digitalSignature')), false);
+    assert.equal(may(basicConstraints(false), keyUsage('keyCertSign')), false);
+    assert.equal(may(), false);
+  });
+
+  it('refuses a repeated extension, and bytes after a value or the certificate', () => {
+    const twice = vendorExtension('1.2.3', integer(1));
+    assert.throws(() => parseCertificate(issue({ extensions: [twice, twice] })), malformed);
+    const loose = { ...basicConstraints(true), value: Buffer.concat([sequence(), new Uint8Array(1)]) };
+    assert.throws(() => parseCertificate(issue({ extensions: [loose] })), malformed);
+    const wrong = { ...keyUsage('cRLSign'), value: octetString(new Uint8Array(1)) };
+    assert.throws(() => parseCertificate(issue({ extensions: [wrong] })), malformed);
+    assert.throws(() => parseCertificate(Buffer.concat([issue(), new Uint8Array(1)])), malformed);
+  });
+
+  it('refuses two different signature algorithms', () => {
+    const der = Buffer.from(issue());
+    const sha256 = Buffer.from('06082a8648ce3d040302', 'hex');
+    const outer = der.lastIndexOf(sha256);
+    assert.notEqual(outer, der.indexOf(sha256));
+    der[outer + sha256.length - 1] = 3;
+    assert.throws(() => parseCertificate(der), malformed);
+  });
+
+  it('does not verify a signature whose algorithm it does not know', () => {
+    const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const certificate = parseCertificate(issue({ issuer: { name: [], key: privateKey } }));
+    const issuer = {
+      publicKey: { key: publicKey, algorithm: 'ec', curve: 'P-256', rsa: undefined },
+    } as const;
+    assert.ok(verifySignedBy(certificate, issuer));
+    const unknown = { ...certificate.signatureAlgorithm, name: 'ecdsa-with-SHA1' };
+    assert.ok(!verifySignedBy({ ...certificate, signatureAlgorithm: unknown }, issuer));
+  });
+
+  it('never throws anything but the typed error, whatever byte is changed or missing', () => {
+    const der = vectorBytes('snp/genoa_v3_azure_vcek.der');
+    const certificate = parseCertificate(der);
+    fc.assert(
+      fc.property(fc.nat(der.length - 1), fc.integer({ min: 1, max: 255 }), fc.boolean(), (at, mask, cut) => {
+        const changed = cut ? der.slice(0, at) : Uint8Array.from(der);
+        if (!cut) changed[at] = (changed[at] as number) ^ mask;
+        try {
+          const read = parseCertificate(changed);
+          assert.ok(!verifySignedBy(read, trusted('amd_genoa_ask.pem')), `byte ${at} is not covered`);
+        } catch (error) {
+          assert.ok(malformed(error), String(error));
+        }
+      }),
+      { seed: 20261201, numRuns: 600 },
+    );
+    assert.ok(verifySignedBy(certificate, trusted('amd_genoa_ask.pem')));
+  });
+});
+
+describe('PEM', () => {
+  const der = issue();
+  const pem = toPem(der);
+
+  it('gives every block with its label', () => {
+    const blocks = decodePem(`\n${pem}\r\n${toPem(new Uint8Array([1, 2, 3]), 'X509 CRL')}`);
+    assert.deepEqual(
+      blocks.map(({ label }) => label),
+      ['CERTIFICATE', 'X509 CRL'],
+    );
+    assert.deepEqual(blocks[0]?.der, new Uint8Array(der));
+    assert.deepEqual(decodePem(pem.replaceAll('\n', '\r\n'))[0]?.der, new Uint8Array(der));
+  });
+
+  it('refuses text before, between and after the blocks, and blocks that are not base64', () => {
+    for (const bad of [
+      '',
+      'text',
+      `x${pem}`,
+      `${pem}x`,
+      `${pem}x\n${pem}`,
+      `${pem}\0`,
+      pem.replace('END CERTIFICATE', 'END KEY'),
+      pem.replace('-----\n', '-----\n*'),
+      pem.replace('-----\n', '-----\nA'),
+      '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n',
+    ]) {
+      assert.throws(() => decodePem(bad), malformed, bad.slice(0, 40));
+    }
+  });
+
+  it('insists on exactly one certificate where one is wanted (attestation.md 13.9)', () => {
+    assert.deepEqual(decodeOneCertificate(pem), new Uint8Array(der));
+    assert.throws(() => decodeOneCertificate(pem + pem), malformed);
+    assert.throws(() => decodeOneCertificate(toPem(der, 'TRUSTED CERTIFICATE')), malformed);
+  });
+});

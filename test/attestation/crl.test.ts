@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl, verifySignedBy } from '../../lib/attestation/x509/crl.ts';
+import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { commonName } from '../../lib/attestation/x509/name.ts';
+import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type CrlRequest, issueCrl } from '../../lib/simulator/pki/certificate.ts';
+import {
+  bitString,
+  boolean,
+  element,
+  integer,
+  octetString,
+  oid,
+  sequence,
+  time,
+} from '../../lib/simulator/pki/der.ts';
+import { trustText, vectorBytes, vectorText } from '../support/attestation-vectors.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+const KEY = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const issue = (changes: Partial<CrlRequest> = {}): Uint8Array =>
+  issueCrl({
+    issuer: { name: [['CN', 'issuer']], key: KEY },
+    number: 300,
+    thisUpdate: new Date('2026-11-01T00:00:00Z'),
+    nextUpdate: new Date('2026-12-01T00:00:00Z'),
+    revoked: [],
+    ...changes,
+  });
+
+describe('CRLs', () => {
+  it('of Intel are read and verify under its root', () => {
+    const root = parseCertificate(decodeOneCertificate(trustText('intel_sgx_root_ca.pem')));
+    const rootCrl = parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
+    assert.ok(verifySignedBy(rootCrl, root));
+    assert.equal(rootCrl.revoked.size, 0);
+    const pckCrl = parseCrl(vectorBytes('tdx/google_pck_crl_platform.der'));
+    assert.ok(!verifySignedBy(pckCrl, root));
+    assert.equal(commonName(pckCrl.issuer), 'Intel SGX PCK Platform CA');
+    assert.equal(pckCrl.revoked.size, 44);
+    assert.equal(pckCrl.crlNumber, '01');
+    assert.equal(pckCrl.nextUpdate?.toISOString(), '2023-07-08T07:27:52.000Z');
+  });
+
+  it('of the synthetic sets verify under their own ARK only', () => {
+    const ark = (set: string) => parseCertificate(decodeOneCertificate(vectorText(`${set}/test_ark.pem`)));
+    const crl = parseCrl(vectorBytes('synthetic/ark_crl.der'));
+    assert.ok(verifySignedBy(crl, ark('synthetic')));
+    assert.ok(!verifySignedBy(crl, ark('synthetic_v158')));
+  });
+
+  it('list serial numbers in the form of certificates', () => {
+    const date = new Date('2026-10-01T00:00:00Z');
+    const revoked = [0n, 0x80n, 0x020002n].map((serial) => ({ serial, date }));
+    assert.deepEqual([...parseCrl(issue({ revoked })).revoked], ['00', '80', '020002']);
+    assert.equal(parseCrl(issue()).crlNumber, '012c');
+  });
+
+  it('are in force from thisUpdate to nextUpdate', () => {
+    const crl = parseCrl(issue());
+    assert.ok(isCurrent(crl, new Date('2026-11-01T00:00:00Z')));
+    assert.ok(isCurrent(crl, new Date('2026-12-01T00:00:00Z')));
+    assert.ok(!isCurrent(crl, new Date('2026-10-31T23:59:59Z')));
+    assert.ok(!isCurrent(crl, new Date('2026-12-01T00:00:01Z')));
+    assert.ok(!isCurrent({ ...crl, nextUpdate: undefined }, new Date('2026-11-15T00:00:00Z')));
+  });
+
+  it('with a critical extension, of the list or of an entry, are refused', () => {
+    const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
+    const extension = (critical: boolean): Uint8Array =>
+      sequence(oid('1.2.3'), ...(critical ? [boolean(true)] : []), octetString(new Uint8Array(1)));
+    const crl = (ofList: boolean, ofEntry: boolean): Uint8Array =>
+      sequence(
+        sequence(
+          integer(1),
+          algorithm,
+          sequence(),
+          time(new Date()),
+          sequence(sequence(integer(5), time(new Date()), sequence(extension(ofEntry)))),
+          element(contextTag(0, true), sequence(extension(ofList))),
+        ),
+        algorithm,
+        bitString(new Uint8Array(8)),
+      );
+    assert.deepEqual([...parseCrl(crl(false, false)).revoked], ['05']);
+    assert.throws(() => parseCrl(crl(true, false)), malformed);
+    assert.throws(() => parseCrl(crl(false, true)), malformed);
+  });
+
+  it('never verify after a change, and never throw anything but the typed error', () => {
+    const der = vectorBytes('synthetic_v158/ark_crl.der');
+    const ark = parseCertificate(decodeOneCertificate(vectorText('synthetic_v158/test_ark.pem')));
+    fc.assert(
+      fc.property(fc.nat(der.length - 1), fc.integer({ min: 1, max: 255 }), fc.boolean(), (at, mask, cut) => {
+        const changed = cut ? der.slice(0, at) : Uint8Array.from(der);
+        if (!cut) changed[at] = (changed[at] as number) ^ mask;
+        try {
+          assert.ok(!verifySignedBy(parseCrl(changed), ark), `byte ${at} is not covered`);
+        } catch (error) {
+          assert.ok(malformed(error), String(error));
+        }
+      }),
+      { seed: 20261201, numRuns: 600 },
+    );
+    assert.ok(verifySignedBy(parseCrl(der), ark));
+  });
+});

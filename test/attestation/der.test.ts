@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import {
+  children,
+  type Der,
+  DerCursor,
+  expectTag,
+  onlyChild,
+  parseDer,
+  TAG,
+} from '../../lib/attestation/x509/der.ts';
+import {
+  readBitString,
+  readBoolean,
+  readOid,
+  readSmallInteger,
+  readText,
+  readTime,
+  readUnsigned,
+  readWholeBitString,
+} from '../../lib/attestation/x509/der-values.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { integer, octetString, oid, sequence, time } from '../../lib/simulator/pki/der.ts';
+import { fromHex, toHex } from '../support/wycheproof.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+const element = (hex: string): Der => parseDer(fromHex(hex));
+
+describe('DER elements', () => {
+  const refused: readonly (readonly [string, string])[] = [
+    ['nothing', ''],
+    ['a tag alone', '30'],
+    ['a content shorter than its length', '3005020101'],
+    ['bytes after the element', '30030201010000'],
+    ['an indefinite length', '30800201010000'],
+    ['a length not in its shortest form', '308103020101'],
+    ['a length with a leading zero byte', '30820003020101'],
+    ['a length of more than four bytes', '3085000000000302010100'],
+    ['a multi-byte tag', '1f81010100'],
+  ];
+  for (const [what, hex] of refused) {
+    it(`refuses ${what}`, () => assert.throws(() => element(hex), malformed));
+  }
+
+  it('refuses the same defects inside an element', () => {
+    for (const [what, hex] of refused.slice(1)) {
+      assert.throws(() => onlyChild(parseDer(sequence(fromHex(hex)))), malformed, what);
+    }
+  });
+
+  it('accepts lengths of every size in their shortest form', () => {
+    for (const size of [0, 1, 127, 128, 255, 256, 65535, 65536]) {
+      const { content } = parseDer(octetString(new Uint8Array(size)), TAG.octetString);
+      assert.equal(content.length, size);
+    }
+  });
+
+  it('bounds the depth', () => {
+    let nested = integer(1);
+    for (let i = 0; i < 100; i++) nested = sequence(nested);
+    const descend = (outer: Der): number => children(outer).reduce((sum, inner) => sum + descend(inner), 1);
+    assert.throws(() => descend(parseDer(nested)), malformed);
+  });
+
+  it('does not open primitive elements', () => {
+    assert.throws(() => children(element('0401ff')), malformed);
+  });
+
+  it('hands out elements in order, and none that is not there', () => {
+    const cursor = new DerCursor(parseDer(sequence(integer(1), oid('1.2.3'))));
+    assert.equal(cursor.takeIf(TAG.oid), undefined);
+    assert.equal(readSmallInteger(cursor.take(TAG.integer), 9), 1);
+    assert.throws(() => cursor.end(), malformed);
+    assert.throws(() => cursor.take(TAG.integer), malformed);
+    assert.equal(readOid(cursor.take()), '1.2.3');
+    assert.throws(() => cursor.take(), malformed);
+    cursor.end();
+    assert.throws(() => expectTag(undefined, TAG.null), malformed);
+  });
+
+  it('never throws anything but the typed error', () => {
+    const walk = (outer: Der): void => {
+      if ((outer.tag & 0x20) !== 0) children(outer).forEach(walk);
+    };
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
+        try {
+          walk(parseDer(bytes));
+        } catch (error) {
+          assert.ok(malformed(error));
+        }
+      }),
+      { seed: 20261201, numRuns: 2000 },
+    );
+  });
+});
+
+describe('DER values', () => {
+  const bad = (reader: (value: Der) => unknown, ...encodings: readonly string[]): void => {
+    for (const hex of encodings) assert.throws(() => reader(element(hex)), malformed, hex);
+  };
+
+  it('reads BOOLEAN as 00 or FF only', () => {
+    assert.equal(readBoolean(element('0101ff')), true);
+    assert.equal(readBoolean(element('010100')), false);
+    bad(readBoolean, '010101', '0100', '0102ffff', '0401ff');
+  });
+
+  it('reads non-negative INTEGERs in their shortest form', () => {
+    assert.equal(toHex(readUnsigned(element('020100'))), '00');
+    assert.equal(toHex(readUnsigned(element('02020080'))), '80');
+    assert.equal(readSmallInteger(element('020500ffffffff'), 0xffffffff), 0xffffffff);
+    bad(readUnsigned, '0200', '020180', '02020001', '0203000080', '040100');
+    assert.throws(() => readSmallInteger(element('02020100'), 255), malformed);
+    assert.throws(() => readSmallInteger(element('02050100000000'), 2 ** 40), malformed);
+  });
+
+  it('reads object identifiers, first arcs and large arcs included', () => {
+    for (const dotted of ['1.2.840.113549.1.1.10', '2.5.29.37.0', '0.9', '2.999.1', '1.3.9901.2.1']) {
+      const [first = 0, second = 0] = dotted.split('.').map(Number);
+      const encoded = first === 2 && second > 39 ? fromHex('0603883701') : oid(dotted);
+      assert.equal(readOid(parseDer(encoded)), dotted);
+    }
+    bad(readOid, '0600', '06028001', '060181', '060b2affffffffffffffffff7f', '040103');
+  });
+
+  it('reads BIT STRINGs whose unused bits are zero', () => {
+    assert.deepEqual(readBitString(element('03020106')).unusedBits, 1);
+    assert.equal(toHex(readWholeBitString(element('030300abcd'))), 'abcd');
+    bad(readBitString, '0300', '03020800', '03020107', '030101');
+    bad(readWholeBitString, '03020106');
+  });
+
+  it('reads strings of the kinds that names use', () => {
+    assert.equal(readText(element('0c02c3a9')), 'é');
+    assert.equal(readText(element('130161')), 'a');
+    assert.equal(readText(element('16012a')), '*');
+    assert.equal(readText(element('1401e9')), 'é');
+    bad(readText, '0c01ff', '13015f', '160180', '1e020061', '020161');
+  });
+
+  it('reads times in the form of RFC 5280 only', () => {
+    const utc = (text: string): string =>
+      `17${text.length.toString(16).padStart(2, '0')}${toHex(Buffer.from(text))}`;
+    const general = (text: string): string => utc(text).replace(/^17/, '18');
+    assert.equal(readTime(element(utc('491231235959Z'))).toISOString(), '2049-12-31T23:59:59.000Z');
+    assert.equal(readTime(element(utc('500101000000Z'))).toISOString(), '1950-01-01T00:00:00.000Z');
+    assert.equal(readTime(element(general('20500101000000Z'))).toISOString(), '2050-01-01T00:00:00.000Z');
+    assert.equal(readTime(element(utc('240229000000Z'))).getUTCDate(), 29);
+    bad(
+      readTime,
+      ...[
+        '261301000000Z',
+        '260230000000Z',
+        '260101240000Z',
+        '2601010000Z',
+        '260101000000+0100',
+        '2601010000000Z',
+      ].map(utc),
+      ...['20260101000000.5Z', '20260101000000', '260101000000Z'].map(general),
+      '0401ff',
+    );
+    const now = new Date('2026-12-01T01:02:03Z');
+    assert.deepEqual(readTime(parseDer(time(now))), now);
+  });
+});

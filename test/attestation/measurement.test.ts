@@ -1,0 +1,91 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { parseManifest } from '../../lib/attestation/manifest.ts';
+import { guestPolicyValue } from '../../lib/attestation/snp/guest-policy.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
+import {
+  apVmsaPage,
+  extendMeasurement,
+  MAX_VCPUS,
+  matchMeasurement,
+  measurements,
+} from '../../lib/attestation/snp/measurement.ts';
+import { sha256, sha384 } from '../../lib/crypto/digest.ts';
+import { vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
+import { fromHex, toHex } from '../support/wycheproof.ts';
+
+interface Expected {
+  readonly snp: {
+    readonly ap_vmsa_page_nonzero: Record<string, string>;
+    readonly ap_vmsa_page_sha384: string;
+    readonly accepted: { readonly vcpus: number; readonly measurement: string }[];
+  }[];
+}
+const EXPECTED = vectorJson<Expected>('contrast/privatemode_manifest_v1.58.0.expected.json').snp[0];
+const ENTRY = parseManifest(vectorBytes('contrast/privatemode_manifest_v1.58.0.json')).snp[0];
+assert.ok(EXPECTED && ENTRY);
+const APEIP = 0x0080b004;
+
+describe('measurements with APEIP (attestation.md 19.4)', () => {
+  it('build the page of an application processor', () => {
+    const page = apVmsaPage(APEIP, 'Genoa');
+    const nonzero = [...page.entries()].filter(([, byte]) => byte !== 0);
+    const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
+    assert.deepEqual(
+      Object.fromEntries(nonzero.map(([offset, byte]) => [hex(offset, 3), hex(byte, 2)])),
+      EXPECTED.ap_vmsa_page_nonzero,
+    );
+    assert.equal(page.length, 4096);
+    assert.equal(toHex(sha384(page)), EXPECTED.ap_vmsa_page_sha384);
+    assert.notEqual(toHex(sha384(apVmsaPage(APEIP, 'Milan'))), EXPECTED.ap_vmsa_page_sha384);
+    assert.equal(toHex(apVmsaPage(0xfffff012, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
+  });
+
+  it('give all 220 values of the live manifest, and their ID keys', () => {
+    const all = [...measurements(ENTRY.trustedMeasurement, APEIP, 'Genoa')];
+    assert.equal(all.length, MAX_VCPUS);
+    assert.equal(toHex(sha256(...all)), '366af890912a6758f33ea886646d39791f2851d01dfd35c7f0af8850adb9753d');
+    const policy = guestPolicyValue(ENTRY.guestPolicy);
+    assert.equal(
+      toHex(sha256(...all.map((measurement) => idKeyDigest(measurement, policy)))),
+      'd2dc5c1f3e2a24d92e22d33a0efd26263f7e14660f57a4585b9f3a805d0bdf50',
+    );
+  });
+
+  it('are recognised with their vCPU count', () => {
+    for (const { vcpus, measurement } of EXPECTED.accepted) {
+      assert.equal(matchMeasurement(ENTRY, fromHex(measurement)), vcpus);
+    }
+    const [first] = measurements(ENTRY.trustedMeasurement, APEIP, 'Genoa');
+    const beyond = [...measurements(ENTRY.trustedMeasurement, APEIP, 'Genoa')].at(-1) as Uint8Array;
+    const [, next] = measurements(beyond, APEIP, 'Genoa');
+    assert.equal(matchMeasurement(ENTRY, next as Uint8Array), undefined);
+    assert.equal(matchMeasurement(ENTRY, new Uint8Array(48)), undefined);
+    assert.equal(matchMeasurement(ENTRY, (first as Uint8Array).subarray(1)), undefined);
+  });
+
+  it('are compared exactly where the manifest has no APEIP', () => {
+    const exact = { ...ENTRY, apeip: undefined };
+    assert.equal(matchMeasurement(exact, ENTRY.trustedMeasurement), 'exact');
+    const [, second] = measurements(ENTRY.trustedMeasurement, APEIP, 'Genoa');
+    assert.equal(matchMeasurement(exact, second as Uint8Array), undefined);
+  });
+
+  it('extend the published 1-vCPU digest of another tool to its published 4-vCPU digest', () => {
+    const published = vectorJson<{ apeip_cross_check: Record<string, Record<string, string>> }>(
+      'contrast/privatemode_manifest_v1.58.0.expected.json',
+    ).apeip_cross_check;
+    for (const [name, sevFeatures] of [
+      ['sev_features_1', 0x01],
+      ['sev_features_0x21', 0x21],
+    ] as const) {
+      const page = apVmsaPage(APEIP, 'Genoa');
+      new DataView(page.buffer).setUint32(0x310, 0x00800f12, true);
+      page[0x3b0] = sevFeatures;
+      const pageHash = sha384(page);
+      let digest = fromHex(published[name]?.['vcpus_1'] ?? '');
+      for (let vcpus = 2; vcpus <= 4; vcpus++) digest = extendMeasurement(digest, pageHash);
+      assert.equal(toHex(digest), published[name]?.['vcpus_4']);
+    }
+  });
+});

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import {
+  bytesField,
+  messageField,
+  readWireFields,
+  repeatedBytesField,
+  uintField,
+} from '../../lib/attestation/protobuf.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { fromHex, toHex } from '../support/wycheproof.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+
+describe('readWireFields', () => {
+  it('reads varints, byte strings and sub-messages', () => {
+    const fields = readWireFields(fromHex('089601' + '1203616263' + '1a020801'));
+    assert.equal(uintField(fields, 1, 32), 150n);
+    assert.equal(toHex(bytesField(fields, 2, 3)), '616263');
+    const inner = messageField(fields, 3);
+    assert.equal(inner && uintField(inner, 1, 8), 1n);
+    assert.equal(messageField(fields, 4), undefined);
+    assert.equal(uintField(fields, 9, 64), 0n);
+    assert.equal(bytesField(fields, 9).length, 0);
+  });
+
+  it('reads 64-bit numbers without loss', () => {
+    const fields = readWireFields(fromHex('08ffffffffffffffffff01'));
+    assert.equal(uintField(fields, 1, 64), 2n ** 64n - 1n);
+    assert.throws(() => uintField(fields, 1, 32), malformed);
+  });
+
+  it('ignores unknown fields of every wire type (attestation.md 6.1)', () => {
+    const unknown = '7d01020304' + '791122334455667788' + '7b0801' + '7c';
+    const fields = readWireFields(fromHex(`0801${unknown}1001`));
+    assert.equal(uintField(fields, 1, 8), 1n);
+    assert.equal(uintField(fields, 2, 8), 1n);
+  });
+
+  const refused: readonly (readonly [string, string])[] = [
+    ['a number not in its shortest form', '088000'],
+    ['a tag not in its shortest form', '880001'],
+    ['a number of more than 64 bits', '08ffffffffffffffffff02'],
+    ['a number of more than ten bytes', '08ffffffffffffffffffff01'],
+    ['a length not in its shortest form', '12830061626'.concat('3')],
+    ['an end inside a number', '0880'],
+    ['an end inside a byte string', '120361'],
+    ['a length beyond 32 bits', '12ffffffffff01'],
+    ['field number 0', '0001'],
+    ['an unknown wire type', '0f01'],
+    ['an end of a group that never began', '7c'],
+  ];
+  for (const [what, hex] of refused) {
+    it(`refuses ${what}`, () => assert.throws(() => readWireFields(fromHex(hex)), malformed));
+  }
+
+  it('refuses a singular field twice, a wrong type and a wrong length (attestation.md 13.13)', () => {
+    const twice = readWireFields(fromHex('08010802' + '120161' + '120162'));
+    assert.throws(() => uintField(twice, 1, 8), malformed);
+    assert.throws(() => bytesField(twice, 2), malformed);
+    assert.deepEqual(repeatedBytesField(twice, 2).map(toHex), ['61', '62']);
+    assert.throws(() => repeatedBytesField(twice, 1), malformed);
+    const typed = readWireFields(fromHex('0801' + '120161'));
+    assert.throws(() => bytesField(typed, 1), malformed);
+    assert.throws(() => uintField(typed, 2, 8), malformed);
+    assert.throws(() => bytesField(typed, 2, 2), malformed);
+  });
+
+  it('bounds nested groups, and never throws anything but the typed error', () => {
+    assert.throws(() => readWireFields(fromHex('0b'.repeat(5000))), malformed);
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
+        try {
+          readWireFields(bytes);
+        } catch (error) {
+          assert.ok(malformed(error), String(error));
+        }
+      }),
+      { seed: 20261201, numRuns: 3000 },
+    );
+  });
+});

@@ -1,0 +1,190 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { decodeSnpAttestation, encodeSnpAttestation } from '../../lib/attestation/snp/message.ts';
+import {
+  familyModelStepping,
+  parseReport,
+  SNP_REPORT_BYTES,
+  SNP_REPORT_FIELDS,
+  serializeReport,
+} from '../../lib/attestation/snp/report.ts';
+import { productLine } from '../../lib/attestation/snp/report-checks.ts';
+import { tcbAtMost, tcbParts, tcbText, tcbValue } from '../../lib/attestation/snp/tcb.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
+import { toHex } from '../support/wycheproof.ts';
+
+const malformed = (error: unknown): boolean =>
+  error instanceof PrivatemodeError && error.code === 'evidence_malformed';
+
+interface Row {
+  readonly report: string;
+  readonly product_line: string;
+  readonly version: number;
+  readonly measurement: string;
+  readonly host_data: string;
+  readonly report_data: string;
+  readonly guest_policy: string;
+  readonly platform_info: string;
+  readonly vmpl: number;
+  readonly reported_tcb_bytes: string;
+  readonly current_tcb_bytes: string;
+  readonly committed_tcb_bytes: string;
+  readonly launch_tcb_bytes: string;
+  readonly chip_id: string;
+  readonly id_key_digest: string;
+  readonly family_model_stepping: string | null;
+}
+const REAL = vectorJson<Row[]>('snp/index.json');
+const le64 = (value: bigint): string =>
+  toHex(Buffer.from(value.toString(16).padStart(16, '0'), 'hex').reverse());
+
+describe('the report layout', () => {
+  it('reads every real report as its index says', () => {
+    assert.equal(REAL.length, 8);
+    for (const row of REAL) {
+      const report = parseReport(vectorBytes(`snp/${row.report}`));
+      const { family, model, stepping } = familyModelStepping(report.cpuid1EaxFms);
+      assert.deepEqual(
+        {
+          version: report.version,
+          measurement: toHex(report.measurement),
+          host_data: toHex(report.hostData),
+          report_data: toHex(report.reportData),
+          guest_policy: `0x${report.policy.toString(16)}`,
+          platform_info: `0x${report.platformInfo.toString(16)}`,
+          vmpl: report.vmpl,
+          reported_tcb_bytes: le64(report.reportedTcb),
+          current_tcb_bytes: le64(report.currentTcb),
+          committed_tcb_bytes: le64(report.committedTcb),
+          launch_tcb_bytes: le64(report.launchTcb),
+          chip_id: toHex(report.chipId),
+          id_key_digest: toHex(report.idKeyDigest),
+          family_model_stepping: report.version < 3 ? null : toHex(Uint8Array.of(family, model, stepping)),
+        },
+        Object.fromEntries(
+          Object.entries(row).filter(
+            ([key]) =>
+              !/^(report|endorsement_key|product_line|evaluate_at|expected.*|report_sha256|note)$/.test(key),
+          ),
+        ),
+        row.report,
+      );
+      assert.equal(productLine(report), report.version < 3 ? undefined : row.product_line);
+    }
+  });
+
+  it('writes every report back to the same bytes, directly and through the message', () => {
+    const files = [
+      ...REAL.map(({ report }) => `snp/${report}`),
+      ...SYNTHETIC_SETS.map((set) => `${set}/report.bin`),
+    ];
+    for (const file of files) {
+      const bytes = vectorBytes(file);
+      const report = parseReport(bytes);
+      assert.deepEqual(serializeReport(report), bytes, file);
+      const message = encodeSnpAttestation({
+        report,
+        certificates: { vcek: undefined, vlek: undefined, ask: undefined, ark: undefined, extras: new Map() },
+        product: { name: 2, machineStepping: 1 },
+      });
+      const decoded = decodeSnpAttestation(message);
+      assert.deepEqual(serializeReport(decoded.report), bytes, file);
+      assert.deepEqual(decoded.product, { name: 2, machineStepping: 1 });
+    }
+  });
+
+  it('covers each byte at most once, in field order', () => {
+    const sorted = [...SNP_REPORT_FIELDS].sort((a, b) => a.offset - b.offset);
+    for (const [index, { offset, length }] of sorted.entries()) {
+      assert.ok(offset + length <= (sorted[index + 1]?.offset ?? SNP_REPORT_BYTES));
+    }
+    const numbers = SNP_REPORT_FIELDS.map(({ proto }) => proto).sort((a, b) => a - b);
+    assert.deepEqual(
+      numbers,
+      Array.from({ length: 31 }, (_, index) => index + 1),
+    );
+  });
+
+  it('refuses reserved bytes that are not zero, because the message could not carry them', () => {
+    const bytes = vectorBytes('synthetic_v158/report.bin');
+    for (const offset of [0x4c, 0x18b, 0x19f, 0x1eb, 0x1ef, 0x208, 0x29f]) {
+      const changed = Uint8Array.from(bytes);
+      changed[offset] = 1;
+      assert.throws(() => parseReport(changed), malformed, offset.toString(16));
+    }
+    assert.throws(() => parseReport(bytes.subarray(1)), malformed);
+    assert.throws(() => parseReport(new Uint8Array(0)), malformed);
+  });
+
+  it('leaves family, model and stepping out of version 2', () => {
+    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
+    assert.equal(toHex(serializeReport(report).subarray(0x188, 0x18b)), '191101');
+    assert.equal(toHex(serializeReport({ ...report, version: 2 }).subarray(0x188, 0x18b)), '000000');
+  });
+
+  it('refuses fields that do not fit', () => {
+    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
+    for (const change of [
+      { currentBuild: 256 },
+      { version: 2 ** 32 },
+      { vmpl: -1 },
+      { policy: 2n ** 64n },
+      { measurement: new Uint8Array(47) },
+      { signature: new Uint8Array(513) },
+      { cpuid1EaxFms: 0x0ff00f00 },
+    ]) {
+      assert.throws(() => serializeReport({ ...report, ...change }), malformed, Object.keys(change)[0]);
+    }
+  });
+});
+
+describe('the protobuf message', () => {
+  it('is written byte for byte as upstream writes it', () => {
+    for (const set of SYNTHETIC_SETS) {
+      const message = vectorBytes(`${set}/attestation.pb`);
+      assert.deepEqual(encodeSnpAttestation(decodeSnpAttestation(message)), message);
+    }
+  });
+
+  it('never reads as anything but a complete report, whatever is changed', () => {
+    const message = vectorBytes('synthetic_v158/attestation.pb');
+    fc.assert(
+      fc.property(fc.nat(message.length - 1), fc.nat(255), fc.boolean(), (at, value, cut) => {
+        const changed = cut ? message.slice(0, at) : Uint8Array.from(message);
+        if (!cut) changed[at] = value;
+        try {
+          serializeReport(decodeSnpAttestation(changed).report);
+        } catch (error) {
+          assert.ok(malformed(error), String(error));
+        }
+      }),
+      { seed: 20261201, numRuns: 2000 },
+    );
+  });
+});
+
+describe('TCB versions', () => {
+  it('are eight parts of one number', () => {
+    const parts = tcbParts(0x581c_0000_0000_000cn);
+    assert.deepEqual([parts.bootloader, parts.tee, parts.snp, parts.microcode], [12, 0, 28, 88]);
+    assert.equal(tcbText(parts), 'bootloader 12, tee 0, snp 28, microcode 88');
+    assert.equal(tcbText({ ...parts, spl5: 3 }), 'bootloader 12, tee 0, spl5 3, snp 28, microcode 88');
+    fc.assert(
+      fc.property(fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), (tcb) => tcbValue(tcbParts(tcb)) === tcb),
+      { seed: 20261201 },
+    );
+  });
+
+  it('are compared part by part, also above 127', () => {
+    const low = tcbParts(0x80_80_80_80_80_80_80_80n);
+    for (let part = 0n; part < 8n; part++) {
+      const changed = tcbParts(tcbValue(low) - (1n << (8n * part)) + (part === 7n ? 0n : 1n << 63n));
+      assert.equal(tcbAtMost(low, changed), false, `part ${part}`);
+      assert.equal(tcbAtMost(low, low), true);
+    }
+    assert.equal(tcbAtMost({ snp: 1 }, tcbParts(0n)), false);
+    assert.equal(tcbAtMost({}, tcbParts(0n)), true);
+  });
+});

@@ -1,0 +1,275 @@
+/**
+ * A SEV-SNP platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
+ * vectors do not vary. Keys are made once per process.
+ */
+import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { reportData, transitionDigest } from '../../lib/attestation/report-data.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
+import { encodeSnpAttestation, SNP_EXTRA_CRL, type SnpProduct } from '../../lib/attestation/snp/message.ts';
+import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
+import { type TcbParts, tcbValue } from '../../lib/attestation/snp/tcb.ts';
+import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
+import { sha256 } from '../../lib/crypto/digest.ts';
+import {
+  type CertificateRequest,
+  type CrlRequest,
+  issueCertificate,
+  issueCrl,
+  type Name,
+  toPem,
+} from '../../lib/simulator/pki/certificate.ts';
+import { ia5String, integer } from '../../lib/simulator/pki/der.ts';
+import {
+  basicConstraints,
+  type EncodedExtension,
+  keyUsage,
+  vendorExtension,
+} from '../../lib/simulator/pki/extensions.ts';
+import { OFFLINE } from './attestation-vectors.ts';
+
+export const NOW = new Date('2026-12-01T00:00:00Z');
+const VALID = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2036-01-01T00:00:00Z') };
+const CURRENT = {
+  thisUpdate: new Date('2026-11-01T00:00:00Z'),
+  nextUpdate: new Date('2027-05-01T00:00:00Z'),
+};
+
+const p384 = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
+const rsa = (modulusLength: number): KeyObject => generateKeyPairSync('rsa', { modulusLength }).privateKey;
+export const KEYS = { ark: rsa(4096), ask: rsa(4096), small: rsa(2048), vcek: p384(), mesh: p384() };
+
+export const amdName = (commonName: string): Name => [
+  ['OU', 'Engineering'],
+  ['C', 'US'],
+  ['L', 'Santa Clara'],
+  ['ST', 'CA'],
+  ['O', 'Advanced Micro Devices'],
+  ['CN', commonName],
+];
+export const ISSUERS = {
+  ark: { name: amdName('ARK-Genoa'), key: KEYS.ark },
+  ask: { name: amdName('SEV-Genoa'), key: KEYS.ask },
+} as const;
+
+export const TCB: TcbParts = {
+  bootloader: 12,
+  tee: 0,
+  spl4: 0,
+  spl5: 0,
+  spl6: 0,
+  spl7: 0,
+  snp: 28,
+  microcode: 88,
+};
+export const CHIP_ID = new Uint8Array(64).fill(0x5a);
+const MEASUREMENT = new Uint8Array(48).fill(0x11);
+const GUEST_POLICY = 0x252013an;
+const COORDINATOR = Buffer.from('policy of the coordinator');
+export const ASK_SERIAL = 0x020002n;
+
+/** AMD's extensions as [suffix, DER value] pairs. */
+export const vcekParts = (tcb: TcbParts = TCB, chipId = CHIP_ID): [string, Uint8Array][] => [
+  ['1', integer(0)],
+  ['2', ia5String('Genoa')],
+  ['3.1', integer(tcb.bootloader)],
+  ['3.2', integer(tcb.tee)],
+  ['3.4', integer(tcb.spl4)],
+  ['3.5', integer(tcb.spl5)],
+  ['3.6', integer(tcb.spl6)],
+  ['3.7', integer(tcb.spl7)],
+  ['3.3', integer(tcb.snp)],
+  ['3.8', integer(tcb.microcode)],
+  ['4', chipId],
+];
+export const amdExtensions = (parts: readonly (readonly [string, Uint8Array])[]): EncodedExtension[] =>
+  parts.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
+
+export const issueVcek = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
+  issueCertificate({
+    issuer: ISSUERS.ask,
+    subject: amdName('SEV-VCEK'),
+    key: KEYS.vcek,
+    serial: 0n,
+    ...VALID,
+    extensions: amdExtensions(vcekParts()),
+    ...changes,
+  });
+
+export const issueArk = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
+  issueCertificate({
+    issuer: ISSUERS.ark,
+    subject: ISSUERS.ark.name,
+    key: KEYS.ark,
+    serial: 0x020000n,
+    ...VALID,
+    extensions: [keyUsage('keyCertSign', 'cRLSign'), basicConstraints(true)],
+    ...changes,
+  });
+
+export const issueAsk = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
+  issueCertificate({
+    issuer: ISSUERS.ark,
+    subject: ISSUERS.ask.name,
+    key: KEYS.ask,
+    serial: ASK_SERIAL,
+    ...VALID,
+    extensions: [keyUsage('keyCertSign'), basicConstraints(true, 0)],
+    ...changes,
+  });
+
+export const issueArkCrl = (changes: Partial<CrlRequest> = {}): Uint8Array =>
+  issueCrl({ issuer: ISSUERS.ark, number: 4, ...CURRENT, revoked: [], ...changes });
+
+export const rootsOf = (ark: Uint8Array, ask: Uint8Array): TrustRoots => ({
+  snp: { Genoa: { ark: toPem(ark), ask: toPem(ask) } },
+  tdx: undefined,
+});
+
+/** Signs a report whose `signature` does not matter. */
+export function signReport(report: SnpReport, key: KeyObject = KEYS.vcek): SnpReport {
+  const signature = new Uint8Array(512);
+  const signed = serializeReport({ ...report, signature }).subarray(0, SNP_SIGNED_BYTES);
+  const rs = new Uint8Array(sign('sha384', signed, { key, dsaEncoding: 'ieee-p1363' }));
+  signature.set(rs.slice(0, 48).reverse(), 0);
+  signature.set(rs.slice(48).reverse(), 72);
+  return { ...report, signature };
+}
+
+const tagged = (first: number): Uint8Array => Uint8Array.of(first, ...new Uint8Array(15));
+
+const GOOD_REPORT: SnpReport = {
+  version: 5,
+  guestSvn: 2,
+  policy: GUEST_POLICY,
+  familyId: tagged(1),
+  imageId: tagged(2),
+  vmpl: 0,
+  signatureAlgo: 1,
+  currentTcb: tcbValue(TCB),
+  platformInfo: 0x24n,
+  signerInfo: 0,
+  reportData: new Uint8Array(64),
+  measurement: MEASUREMENT,
+  hostData: sha256(COORDINATOR),
+  idKeyDigest: idKeyDigest(MEASUREMENT, GUEST_POLICY),
+  authorKeyDigest: new Uint8Array(48),
+  reportId: new Uint8Array(32).fill(7),
+  reportIdMa: new Uint8Array(32).fill(0xff),
+  reportedTcb: tcbValue(TCB),
+  chipId: CHIP_ID,
+  committedTcb: tcbValue(TCB),
+  currentBuild: 1,
+  currentMinor: 58,
+  currentMajor: 1,
+  committedBuild: 1,
+  committedMinor: 58,
+  committedMajor: 1,
+  launchTcb: tcbValue(TCB),
+  signature: new Uint8Array(512),
+  cpuid1EaxFms: 0xa10f11,
+  launchMitVector: 15n,
+  currentMitVector: 15n,
+};
+
+export const REFERENCE_VALUE = {
+  ProductName: 'Genoa',
+  TrustedMeasurement: Buffer.from(MEASUREMENT).toString('hex'),
+  MinimumTCB: { BootloaderVersion: 12, TEEVersion: 0, SNPVersion: 28, MicrocodeVersion: 88 },
+  GuestPolicy: {
+    ABIMinor: 58,
+    ABIMajor: 1,
+    SingleSocket: true,
+    MemAES256XTS: true,
+    PageSwapDisable: true,
+  },
+  PlatformInfo: { ECCEnabled: true, AliasCheckComplete: true },
+  MinimumMitigationVector: 15,
+  AllowedChipIDs: [Buffer.from(CHIP_ID).toString('hex')],
+};
+
+const MESH_NAME: Name = [['CN', 'system:coordinator:intermediate']];
+export const issueMeshCa = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
+  issueCertificate({
+    issuer: { name: MESH_NAME, key: KEYS.mesh },
+    subject: MESH_NAME,
+    key: KEYS.mesh,
+    ...VALID,
+    extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true)],
+    ...changes,
+  });
+
+const MESH_CA = issueMeshCa();
+const ARK = issueArk();
+const ASK = issueAsk();
+const VCEK = issueVcek();
+const CRL = issueArkCrl();
+
+/** What a test changes; everything else is good and consistent. */
+export interface Changes {
+  readonly report?: Partial<SnpReport>;
+  /** Signs the report. */
+  readonly reportKey?: KeyObject;
+  readonly product?: SnpProduct;
+  /** null = none in the document. */
+  readonly vcek?: Uint8Array | null;
+  readonly crl?: Uint8Array | null;
+  readonly roots?: TrustRoots;
+  readonly snp?: readonly Readonly<Record<string, unknown>>[];
+  readonly meshCaPem?: string;
+  readonly attestationType?: readonly number[];
+  readonly collateral?: Partial<CollateralSource>;
+  readonly nonce?: Uint8Array;
+}
+
+/** The verifier's input for a platform with these changes. */
+export function attestedBy(changes: Changes): VerifyInput {
+  const nonce = changes.nonce ?? new Uint8Array(32).fill(9);
+  const manifest = Buffer.from(
+    JSON.stringify({
+      Policies: { [Buffer.from(sha256(COORDINATOR)).toString('hex')]: { SANs: [], Role: 'coordinator' } },
+      ReferenceValues: { snp: changes.snp ?? [REFERENCE_VALUE] },
+    }),
+  );
+  const rootCa = Buffer.from('root CA');
+  const meshCa = Buffer.from(changes.meshCaPem ?? toPem(MESH_CA));
+  const transition = transitionDigest([manifest]);
+  const bound = reportData({
+    nonce: nonce.length === 32 ? nonce : new Uint8Array(32),
+    transition,
+    rootCa,
+    meshCa,
+  });
+  const report = signReport({ ...GOOD_REPORT, reportData: bound, ...changes.report }, changes.reportKey);
+  const crl = changes.crl === undefined ? CRL : changes.crl;
+  const message = encodeSnpAttestation({
+    report,
+    certificates: {
+      vcek: (changes.vcek === undefined ? VCEK : changes.vcek) ?? undefined,
+      vlek: undefined,
+      ask: undefined,
+      ark: undefined,
+      extras: new Map(crl === null ? [] : [[SNP_EXTRA_CRL, crl]]),
+    },
+    product: changes.product,
+  });
+  const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
+  const document = {
+    version: 'v1.24.1',
+    raw_attestation_doc: base64(message),
+    ...(changes.attestationType === undefined ? {} : { attestation_type: changes.attestationType }),
+    manifests: [base64(manifest)],
+    policies: [base64(COORDINATOR)],
+    root_ca: base64(rootCa),
+    mesh_ca: base64(meshCa),
+  };
+  return {
+    document: Buffer.from(JSON.stringify(document)),
+    nonce,
+    manifest,
+    roots: changes.roots ?? rootsOf(ARK, ASK),
+    collateral: { ...OFFLINE, ...changes.collateral },
+    now: NOW,
+  };
+}
+
+export { ARK, ASK, CRL, VCEK };
