@@ -36,8 +36,9 @@ export const FAULTS = {
   'evidence-low-tcb': row('flag', 'the platform runs firmware below the minimum TCB'),
   'evidence-chip': row('flag', 'the platform is not among the allowed chips'),
   'evidence-history': row('flag', 'the manifest history has a second element'),
-  'evidence-no-crl': row('flag', 'the document carries no certificate revocation list'),
-  'evidence-no-vcek': row('flag', 'the document carries no endorsement key certificate'),
+  'evidence-revoked': row('flag', 'the vendor has revoked the intermediate certificate'),
+  'evidence-no-crl': row('flag', 'the SEV-SNP document carries no certificate revocation list'),
+  'evidence-no-vcek': row('flag', 'the SEV-SNP document carries no endorsement key certificate'),
   // Secret exchanges that must be refused (attestation.md 12, 13).
   'secret-signature': row('flag', 'the secret exchange is signed over another message'),
   'secret-foreign-ca': row('flag', 'the secret service certificate comes from another mesh CA'),

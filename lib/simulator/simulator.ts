@@ -135,8 +135,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     ]),
     routes: [
       ...trustRoutes({ deployment, secrets, apiKeys: acceptsKey }),
-      ...amdKdsRoutes(hardware),
-      ...intelPcsRoutes(hardware),
+      ...amdKdsRoutes(hardware, faults),
+      ...intelPcsRoutes(hardware, faults),
       ...controlRoutes({
         ...controls,
         secrets,

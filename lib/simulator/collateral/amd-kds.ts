@@ -1,4 +1,5 @@
 /** AMD's key distribution service for our own silicon, at the paths of the real one (attestation.md 7). */
+import type { Faults } from '../faults.ts';
 import type { Hardware } from '../hardware.ts';
 import { HttpError, sendBytes } from '../json-http.ts';
 import { issueAmdCrl, issueVcek } from '../pki/amd.ts';
@@ -7,7 +8,7 @@ import type { Route } from '../route.ts';
 
 const DER = 'application/pkix-cert';
 
-export function amdKdsRoutes({ keys, ids, roots }: Hardware): readonly Route[] {
+export function amdKdsRoutes({ keys, ids, roots }: Hardware, faults: Faults): readonly Route[] {
   return [
     {
       method: 'GET',
@@ -20,7 +21,13 @@ export function amdKdsRoutes({ keys, ids, roots }: Hardware): readonly Route[] {
       method: 'GET',
       path: '/vcek/v1/Genoa/crl',
       service: 'collateral',
-      handle: ({ response }) => sendBytes(response, 200, 'application/pkix-crl', issueAmdCrl(keys)),
+      handle: ({ response }) =>
+        sendBytes(
+          response,
+          200,
+          'application/pkix-crl',
+          issueAmdCrl(keys, faults.get('evidence-revoked') === true),
+        ),
     },
     {
       method: 'GET',

@@ -1,6 +1,7 @@
 /** Intel's provisioning certification service for our own platform, at the paths of the real one (attestation.md 10). */
 import { sign } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
+import type { Faults } from '../faults.ts';
 import type { Hardware } from '../hardware.ts';
 import { HttpError, sendBytes } from '../json-http.ts';
 import { toPem } from '../pki/certificate.ts';
@@ -15,7 +16,7 @@ const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex
 const isoDate = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, 'Z');
 const TCB_DATE = '2026-03-13T00:00:00Z';
 
-export function intelPcsRoutes({ keys, roots }: Hardware): readonly Route[] {
+export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): readonly Route[] {
   const root = toPem(roots.intelRoot);
   const signingChain = toPem(issueTcbSigning(keys)) + root;
   const crlChain = toPem(issuePlatformCa(keys)) + root;
@@ -72,7 +73,13 @@ export function intelPcsRoutes({ keys, roots }: Hardware): readonly Route[] {
       method: 'GET',
       path: '/IntelSGXRootCA.der',
       service: 'collateral',
-      handle: ({ response }) => sendBytes(response, 200, 'application/pkix-crl', issueRootCrl(keys)),
+      handle: ({ response }) =>
+        sendBytes(
+          response,
+          200,
+          'application/pkix-crl',
+          issueRootCrl(keys, faults.get('evidence-revoked') === true),
+        ),
     },
   ];
 }

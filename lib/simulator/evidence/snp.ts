@@ -36,7 +36,9 @@ export function snpEvidence({ hardware, reportData, coordinatorHash, faults }: E
       ask: hardware.roots.ask,
       ark: hardware.roots.ark,
       extras: new Map(
-        faults.get('evidence-no-crl') ? [] : [[SNP_EXTRA_CRL, issueAmdCrl(hardware.keys)] as const],
+        faults.get('evidence-no-crl')
+          ? []
+          : [[SNP_EXTRA_CRL, issueAmdCrl(hardware.keys, faults.get('evidence-revoked') === true)] as const],
       ),
     },
     product: { name: 2, machineStepping: undefined },

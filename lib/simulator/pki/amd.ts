@@ -112,8 +112,8 @@ function vcekExtensions(chipId: Uint8Array, tcb: Tcb): readonly EncodedExtension
   return rows.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
 }
 
-/** The ARK's revocation list, DER: current, and empty unless the ASK is to be revoked. */
-export function issueAmdCrl(keys: HardwareKeys, revokeAsk = false): Uint8Array {
+/** The ARK's revocation list, DER: current, and empty unless the ASK is revoked. */
+export function issueAmdCrl(keys: HardwareKeys, revokeAsk: boolean): Uint8Array {
   const thisUpdate = new Date(Date.now() - DAY);
   return issueCrl({
     issuer: arkIssuer(keys),

@@ -59,12 +59,16 @@ export function issueIntelRoot(keys: HardwareKeys): Uint8Array {
   });
 }
 
+/** Fixed, so that a revocation list can name it. */
+const PLATFORM_CA_SERIAL = 0x4a6f2c1d5e8b9370n;
+
 /** The intermediate that signs PCK certificates, DER. */
 export function issuePlatformCa(keys: HardwareKeys): Uint8Array {
   return issueCertificate({
     issuer: rootIssuer(keys),
     subject: platformIssuer(keys).name,
     key: keys.intelPlatformCa,
+    serial: PLATFORM_CA_SERIAL,
     ...validFor(15),
     extensions: [
       authorityKeyId(keys.intelRoot),
@@ -111,17 +115,18 @@ export function issuePck(keys: HardwareKeys, sgx: EncodedExtension): Uint8Array 
   });
 }
 
-const intelCrl = (issuer: Issuer): Uint8Array =>
+const intelCrl = (issuer: Issuer, revoked: readonly bigint[]): Uint8Array =>
   issueCrl({
     issuer,
     number: 1,
     thisUpdate: new Date(Date.now() - DAY),
     nextUpdate: new Date(Date.now() + 30 * DAY),
-    revoked: [],
+    revoked: revoked.map((serial) => ({ serial, date: new Date(Date.now() - DAY) })),
   });
 
 /** The root's revocation list (it covers the intermediate and the TCB signing certificate), DER. */
-export const issueRootCrl = (keys: HardwareKeys): Uint8Array => intelCrl(rootIssuer(keys));
+export const issueRootCrl = (keys: HardwareKeys, revokePlatformCa: boolean): Uint8Array =>
+  intelCrl(rootIssuer(keys), revokePlatformCa ? [PLATFORM_CA_SERIAL] : []);
 
 /** The platform CA's revocation list (it covers the PCK certificate), DER. */
-export const issuePckCrl = (keys: HardwareKeys): Uint8Array => intelCrl(platformIssuer(keys));
+export const issuePckCrl = (keys: HardwareKeys): Uint8Array => intelCrl(platformIssuer(keys), []);

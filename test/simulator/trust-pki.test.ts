@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import { constants, verify, X509Certificate } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
+import { parseCrl } from '../../lib/attestation/x509/crl.ts';
+import { children, parseDer } from '../../lib/attestation/x509/der.ts';
+import type { Hardware } from '../../lib/simulator/hardware.ts';
+import { issueAmdCrl, issueVcek } from '../../lib/simulator/pki/amd.ts';
+import { element, integer, oid, time } from '../../lib/simulator/pki/der.ts';
+import { issuePck, issuePckCrl, issuePlatformCa, issueTcbSigning } from '../../lib/simulator/pki/intel.ts';
+import { createMesh, issueWorkload } from '../../lib/simulator/pki/mesh.ts';
+import { sgxExtension } from '../../lib/simulator/pki/sgx-extension.ts';
+import { issueServerCertificate } from '../../lib/simulator/pki/tls.ts';
+import { sharedHardware } from '../support/simulator.ts';
+
+const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+const TCB = { bootloader: 12, tee: 0, snp: 28, microcode: 200 };
+
+describe('DER encoding', () => {
+  const CASES: readonly (readonly [string, Uint8Array, string])[] = [
+    ['a short length', element(0x04, new Uint8Array(3)), '0403000000'],
+    ['the longest one-byte length', element(0x04, new Uint8Array(127)).subarray(0, 3), '047f00'],
+    ['the first two-byte length', element(0x04, new Uint8Array(128)).subarray(0, 4), '04818000'],
+    ['the first three-byte length', element(0x04, new Uint8Array(256)).subarray(0, 5), '0482010000'],
+    ['zero', integer(0), '020100'],
+    ['127', integer(127), '02017f'],
+    ['128, with its sign bit kept clear', integer(128), '02020080'],
+    ['65536', integer(65536n), '0203010000'],
+    ['an object identifier', oid('1.2.840.113549.1.1.10'), '06092a864886f70d01010a'],
+    ['an object identifier with a long arc', oid('1.3.9901.3.1'), '06052bcd2d0301'],
+    ['a time before 2050', time(new Date('2049-12-31T23:59:59.9Z')), '170d3439313233313233353935395a'],
+    ['a time from 2050 on', time(new Date('2050-01-01T00:00:00Z')), '180f32303530303130313030303030305a'],
+  ];
+  for (const [name, bytes, expected] of CASES) {
+    it(`writes ${name}`, () => assert.equal(hexOf(bytes), expected));
+  }
+});
+
+describe('the simulated vendors', () => {
+  let hardware: Hardware;
+  before(async () => {
+    hardware = await sharedHardware();
+  });
+
+  it('chain an AMD chip to its root with RSASSA-PSS, SHA-384 and salt 48', () => {
+    const { keys, ids, roots } = hardware;
+    const vcek = issueVcek(keys, ids.chipId, TCB);
+    for (const [der, issuer] of [
+      [vcek, roots.ask],
+      [roots.ask, roots.ark],
+      [roots.ark, roots.ark],
+    ] as const) {
+      const [tbs, , signature] = children(parseDer(der));
+      const key = new X509Certificate(issuer).publicKey;
+      assert.equal(key.asymmetricKeyDetails?.modulusLength, 4096);
+      const options = { key, padding: constants.RSA_PKCS1_PSS_PADDING };
+      const bits = signature?.content.subarray(1) ?? new Uint8Array();
+      assert.ok(verify('sha384', tbs?.full ?? new Uint8Array(), { ...options, saltLength: 48 }, bits));
+      assert.ok(new X509Certificate(der).checkIssued(new X509Certificate(issuer)));
+      assert.ok(new X509Certificate(der).verify(key));
+    }
+  });
+
+  it('describe chip and TCB in the VCEK as AMD does', () => {
+    const { keys, ids } = hardware;
+    const vcek = parseCertificate(issueVcek(keys, ids.chipId, TCB));
+    assert.equal(vcek.serial, '00');
+    assert.equal(vcek.publicKey.curve, 'P-384');
+    const byOid = Object.fromEntries(vcek.extensions.map(({ oid: id, value }) => [id, hexOf(value)]));
+    const amd = (suffix: string): string | undefined => byOid[`1.3.6.1.4.1.3704.1.${suffix}`];
+    assert.equal(Object.keys(byOid).length, 11);
+    assert.equal(amd('2'), '160547656e6f61');
+    assert.deepEqual(['3.1', '3.2', '3.3', '3.8'].map(amd), ['02010c', '020100', '02011c', '020200c8']);
+    assert.equal(amd('4'), hexOf(ids.chipId));
+  });
+
+  it('revoke an intermediate only when told to', () => {
+    const { keys, roots } = hardware;
+    const { serial } = parseCertificate(roots.ask);
+    assert.equal(parseCrl(issueAmdCrl(keys, false)).revoked.has(serial), false);
+    assert.equal(parseCrl(issueAmdCrl(keys, true)).revoked.has(serial), true);
+  });
+
+  it('chain an Intel platform and the TCB signer to their root', () => {
+    const { keys, ids, roots } = hardware;
+    const platform = issuePlatformCa(keys);
+    const pck = issuePck(keys, sgxExtension(ids));
+    for (const [der, issuer] of [
+      [pck, platform],
+      [platform, roots.intelRoot],
+      [issueTcbSigning(keys), roots.intelRoot],
+      [roots.intelRoot, roots.intelRoot],
+    ] as const) {
+      const certificate = new X509Certificate(der);
+      assert.ok(certificate.checkIssued(new X509Certificate(issuer)), certificate.subject);
+      assert.ok(certificate.verify(new X509Certificate(issuer).publicKey), certificate.subject);
+    }
+    assert.equal(parseCertificate(pck).extensions.length, 6);
+    assert.equal(parseCrl(issuePckCrl(keys)).revoked.size, 0);
+  });
+
+  it('issue a TLS certificate for every name the port is reached under', () => {
+    const { keys, roots } = hardware;
+    const { cert } = issueServerCertificate(keys, ['localhost', '127.0.0.1', '::1', 'cdn.example']);
+    const certificate = new X509Certificate(cert);
+    assert.equal(certificate.checkHost('localhost'), 'localhost');
+    assert.equal(certificate.checkHost('cdn.example'), 'cdn.example');
+    assert.equal(certificate.checkIP('127.0.0.1'), '127.0.0.1');
+    assert.equal(certificate.checkIP('::1'), '::1');
+    assert.equal(certificate.checkHost('other.example'), undefined);
+    assert.ok(certificate.verify(new X509Certificate(roots.tlsCa).publicKey));
+  });
+});
+
+describe('the simulated mesh', () => {
+  it('issues certificates in the profile of the coordinator', () => {
+    const now = Date.parse('2026-12-01T00:00:00Z');
+    const mesh = createMesh(now);
+    const ca = parseCertificate(new X509Certificate(mesh.meshCaPem).raw);
+    const { certificate } = issueWorkload(
+      mesh,
+      { sans: ['root', '*', '10.0.0.1'], workloadSecretId: 'id' },
+      now,
+    );
+    const leaf = parseCertificate(certificate);
+    assert.deepEqual(ca.basicConstraints?.ca, true);
+    assert.deepEqual([...(ca.keyUsage ?? [])], ['digitalSignature', 'keyCertSign']);
+    assert.equal(ca.publicKey.curve, 'P-384');
+    assert.equal(leaf.publicKey.curve, 'P-256');
+    assert.deepEqual([...(leaf.keyUsage ?? [])], ['digitalSignature']);
+    assert.deepEqual(leaf.subjectAltNames?.dns, ['root', '*']);
+    assert.deepEqual(leaf.subjectAltNames?.ip.map(hexOf), ['0a000001']);
+    assert.equal(leaf.notBefore.toISOString(), '2026-11-30T23:00:00.000Z');
+    assert.equal(new X509Certificate(mesh.rootCaPem).subject, 'CN=system:coordinator:root');
+    assert.equal(new X509Certificate(mesh.meshCaPem).subject, 'CN=system:coordinator:intermediate');
+  });
+});
