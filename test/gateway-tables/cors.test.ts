@@ -1,0 +1,242 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import {
+  type BrowserHeaders,
+  type CorsPolicy,
+  decideOrigin,
+  mergeVary,
+  ownNames,
+  preflightHeaders,
+} from '../../lib/gateway/cors.ts';
+import { RECEIPT_HEADERS } from '../../lib/gateway/headers.ts';
+
+const NAMES = ['gpu-box', 'proxy.example', '*.lab.example'];
+const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };
+const LIST = { allowedOrigins: ['https://chat.example', 'vscode-webview://abc'], ownNames: NAMES };
+const ANY = { allowedOrigins: ['*'], ownNames: NAMES };
+
+const browser = (host: string | undefined, origin?: string, site?: string): BrowserHeaders => ({
+  host,
+  origin,
+  'sec-fetch-site': site,
+});
+const passes = (headers: BrowserHeaders, policy = OFF): boolean =>
+  decideOrigin(headers, policy).refusal === undefined;
+
+describe('who may ask (design decision 9)', () => {
+  const rows: [name: string, headers: BrowserHeaders, passes: boolean][] = [
+    ['a program', browser('localhost:8080'), true],
+    ['a program under any host name', browser('proxy.default.svc.cluster.local:8080'), true],
+    ['a program without Host', browser(undefined), true],
+    ['a page of another site', browser('localhost:8080', 'https://evil.example', 'cross-site'), false],
+    [
+      'a page of another site that sends no Origin',
+      browser('localhost:8080', undefined, 'cross-site'),
+      false,
+    ],
+    [
+      'a page on another port of this machine',
+      browser('localhost:8080', 'http://localhost:3000', 'same-site'),
+      false,
+    ],
+    ['an image or form of another site', browser('127.0.0.1:8080', undefined, 'cross-site'), false],
+    ['a sandboxed page', browser('localhost:8080', 'null', 'cross-site'), false],
+    ['an unknown relation', browser('localhost:8080', undefined, 'nearby'), false],
+    ['an empty relation', browser('localhost:8080', undefined, ''), false],
+    ['our own page', browser('localhost:8080', 'http://localhost:8080', 'same-origin'), true],
+    ['our own page without Origin', browser('127.0.0.1:8080', undefined, 'same-origin'), true],
+    ['the address bar', browser('localhost:8080', undefined, 'none'), true],
+    // Browsers without Sec-Fetch-Site, and all of them where the page was not loaded over TLS or from loopback.
+    ['older browser, our own page', browser('localhost:8080', 'http://localhost:8080'), true],
+    ['older browser, our own page, other case', browser('LocalHost:8080', 'http://localhost:8080'), true],
+    ['older browser, port 80 left out', browser('localhost:80', 'http://localhost'), true],
+    ['older browser, port 443 left out', browser('localhost', 'https://localhost:443'), true],
+    ['older browser, another port', browser('localhost:8080', 'http://localhost:3000'), false],
+    ['older browser, another host', browser('localhost:8080', 'https://evil.example'), false],
+    ['older browser, a sandboxed page', browser('localhost:8080', 'null'), false],
+    ['older browser, an extension', browser('localhost:8080', 'chrome-extension://abc'), false],
+    ['older browser, no Host', browser(undefined, 'http://localhost:8080'), false],
+    ['older browser, an empty Origin', browser('localhost:8080', ''), false],
+    [
+      'older browser, a host that only begins alike',
+      browser('localhost:8080', 'http://localhost:8080.evil.example'),
+      false,
+    ],
+    [
+      'older browser, credentials before the host',
+      browser('localhost:8080', 'http://x@localhost:8080'),
+      false,
+    ],
+    // DNS rebinding: the page's own name points at us.
+    ['rebound name', browser('evil.example:8080', 'http://evil.example:8080'), false],
+    [
+      'rebound name, with Sec-Fetch-Site',
+      browser('evil.example:8080', 'http://evil.example:8080', 'same-origin'),
+      false,
+    ],
+    ['rebound name, without Origin', browser('evil.example:8080', undefined, 'same-origin'), false],
+    ['rebound name with a final dot', browser('evil.example.:8080', 'http://evil.example.:8080'), false],
+    [
+      'rebound name that begins like localhost',
+      browser('localhost.evil.example', 'http://localhost.evil.example'),
+      false,
+    ],
+    [
+      'rebound name that looks like an address',
+      browser('127.0.0.1.evil.example', 'http://127.0.0.1.evil.example'),
+      false,
+    ],
+    ['an IPv4 literal', browser('192.168.1.5:8080', 'http://192.168.1.5:8080'), true],
+    ['an IPv6 literal', browser('[::1]:8080', 'http://[::1]:8080'), true],
+    ['the listen address', browser('gpu-box:8080', 'http://gpu-box:8080'), true],
+    ['a name in our certificate', browser('proxy.example', 'https://proxy.example', 'same-origin'), true],
+    ['a name under a wildcard of our certificate', browser('a.lab.example', 'https://a.lab.example'), true],
+    ['a name two labels under the wildcard', browser('a.b.lab.example', 'https://a.b.lab.example'), false],
+    ['the wildcard domain itself', browser('lab.example', 'https://lab.example'), false],
+    ['broken Host', browser('localhost:8080:1', 'http://localhost:8080:1'), false],
+  ];
+  for (const [name, headers, expected] of rows) {
+    it(`${name}: ${expected ? 'passes' : 'refused'}`, () => assert.equal(passes(headers), expected));
+  }
+
+  it('a refusal names the flag and quotes nothing', () => {
+    for (const headers of [
+      browser('localhost', 'https://CANARY.example', 'cross-site'),
+      browser('CANARY', 'http://CANARY'),
+    ]) {
+      const { refusal } = decideOrigin(headers, OFF);
+      assert.match(refusal ?? '', /--cors-allowed-origins/);
+      assert.ok(!refusal?.includes('CANARY'));
+    }
+  });
+
+  const allowed: [name: string, headers: BrowserHeaders, policy: CorsPolicy, passes: boolean][] = [
+    ['a listed origin', browser('localhost:8080', 'https://chat.example', 'cross-site'), LIST, true],
+    [
+      'a listed origin of any scheme',
+      browser('localhost:8080', 'vscode-webview://abc', 'cross-site'),
+      LIST,
+      true,
+    ],
+    [
+      'a listed origin under a strange host name',
+      browser('evil.example', 'https://chat.example'),
+      LIST,
+      true,
+    ],
+    [
+      'an origin that is not listed',
+      browser('localhost:8080', 'https://evil.example', 'cross-site'),
+      LIST,
+      false,
+    ],
+    ['a listed host under another scheme', browser('localhost:8080', 'http://chat.example'), LIST, false],
+    ['a listed host on another port', browser('localhost:8080', 'https://chat.example:444'), LIST, false],
+    ['a name under a listed one', browser('localhost:8080', 'https://x.chat.example'), LIST, false],
+    [
+      'a cross-site request without Origin, whatever is listed',
+      browser('localhost', undefined, 'cross-site'),
+      LIST,
+      false,
+    ],
+    ['any origin with *', browser('localhost:8080', 'https://evil.example', 'cross-site'), ANY, true],
+    ['a sandboxed page with *', browser('localhost:8080', 'null', 'cross-site'), ANY, true],
+  ];
+  for (const [name, headers, policy, expected] of allowed) {
+    it(`${name}: ${expected ? 'passes' : 'refused'}`, () => assert.equal(passes(headers, policy), expected));
+  }
+});
+
+describe('CORS headers', () => {
+  const from = (origin: string | undefined, policy: CorsPolicy) =>
+    decideOrigin(browser('localhost', origin), policy).headers;
+
+  it('there are none while CORS is off', () => assert.deepEqual(from('https://chat.example', OFF), {}));
+  it('a listed origin is named, with Vary', () => {
+    const headers = from('https://chat.example', LIST);
+    assert.equal(headers['access-control-allow-origin'], 'https://chat.example');
+    assert.equal(headers['vary'], 'Origin');
+    assert.ok(!('access-control-allow-credentials' in headers));
+  });
+  it('another origin gets nothing but Vary', () =>
+    assert.deepEqual(from('https://evil.example', LIST), { vary: 'Origin' }));
+  it('a request without Origin gets Vary, for caches', () =>
+    assert.deepEqual(from(undefined, LIST), { vary: 'Origin' }));
+  it('* is answered by *, the same for everybody', () => {
+    const headers = from('https://evil.example', ANY);
+    assert.equal(headers['access-control-allow-origin'], '*');
+    assert.deepEqual(from(undefined, ANY), headers);
+    assert.ok(!('vary' in headers));
+  });
+  it('the receipt can be read by the page', () => {
+    const exposed = from('https://chat.example', LIST)['access-control-expose-headers']?.split(', ');
+    for (const name of [...Object.values(RECEIPT_HEADERS), 'Retry-After', 'X-Request-Id'])
+      assert.ok(exposed?.includes(name), name);
+  });
+  it('Vary of both sides is merged', () => {
+    assert.equal(mergeVary('Accept, origin', 'Origin'), 'Accept, Origin');
+    assert.equal(mergeVary(undefined, 'Origin'), 'Origin');
+    assert.equal(mergeVary(undefined, undefined), undefined);
+  });
+});
+
+describe('preflights', () => {
+  const asking = { origin: 'https://chat.example', 'access-control-request-method': 'POST' };
+
+  it('are answered for 24 hours, with the headers that were asked for', () => {
+    const wanted = 'authorization, content-type, x-stainless-os, anthropic-version';
+    const headers = preflightHeaders(
+      'OPTIONS',
+      { ...asking, 'access-control-request-headers': wanted },
+      LIST,
+    );
+    assert.deepEqual(headers, {
+      'access-control-allow-origin': 'https://chat.example',
+      'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',
+      'access-control-allow-headers': wanted,
+      'access-control-max-age': '86400',
+      vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+    });
+  });
+  it('with * name *', () => {
+    assert.equal(preflightHeaders('OPTIONS', asking, ANY)?.['access-control-allow-origin'], '*');
+  });
+  it('do not reflect what is no list of header names', () => {
+    const headers = preflightHeaders(
+      'OPTIONS',
+      { ...asking, 'access-control-request-headers': 'a\x01<b>' },
+      LIST,
+    );
+    assert.ok(headers && !('access-control-allow-headers' in headers));
+  });
+  it('let a public page reach a private network where it asks', () => {
+    const headers = preflightHeaders(
+      'OPTIONS',
+      { ...asking, 'access-control-request-private-network': 'true' },
+      LIST,
+    );
+    assert.equal(headers?.['access-control-allow-private-network'], 'true');
+  });
+
+  const none: [name: string, method: string, headers: Record<string, string>, policy: CorsPolicy][] = [
+    ['a foreign origin', 'OPTIONS', { ...asking, origin: 'https://evil.example' }, LIST],
+    ['CORS off', 'OPTIONS', asking, OFF],
+    ['another method', 'POST', asking, LIST],
+    ['no Origin', 'OPTIONS', { 'access-control-request-method': 'POST' }, LIST],
+    ['no requested method', 'OPTIONS', { origin: 'https://chat.example' }, LIST],
+  ];
+  for (const [name, method, headers, policy] of none) {
+    it(`${name} is no preflight to answer`, () =>
+      assert.equal(preflightHeaders(method, headers, policy), undefined));
+  }
+});
+
+describe('our own names', () => {
+  it('are the listen address', () => assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']));
+  it('and the DNS names of the certificate', () => {
+    const pem = readFileSync(join(import.meta.dirname, 'certificate-names.pem'));
+    assert.deepEqual(ownNames('0.0.0.0', pem), ['0.0.0.0', 'proxy.example', '*.lab.example']);
+  });
+});

@@ -1,0 +1,223 @@
+import assert from 'node:assert/strict';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, it } from 'node:test';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { type Dialect, errorAnswer, errorEvent } from '../../lib/gateway/dialects.ts';
+
+const ID = 'proxy_0199';
+const answerTo = (code: ErrorCode, dialect: Dialect, accept?: string) =>
+  errorAnswer(new PrivatemodeError(code, 'what happened'), { dialect, requestId: ID, accept });
+const CODES = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => ERRORS[code].status !== 0);
+
+describe('error answers', () => {
+  for (const code of CODES) {
+    const { status, remedy } = ERRORS[code];
+    const sentence = `what happened. ${remedy} (request id ${ID})`;
+
+    it(`${code} in the OpenAI form`, () => {
+      const { body, ...answer } = answerTo(code, 'openai');
+      const { error } = JSON.parse(body.toString());
+      assert.equal(answer.status, status);
+      assert.equal(answer.headers['content-type'], 'application/json');
+      assert.equal(answer.headers['content-length'], String(body.length));
+      assert.deepEqual([error.message, error.param, error.code], [sentence, null, code]);
+    });
+    it(`${code} in the Anthropic form`, () => {
+      const { body, ...answer } = answerTo(code, 'anthropic');
+      const { type, error, request_id } = JSON.parse(body.toString());
+      assert.equal(answer.status, status);
+      assert.deepEqual([type, error.message, request_id], ['error', sentence, ID]);
+    });
+  }
+
+  const types: [code: ErrorCode, openai: string, anthropic: string][] = [
+    ['invalid_json', 'invalid_request_error', 'invalid_request_error'],
+    ['unauthorized', 'authentication_error', 'authentication_error'],
+    ['origin_forbidden', 'permission_error', 'permission_error'],
+    ['unknown_path', 'invalid_request_error', 'not_found_error'],
+    ['method_not_allowed', 'invalid_request_error', 'invalid_request_error'],
+    ['upload_too_slow', 'invalid_request_error', 'invalid_request_error'],
+    ['body_too_large', 'invalid_request_error', 'request_too_large'],
+    ['unsupported_encoding', 'invalid_request_error', 'invalid_request_error'],
+    ['internal', 'server_error', 'api_error'],
+    ['not_supported', 'invalid_request_error', 'invalid_request_error'],
+    ['upstream_reset', 'server_error', 'api_error'],
+    ['not_ready', 'server_error', 'overloaded_error'],
+    ['first_byte_timeout', 'server_error', 'timeout_error'],
+  ];
+  for (const [code, openai, anthropic] of types) {
+    it(`${code} has the type of its status`, () => {
+      assert.equal(JSON.parse(answerTo(code, 'openai').body.toString()).error.type, openai);
+      assert.equal(JSON.parse(answerTo(code, 'anthropic').body.toString()).error.type, anthropic);
+    });
+  }
+
+  it('every status of the error table has a type of its own choosing', () => {
+    const statuses = new Set(CODES.map((code) => ERRORS[code].status));
+    const chosen = new Set([...types.map(([code]) => ERRORS[code].status)]);
+    assert.deepEqual(
+      [...statuses].filter((status) => !chosen.has(status)),
+      [],
+    );
+  });
+
+  it('a path that nobody knows is answered in plain text', () => {
+    const { headers, body } = answerTo('unknown_path', 'plain');
+    assert.equal(headers['content-type'], 'text/plain; charset=utf-8');
+    assert.equal(body.toString(), `what happened. ${ERRORS.unknown_path.remedy} (request id ${ID})\n`);
+  });
+
+  it('says itself that it is not encrypted, and that it is what it says', () => {
+    const { headers } = answerTo('invalid_json', 'openai');
+    assert.equal(headers['privatemode-encrypted'], 'false');
+    assert.equal(headers['x-content-type-options'], 'nosniff');
+    assert.equal(headers['cache-control'], 'no-store');
+  });
+
+  it('tells when to try again what passes by itself, and only that', () => {
+    for (const code of CODES) {
+      const { headers } = answerTo(code, 'openai');
+      const passes = ['not_ready', 'shutting_down', 'manifest_unavailable', 'collateral_unavailable'];
+      if (passes.includes(code)) assert.match(headers['retry-after'] ?? '', /^[1-9]$/, code);
+      if (ERRORS[code].status < 500) assert.ok(!('retry-after' in headers), code);
+    }
+  });
+
+  it('asks clients not to repeat what stays as it is', () => {
+    for (const code of ['not_supported', 'attestation_failed', 'manifest_mismatch'] as const) {
+      assert.equal(answerTo(code, 'openai').headers['x-should-retry'], 'false');
+    }
+    assert.ok(!('x-should-retry' in answerTo('upstream_reset', 'openai').headers));
+  });
+
+  it('401 asks for a bearer, 405 names the methods', () => {
+    assert.equal(answerTo('api_key_missing', 'openai').headers['www-authenticate'], 'Bearer');
+    const error = new PrivatemodeError('method_not_allowed', 'no');
+    const { headers } = errorAnswer(error, { dialect: 'openai', requestId: ID, allow: ['GET', 'HEAD'] });
+    assert.equal(headers['allow'], 'GET, HEAD');
+  });
+
+  it('is an event where the client accepts nothing else, name and data together', () => {
+    const { status, headers, body } = answerTo('invalid_json', 'anthropic', 'text/event-stream');
+    assert.deepEqual([status, headers['content-type']], [400, 'text/event-stream']);
+    assert.match(body.toString(), /^event: error\ndata: \{.*\}\n\n$/);
+    assert.equal(
+      answerTo('invalid_json', 'openai', 'application/json, text/event-stream').headers['content-type'],
+      'application/json',
+    );
+    assert.match(
+      answerTo('unknown_path', 'plain', 'text/event-stream').headers['content-type'] ?? '',
+      /^text\/plain/,
+    );
+  });
+});
+
+describe('error events', () => {
+  const error = new PrivatemodeError('response_not_authentic', 'a line\nand another');
+
+  it('are one event each, on one line', () => {
+    const openai = errorEvent(error, { dialect: 'openai', requestId: ID }).toString();
+    const anthropic = errorEvent(error, { dialect: 'anthropic', requestId: ID }).toString();
+    assert.match(openai, /^data: \{"error":\{.*"code":"response_not_authentic"\}\}\n\n$/);
+    assert.match(anthropic, /^event: error\ndata: \{"type":"error",.*\}\n\n$/);
+  });
+});
+
+describe('the official SDKs understand', () => {
+  async function serving<T>(answer: RequestListener, use: (origin: string) => Promise<T>): Promise<T> {
+    const server = createServer(answer);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    try {
+      return await use(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    } finally {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
+  }
+
+  const unary =
+    (code: ErrorCode, dialect: Dialect, asked: string[] = []): RequestListener =>
+    (req, res) => {
+      asked.push(req.url ?? '');
+      const { status, headers, body } = answerTo(code, dialect);
+      res.writeHead(status, headers).end(body);
+    };
+  const streamed =
+    (before: string, dialect: Dialect): RequestListener =>
+    (_req, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      const error = new PrivatemodeError('stream_unfinished', 'the stream broke');
+      res.end(before + errorEvent(error, { dialect, requestId: ID }));
+    };
+  const chat = (baseURL: string, stream: boolean) =>
+    new OpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'k', maxRetries: 2 }).chat.completions.create({
+      model: 'm',
+      messages: [],
+      stream,
+    });
+  const message = (baseURL: string, stream: boolean) =>
+    new Anthropic({ baseURL, apiKey: 'k', maxRetries: 2 }).messages.create({
+      model: 'm',
+      max_tokens: 1,
+      messages: [],
+      stream,
+    });
+
+  it('OpenAI: a refused request is its BadRequestError, with our code', async () => {
+    const thrown = await serving(unary('invalid_json', 'openai'), (origin) =>
+      chat(origin, false).catch((error) => error),
+    );
+    assert.ok(thrown instanceof OpenAI.BadRequestError);
+    assert.deepEqual([thrown.code, thrown.type], ['invalid_json', 'invalid_request_error']);
+  });
+
+  it('Anthropic: a refused request is its AuthenticationError', async () => {
+    const thrown = await serving(unary('api_key_rejected', 'anthropic'), (origin) =>
+      message(origin, false).catch((error) => error),
+    );
+    assert.ok(thrown instanceof Anthropic.AuthenticationError);
+    assert.match(thrown.message, /request id proxy_0199/);
+  });
+
+  it('neither repeats what stays as it is', async () => {
+    const asked: string[] = [];
+    await serving(unary('not_supported', 'openai', asked), (origin) =>
+      chat(origin, false).catch(() => undefined),
+    );
+    await serving(unary('attestation_failed', 'anthropic', asked), (origin) =>
+      message(origin, false).catch(() => undefined),
+    );
+    assert.equal(asked.length, 2);
+  });
+
+  it('OpenAI: an error event ends the stream with an error', async () => {
+    const token = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n';
+    const seen: unknown[] = [];
+    const thrown = await serving(streamed(token, 'openai'), async (origin) => {
+      try {
+        for await (const chunk of (await chat(origin, true)) as AsyncIterable<unknown>) seen.push(chunk);
+      } catch (error) {
+        return error;
+      }
+    });
+    assert.equal(seen.length, 1);
+    assert.ok(thrown instanceof OpenAI.APIError, String(thrown));
+    assert.equal(thrown.code, 'stream_unfinished');
+  });
+
+  it('Anthropic: an error event ends the stream with an error', async () => {
+    const start = 'event: ping\ndata: {"type":"ping"}\n\n';
+    const thrown = await serving(streamed(start, 'anthropic'), async (origin) => {
+      try {
+        for await (const _ of (await message(origin, true)) as AsyncIterable<unknown>);
+      } catch (error) {
+        return error;
+      }
+    });
+    assert.ok(thrown instanceof Anthropic.APIError, String(thrown));
+    assert.match(thrown.message, /the stream broke/);
+  });
+});

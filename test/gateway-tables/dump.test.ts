@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { createDumper } from '../../lib/gateway/dump.ts';
+import { recordingLogger } from '../support/logger.ts';
+
+const REQUEST = {
+  method: 'POST',
+  target: '/v1/chat/completions?x=1',
+  rawHeaders: [
+    ...[
+      'User-Agent',
+      'curl',
+      'authorization',
+      'Bearer CANARY-KEY',
+      'Host',
+      'localhost:8080',
+      'X-Api-Key',
+      'CANARY-KEY',
+    ],
+    ...['Cookie', 'CANARY-KEY', 'Proxy-Authorization', 'Basic CANARY-KEY', 'Accept', '*/*'],
+  ],
+};
+
+describe('request dumps', () => {
+  let workspace: string;
+  let lines: Record<string, unknown>[];
+  let log: ReturnType<typeof recordingLogger>['log'];
+  beforeEach(async () => {
+    workspace = await mkdtemp(join(tmpdir(), 'dump-'));
+    ({ log, lines } = recordingLogger());
+  });
+  afterEach(() => rm(workspace, { recursive: true }));
+
+  const written = async (): Promise<string[]> =>
+    (await readdir(join(workspace, 'requests'), { recursive: true, withFileTypes: true }))
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name))
+      .sort();
+
+  async function dumped(
+    options: { body?: string; mostPending?: number } = {},
+  ): Promise<{ req: string; resp: string; paths: string[] }> {
+    const time = Date.UTC(2026, 10, 21, 4, 5, 6, 789) + 0.25;
+    const { mostPending } = options;
+    const dump = createDumper({
+      workspace,
+      log,
+      now: () => time,
+      ...(mostPending ? { mostPending } : {}),
+    }).begin(REQUEST);
+    for (const part of (options.body ?? '{"a":|1}').split('|')) dump.requestBody(Buffer.from(part));
+    dump.responseHead(200, [
+      ['Set-Cookie', 'CANARY-KEY'],
+      ['content-type', 'text/event-stream'],
+    ]);
+    dump.responseBody(Buffer.from('data: 1\n\n'));
+    dump.responseBody(Buffer.from('data: [DONE]\n\n'));
+    await dump.end();
+    const paths = await written();
+    const read = async (ending: string) =>
+      readFile(paths.find((path) => path.endsWith(ending)) as string, 'utf8');
+    return { req: await read('_req.txt'), resp: await read('_resp.txt'), paths };
+  }
+
+  it('hold the request as HTTP/1.1 text: Host first, headers by name, credentials redacted', async () => {
+    const { req } = await dumped();
+    assert.equal(
+      req,
+      'POST /v1/chat/completions?x=1 HTTP/1.1\r\n' +
+        'Host: localhost:8080\r\n' +
+        'Accept: */*\r\n' +
+        'authorization: Bearer [redacted]\r\n' +
+        'Cookie: [redacted]\r\n' +
+        'Proxy-Authorization: Basic [redacted]\r\n' +
+        'User-Agent: curl\r\n' +
+        'X-Api-Key: [redacted]\r\n' +
+        '\r\n{"a":1}',
+    );
+  });
+
+  it('hold the response the same way', async () => {
+    const { resp } = await dumped();
+    assert.equal(
+      resp,
+      'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nSet-Cookie: [redacted]\r\n\r\ndata: 1\n\ndata: [DONE]\n\n',
+    );
+  });
+
+  it('are named by UTC time with microseconds, in a folder of the day', async () => {
+    const { paths } = await dumped();
+    assert.equal(paths.length, 2);
+    for (const path of paths) {
+      assert.match(path, /\/requests\/2026-11-21\/2026-11-21_040506\.789250_\d\d_(?:req|resp)\.txt$/);
+    }
+  });
+
+  it('can be read by nobody else', async () => {
+    const { paths } = await dumped();
+    for (const path of paths) assert.equal((await stat(path)).mode & 0o777, 0o600);
+    for (const folder of ['requests', 'requests/2026-11-21']) {
+      assert.equal((await stat(join(workspace, folder))).mode & 0o777, 0o700);
+    }
+  });
+
+  it('of a request without an answer are closed as well', async () => {
+    const dump = createDumper({ workspace, log }).begin(REQUEST);
+    await dump.end();
+    assert.equal((await written()).length, 1);
+  });
+
+  it('do not keep the memory of their caller', async () => {
+    const dump = createDumper({ workspace, log }).begin(REQUEST);
+    const chunk = Buffer.from('original');
+    dump.requestBody(chunk);
+    chunk.fill('x');
+    await dump.end();
+    assert.match(await readFile((await written())[0] as string, 'utf8'), /original$/);
+  });
+
+  it('that cannot be written break nothing, and are missed in the log', async () => {
+    await writeFile(join(workspace, 'requests'), 'a file in the way');
+    const dump = createDumper({ workspace, log }).begin(REQUEST);
+    dump.requestBody(Buffer.from('CANARY-PROMPT'));
+    dump.responseHead(200, []);
+    dump.responseBody(Buffer.from('CANARY-PROMPT'));
+    await dump.end();
+    assert.ok(lines.length >= 1);
+    assert.ok(lines.every((line) => line['level'] === 'WARN'));
+    assert.ok(!JSON.stringify(lines).includes('CANARY'));
+  });
+
+  it('never pile up in memory: what the disk cannot follow is cut off, visibly', async () => {
+    const { req } = await dumped({
+      body: `${'a'.repeat(600)}|${'b'.repeat(600)}|${'c'.repeat(600)}`,
+      mostPending: 1_500,
+    });
+    assert.match(req, /a{600}b{600}\n\[dump cut off/);
+    assert.ok(!req.includes('c'.repeat(600)));
+    assert.equal(lines.length, 1);
+  });
+});

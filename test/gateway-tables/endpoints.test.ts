@@ -1,0 +1,245 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { ENDPOINTS, type EndpointId, matchEndpoint, type Refusal } from '../../lib/gateway/endpoints.ts';
+
+function endpointOf(method: string, target: string): readonly [EndpointId, string] {
+  const match = matchEndpoint(method, target);
+  assert.equal(match.kind, 'endpoint', JSON.stringify(match));
+  return match.kind === 'endpoint' ? [match.endpoint.id, match.target] : assert.fail();
+}
+
+function refusalOf(method: string, target: string): Refusal {
+  const match = matchEndpoint(method, target);
+  assert.equal(match.kind, 'refusal', JSON.stringify(match));
+  return match.kind === 'refusal' ? match : assert.fail();
+}
+
+describe('endpoints that are forwarded', () => {
+  const forwarded: [method: string, target: string, id: EndpointId, sent?: string][] = [
+    ['POST', '/v1/chat/completions', 'chat'],
+    ['POST', '/v1/completions', 'completions'],
+    ['POST', '/v1/embeddings', 'embeddings'],
+    ['GET', '/v1/models', 'models'],
+    ['HEAD', '/v1/models', 'models'],
+    ['GET', '/v1/models/gpt-oss-120b', 'model'],
+    ['GET', '/v1/models/openai%2Fgpt-oss-120b', 'model'],
+    ['GET', '/v1/models/openai/gpt-oss-120b', 'model'],
+    ['POST', '/v1/audio/transcriptions', 'transcription'],
+    ['POST', '/v1/messages', 'messages'],
+    ['POST', '/v1/messages?beta=true', 'messages'],
+    ['POST', '/unstructured/', 'unstructured'],
+    ['POST', '/unstructured/general/v0/general?x=1&y=%2e%2e/../', 'unstructured'],
+    // Base URLs with and without /v1, with and without a slash at the end.
+    ['POST', '//v1/chat/completions', 'chat', '/v1/chat/completions'],
+    ['POST', '/v1//chat/completions', 'chat', '/v1/chat/completions'],
+    ['POST', '/v1/v1/messages?beta=true', 'messages', '/v1/messages?beta=true'],
+    ['POST', '/v1/v1/v1/messages', 'messages', '/v1/messages'],
+    ['GET', '//v1//v1/models?', 'models', '/v1/models?'],
+    ['POST', '///unstructured//x', 'unstructured', '/unstructured/x'],
+  ];
+  for (const [method, target, id, sent = target] of forwarded) {
+    it(`${method} ${target} is ${id}`, () => assert.deepEqual(endpointOf(method, target), [id, sent]));
+  }
+
+  // inference.md 1 and 5.1, and the specification's table
+  const rows = {
+    chat: ['openai', 'json', 'C', 'R', true, '[DONE]', true],
+    completions: ['openai', 'json', 'C', 'R', true, '[DONE]', true],
+    messages: ['anthropic', 'json', 'M', 'MR', true, 'message_stop', true],
+    embeddings: ['openai', 'json', 'E', 'R', false, undefined, true],
+    transcription: ['openai', 'multipart', 'T', 'TR', false, '[DONE]', true],
+    unstructured: ['openai', 'raw', undefined, undefined, false, undefined, true],
+    models: ['openai', 'none', undefined, undefined, false, undefined, false],
+    model: ['openai', 'none', undefined, undefined, false, undefined, false],
+  } as const;
+  for (const row of ENDPOINTS) {
+    it(`${row.id} is protected as the fact sheet says`, () => {
+      const { dialect, codec, requestPlain, responsePlain, salted, terminal, encrypted } = row;
+      assert.deepEqual(
+        [dialect, codec, requestPlain, responsePlain, salted, terminal, encrypted],
+        rows[row.id],
+      );
+    });
+  }
+
+  it('no endpoint with a body goes out unencrypted', () => {
+    for (const { id, codec, encrypted } of ENDPOINTS) assert.equal(encrypted, codec !== 'none', id);
+  });
+});
+
+describe('paths that are answered here', () => {
+  const local = {
+    '/': 'root',
+    '//': 'root',
+    '/api/hello': 'hello',
+    '/healthz': 'healthz',
+    '/readyz': 'readyz',
+  };
+  for (const [path, id] of Object.entries(local)) {
+    for (const method of ['GET', 'HEAD']) {
+      it(`${method} ${path} is ${id}`, () =>
+        assert.deepEqual(matchEndpoint(method, path), { kind: 'local', id }));
+    }
+    it(`POST ${path} is a wrong method`, () => {
+      const { code, allow } = refusalOf('POST', path);
+      assert.deepEqual([code, allow], ['method_not_allowed', ['GET', 'HEAD']]);
+    });
+  }
+});
+
+describe('wrong methods', () => {
+  const wrong: [method: string, path: string, allow: string[], dialect: string][] = [
+    ['GET', '/v1/chat/completions', ['POST'], 'openai'],
+    ['HEAD', '/v1/chat/completions', ['POST'], 'openai'],
+    ['PUT', '/v1/completions', ['POST'], 'openai'],
+    ['DELETE', '/v1/embeddings', ['POST'], 'openai'],
+    ['GET', '/v1/messages', ['POST'], 'anthropic'],
+    ['GET', '/v1/audio/transcriptions', ['POST'], 'openai'],
+    ['GET', '/unstructured/x', ['POST'], 'openai'],
+    ['POST', '/v1/models', ['GET', 'HEAD'], 'openai'],
+    ['DELETE', '/v1/models/x', ['GET', 'HEAD'], 'openai'],
+    ['OPTIONS', '/v1/chat/completions', ['POST'], 'openai'],
+    ['OPTIONS', '/v1/models', ['GET', 'HEAD'], 'openai'],
+    ['post', '/v1/chat/completions', ['POST'], 'openai'],
+  ];
+  for (const [method, path, allow, dialect] of wrong) {
+    it(`${method} ${path} names ${allow.join(', ')}`, () => {
+      const refusal = refusalOf(method, path);
+      assert.deepEqual(
+        [refusal.code, refusal.allow, refusal.dialect],
+        ['method_not_allowed', allow, dialect],
+      );
+    });
+  }
+});
+
+describe('paths that do not exist', () => {
+  const unknown: [path: string, dialect: string, words: RegExp][] = [
+    ['/foo', 'plain', /no such endpoint/],
+    ['/metrics', 'plain', /no such endpoint/],
+    ['/v1', 'openai', /no such endpoint/],
+    ['/v1/', 'openai', /no such endpoint/],
+    ['/v1/models/', 'openai', /no such endpoint/],
+    ['/v1/chat/completions/', 'openai', /no such endpoint/],
+    ['/v1/Chat/completions', 'openai', /no such endpoint/],
+    ['/v1/chat%2Fcompletions', 'openai', /no such endpoint/],
+    ['/v1/fine_tuning/jobs', 'openai', /no such endpoint/],
+    ['/v1/messages/batches', 'anthropic', /no such endpoint/],
+    ['/v1/messages/count_tokens', 'anthropic', /does not count tokens/],
+    ['/v1/messages/count_tokens?beta=true', 'anthropic', /does not count tokens/],
+    ['/v2/chat/completions', 'plain', /no such endpoint/],
+    ['/unstructured', 'plain', /no such endpoint/],
+    ['/constructor', 'plain', /no such endpoint/],
+    ['/chat/completions', 'openai', /lacks \/v1.*http:\/\/localhost:8080\/v1$/],
+    ['/completions', 'openai', /lacks \/v1/],
+    ['/embeddings', 'openai', /lacks \/v1/],
+    ['/models', 'openai', /lacks \/v1/],
+    ['/models/x', 'openai', /lacks \/v1/],
+    ['/audio/transcriptions', 'openai', /lacks \/v1/],
+    ['/messages', 'anthropic', /\/v1\/messages, with a base URL like http:\/\/localhost:8080$/],
+  ];
+  for (const [path, dialect, words] of unknown) {
+    it(`${path} is 404 in the ${dialect} form`, () => {
+      const refusal = refusalOf('POST', path);
+      assert.deepEqual([refusal.code, refusal.dialect], ['unknown_path', dialect]);
+      assert.match(refusal.words, words);
+    });
+  }
+
+  for (const path of ['/v1/responses', '//v1/responses', '/v1/v1/responses', '/v1/responses/resp_1']) {
+    it(`${path} is not supported and names the alternative`, () => {
+      const refusal = refusalOf('POST', path);
+      assert.deepEqual([refusal.code, refusal.dialect], ['not_supported', 'openai']);
+      assert.match(refusal.words, /\/v1\/chat\/completions/);
+    });
+  }
+});
+
+describe('trap 8: targets that another parser reads differently are refused', () => {
+  const refused = [
+    '/unstructured/../v1/chat/completions',
+    '/unstructured/..',
+    '/unstructured/.',
+    '/unstructured/./x',
+    '/unstructured/%2e%2e/v1/chat/completions',
+    '/unstructured/%2E%2e/v1/chat/completions',
+    '/unstructured/.%2e/v1/chat/completions',
+    '/unstructured/%2e/x',
+    '/unstructured/..%2fv1/chat/completions',
+    '/unstructured/x%2F..%2Fv1',
+    '/unstructured\\..\\v1',
+    '/unstructured/x\\y',
+    '/unstructured/x%5cy',
+    '/unstructured/x%5C..%5Cy',
+    '/v1/models/..',
+    '/v1/models/%2e%2e',
+    '/./v1/models',
+    'http://localhost:8080/v1/models',
+    'https://other.example/v1/chat/completions',
+    'http://[',
+    'localhost:8080',
+    '*',
+    '',
+    'v1/models',
+    '/v1/models#x',
+    '/v1/models?x#y',
+    '/v1/models ',
+    '/v1/models?a b',
+    '/v1/models\t',
+    '/v1/models?\x00',
+    '/v1/modéls',
+    '/v1/models?q=é',
+    '/unstructured/%',
+    '/unstructured/%zz',
+    '/unstructured/%00',
+    '/unstructured/%0d%0a',
+    '/unstructured/%7f',
+  ];
+  for (const target of refused) {
+    it(`${JSON.stringify(target)}`, () => {
+      const { code, words } = refusalOf('POST', target);
+      assert.equal(code, 'invalid_path');
+      assert.ok(target === '' || target === '*' || !words.includes(target), 'the target is not quoted');
+    });
+  }
+
+  it('whatever is forwarded, the WHATWG parser delivers to the same path', () => {
+    const piece = fc.constantFrom(
+      '/',
+      '//',
+      'v1',
+      'unstructured',
+      'models',
+      '.',
+      '..',
+      '%2e',
+      '%2F',
+      '\\',
+      '%5c',
+      'x',
+      '?',
+      '@',
+      ':',
+      ';',
+    );
+    const start = fc.constantFrom<[string, string]>(
+      ['POST', '/'],
+      ['POST', '/unstructured/'],
+      ['GET', '/v1/models/'],
+      ['GET', '/v1/models'],
+    );
+    let forwarded = 0;
+    fc.assert(
+      fc.property(start, fc.array(piece, { maxLength: 8 }), ([method, path], pieces) => {
+        const match = matchEndpoint(method, path + pieces.join(''));
+        if (match.kind !== 'endpoint') return;
+        forwarded += 1;
+        const url = new URL(match.target, 'https://remote.example');
+        assert.equal(url.href, `https://remote.example${match.target}`);
+      }),
+      { seed: 20261121, numRuns: 5_000 },
+    );
+    assert.ok(forwarded > 500, `only ${forwarded} targets were forwarded`);
+  });
+});
