@@ -7,6 +7,7 @@ import { VERSION } from '../version.ts';
 import { answer, answerError } from './answers.ts';
 import type { Call } from './call.ts';
 import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
+import { tapExchange } from './dump-tap.ts';
 import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
 import { exchange } from './exchange.ts';
 import { refuseAmbiguous } from './headers.ts';
@@ -49,6 +50,10 @@ export function createGateway(world: World): Gateway {
       phase: 'before_headers',
       tally: newTally(),
     };
+    if (world.dumper !== undefined) {
+      const { method = '', url = '', rawHeaders } = req;
+      tapExchange(req, res, world.dumper.begin({ method, target: url, rawHeaders }));
+    }
     active += 1;
     world.counters.inFlight = active;
     world.counters.requests += 1;

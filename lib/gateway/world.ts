@@ -5,6 +5,7 @@ import type { RequestObservation } from '../observe/metrics.ts';
 import type { Session } from '../session/session.ts';
 import type { FallbackMode } from './auth.ts';
 import type { CorsPolicy } from './cors.ts';
+import type { createDumper } from './dump.ts';
 import type { UploadLimits } from './upload.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -30,6 +31,8 @@ export interface World {
   readonly epochTimeout: number;
   /** ms between two chunks of an answer. */
   readonly streamIdleTimeout: number;
+  /** With --dump-requests. */
+  readonly dumper: ReturnType<typeof createDumper> | undefined;
   /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
   readonly terminate: AbortSignal;
 }

@@ -1,0 +1,74 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type RunningProxy, startProxy } from '../../lib/app.ts';
+import { parseConfig } from '../../lib/config.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+
+let hardware: Promise<Hardware> | undefined;
+
+/** Hardware keys are slow to make: one machine serves all the tests of a process. */
+export const sharedHardware = (): Promise<Hardware> => {
+  hardware ??= createHardware();
+  return hardware;
+};
+
+export interface Stack {
+  readonly simulator: Simulator;
+  readonly proxy: RunningProxy;
+  /** http://127.0.0.1:PORT */
+  readonly url: string;
+  readonly directory: string;
+  /** Everything that was logged, at level debug. */
+  readonly logLines: readonly string[];
+  close(): Promise<void>;
+}
+
+/** A simulated deployment and a proxy in front of it, in this process, on ports of their own. */
+export async function startStack(
+  options: {
+    readonly simulator?: SimulatorOptions;
+    readonly flags?: readonly string[];
+    readonly apiKey?: string | null;
+  } = {},
+): Promise<Stack> {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-test-'));
+  const simulator = await startSimulator({
+    directory,
+    hardware: await sharedHardware(),
+    ...options.simulator,
+  });
+  const logLines: string[] = [];
+  const apiKey = options.apiKey === undefined ? 'test-key' : options.apiKey;
+  const { config } = parseConfig(
+    [
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+      '--listen-address=127.0.0.1',
+      '--port=0',
+      ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
+      ...(options.flags ?? []),
+    ],
+    {},
+  );
+  const proxy = await startProxy(config, {
+    env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
+  });
+  return {
+    simulator,
+    proxy,
+    url: proxy.url,
+    directory,
+    logLines,
+    async close() {
+      await proxy.close();
+      await simulator.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
