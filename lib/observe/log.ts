@@ -1,4 +1,4 @@
-import { pino } from 'pino';
+import { type Logger as PinoLogger, pino } from 'pino';
 import { prettyFactory } from 'pino-pretty';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -58,18 +58,31 @@ export function createLogger(options: {
   const output = options.output ?? process.stderr;
   const level = pino.levels.labels[options.level];
   if (level === undefined) throw new PrivatemodeError('internal', 'an unknown log level');
-  return pino(
+  const logger = pino(
     {
       level,
       base: null,
       messageKey: 'msg',
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       serializers: { err: (value) => value },
-      formatters: { level: (label) => ({ level: label.toUpperCase() }), log: flat, bindings: flat },
+      formatters: { level: (label) => ({ level: label.toUpperCase() }), log: flat },
       redact: { paths: SECRET_FIELDS.map((name) => `["${name}"]`), censor: '[redacted]' },
     },
     options.format === 'json' ? output : textOutput(output),
   );
+  return withFlatChildren(logger);
+}
+
+/** pino's formatters do not see what is bound to a child. */
+function withFlatChildren(logger: PinoLogger): Logger {
+  return {
+    debug: logger.debug.bind(logger),
+    info: logger.info.bind(logger),
+    warn: logger.warn.bind(logger),
+    error: logger.error.bind(logger),
+    isLevelEnabled: (level) => logger.isLevelEnabled(level),
+    child: (bindings) => withFlatChildren(logger.child(flat(bindings))),
+  };
 }
 
 /** The fields of one line, each as something that is safe and short. */
@@ -82,8 +95,9 @@ function flat(fields: object): Record<string, unknown> {
 }
 
 function flatValue(value: unknown): string | number | boolean | null {
-  if (typeof value === 'string')
+  if (typeof value === 'string') {
     return value.length > LONGEST_TEXT ? `${value.slice(0, LONGEST_TEXT)}…` : value;
+  }
   if (typeof value === 'number' || typeof value === 'boolean' || value === null) return value;
   if (typeof value === 'bigint') return String(value);
   if (value instanceof Error) return describeError(value);
@@ -98,20 +112,17 @@ function flatValue(value: unknown): string | number | boolean | null {
 function describeError(error: Error): string {
   const parts: string[] = [];
   for (let link: unknown = error; link instanceof Error && parts.length < 5; link = link.cause) {
-    const code = (link as NodeJS.ErrnoException).code;
-    if (link instanceof PrivatemodeError) parts.push(`${link.code}: ${link.message}`);
-    else if (typeof code === 'string') parts.push(`${code}: ${link.message}`);
-    else
-      parts.push(
-        `${link.name} ${
-          link.stack
-            ?.split('\n')
-            .find((line) => /^\s+at /.test(line))
-            ?.trim() ?? ''
-        }`,
-      );
+    parts.push(describeLink(link));
   }
   return parts.join(' <- ').slice(0, LONGEST_TEXT);
+}
+
+function describeLink(error: Error): string {
+  if (error instanceof PrivatemodeError) return `${error.code}: ${error.message}`;
+  const { code } = error as NodeJS.ErrnoException;
+  if (typeof code === 'string') return code.startsWith('ERR_') ? code : `${code}: ${error.message}`;
+  const place = (error.stack ?? '').split('\n').find((line) => /^\s+at /.test(line));
+  return `${error.name} ${place?.trim() ?? ''}`;
 }
 
 /** pino-pretty in this process and at once: no worker thread, no line lost when the process ends. */

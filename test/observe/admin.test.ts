@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
+import { healthzAnswer, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
+import { probe } from '../../lib/observe/healthcheck.ts';
+import { createMetrics } from '../../lib/observe/metrics.ts';
+
+describe('readiness', () => {
+  const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
+  const rows: [name: string, readiness: Readiness, status: number, body: string][] = [
+    ['with an epoch', { state: 'ready', lastError: undefined }, 204, ''],
+    ['with an epoch, after a failed renewal', { state: 'ready', lastError: failure }, 204, ''],
+    ['before the first client brings a key', { state: 'awaiting-key', lastError: undefined }, 204, ''],
+    [
+      'while starting',
+      { state: 'starting', lastError: undefined },
+      503,
+      'starting: the remote is being verified\n',
+    ],
+    [
+      'while failing',
+      { state: 'failing', lastError: failure },
+      503,
+      'failing: manifest_mismatch: the manifest is another one\n',
+    ],
+    [
+      'after a fault',
+      { state: 'failing', lastError: new Error('CANARY') },
+      503,
+      'failing: internal: an internal error occurred\n',
+    ],
+  ];
+  for (const [name, readiness, status, body] of rows) {
+    it(`${name} is ${status}`, () => {
+      const answer = readyzAnswer(readiness);
+      assert.deepEqual([answer.status, answer.body], [status, body]);
+    });
+  }
+  it('without a key is told apart by a header', () => {
+    const awaiting = readyzAnswer({ state: 'awaiting-key', lastError: undefined });
+    assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
+    assert.ok(!('privatemode-proxy-state' in readyzAnswer({ state: 'ready', lastError: undefined }).headers));
+  });
+  it('is not the same as being alive', () => assert.equal(healthzAnswer().status, 200));
+});
+
+describe('the listener of --metrics-address', () => {
+  let admin: AdminListener;
+  let readiness: Readiness;
+  const metrics = createMetrics({
+    counters: createCounters(),
+    protection: () => undefined,
+    serverAddress: 'api.example',
+    processMetrics: false,
+  });
+  beforeEach(async () => {
+    readiness = { state: 'starting', lastError: undefined };
+    admin = await startAdmin({ host: '127.0.0.1', port: 0, metrics, readiness: () => readiness });
+  });
+  afterEach(() => admin.close());
+  const ask = (path: string, method = 'GET') => fetch(`http://127.0.0.1:${admin.port}${path}`, { method });
+
+  it('serves the metrics as Prometheus reads them', async () => {
+    const response = await ask('/metrics?x');
+    assert.equal(response.status, 200);
+    assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
+    assert.match(await response.text(), /^# HELP privatemode_proxy_requests_received_total /m);
+  });
+  it('serves health and readiness as they are now', async () => {
+    assert.equal((await ask('/healthz')).status, 200);
+    assert.equal((await ask('/readyz')).status, 503);
+    readiness = { state: 'ready', lastError: undefined };
+    assert.equal((await ask('/readyz', 'HEAD')).status, 204);
+  });
+  it('serves nothing else', async () => {
+    for (const path of ['/', '/v1/models', '/constructor']) assert.equal((await ask(path)).status, 404);
+    const post = await ask('/metrics', 'POST');
+    assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
+  });
+  it('says which address is taken', async () => {
+    await assert.rejects(
+      startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness }),
+      {
+        code: 'listen_failed',
+        message: `listening on --metrics-address 127.0.0.1 port ${admin.port}: EADDRINUSE`,
+      },
+    );
+  });
+  it('is what a health check can ask', async () => {
+    readiness = { state: 'ready', lastError: undefined };
+    assert.deepEqual(await probe({ listenAddress: '0.0.0.0', port: admin.port, tls: false }), {
+      ready: true,
+      words: 'ready',
+    });
+  });
+});
+
+describe('a health check', () => {
+  it('gives up on a server that does not answer', async () => {
+    const silent = createServer();
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+    const { port } = silent.address() as AddressInfo;
+    const { ready, words } = await probe({ listenAddress: '127.0.0.1', port, tls: false, timeoutMs: 50 });
+    silent.close();
+    assert.equal(ready, false);
+    assert.match(words, /no answer within 50 ms/);
+  });
+});

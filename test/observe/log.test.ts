@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createLogger, type Logger } from '../../lib/observe/log.ts';
+import { recordingLogger } from '../support/logger.ts';
+
+const ESCAPE = '\x1b';
+
+function textLogger(level = 30, isTTY = false): { log: Logger; lines: string[] } {
+  const lines: string[] = [];
+  const output = { write: (line: string) => lines.push(line), isTTY };
+  return { log: createLogger({ format: 'text', level, output }), lines };
+}
+
+const withoutTime = (line: string | undefined): string => (line ?? '').replace(/^time=\S+ /, '');
+
+describe('text logs', () => {
+  it('are lines of time, level, message and fields', () => {
+    const { log, lines } = textLogger();
+    log.info({ requestId: 'proxy_1', status: 200, cached: false }, 'Forwarding finished');
+    assert.match(
+      lines[0] ?? '',
+      /^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=INFO msg="Forwarding finished" /,
+    );
+    assert.equal(
+      withoutTime(lines[0]),
+      'level=INFO msg="Forwarding finished" requestId=proxy_1 status=200 cached=false\n',
+    );
+  });
+
+  it('quote what could be mistaken for another field or another line', () => {
+    const { log, lines } = textLogger();
+    log.warn({ reason: 'a=b "c"\nlevel=ERROR', empty: '', plain: 'a-b/c:d' }, 'x\ny');
+    assert.equal(
+      withoutTime(lines[0]),
+      'level=WARN msg="x\\ny" reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n',
+    );
+    assert.equal(lines[0]?.split('\n').length, 2);
+  });
+
+  it('have colours on a terminal and nowhere else', () => {
+    const terminal = textLogger(30, true);
+    const file = textLogger(30, false);
+    for (const { log } of [terminal, file]) log.error('x');
+    assert.ok(terminal.lines[0]?.includes(`${ESCAPE}[31mlevel=ERROR`));
+    assert.ok(!file.lines[0]?.includes(ESCAPE));
+  });
+
+  it('show no control characters that a remote could send to a terminal', () => {
+    const { log, lines } = textLogger(30, true);
+    log.info({ reason: `${ESCAPE}[2Jgone` }, `${ESCAPE}]0;title`);
+    assert.deepEqual(
+      lines[0]?.match(/\x1b\[[\d;]*[^\d;]|\x1b[^[]/g)?.filter((code) => !code.endsWith('m')) ?? [],
+      [],
+    );
+  });
+});
+
+describe('json logs', () => {
+  it('are one object per line with the keys of the reference', () => {
+    const raw: string[] = [];
+    const log = createLogger({ format: 'json', level: 30, output: { write: (line) => raw.push(line) } });
+    log.child({ requestId: 'proxy_1' }).warn({ status: 503 }, 'msg\n2');
+    assert.equal(raw.length, 1);
+    assert.match(raw[0] ?? '', /^\{[^\n]*\}\n$/);
+    const { time, ...line } = JSON.parse(raw[0] as string);
+    assert.equal(new Date(time).toISOString(), time);
+    assert.deepEqual(line, { level: 'WARN', requestId: 'proxy_1', status: 503, msg: 'msg\n2' });
+  });
+});
+
+describe('levels', () => {
+  const levels: [level: number, shown: string[]][] = [
+    [20, ['DEBUG', 'INFO', 'WARN', 'ERROR']],
+    [30, ['INFO', 'WARN', 'ERROR']],
+    [40, ['WARN', 'ERROR']],
+    [50, ['ERROR']],
+  ];
+  for (const [level, shown] of levels) {
+    it(`${level} shows ${shown.join(', ')}`, () => {
+      const { log, lines } = textLogger(level);
+      for (const name of ['debug', 'info', 'warn', 'error'] as const) log[name]('x');
+      assert.deepEqual(
+        lines.map((line) => /level=(\w+)/.exec(line)?.[1]),
+        shown,
+      );
+      assert.equal(log.isLevelEnabled('debug'), level === 20);
+    });
+  }
+});
+
+describe('what never gets into a log', () => {
+  const secretNames = [
+    ...[
+      'authorization',
+      'Authorization',
+      'x-api-key',
+      'api-key',
+      'apiKey',
+      'key',
+      'token',
+      'secret',
+      'password',
+    ],
+    ...[
+      'cookie',
+      'set-cookie',
+      'salt',
+      'cache_salt',
+      'promptCacheSalt',
+      'configuredKey',
+      'offeredKey',
+      'prompt',
+      'body',
+    ],
+  ];
+  for (const name of secretNames) {
+    it(`a field named ${name}, in a line or bound to a child`, () => {
+      const { log, lines } = recordingLogger();
+      log.info({ [name]: 'CANARY' }, 'x');
+      log.child({ [name]: 'CANARY' }).info('x');
+      assert.deepEqual(
+        lines.map((line) => line[name]),
+        ['[redacted]', '[redacted]'],
+      );
+      assert.ok(!JSON.stringify(lines).includes('CANARY'));
+    });
+  }
+
+  const objects: [name: string, value: unknown][] = [
+    ['an object', { headers: { authorization: 'CANARY' } }],
+    ['an array', ['CANARY']],
+    ['bytes', Buffer.from('CANARY')],
+    ['a map', new Map([['CANARY', 'CANARY']])],
+    ['an object with toJSON', { toJSON: () => 'CANARY' }],
+    ['a function', () => 'CANARY'],
+    ['a symbol', Symbol('CANARY')],
+  ];
+  for (const [name, value] of objects) {
+    it(`${name}, in a line or bound to a child`, () => {
+      const { log, lines } = recordingLogger();
+      log.info({ value }, 'x');
+      log.child({ value }).info('x');
+      assert.deepEqual(
+        lines.map((line) => line['value']),
+        ['[omitted]', '[omitted]'],
+      );
+    });
+  }
+
+  const foreign: [name: string, error: Error][] = [
+    ['a parser that quotes its input', parseFailure('{"prompt": "CANARY')],
+    ['a failed assertion of the program', new TypeError('CANARY')],
+    [
+      "Node's own check of an argument",
+      Object.assign(new TypeError('Received CANARY'), { code: 'ERR_INVALID_ARG_VALUE' }),
+    ],
+    [
+      'a wrapped one',
+      new PrivatemodeError('internal', 'an internal error occurred', { cause: new Error('CANARY') }),
+    ],
+  ];
+  for (const [name, err] of foreign) {
+    it(`the words of ${name}`, () => {
+      const { log, lines } = recordingLogger();
+      log.error({ err }, 'x');
+      assert.ok(!JSON.stringify(lines).includes('CANARY'), JSON.stringify(lines));
+      assert.ok(String(lines[0]?.['err']).length > 5, 'the error is still told');
+    });
+  }
+
+  it('more of a text than a line can bear', () => {
+    const { log, lines } = recordingLogger();
+    log.info({ reason: 'x'.repeat(1_000_000) }, 'x');
+    assert.ok(String(lines[0]?.['reason']).length < 1_100);
+  });
+});
+
+describe('errors in a log', () => {
+  it('show code and words of ours, and of the system, down the causes', () => {
+    const { log, lines } = recordingLogger();
+    const cause = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED' });
+    log.error(
+      { err: new PrivatemodeError('upstream_unreachable', 'the service cannot be reached', { cause }) },
+      'x',
+    );
+    assert.equal(
+      lines[0]?.['err'],
+      'upstream_unreachable: the service cannot be reached <- ECONNREFUSED: connect ECONNREFUSED 127.0.0.1:1',
+    );
+  });
+  it('show the place where the program failed', () => {
+    const { log, lines } = recordingLogger();
+    log.error({ err: new RangeError('x') }, 'x');
+    assert.match(String(lines[0]?.['err']), /^RangeError at .*log\.test\.ts/);
+  });
+  it('end where causes go round in a circle', () => {
+    const { log, lines } = recordingLogger();
+    const err = new Error('x');
+    err.cause = err;
+    log.error({ err }, 'x');
+    assert.equal(lines.length, 1);
+  });
+});
+
+function parseFailure(text: string): Error {
+  try {
+    JSON.parse(text);
+  } catch (thrown) {
+    return thrown as Error;
+  }
+  return assert.fail('that was JSON');
+}

@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { count, createCounters } from '../../lib/observe/counters.ts';
+import {
+  createMetrics,
+  type Metrics,
+  type ProtectionStatus,
+  type RequestObservation,
+} from '../../lib/observe/metrics.ts';
+import { VERSION } from '../../lib/version.ts';
+
+const REQUEST: RequestObservation = {
+  route: 'chat',
+  method: 'POST',
+  status: 200,
+  operation: 'chat',
+  model: 'm1',
+  error: undefined,
+  duration: 3,
+  timeToFirstChunk: 1,
+  chunks: 5,
+  addedFirstByte: 0.0004,
+  bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
+};
+
+function setUp(protection: () => ProtectionStatus | undefined = () => undefined) {
+  const counters = createCounters();
+  const metrics = createMetrics({
+    counters,
+    protection,
+    serverAddress: 'api.example',
+    processMetrics: false,
+    now: () => 100_000,
+  });
+  return { counters, metrics };
+}
+
+/** `name{labels}` → value; labels in the order of the text. */
+async function samples(metrics: Metrics): Promise<Map<string, number>> {
+  const text = await metrics.render();
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(
+    lines.map((line) => [
+      line.slice(0, line.lastIndexOf(' ')),
+      Number(line.slice(line.lastIndexOf(' ') + 1)),
+    ]),
+  );
+}
+
+describe('metrics of the counters', () => {
+  it('say what the counters say, each time they are asked', async () => {
+    const { counters, metrics } = setUp();
+    counters.requests = 3;
+    counters.inFlight = 2;
+    counters.streamEvents = 70;
+    counters.truncatedStreams = 1;
+    count(counters.responses, 200);
+    count(counters.responses, 503);
+    count(counters.decryptFailures, 'response_not_authentic');
+    count(counters.clientAborts, 'mid_stream');
+    count(counters.upstreamRetries, 'no_secret');
+    count(counters.attestations, 'accepted');
+    const expected: [string, number][] = [
+      ['privatemode_proxy_requests_received_total', 3],
+      ['privatemode_proxy_requests_in_flight', 2],
+      ['privatemode_proxy_stream_events_total', 70],
+      ['privatemode_proxy_truncated_streams_total', 1],
+      ['privatemode_proxy_responses_total{code="200"}', 1],
+      ['privatemode_proxy_responses_total{code="503"}', 1],
+      ['privatemode_proxy_decrypt_failures_total{reason="response_not_authentic"}', 1],
+      ['privatemode_proxy_client_aborts_total{phase="mid_stream"}', 1],
+      ['privatemode_proxy_upstream_retries_total{reason="no_secret"}', 1],
+      ['privatemode_proxy_attestation_total{result="accepted"}', 1],
+      [`privatemode_proxy_build_info{version="${VERSION}"}`, 1],
+    ];
+    for (const round of [1, 2]) {
+      const seen = await samples(metrics);
+      for (const [name, value] of expected) assert.equal(seen.get(name), value, `${name}, round ${round}`);
+    }
+    counters.streamEvents += 1;
+    assert.equal((await samples(metrics)).get('privatemode_proxy_stream_events_total'), 71);
+  });
+});
+
+describe('metrics of requests', () => {
+  it('are observed once per request', async () => {
+    const { metrics } = setUp();
+    metrics.observe(REQUEST);
+    const seen = await samples(metrics);
+    const labels =
+      'gen_ai_operation_name="chat",gen_ai_provider_name="privatemode",gen_ai_request_model="m1",server_address="api.example"';
+    const expected: [string, number][] = [
+      ['privatemode_proxy_requests_total{route="chat",method="POST",code="200"}', 1],
+      ['privatemode_proxy_bytes_total{direction="in",leg="client"}', 10],
+      ['privatemode_proxy_bytes_total{direction="out",leg="remote"}', 40],
+      ['privatemode_proxy_bytes_total{direction="in",leg="remote"}', 80],
+      ['privatemode_proxy_bytes_total{direction="out",leg="client"}', 20],
+      ['privatemode_proxy_added_first_byte_seconds_count', 1],
+      ['privatemode_proxy_added_first_byte_seconds_bucket{le="0.0005"}', 1],
+      ['privatemode_proxy_added_first_byte_seconds_bucket{le="0.00025"}', 0],
+      [`gen_ai_client_operation_time_to_first_chunk_seconds_sum{${labels}}`, 1],
+      [`gen_ai_client_operation_time_per_output_chunk_seconds_sum{${labels}}`, 0.5],
+      [`gen_ai_client_operation_time_per_output_chunk_seconds_count{${labels}}`, 1],
+    ];
+    for (const [name, value] of expected) assert.equal(seen.get(name), value, name);
+    const duration = [...seen].find(([name]) =>
+      name.startsWith('gen_ai_client_operation_duration_seconds_sum'),
+    );
+    assert.equal(duration?.[1], 3);
+  });
+
+  it('that infer nothing have no generative AI metrics', async () => {
+    const { metrics } = setUp();
+    metrics.observe({ ...REQUEST, route: 'models', operation: undefined, model: undefined });
+    assert.ok(![...(await samples(metrics)).keys()].some((name) => /^gen_ai.*_count/.test(name)));
+  });
+
+  it('that fail say with which code', async () => {
+    const { metrics } = setUp();
+    metrics.observe({ ...REQUEST, status: 502, error: 'upstream_reset', timeToFirstChunk: undefined });
+    assert.ok(
+      [...(await samples(metrics)).keys()].some((name) => name.includes('error_type="upstream_reset"')),
+    );
+  });
+
+  it('of more than a hundred models are counted together', async () => {
+    const { metrics } = setUp();
+    for (let i = 0; i < 150; i += 1) metrics.observe({ ...REQUEST, model: `m${i}` });
+    metrics.observe({ ...REQUEST, model: 'm3' });
+    const counts = [...(await samples(metrics))].filter(([name]) =>
+      name.startsWith('gen_ai_client_operation_duration_seconds_count'),
+    );
+    assert.equal(counts.length, 101);
+    assert.equal(counts.find(([name]) => name.includes('model="other"'))?.[1], 50);
+    assert.equal(counts.find(([name]) => name.includes('model="m3"'))?.[1], 2);
+  });
+});
+
+describe('metrics of the protection', () => {
+  it('are ages and the manifest, and nothing before there is one', async () => {
+    let status: ProtectionStatus | undefined;
+    const { metrics } = setUp(() => status);
+    const names = async () =>
+      [...(await samples(metrics)).keys()].filter((name) => /manifest|attestation_age|secret/.test(name));
+    assert.deepEqual(await names(), []);
+    status = { manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 };
+    const seen = await samples(metrics);
+    assert.equal(seen.get('privatemode_proxy_manifest_info{digest="abc"}'), 1);
+    assert.equal(seen.get('privatemode_proxy_attestation_age_seconds'), 60);
+    assert.equal(seen.get('privatemode_proxy_secret_remaining_seconds'), 30);
+    status = { ...status, manifestSha256: 'def' };
+    assert.ok(!(await names()).includes('privatemode_proxy_manifest_info{digest="abc"}'));
+    status = undefined;
+    assert.deepEqual(await names(), []);
+  });
+});
