@@ -1,17 +1,15 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { PRODUCTION_ROOTS } from './attestation/roots/production.ts';
-import type { TrustRoots } from './attestation/verify.ts';
 import type { TextOutput } from './cli.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
-import { PrivatemodeError } from './errors.ts';
+import type { PrivatemodeError } from './errors.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
+import { drain } from './gateway/drain.ts';
 import { createDumper } from './gateway/dump.ts';
 import { createGateway } from './gateway/gateway.ts';
-import { type Listener, listen } from './gateway/server.ts';
+import { listen } from './gateway/server.ts';
 import { loadTls, type TlsMaterial, watchTls } from './gateway/tls.ts';
 import { createUpstream } from './gateway/upstream.ts';
 import { startAdmin } from './observe/admin.ts';
@@ -19,18 +17,9 @@ import { type Counters, createCounters } from './observe/counters.ts';
 import { createLogger, type Logger } from './observe/log.ts';
 import { createMetrics } from './observe/metrics.ts';
 import { randomSalt } from './pipeline/salt.ts';
-import { systemClock } from './session/clock.ts';
-import { createCollateralCache } from './session/collateral-cache.ts';
-import { createCollateralStore } from './session/collateral-store.ts';
-import { createControlApi } from './session/control-api.ts';
-import { eventLog } from './session/event-log.ts';
-import { createHttpCall } from './session/http-call.ts';
-import { lifetimesOf } from './session/lifetimes.ts';
-import { createOutbound, type Environment, type Outbound } from './session/outbound.ts';
-import { type AttestedSession, createSession } from './session/session.ts';
-import { loadUnsafeTrustRoots } from './session/trust-roots.ts';
-import { createManifestLog } from './transparency/manifest-log.ts';
-import { managedManifest, staticManifest } from './transparency/manifest-source.ts';
+import { openSession } from './session/open-session.ts';
+import { createOutbound, type Environment } from './session/outbound.ts';
+import type { AttestedSession } from './session/session.ts';
 import { VERSION } from './version.ts';
 
 export interface RunningProxy {
@@ -63,7 +52,14 @@ export async function startProxy(
   const apiKey =
     config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
   const key = { configured: apiKey };
-  const session = await openSession(config, outbound, { apiKey, log, counters, onPermanent });
+  const session = await openSession(config, {
+    outbound,
+    protocolVersion: PROTOCOL_VERSION,
+    apiKey,
+    log,
+    counters,
+    onPermanent,
+  });
 
   const tlsFiles =
     config.tlsCertPath === undefined || config.tlsKeyPath === undefined
@@ -161,7 +157,7 @@ export async function startProxy(
     async close() {
       tlsWatch?.close();
       keyWatch?.close();
-      await drain(listener, gateway.active, config.shutdownGrace, terminate, log);
+      await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
       session.close();
       await Promise.all([admin?.close(), outbound.close()]);
     },
@@ -170,77 +166,6 @@ export async function startProxy(
 
 /** ms a request waits for the first epoch (design decision 13). */
 const EPOCH_TIMEOUT = 30_000;
-
-/** ms that streams get to tell their clients that they were ended. */
-const FAREWELL = 2_000;
-
-async function drain(
-  listener: Listener,
-  active: () => number,
-  grace: number,
-  terminate: AbortController,
-  log: Logger,
-): Promise<void> {
-  const drained = listener.drain();
-  const timer = setTimeout(() => {
-    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
-    terminate.abort(
-      new PrivatemodeError('shutting_down', 'the proxy was shut down before the answer was complete'),
-    );
-  }, grace);
-  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
-  await drained;
-  clearTimeout(timer);
-  clearTimeout(last);
-}
-
-async function openSession(
-  config: Config,
-  outbound: Outbound,
-  options: {
-    readonly apiKey: string | undefined;
-    readonly log: Logger;
-    readonly counters: Counters;
-    readonly onPermanent: ProxyEnvironment['onPermanent'];
-  },
-): Promise<AttestedSession> {
-  const call = createHttpCall(outbound.dispatcher);
-  const { apiKey, log, counters, onPermanent } = options;
-  return createSession({
-    apiKey,
-    control: createControlApi({ call, endpoint: config.apiEndpoint, protocolVersion: PROTOCOL_VERSION }),
-    roots: trustRoots(config, log),
-    collateral: createCollateralCache({
-      call,
-      store: createCollateralStore(join(config.workspace, 'collateral')),
-      amdKdsUrl: config.amdKdsUrl,
-      intelPcsUrl: config.intelPcsUrl,
-      now: Date.now,
-    }),
-    manifests:
-      config.manifestPath === undefined
-        ? managedManifest({ cdnBaseUrl: config.cdnBaseUrl, get: call })
-        : await staticManifest(config.manifestPath),
-    manifestLog: createManifestLog(config.workspace),
-    lifetimes: lifetimesOf(),
-    clock: systemClock,
-    random: Math.random,
-    observe: eventLog(log, counters),
-    onPermanent: onPermanent ?? (() => {}),
-  });
-}
-
-function trustRoots(config: Config, log: Logger): TrustRoots {
-  const { unsafeTrustRoots: directory, apiEndpoint, cdnBaseUrl, manifestPath } = config;
-  if (directory === undefined) return PRODUCTION_ROOTS;
-  const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];
-  const roots = loadUnsafeTrustRoots(directory, hosts);
-  log.warn(
-    { directory },
-    'UNSAFE: hardware roots of a simulator are trusted; anybody who holds their keys can pass for the service',
-  );
-  return roots;
-}
 
 function sharedSalt({ disablePromptCache, promptCacheSalt }: Config): string | undefined {
   return disablePromptCache ? undefined : (promptCacheSalt ?? randomSalt());
