@@ -17,27 +17,30 @@ export interface AeadEncryption {
   final(): Buffer;
 }
 
-export interface AeadEngine {
-  readonly name: 'native' | 'portable';
-  /** Throws `internal` where key or iv do not have their one allowed length. */
-  encrypt(key: KeyObject, iv: Uint8Array, aad: Uint8Array): AeadEncryption;
+/** AES-256-GCM under one key. */
+export interface Aead {
+  /** Throws `internal` where the iv is not 12 bytes. */
+  encrypt(iv: Uint8Array, aad: Uint8Array): AeadEncryption;
   /**
    * Plaintext of ciphertext and tag, or undefined where the tag does not match (or is not 16 bytes).
-   * Throws `internal` where key or iv do not have their one allowed length.
+   * Throws `internal` where the iv is not 12 bytes.
    */
-  decrypt(
-    key: KeyObject,
-    iv: Uint8Array,
-    aad: Uint8Array,
-    ciphertext: Uint8Array,
-    tag: Uint8Array,
-  ): Buffer | undefined;
+  decrypt(iv: Uint8Array, aad: Uint8Array, ciphertext: Uint8Array, tag: Uint8Array): Buffer | undefined;
 }
 
-/** The lengths this protocol knows; OpenSSL would take others silently, and weaker ones among them. */
-export function checkLengths(key: KeyObject, iv: Uint8Array): void {
+export interface AeadEngine {
+  readonly name: 'native' | 'portable';
+  /** Throws `internal` where the key is not 32 bytes. */
+  withKey(key: KeyObject): Aead;
+}
+
+// OpenSSL would take other lengths silently, and weaker ones among them.
+export function checkKey(key: KeyObject): void {
   if (key.symmetricKeySize !== KEY_BYTES)
     throw new PrivatemodeError('internal', 'the secret is not 32 bytes');
+}
+
+export function checkIv(iv: Uint8Array): void {
   if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');
 }
 
@@ -46,31 +49,36 @@ const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
 export const nativeAead: AeadEngine = {
   name: 'native',
-  encrypt(key, iv, aad) {
-    checkLengths(key, iv);
-    const cipher = createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
-    cipher.setAAD(aad);
+  withKey(key) {
+    checkKey(key);
     return {
-      update: (plaintext) => cipher.update(plaintext),
-      final: () => {
-        cipher.final();
-        return cipher.getAuthTag();
+      encrypt(iv, aad) {
+        checkIv(iv);
+        const cipher = createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
+        cipher.setAAD(aad);
+        return {
+          update: (plaintext) => cipher.update(plaintext),
+          final: () => {
+            cipher.final();
+            return cipher.getAuthTag();
+          },
+        };
+      },
+      decrypt(iv, aad, ciphertext, tag) {
+        checkIv(iv);
+        if (tag.length !== TAG_BYTES) return undefined;
+        const decipher = createDecipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
+        decipher.setAAD(aad);
+        decipher.setAuthTag(tag);
+        const plaintext = decipher.update(ciphertext);
+        try {
+          decipher.final();
+        } catch {
+          plaintext.fill(0); // unauthenticated bytes must not outlive this call
+          return undefined;
+        }
+        return plaintext;
       },
     };
-  },
-  decrypt(key, iv, aad, ciphertext, tag) {
-    checkLengths(key, iv);
-    if (tag.length !== TAG_BYTES) return undefined;
-    const decipher = createDecipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
-    decipher.setAAD(aad);
-    decipher.setAuthTag(tag);
-    const plaintext = decipher.update(ciphertext);
-    try {
-      decipher.final();
-    } catch {
-      plaintext.fill(0); // unauthenticated bytes must not outlive this call
-      return undefined;
-    }
-    return plaintext;
   },
 };

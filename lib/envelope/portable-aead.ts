@@ -4,7 +4,7 @@
  */
 import { ghash } from '@noble/ciphers/_polyval.js';
 import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';
-import { type AeadEngine, checkLengths, TAG_BYTES } from './aead.ts';
+import { type AeadEngine, checkIv, checkKey, TAG_BYTES } from './aead.ts';
 
 const BLOCK = 16;
 
@@ -51,17 +51,23 @@ function encryption(key: Uint8Array, iv: Uint8Array, aad: Uint8Array) {
 
 export const portableAead: AeadEngine = {
   name: 'portable',
-  encrypt(key, iv, aad) {
-    checkLengths(key, iv);
-    return encryption(key.export(), iv, aad);
-  },
-  decrypt(key, iv, aad, ciphertext, tag) {
-    checkLengths(key, iv);
-    if (tag.length !== TAG_BYTES) return undefined;
-    try {
-      return Buffer.from(gcm(key.export(), iv, aad).decrypt(Buffer.concat([ciphertext, tag])));
-    } catch {
-      return undefined;
-    }
+  withKey(keyObject) {
+    checkKey(keyObject);
+    const key = keyObject.export();
+    return {
+      encrypt(iv, aad) {
+        checkIv(iv);
+        return encryption(key, iv, aad);
+      },
+      decrypt(iv, aad, ciphertext, tag) {
+        checkIv(iv);
+        if (tag.length !== TAG_BYTES) return undefined;
+        try {
+          return Buffer.from(gcm(key, iv, aad).decrypt(Buffer.concat([ciphertext, tag])));
+        } catch {
+          return undefined;
+        }
+      },
+    };
   },
 };

@@ -76,7 +76,7 @@ function randomIv(): Uint8Array {
 const scratch = Buffer.alloc(16 * 1024);
 
 /**
- * A cipher for one attempt. `secret.key` must hold 32 bytes. Throws `internal` after 2^32 messages.
+ * A cipher for one attempt. Throws `internal` where `secret.key` does not hold 32 bytes, and after 2^32 messages.
  * The id and nonce texts of a response are not compared: its own nonce and counter are what authenticate it.
  */
 export function createRequestCipher(
@@ -84,7 +84,7 @@ export function createRequestCipher(
   options: RequestCipherOptions = {},
 ): RequestCipher {
   const { id, key } = secret;
-  const engine = options.engine ?? nativeAead;
+  const aead = (options.engine ?? nativeAead).withKey(key);
   const nextIv = options.ivs ?? randomIv;
   const nonce = options.nonce ?? randomFillSync(new Uint8Array(NONCE_BYTES));
   if (nonce.length !== NONCE_BYTES) throw new PrivatemodeError('internal', 'the nonce is not 12 bytes');
@@ -117,7 +117,7 @@ export function createRequestCipher(
     seal() {
       if (opened || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
       const iv = nextIv();
-      const encryption = engine.encrypt(key, iv, aadFor(sent));
+      const encryption = aead.encrypt(iv, aadFor(sent));
       sent += 1;
       // The pool is drawn over again: the text of the iv is made now.
       const head = Buffer.from(`${prefix}${Buffer.from(iv).toString('hex')}:`, 'latin1');
@@ -151,8 +151,7 @@ export function createRequestCipher(
         bytes.write(message.slice(bodyAt, end), IV_BYTES, body, 'hex');
       if (decoded !== IV_BYTES + body) throw fail('response_malformed', MALFORMED);
       const tagAt = IV_BYTES + body - TAG_BYTES;
-      const plaintext = engine.decrypt(
-        key,
+      const plaintext = aead.decrypt(
         bytes.subarray(0, IV_BYTES),
         aadFor(received),
         bytes.subarray(IV_BYTES, tagAt),

@@ -30,7 +30,7 @@ const { testGroups } = JSON.parse(readFileSync(file, 'utf8')) as Wycheproof;
 const ENGINES: readonly AeadEngine[] = [nativeAead, portableAead];
 
 function encryptAll(engine: AeadEngine, key: Buffer, iv: Buffer, aad: Buffer, pieces: readonly Uint8Array[]) {
-  const encryption = engine.encrypt(createSecretKey(key), iv, aad);
+  const encryption = engine.withKey(createSecretKey(key)).encrypt(iv, aad);
   const ciphertext = Buffer.concat(pieces.map((piece) => encryption.update(piece)));
   return { ciphertext, tag: encryption.final() };
 }
@@ -44,7 +44,7 @@ for (const engine of ENGINES) {
         if (keySize !== 256 || ivSize !== 96) continue;
         for (const t of tests) {
           const [key, iv, aad] = [hex(t.key), hex(t.iv), hex(t.aad)];
-          const opened = engine.decrypt(createSecretKey(key), iv, aad, hex(t.ct), hex(t.tag));
+          const opened = engine.withKey(createSecretKey(key)).decrypt(iv, aad, hex(t.ct), hex(t.tag));
           if (t.result === 'valid') {
             valid += 1;
             assert.equal(opened?.toString('hex'), t.msg, `tcId ${t.tcId}`);
@@ -65,8 +65,10 @@ for (const engine of ENGINES) {
         if (keySize === 256 && ivSize === 96) continue;
         for (const t of tests) {
           const [key, iv, aad] = [createSecretKey(hex(t.key)), hex(t.iv), hex(t.aad)];
-          assert.throws(() => engine.decrypt(key, iv, aad, hex(t.ct), hex(t.tag)), { code: 'internal' });
-          assert.throws(() => engine.encrypt(key, iv, aad), { code: 'internal' });
+          assert.throws(() => engine.withKey(key).decrypt(iv, aad, hex(t.ct), hex(t.tag)), {
+            code: 'internal',
+          });
+          assert.throws(() => engine.withKey(key).encrypt(iv, aad), { code: 'internal' });
           refused += 1;
         }
       }
@@ -77,10 +79,12 @@ for (const engine of ENGINES) {
       const [key, iv, aad] = [Buffer.alloc(32, 1), Buffer.alloc(12, 2), Buffer.alloc(16, 3)];
       const { ciphertext, tag } = encryptAll(engine, key, iv, aad, [Buffer.from('truncated')]);
       for (let length = 0; length < 16; length++) {
-        const opened = engine.decrypt(createSecretKey(key), iv, aad, ciphertext, tag.subarray(0, length));
+        const opened = engine
+          .withKey(createSecretKey(key))
+          .decrypt(iv, aad, ciphertext, tag.subarray(0, length));
         assert.equal(opened, undefined, `${length} bytes`);
       }
-      assert.ok(engine.decrypt(createSecretKey(key), iv, aad, ciphertext, tag));
+      assert.ok(engine.withKey(createSecretKey(key)).decrypt(iv, aad, ciphertext, tag));
     });
   });
 }
@@ -101,7 +105,7 @@ describe('the two engines', () => {
           );
           assert.deepEqual(native, portable);
           const opened = ENGINES.map((engine) =>
-            engine.decrypt(createSecretKey(key), iv, aad, native!.ciphertext, native!.tag),
+            engine.withKey(createSecretKey(key)).decrypt(iv, aad, native!.ciphertext, native!.tag),
           );
           assert.deepEqual(opened, [Buffer.concat(pieces), Buffer.concat(pieces)]);
         },

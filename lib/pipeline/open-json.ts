@@ -1,0 +1,91 @@
+/** Unary responses: the values are opened in place, every other byte stays (inference.md 6.1). */
+import type { RequestCipher } from '../envelope/request-cipher.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { type ByteChain, createByteChain } from './byte-chain.ts';
+import { createJsonIndex, type JsonMember } from './json-index.ts';
+import { encryptionOrder } from './member-order.ts';
+import type { ResponseOpener } from './response-opener.ts';
+
+export interface JsonOpenOptions {
+  readonly cipher: Pick<RequestCipher, 'open'>;
+  /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
+  readonly plain: ReadonlySet<string>;
+  /** Bytes on the wire beyond which the response is refused. */
+  readonly maxBytes: number;
+}
+
+const EMPTY = Buffer.alloc(0);
+
+/**
+ * The text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2).
+ * Throws response_not_authentic where a value is no ciphertext, and what `cipher.open` throws.
+ */
+export function openMembers(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  plain: ReadonlySet<string>,
+  cipher: Pick<RequestCipher, 'open'>,
+): Buffer {
+  const opened = new Map<JsonMember, Buffer>();
+  for (const member of encryptionOrder(members, plain)) {
+    if (member.kind !== 'string') {
+      throw new PrivatemodeError('response_not_authentic', 'a value of the response is not encrypted');
+    }
+    opened.set(member, cipher.open(chain.bytes(member.start, member.end).toString('latin1')));
+  }
+  const pieces: Uint8Array[] = [];
+  let position = 0;
+  for (const member of members) {
+    const plaintext = opened.get(member);
+    if (plaintext === undefined) continue;
+    pieces.push(...chain.slices(position, member.start), plaintext);
+    position = member.end;
+  }
+  pieces.push(...chain.slices(position, chain.length));
+  return Buffer.concat(pieces);
+}
+
+/**
+ * Collects an encrypted JSON body (object, array or nothing at all) and gives it, opened, at the end. Fails
+ * with response_too_large, response_malformed (no JSON, or members the service cannot have sent) or
+ * response_not_authentic; nothing is delivered then.
+ */
+export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
+  const { cipher, plain, maxBytes } = options;
+  const chain = createByteChain();
+  const index = createJsonIndex({ arrays: true });
+  let failure: PrivatemodeError | undefined;
+
+  const guarded = (work: () => Buffer): Buffer => {
+    if (failure !== undefined) return EMPTY;
+    try {
+      return work();
+    } catch (thrown) {
+      const error = asPrivatemodeError(thrown);
+      failure =
+        error.status === 400
+          ? new PrivatemodeError('response_malformed', 'the response is not the JSON that was agreed')
+          : error;
+      return EMPTY;
+    }
+  };
+
+  return {
+    feed: (chunk) =>
+      guarded(() => {
+        if (chain.length + chunk.length > maxBytes) {
+          throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
+        }
+        chain.push(chunk);
+        index.feed(chunk);
+        return EMPTY;
+      }),
+    flush: () =>
+      guarded(() => (chain.length === 0 ? EMPTY : openMembers(chain, index.finish(), plain, cipher))),
+    get failure() {
+      return failure;
+    },
+    // A body ends where the wire ends.
+    finished: false,
+  };
+}

@@ -1,0 +1,193 @@
+/** Event streams: each event is opened and written out again, LF only (inference.md 6.2). */
+import { createParser, type EventSourceMessage } from 'eventsource-parser';
+import type { RequestCipher } from '../envelope/request-cipher.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
+import type { ResponseOpener } from './response-opener.ts';
+import { FINISH_RULES, finishedAfter, type TerminalEvent } from './stream-end.ts';
+
+export interface SseOpenOptions {
+  readonly cipher: Pick<RequestCipher, 'open'>;
+  /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
+  readonly plain: ReadonlySet<string>;
+  /** The event that ends this API's streams: `[DONE]`, or the messages API's `message_stop`. */
+  readonly terminal: TerminalEvent;
+  /** An event larger than this on the wire ends the stream with response_too_large. */
+  readonly maxEventBytes: number;
+}
+
+export interface SseOpener extends ResponseOpener {
+  /** Events delivered so far, the terminal one included. */
+  readonly events: number;
+}
+
+const EMPTY = Buffer.alloc(0);
+/** Events of the messages API that have no encrypted member, hence no content. */
+const BARE_TYPES = new Set(['ping', 'message_stop']);
+/** Streams alternate between few kinds of events; more layouts than this are not remembered. */
+const REMEMBERED_LAYOUTS = 8;
+
+const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
+
+/** Opens the parts and puts the event's data together again. */
+function opened(layout: EventLayout, parts: readonly string[], open: (message: string) => Buffer): string[] {
+  const texts = parts.slice();
+  for (const part of layout.order) texts[part] = open(parts[part]!).toString('latin1');
+  return texts;
+}
+
+/**
+ * Opens an event stream as it arrives. What `feed` returns is complete events with `data`, `id`, `retry`
+ * and comments kept; event names only for messages, where they must agree with the plain member `type`
+ * (they are not authenticated, and OpenAI-style clients skip events by name). Unknown fields go.
+ *
+ * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event with no
+ * ciphertext at all other than `ping` and `message_stop`, whose kind a forger may choose), response_malformed,
+ * response_too_large or stream_unfinished (`stream-end.ts`). Events before the failing one are delivered,
+ * even of the same chunk. An unfinished stream's terminal event is withheld: clients take it for success.
+ */
+export function createSseOpener(options: SseOpenOptions): SseOpener {
+  const { cipher, plain, terminal, maxEventBytes } = options;
+  const rule = FINISH_RULES[terminal];
+  const open = (message: string) => cipher.open(message);
+  const layouts: EventLayout[] = [];
+  let last = 0; // index of the layout that matched last
+  let out = ''; // latin1 text delivered by this chunk
+  let events = 0;
+  let failure: PrivatemodeError | undefined;
+  let finishSeen = false;
+  let errorSeen = false;
+  let ended = false;
+
+  /** The layout of the data and its parts: by a known layout, else by a strict scan. */
+  const split = (data: string): { layout: EventLayout; parts: string[] } => {
+    for (let k = 0; k < layouts.length; k++) {
+      const at = (last + k) % layouts.length;
+      const parts = matchLayout(layouts[at]!, data);
+      if (parts !== undefined) {
+        last = at;
+        return { layout: layouts[at]!, parts };
+      }
+    }
+    const layout = layoutOf(data, plain);
+    const parts = matchLayout(layout, data);
+    if (parts === undefined) throw new PrivatemodeError('response_malformed', 'an event is malformed');
+    last = layouts.length < REMEMBERED_LAYOUTS ? layouts.length : (last + 1) % REMEMBERED_LAYOUTS;
+    layouts[last] = layout;
+    return { layout, parts };
+  };
+
+  const emit = (event: EventSourceMessage, data: string): void => {
+    if (terminal === 'message_stop' && event.event !== undefined) out += `event: ${event.event}\n`;
+    if (event.id !== undefined) out += `id: ${event.id}\n`;
+    out +=
+      data.includes('\n') || data.includes('\r')
+        ? `data: ${data.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`
+        : `data: ${data}\n\n`;
+    events += 1;
+  };
+
+  const end = (event: EventSourceMessage): void => {
+    if (!finishSeen && !errorSeen) {
+      throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
+    }
+    emit(event, event.data);
+    ended = true;
+  };
+
+  const onEvent = (event: EventSourceMessage): void => {
+    if (ended || failure !== undefined) return;
+    const { data } = event;
+    if (data.length > maxEventBytes) throw tooLarge();
+    if (data.length === 6 && data.toUpperCase() === '[DONE]') {
+      // Part of the OpenAI-style APIs only; elsewhere it means nothing and goes.
+      if (terminal === 'done') end(event);
+      return;
+    }
+    if (errorSeen) return;
+    const { layout, parts } = split(data);
+    if (terminal === 'message_stop' && event.event !== undefined && event.event !== layout.type) {
+      throw notAuthentic('the name of an event contradicts its type');
+    }
+    if (layout.order.length === 0) {
+      if (terminal !== 'message_stop' || !BARE_TYPES.has(layout.type ?? '')) {
+        throw notAuthentic('an event holds nothing that is encrypted');
+      }
+      if (layout.type === 'message_stop') end(event);
+      else emit(event, data);
+      return;
+    }
+    if (terminal === 'message_stop' && BARE_TYPES.has(layout.type ?? '')) {
+      throw notAuthentic('an event with content is labelled as one without');
+    }
+    const texts = opened(layout, parts, open);
+    let text = layout.copied[0]!;
+    for (let k = 0; k < texts.length; k++) text += texts[k]! + layout.copied[k + 1]!;
+    const finishAt = layout.names.indexOf(rule.member);
+    if (finishAt >= 0) finishSeen = finishedAfter(rule, texts[finishAt]!, finishSeen);
+    const errorAt = layout.names.indexOf('error');
+    if (errorAt >= 0 && texts[errorAt] !== 'null') errorSeen = true;
+    emit(event, text);
+  };
+
+  const tooLarge = () =>
+    new PrivatemodeError(
+      'response_too_large',
+      `an event of the stream is larger than ${maxEventBytes} bytes`,
+    );
+
+  const fail = (thrown: unknown): void => {
+    const error = asPrivatemodeError(thrown);
+    failure ??=
+      error.status === 400
+        ? new PrivatemodeError('response_malformed', 'an event is not the JSON that was agreed')
+        : error;
+  };
+
+  // An event of that size must fit, with its field name and line end.
+  const parser = createParser({
+    maxBufferSize: maxEventBytes + 16,
+    onEvent(event) {
+      if (failure !== undefined) return;
+      try {
+        onEvent(event);
+      } catch (thrown) {
+        fail(thrown);
+      }
+    },
+    onRetry(milliseconds) {
+      if (!ended && failure === undefined) out += `retry: ${milliseconds}\n`;
+    },
+    onComment(comment) {
+      if (!ended && failure === undefined) out += `: ${comment}\n\n`;
+    },
+    onError(error) {
+      if (error.type === 'max-buffer-size-exceeded') fail(tooLarge());
+    },
+  });
+
+  return {
+    feed(chunk) {
+      if (failure !== undefined || ended) return EMPTY;
+      out = '';
+      // latin1 keeps every byte, and is one copy instead of a decoding.
+      parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
+      return out === '' ? EMPTY : Buffer.from(out, 'latin1');
+    },
+    flush() {
+      if (failure === undefined && !ended && !errorSeen) {
+        failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
+      }
+      return EMPTY;
+    },
+    get failure() {
+      return failure;
+    },
+    get finished() {
+      return ended || errorSeen;
+    },
+    get events() {
+      return events;
+    },
+  };
+}

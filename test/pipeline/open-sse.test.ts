@@ -1,0 +1,474 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { createSseOpener, type SseOpener } from '../../lib/pipeline/open-sse.ts';
+import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
+import { fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { chatChunk, DONE, openEvent, sealedStream } from '../support/sealed-stream.ts';
+
+interface SseVector {
+  readonly name: string;
+  readonly endpoint: 'chat' | 'messages' | 'transcriptions';
+  readonly plainFields: readonly (readonly [string])[];
+  readonly wire: string;
+  readonly expected?: string;
+  readonly betterExpectation?: string;
+}
+
+const { vectors, referenceFails } = inferenceVectors<{
+  readonly vectors: readonly SseVector[];
+  readonly referenceFails: readonly SseVector[];
+}>('sse-responses');
+
+const LISTS = { chat: PLAIN_MEMBERS.R, messages: PLAIN_MEMBERS.MR, transcriptions: PLAIN_MEMBERS.TR };
+type Endpoint = keyof typeof LISTS;
+
+const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20): SseOpener =>
+  createSseOpener({
+    cipher: fixedCipher(),
+    plain: LISTS[endpoint],
+    terminal: endpoint === 'messages' ? 'message_stop' : 'done',
+    maxEventBytes,
+  });
+
+function run(stream: SseOpener, chunks: Iterable<Uint8Array>) {
+  const delivered: Uint8Array[] = [];
+  for (const chunk of chunks) delivered.push(stream.feed(chunk));
+  delivered.push(stream.flush());
+  return {
+    text: Buffer.concat(delivered).toString('utf8'),
+    failure: stream.failure?.code,
+    finished: stream.finished,
+  };
+}
+
+const open = (wire: string, endpoint: Endpoint = 'chat') => run(opener(endpoint), [Buffer.from(wire)]);
+const chat = () => sealedStream(['id', 'usage']);
+const messages = () => sealedStream(['id', 'type', 'usage']);
+
+describe('event streams, golden', () => {
+  for (const { name, endpoint, plainFields, wire, expected } of [...vectors, ...referenceFails]) {
+    if (expected === undefined) continue;
+    // These end without a finish_reason; the reference calls that a success (design decision 2).
+    const finished = expected.includes('"stop_reason":"end_turn"') || expected.includes('"error":');
+    it(`${name}${finished ? '' : ', without its forgeable end'}`, () => {
+      assert.deepEqual([...LISTS[endpoint]].sort(), plainFields.map(([each]) => each).sort());
+      const bytes = Buffer.from(wire);
+      const chunkings = bytes.length < 2000 ? everyChunking(bytes) : [[bytes], byteByByte(bytes)];
+      for (const chunks of chunkings) {
+        assert.deepEqual(run(opener(endpoint), chunks), {
+          text: finished ? expected : expected.replace(/data: \[done\]\n\n$/i, ''),
+          failure: finished ? undefined : 'stream_unfinished',
+          finished,
+        });
+      }
+    });
+  }
+
+  const better = (name: string) => referenceFails.find((vector) => vector.name === name)!;
+
+  it('multi-line-data: joined with LF, opened, and written as lines again', () => {
+    const { text } = open(better('multi-line-data').wire);
+    assert.match(text, /^data: \{"id":"c1",\ndata: "object":"chat\.completion\.chunk","created":1,.*\}\n\n$/);
+  });
+
+  it('events-swapped: nothing delivered, not authentic', () => {
+    const { wire } = better('events-swapped');
+    assert.deepEqual(open(wire), { text: '', failure: 'response_not_authentic', finished: false });
+  });
+
+  it('event-replayed: the first delivered, then not authentic, in any chunks', () => {
+    const { wire } = better('event-replayed');
+    const first = open(wire.slice(0, wire.indexOf('\n\n') + 2)).text;
+    for (const chunks of [[Buffer.from(wire)], byteByByte(Buffer.from(wire))]) {
+      assert.deepEqual(run(opener(), chunks), {
+        text: first,
+        failure: 'response_not_authentic',
+        finished: false,
+      });
+    }
+  });
+});
+
+describe('event streams, a clean end', () => {
+  it('needs the finish and the terminal event, and comes with both', () => {
+    const stream = chat();
+    const [a, b] = [chatChunk('a'), chatChunk('b', 'stop', 2)];
+    const usage = { ...chatChunk(''), choices: [] };
+    const wire = stream.event(a) + stream.event(b) + stream.event(usage) + DONE;
+    const text = openEvent(a) + openEvent(b) + openEvent(usage) + DONE;
+    for (const chunks of [[Buffer.from(wire)], byteByByte(Buffer.from(wire))]) {
+      assert.deepEqual(run(opener(), chunks), { text, failure: undefined, finished: true });
+    }
+  });
+
+  it('is refused without the terminal event', () => {
+    const stream = chat();
+    const wire = stream.event(chatChunk('a', 'stop'));
+    assert.deepEqual(open(wire), {
+      text: openEvent(chatChunk('a', 'stop')),
+      failure: 'stream_unfinished',
+      finished: false,
+    });
+  });
+
+  it('is refused without any event', () => {
+    assert.equal(open('').failure, 'stream_unfinished');
+    assert.equal(open(DONE).failure, 'stream_unfinished');
+    assert.equal(open(DONE).text, '');
+  });
+
+  it('is refused where the terminal event is cut off before its blank line', () => {
+    const wire = chat().event(chatChunk('a', 'stop')) + DONE.slice(0, -1);
+    assert.equal(open(wire).failure, 'stream_unfinished');
+  });
+
+  it('is refused where content came after the finish', () => {
+    const stream = chat();
+    const wire = stream.event(chatChunk('a', 'stop')) + stream.event(chatChunk('b')) + DONE;
+    assert.equal(open(wire).failure, 'stream_unfinished');
+  });
+
+  it('takes the finish of any choice of an event, and of the last event that has choices', () => {
+    const stream = chat();
+    const choices = (...reasons: (string | null)[]) => ({
+      ...chatChunk(''),
+      choices: reasons.map((finish_reason, index) => ({ index, delta: {}, finish_reason })),
+    });
+    const wire = stream.event(choices(null, 'stop')) + stream.event(choices('length')) + DONE;
+    assert.equal(open(wire).failure, undefined);
+  });
+
+  it('does not take a finish from text, from a key further down, or from a null', () => {
+    for (const choice of [
+      { delta: { content: '"finish_reason":"stop"' }, finish_reason: null },
+      { delta: { finish_reason: 'stop' }, finish_reason: null },
+      { delta: { finish_reason: 'stop' } },
+      { delta: {} },
+      { finish_reason: null, delta: {} },
+    ]) {
+      const wire = chat().event({ ...chatChunk(''), choices: [choice] }) + DONE;
+      assert.equal(open(wire).failure, 'stream_unfinished', JSON.stringify(choice));
+    }
+  });
+
+  it('takes the finish of legacy completions and of transcriptions', () => {
+    const completion = {
+      id: 'c',
+      object: 'text_completion',
+      choices: [{ index: 0, text: 'x', finish_reason: 'length' }],
+    };
+    assert.equal(open(chat().event(completion) + DONE).failure, undefined);
+    const chunk = {
+      id: 't',
+      object: 'transcription.chunk',
+      choices: [{ delta: { content: 'x' }, finish_reason: 'stop' }],
+    };
+    const wire = sealedStream(['duration', 'usage']).event(chunk) + DONE;
+    assert.equal(open(wire, 'transcriptions').failure, undefined);
+  });
+
+  it('ignores the plain members: a forged usage is no finish', () => {
+    const wire = chat().event({ ...chatChunk('a'), usage: { choices: [{ finish_reason: 'stop' }] } }) + DONE;
+    assert.equal(open(wire).failure, 'stream_unfinished');
+  });
+
+  it('drops what follows it', () => {
+    const stream = chat();
+    const end = stream.event(chatChunk('a', 'stop')) + DONE;
+    const after = `: comment\n\nretry: 5\n${stream.event(chatChunk('b'))}${DONE}data: garbage\n\n`;
+    for (const chunks of [[Buffer.from(end + after)], [Buffer.from(end), Buffer.from(after)]]) {
+      assert.deepEqual(run(opener(), chunks), {
+        text: openEvent(chatChunk('a', 'stop')) + DONE,
+        failure: undefined,
+        finished: true,
+      });
+    }
+  });
+});
+
+describe('event streams, messages', () => {
+  const start = { type: 'message_start', message: { id: 'msg_1', content: [], stop_reason: null } };
+  const delta = (text: string) => ({
+    type: 'content_block_delta',
+    index: 0,
+    delta: { type: 'text_delta', text },
+  });
+  const finish = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 2 } };
+  const STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
+  const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
+  const event = (stream: ReturnType<typeof messages>, object: { type: string }) =>
+    stream.event(object, object.type);
+
+  it('open, ping and all', () => {
+    const stream = messages();
+    const wire = event(stream, start) + PING + event(stream, delta('a')) + event(stream, finish) + STOP;
+    const text =
+      openEvent(start, start.type) +
+      PING +
+      openEvent(delta('a'), 'content_block_delta') +
+      openEvent(finish, finish.type) +
+      STOP;
+    assert.deepEqual(open(wire, 'messages'), { text, failure: undefined, finished: true });
+  });
+
+  it('end well only after an authenticated stop_reason', () => {
+    for (const forged of [
+      (stream: ReturnType<typeof messages>) => event(stream, delta('a')) + STOP,
+      (stream: ReturnType<typeof messages>) => event(stream, delta('"stop_reason":"end_turn"')) + STOP,
+      (stream: ReturnType<typeof messages>) =>
+        event(stream, { ...finish, delta: { stop_reason: null } } as never) + STOP,
+      () => STOP,
+    ]) {
+      const { text, failure } = open(forged(messages()), 'messages');
+      assert.equal(failure, 'stream_unfinished');
+      assert.ok(!text.includes('message_stop'));
+    }
+  });
+
+  it('do not end by [DONE], which is not of their API', () => {
+    const stream = messages();
+    const wire = event(stream, finish) + DONE;
+    assert.equal(open(wire, 'messages').failure, 'stream_unfinished');
+    assert.ok(!open(wire, 'messages').text.includes('DONE'));
+  });
+
+  it('refuse an event whose name contradicts its type', () => {
+    const wire = messages().event(delta('a'), 'ping');
+    assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
+  });
+
+  it('refuse content that is labelled as a ping or an end, by name and type', () => {
+    for (const type of ['ping', 'message_stop']) {
+      const wire = messages().event({ ...delta('a'), type }, type);
+      assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
+    }
+  });
+
+  it('refuse any other event without ciphertext', () => {
+    for (const bare of ['{"type":"message_delta","usage":{}}', '{"type":"error"}', '{"id":"x"}', '{}']) {
+      assert.equal(open(`data: ${bare}\n\n`, 'messages').failure, 'response_not_authentic', bare);
+    }
+  });
+});
+
+describe('event streams, errors inside', () => {
+  const error = { error: { message: 'boom', type: 'x', code: 500 } };
+
+  it('an authenticated error is terminal; the [DONE] after it still passes, nothing else does', () => {
+    const stream = chat();
+    const wire = stream.event(chatChunk('a')) + stream.event(error);
+    const text = openEvent(chatChunk('a')) + openEvent(error);
+    assert.deepEqual(open(wire), { text, failure: undefined, finished: true });
+    const more = wire + stream.event(chatChunk('b')) + DONE;
+    for (const chunks of [[Buffer.from(more)], byteByByte(Buffer.from(more))]) {
+      assert.deepEqual(run(opener(), chunks), { text: text + DONE, failure: undefined, finished: true });
+    }
+  });
+
+  it('of the messages API too', () => {
+    const object = { type: 'error', ...error };
+    const wire = messages().event(object, 'error');
+    assert.deepEqual(open(wire, 'messages'), {
+      text: openEvent(object, 'error'),
+      failure: undefined,
+      finished: true,
+    });
+  });
+
+  it('an error in clear is not authentic', () => {
+    for (const endpoint of ['chat', 'messages'] as const) {
+      const wire = `data: ${JSON.stringify({ type: 'error', ...error })}\n\n`;
+      assert.deepEqual(open(wire, endpoint), {
+        text: '',
+        failure: 'response_not_authentic',
+        finished: false,
+      });
+    }
+  });
+
+  it('an error that is null is none', () => {
+    const wire = chat().event({ ...chatChunk('a'), error: null });
+    assert.equal(open(wire).failure, 'stream_unfinished');
+  });
+});
+
+describe('event streams, tampering', () => {
+  const objects = [chatChunk('one'), chatChunk('two', null, 2), chatChunk('three', 'stop', 3)];
+  const events = () => {
+    const stream = chat();
+    return objects.map((object) => stream.event(object));
+  };
+  const first = openEvent(objects[0]!);
+
+  it('drops, swaps and repeats are noticed at the event they touch', () => {
+    const [a, b, c] = events() as [string, string, string];
+    for (const wire of [a + c + DONE, a + c + b + DONE, a + a + b + c + DONE]) {
+      assert.deepEqual(open(wire), { text: first, failure: 'response_not_authentic', finished: false });
+    }
+  });
+
+  it('a plain value where ciphertext belongs is noticed, whatever its kind', () => {
+    const [a, b] = events() as [string, string];
+    for (const value of ['"forged"', '[]', 'null', '{"index":0}', '1']) {
+      const forged = b.replace(/"choices": "[^"]*"/, `"choices": ${value}`);
+      assert.notEqual(forged, b);
+      const { text, failure } = open(a + forged + DONE);
+      assert.match(String(failure), /^response_(malformed|not_authentic)$/);
+      assert.equal(text, first);
+    }
+  });
+
+  it('a plain value put beside the ciphertext is noticed: added, repeated, or inside usage', () => {
+    const [a, b] = events() as [string, string];
+    for (const extra of ['"x":1,', '"choices":[],', '"usage":1,', '"choices":"x:y:z:00",']) {
+      const { text, failure } = open(a + b.replace('{', `{${extra}`) + DONE);
+      assert.match(String(failure), /^response_(malformed|not_authentic)$/, extra);
+      assert.equal(text, first);
+    }
+    for (const usage of ['{"a":1}}', '{"a":1},"choices":[]', '1 2', '{"a":01}', '{a:1}', '']) {
+      const { failure } = open(a + b.replace(/"usage": \{[^}]*\}/, `"usage": ${usage}`) + DONE);
+      assert.match(String(failure), /^response_(malformed|not_authentic)$/, usage);
+    }
+  });
+
+  it('bare events are not authentic', () => {
+    for (const bare of ['{}', '{"id":"x"}', '{"usage":{"total_tokens":1}}', '{"id":"x","usage":null}']) {
+      assert.equal(open(`data: ${bare}\n\n`).failure, 'response_not_authentic', bare);
+    }
+  });
+
+  it('what is no object is malformed', () => {
+    for (const data of ['hello', '1', 'null', '[]', '"x"', '{"a":', '[DONE', '{"choices":"x"} y']) {
+      assert.equal(open(`data: ${data}\n\n`).failure, 'response_malformed', data);
+    }
+  });
+
+  it('nothing is delivered after a failure, in the same chunk or later', () => {
+    const [a, b] = events() as [string, string];
+    const stream = opener();
+    const text = Buffer.from(stream.feed(Buffer.from(`${a}data: x\n\n: late\n\nretry: 1\n${b}`))).toString();
+    assert.equal(text, first);
+    assert.equal(stream.feed(Buffer.from(b)).length, 0);
+    assert.equal(stream.flush().length, 0);
+    assert.equal(stream.failure?.code, 'response_malformed');
+    assert.equal(stream.events, 1);
+  });
+
+  it('no single changed byte of an event changes what is delivered, but for plain members and names', () => {
+    const [a, b] = events() as [string, string];
+    const wire = Buffer.from(a + b);
+    const from = a.length + 'data: '.length;
+    const clean = open(a + b).text;
+    for (let i = from; i < wire.length - 2; i++) {
+      const changed = Buffer.from(wire);
+      changed[i] = changed[i]! ^ 1;
+      const { text } = run(opener(), [changed]);
+      if (text === first || text === clean) continue;
+      // Not authenticated by this protocol: id, usage, and how a member is called.
+      const strip = (each: string) =>
+        each.replace(/"(id|usage)": ("[^"]*"|\{[^}]*\})/g, '').replace(/"[^"]{2,20}": /g, '');
+      assert.equal(strip(text), strip(clean), `byte ${i}`);
+    }
+  });
+});
+
+describe('event streams, framing', () => {
+  const object = chatChunk('h\u00e9\u{1f600}', 'stop');
+  const text = openEvent(object) + DONE;
+  const wires: Record<string, (data: string) => string> = {
+    LF: (data) => `data: ${data}\n\ndata: [DONE]\n\n`,
+    CRLF: (data) => `data: ${data}\r\n\r\ndata: [DONE]\r\n\r\n`,
+    CR: (data) => `data: ${data}\r\rdata: [DONE]\r\r`,
+    'no blank after the colon': (data) => `data:${data}\n\ndata:[DONE]\n\n`,
+    'a byte order mark first': (data) => `\ufeffdata: ${data}\n\ndata: [DONE]\n\n`,
+    'unknown fields': (data) => `foo: bar\ndata: ${data}\n\nx\n\ndata: [DONE]\n\n`,
+    'blank lines': (data) => `\n\n\ndata: ${data}\n\n\n\n\ndata: [DONE]\n\n`,
+    'event names, which OpenAI-style clients skip events by': (data) =>
+      `event: thread.x\ndata: ${data}\n\nevent: error\ndata: [DONE]\n\n`,
+  };
+  for (const [name, wire] of Object.entries(wires)) {
+    it(name, () => {
+      const bytes = Buffer.from(wire(chat().data(object)));
+      for (const chunks of everyChunking(bytes)) {
+        assert.deepEqual(run(opener(), chunks), { text, failure: undefined, finished: true });
+      }
+    });
+  }
+
+  it('keeps comments, ids and retry', () => {
+    const wire = `: keep-alive\n\nid: 7\nretry: 250\ndata: ${chat().data(object)}\n\n:\n${DONE}`;
+    assert.equal(open(wire).text, `: keep-alive\n\nretry: 250\nid: 7\n${openEvent(object)}: \n\n${DONE}`);
+  });
+
+  it('writes opened text with line breaks as several data lines', () => {
+    const stream = chat();
+    const data = stream.data(object).replace('{', '{\n').replace(/\}$/, '\n}');
+    const wire = `data: ${data.split('\n').join('\ndata: ')}\n\n${DONE}`;
+    assert.deepEqual(
+      JSON.parse(
+        open(wire)
+          .text.split('\n\n')[0]!
+          .replace(/^data: /gm, ''),
+      ),
+      object,
+    );
+  });
+
+  it('takes an event of several MiB', () => {
+    const large = chatChunk('x'.repeat(3 << 20), 'stop');
+    assert.equal(open(chat().event(large) + DONE).text, openEvent(large) + DONE);
+  });
+
+  it('ends with a clean error beyond the limit, arriving whole or byte by byte', () => {
+    const wire = Buffer.from(chat().event(chatChunk('x'.repeat(2000), 'stop')));
+    for (const chunks of [[wire], byteByByte(wire), cutAt(wire, [3000])]) {
+      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
+    }
+    const comment = Buffer.from(`: ${'x'.repeat(3000)}`);
+    for (const chunks of [[comment], byteByByte(comment)]) {
+      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
+    }
+    const lines = Buffer.from('data: x\n'.repeat(3000));
+    for (const chunks of [[lines], byteByByte(lines)]) {
+      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
+    }
+  });
+});
+
+describe('event streams, against the literal envelope', () => {
+  const value = fc.jsonValue({ maxDepth: 2, stringUnit: 'grapheme' });
+  const usage = fc.oneof(value, fc.record({ a: fc.nat(), b: fc.double({ noNaN: true }) }));
+  const object = fc
+    .tuple(
+      fc.dictionary(fc.stringMatching(/^[a-z.?*]{1,4}$/), value, { minKeys: 1, maxKeys: 4 }),
+      fc.nat({ max: 2 }),
+      usage,
+    )
+    .map(([members, id, used]) => {
+      const { error: _, choices: __, ...others } = members;
+      return { ...others, x: 1, id: `c${id}`, usage: used };
+    });
+
+  it('delivers any sequence of events as it was sealed, in any chunks', () => {
+    fc.assert(
+      fc.property(
+        fc.array(object, { maxLength: 12 }),
+        fc.array(fc.nat(), { maxLength: 8 }),
+        (objects, cuts) => {
+          const stream = chat();
+          const end = chatChunk('', 'stop');
+          const bytes = Buffer.from([...objects, end].map((each) => stream.event(each)).join('') + DONE);
+          const positions = cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b);
+          assert.deepEqual(run(opener(), cutAt(bytes, positions)), {
+            text: [...objects, end].map((each) => openEvent(each)).join('') + DONE,
+            failure: undefined,
+            finished: true,
+          });
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+});
