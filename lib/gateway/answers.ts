@@ -1,7 +1,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { PrivatemodeError } from '../errors.ts';
 import { type ErrorContext, errorAnswer } from './dialects.ts';
-import { endAfterUpload } from './early-answer.ts';
+import { endAfterUpload, isArriving } from './early-answer.ts';
 
 /**
  * Answers with one of our own errors in the words of the caller's API; `headers` and `status` come on top (an upstream's
@@ -34,7 +34,7 @@ export function answer(
   res.writeHead(options.status, {
     ...options.headers,
     ...(hasBody ? { 'content-length': body.length } : {}),
-    ...(req.complete ? {} : { connection: 'close' }),
+    ...(isArriving(req) ? { connection: 'close' } : {}),
   });
   if (hasBody && req.method !== 'HEAD' && body.length > 0) res.write(body);
   endAfterUpload(req, res);

@@ -3,6 +3,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_MS = 1_000;
 
+/** Whether there is a body that has not arrived completely; a request without one is not complete at once either. */
+export function isArriving(req: IncomingMessage): boolean {
+  if (req.complete || req.destroyed) return false;
+  const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
+  return encoding !== undefined || (length !== undefined && length !== '0');
+}
+
 /**
  * Ends a complete answer that was written while the body is still arriving. The answer must survive the connection it
  * came on: closing with unread bytes turns the close into a reset, which takes the answer away under the client's eyes.
@@ -10,7 +17,7 @@ const DISCARD_MS = 1_000;
  * being marked `Connection: close`, takes the connection with it (trap 13).
  */
 export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
-  if (req.complete || req.destroyed) {
+  if (!isArriving(req)) {
     res.end();
     return;
   }

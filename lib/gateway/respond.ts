@@ -179,5 +179,6 @@ function breakConnection(call: Call): void {
 function finished(call: Call): void {
   const { res, world } = call;
   count(world.counters.responses, res.statusCode);
-  call.log.info({ status: res.statusCode }, 'Forwarding finished');
+  const durationMs = Math.round(performance.now() - call.tally.startedAt);
+  call.log.info({ status: res.statusCode, durationMs }, 'Forwarding finished');
 }

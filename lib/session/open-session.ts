@@ -49,7 +49,7 @@ export async function openSession(
   return createSession({
     apiKey,
     control: createControlApi({ call, endpoint: apiEndpoint, protocolVersion }),
-    roots: trustRoots(settings, log),
+    roots: trustRoots(settings),
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, now: Date.now }),
     manifests: await manifestSource(settings, call),
     manifestLog: createManifestLog(workspace),
@@ -65,15 +65,10 @@ async function manifestSource(
   return manifestPath === undefined ? managedManifest({ cdnBaseUrl, get }) : staticManifest(manifestPath);
 }
 
-/** The vendors' roots, or (loudly) those of a simulator. */
-function trustRoots(settings: SessionSettings, log: Logger): TrustRoots {
+/** The vendors' roots, or those of a simulator; the configuration has warned of these. */
+function trustRoots(settings: SessionSettings): TrustRoots {
   const { unsafeTrustRoots: directory, apiEndpoint, cdnBaseUrl, manifestPath } = settings;
   if (directory === undefined) return PRODUCTION_ROOTS;
   const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];
-  const roots = loadUnsafeTrustRoots(directory, hosts);
-  log.warn(
-    { directory },
-    'UNSAFE: hardware roots of a simulator are trusted; anybody who holds their keys can pass for the service',
-  );
-  return roots;
+  return loadUnsafeTrustRoots(directory, hosts);
 }
