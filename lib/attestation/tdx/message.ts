@@ -111,7 +111,7 @@ export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
 
 /** A quote with its chain has about 5 KB; `extra_bytes` may add some collateral as JSON. */
-const MAX_MESSAGE_BYTES = 256 * 1024;
+const MAX_MESSAGE_BYTES = 128 * 1024;
 
 /**
  * Reads the message. Throws evidence_malformed when it is not one: a byte field of another length than listed, not

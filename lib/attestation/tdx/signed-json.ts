@@ -13,8 +13,9 @@ export interface SignedJson {
   readonly content: JsonObject;
 }
 
-/** Real bodies have 1 to 10 KB. */
-const MAX_BODY_CHARACTERS = 128 * 1024;
+/** Real bodies have 1 to 10 KB, and objects seven deep. */
+const MAX_BODY_CHARACTERS = 64 * 1024;
+const MAX_DEPTH = 16;
 
 export function unusable(words: string): PrivatemodeError {
   return new PrivatemodeError('collateral_unavailable', words);
@@ -23,10 +24,12 @@ export function unusable(words: string): PrivatemodeError {
 /** Cuts the value of `name` and the signature out of a body. A member that appears twice is refused. */
 export function readSignedJson(body: string, name: string): SignedJson {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the answer is too large');
+  const texts = memberTexts(body);
   parseObject(body);
   const members = new Map<string, string>();
-  for (const [key, text] of topLevelMembers(body)) {
-    if (members.has(key)) throw unusable(`the answer has the member "${key}" twice`);
+  for (const [quotedKey, text] of texts) {
+    const key: unknown = JSON.parse(quotedKey);
+    if (typeof key !== 'string' || members.has(key)) throw unusable('the answer has a member twice');
     members.set(key, text);
   }
   const value = members.get(name);
@@ -57,24 +60,43 @@ function asRecord(value: unknown, where: string): Readonly<Record<string, unknow
   return value as Readonly<Record<string, unknown>>;
 }
 
-/** Names and source texts of the members of an object. The text is known to be JSON, so only the nesting counts. */
-function* topLevelMembers(json: string): Generator<readonly [string, string]> {
-  const token = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]/g;
+/**
+ * Names (still quoted) and source texts of the top-level members, in one pass over the nesting. What it finds means
+ * something only if the text is JSON. Throws for a nesting that would be slow to parse.
+ */
+function memberTexts(text: string): readonly (readonly [quotedKey: string, text: string])[] {
+  const members: (readonly [string, string])[] = [];
   let depth = 0;
   let key = '';
   let start = 0;
-  for (const { 0: text, index } of json.matchAll(token)) {
-    if (depth === 1 && (text === ',' || text === '}')) {
-      if (key !== '') yield [JSON.parse(key), json.slice(start, index).trim()];
-      key = '';
-    } else if (depth === 1 && text === ':') {
-      start = index + 1;
-    } else if (depth === 1 && text.startsWith('"') && key === '') {
-      key = text;
+  for (let i = 0; i < text.length; i++) {
+    const character = text[i];
+    if (character === '"') {
+      const end = endOfString(text, i);
+      if (depth === 1 && key === '') key = text.slice(i, end + 1);
+      i = end;
+    } else if (character === '{' || character === '[') {
+      if (++depth > MAX_DEPTH) throw unusable('the answer is nested too deeply');
+    } else if (depth === 1 && character === ':') {
+      start = i + 1;
+    } else if (character === '}' || character === ']' || (depth === 1 && character === ',')) {
+      if (depth === 1 && key !== '') {
+        members.push([key, text.slice(start, i).trim()]);
+        key = '';
+      }
+      if (character !== ',') depth--;
     }
-    if (text === '{' || text === '[') depth++;
-    if (text === '}' || text === ']') depth--;
   }
+  return members;
+}
+
+/** The index of the quote that ends the string which starts at `start`; the end of the text where there is none. */
+function endOfString(text: string, start: number): number {
+  for (let i = start + 1; i < text.length; i++) {
+    if (text[i] === '\\') i++;
+    else if (text[i] === '"') return i;
+  }
+  return text.length;
 }
 
 /** Strict access to the members of a JSON object; `path` names it in errors. */

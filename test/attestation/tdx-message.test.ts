@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import { decodeQuoteV4, encodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/message.ts';
+import { parseQuote, qeReportBytes, signedQuoteBytes, statedSizes } from '../../lib/attestation/tdx/quote.ts';
+import { tdxPlatform } from '../support/tdx-platform.ts';
+import { vector } from '../support/tdx-vectors.ts';
+
+const MALFORMED = { name: 'PrivatemodeError', code: 'evidence_malformed' };
+const { quote } = tdxPlatform();
+
+/** A copy with byte strings as hex, so that views into different buffers can be compared. */
+function plain(value: unknown): unknown {
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('hex');
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, plain(part)]));
+}
+
+const V4_QUOTES: readonly (readonly [file: string, extraBytes: number])[] = [
+  ['tdx_v4_phala_quote.bin', 70],
+  ['tdx_v4_google_spr_e4_quote.bin', 39],
+  ['tdx_v4_google_cos113_quote.bin', 3065],
+  ['tdx_v4_trustee_quote.bin', 0],
+];
+
+describe('binary TDX quote', () => {
+  for (const [file, extraBytes] of V4_QUOTES) {
+    it(`reads ${file} and rebuilds the bytes that were signed`, () => {
+      const bytes = vector('tdx', file);
+      const parsed = parseQuote(bytes);
+      assert.deepEqual(Buffer.from(signedQuoteBytes(parsed)), Buffer.from(bytes.subarray(0, 632)));
+      const report = parsed.signedData.certificationData.qeReportCertificationData.qeReport;
+      assert.deepEqual(
+        Buffer.from(qeReportBytes(report)),
+        Buffer.from(bytes.subarray(0x27c + 128 + 6, 0x27c + 128 + 6 + 384)),
+      );
+      assert.equal(parsed.extraBytes.length, extraBytes);
+      for (const { name, stated, actual } of statedSizes(parsed)) assert.equal(stated, actual, name);
+    });
+  }
+
+  it('takes the same values from the binary form and from the message', () => {
+    assert.deepEqual(
+      plain(parseQuote(vector('tdx', 'tdx_v4_phala_quote.bin'))),
+      plain(decodeQuoteV4(vector('tdx', 'tdx_v4_phala_attestation.pb'))),
+    );
+  });
+
+  it('puts field 5 of the header before field 4', () => {
+    const header = { ...quote.header, qeSvn: Uint8Array.of(1, 2), pceSvn: Uint8Array.of(3, 4) };
+    const bytes = signedQuoteBytes({ ...quote, header });
+    assert.deepEqual([...bytes.subarray(8, 12)], [3, 4, 1, 2]);
+  });
+
+  for (const file of ['tdx_v5_google_quote.bin', 'tdx_v5_phala_outdated_quote.bin']) {
+    it(`recognises ${file} as version 5 and refuses it`, () => {
+      assert.throws(() => parseQuote(vector('tdx', file)), { ...MALFORMED, message: /version 5/ });
+    });
+  }
+
+  it('refuses every truncation', () => {
+    const bytes = vector('tdx', 'tdx_v4_trustee_quote.bin');
+    for (let length = 0; length < bytes.length; length += 7) {
+      assert.throws(() => parseQuote(bytes.subarray(0, length)), MALFORMED);
+    }
+  });
+
+  it('refuses bytes between the parts of the signed data', () => {
+    const bytes = Uint8Array.of(...vector('tdx', 'tdx_v4_trustee_quote.bin'), 0);
+    new DataView(bytes.buffer).setUint32(0x278, bytes.length - 0x27c, true);
+    assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
+  });
+
+  it('refuses to rebuild a quote from parts of other lengths', () => {
+    const tdQuoteBody = { ...quote.tdQuoteBody, mrTd: new Uint8Array(47) };
+    assert.throws(() => signedQuoteBytes({ ...quote, tdQuoteBody }), MALFORMED);
+  });
+});
+
+describe('QuoteV4 message', () => {
+  for (const path of [
+    ['tdx', 'tdx_v4_phala_attestation.pb'],
+    ['synthetic_tdx', 'attestation.pb'],
+  ]) {
+    it(`reads ${path.join('/')} and writes the same bytes`, () => {
+      const bytes = vector(...path);
+      assert.deepEqual(Buffer.from(encodeQuoteV4(decodeQuoteV4(bytes))), Buffer.from(bytes));
+    });
+  }
+
+  it('leaves out zeros and empty byte strings', () => {
+    const bytes = encodeQuoteV4({ ...quote, signedDataSize: 0 });
+    assert.equal(decodeQuoteV4(bytes).signedDataSize, 0);
+    assert.ok(bytes.length < encodeQuoteV4(quote).length);
+  });
+
+  it('ignores fields it does not know', () => {
+    const unknown = new BinaryWriter().tag(99, WireType.LengthDelimited).string('later').finish();
+    assert.deepEqual(plain(decodeQuoteV4(Uint8Array.of(...encodeQuoteV4(quote), ...unknown))), plain(quote));
+  });
+
+  const body = quote.tdQuoteBody;
+  const [rtmr0, rtmr1, rtmr2] = body.rtmrs as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
+  const broken: readonly (readonly [string, QuoteV4])[] = [
+    ['MRTD of 47 bytes', { ...quote, tdQuoteBody: { ...body, mrTd: new Uint8Array(47) } }],
+    ['MRTD of 49 bytes', { ...quote, tdQuoteBody: { ...body, mrTd: new Uint8Array(49) } }],
+    ['no MRTD', { ...quote, tdQuoteBody: { ...body, mrTd: new Uint8Array(0) } }],
+    ['three RTMRs', { ...quote, tdQuoteBody: { ...body, rtmrs: [rtmr0, rtmr1, rtmr2] } }],
+    ['five RTMRs', { ...quote, tdQuoteBody: { ...body, rtmrs: [...body.rtmrs, rtmr0] } }],
+    [
+      'an RTMR of 47 bytes',
+      { ...quote, tdQuoteBody: { ...body, rtmrs: [rtmr0, rtmr1, rtmr2, new Uint8Array(47)] } },
+    ],
+    ['a version above 16 bits', { ...quote, header: { ...quote.header, version: 0x10004 } }],
+  ];
+  for (const [name, value] of broken) {
+    it(`refuses ${name}`, () => assert.throws(() => decodeQuoteV4(encodeQuoteV4(value)), MALFORMED));
+  }
+
+  it('refuses a message without one of its parts, or with one twice', () => {
+    assert.throws(() => decodeQuoteV4(new Uint8Array(0)), MALFORMED);
+    const bytes = encodeQuoteV4(quote);
+    const headerLength = 2 + (bytes[1] ?? 0);
+    assert.throws(() => decodeQuoteV4(bytes.subarray(headerLength)), MALFORMED);
+    assert.throws(
+      () => decodeQuoteV4(Uint8Array.of(...bytes, ...bytes.subarray(0, headerLength))),
+      MALFORMED,
+    );
+  });
+
+  it('refuses a message that is too large to be one', () => {
+    const extraBytes = new Uint8Array(128 * 1024);
+    assert.throws(() => decodeQuoteV4(encodeQuoteV4({ ...quote, extraBytes })), MALFORMED);
+  });
+});

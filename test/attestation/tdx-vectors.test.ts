@@ -1,0 +1,303 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { allAccepted, type Check, runChecks } from '../../lib/attestation/check.ts';
+import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
+import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
+import { decodeQuoteV4, encodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/message.ts';
+import { readPckChain } from '../../lib/attestation/tdx/pck.ts';
+import { readQeIdentity } from '../../lib/attestation/tdx/qe-identity.ts';
+import { parseQuote } from '../../lib/attestation/tdx/quote.ts';
+import { readSgxExtension, SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
+import { JsonObject, readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { moduleIdentity, platformLevel, readTcbInfo, svnLevel } from '../../lib/attestation/tdx/tcb-info.ts';
+import { TDX } from '../../lib/attestation/tdx/verify.ts';
+import { verify } from '../../lib/attestation/verify.ts';
+import { type Certificate, verifySignedBy } from '../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl } from '../../lib/attestation/x509/crl.ts';
+import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
+import {
+  collateralSource,
+  INTEL_ROOT,
+  type StoredCollateral,
+  storedCollateral,
+  syntheticInput,
+  syntheticVariants,
+  variantInput,
+  vector,
+} from '../support/tdx-vectors.ts';
+
+const failed = (checks: readonly Check[]): string[] =>
+  checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
+const text = (...path: string[]): string => Buffer.from(vector(...path)).toString('utf8');
+
+/** What each variant of the synthetic example must fail at, and at nothing else. Empty: accepted. */
+const VARIANTS: Readonly<Record<string, readonly string[]>> = {
+  'ak_binding.json': ['tdx.qe.key_binding'],
+  'attr_no_sept_ve.json': ['tdx.policy.td_attributes'],
+  'chain_trailing_nul_ok.json': [],
+  'chain_trailing_text.json': ['tdx.pck.format'],
+  'chain_two_certs.json': ['tdx.pck.format'],
+  'dynamic.json': ['tdx.policy.static_platform'],
+  'fmspc.json': ['tdx.tcb_info.platform'],
+  'intermediate_revoked.json': ['tdx.revocation.platform_ca'],
+  'key_type3.json': ['tdx.quote.key_type'],
+  'module_configurationneeded.json': ['tdx.tcb.module_status'],
+  'module_outofdate.json': ['tdx.tcb.module_status'],
+  'module_swhardeningneeded.json': ['tdx.tcb.module_status'],
+  'module_unknown.json': ['tdx.tcb.module_identity', 'tdx.tcb.module_status'],
+  'mrconfigid_tail.json': ['tdx.policy.mrconfigid'],
+  'mrsignerseam.json': ['tdx.tcb.module_signer', 'tdx.tcb.module_identity'],
+  'pck_crl_signer.json': ['tdx.pck_crl.signature'],
+  // Accepted upstream, which looks at the module's level only (attestation.md 13.3).
+  'platform_outofdate_module_ok.json': ['tdx.tcb.platform_status'],
+  'qe_prodid.json': ['tdx.qe.product'],
+  'qe_svn_none.json': ['tdx.qe.status'],
+  'qe_svn_old.json': ['tdx.qe.status'],
+  'qe_vendor.json': ['tdx.qe.vendor'],
+  'qeid_expired.json': ['tdx.qe_identity.dates'],
+  'qeid_id.json': ['tdx.qe_identity.identity'],
+  'quote_sig.json': ['tdx.quote.signature'],
+  'report_data.json': ['tdx.policy.report_data'],
+  'root_crl_expired.json': ['tdx.root_crl.dates'],
+  'root_crl_signer.json': ['tdx.root_crl.signature'],
+  'signing_foreign_root.json': ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  'signing_revoked.json': ['tdx.revocation.tcb_signing'],
+  'smt.json': ['tdx.policy.smt_disabled'],
+  'tcb_no_level.json': ['tdx.tcb.platform_status'],
+  'tcbinfo_body.json': ['tdx.tcb_info.signature'],
+  'tcbinfo_evalnum.json': ['tdx.tcb_info.evaluation_number'],
+  'tcbinfo_expired.json': ['tdx.tcb_info.dates'],
+  'tcbinfo_id.json': ['tdx.tcb_info.identity'],
+  'tcbinfo_pceid.json': ['tdx.tcb_info.platform'],
+  'tcbinfo_sig.json': ['tdx.tcb_info.signature'],
+  'tcbinfo_version.json': ['tdx.tcb_info.identity'],
+  'version5.json': ['tdx.quote.version'],
+  'wrong_mrtd.json': ['tdx.policy.mrtd'],
+  'wrong_rtmr0.json': ['tdx.policy.rtmr0'],
+  'wrong_rtmr3.json': ['tdx.policy.rtmr3'],
+};
+
+describe('synthetic TDX example', () => {
+  it('is accepted', async () => {
+    const verdict = await verify(syntheticInput());
+    assert.deepEqual(failed(verdict.checks), []);
+    assert.equal(verdict.outcome, 'accepted');
+    assert.equal(verdict.tee, 'tdx');
+    assert.equal(verdict.meshCaPem, text('synthetic_tdx', 'mesh_ca.pem'));
+  });
+
+  it('has an expectation for every variant, never more lenient than upstream', () => {
+    const variants = syntheticVariants();
+    assert.deepEqual(Object.keys(VARIANTS).sort(), variants.map(({ file }) => file).sort());
+    for (const { file, upstream } of variants) {
+      if (upstream === 'reject') assert.notDeepEqual(VARIANTS[file], [], file);
+    }
+  });
+
+  for (const { file, reason } of syntheticVariants()) {
+    it(`judges ${file}: ${reason}`, async () => {
+      const verdict = await verify(variantInput(file));
+      const expected = VARIANTS[file] ?? [];
+      assert.deepEqual(failed(verdict.checks), expected);
+      assert.equal(verdict.outcome === 'accepted', expected.length === 0);
+      assert.equal(verdict.failure?.id, expected[0]);
+      assert.equal(verdict.meshCaPem === undefined, expected.length > 0);
+    });
+  }
+
+  it('is rejected when its collateral has expired', async () => {
+    const verdict = await verify({ ...syntheticInput(), now: new Date('2027-11-01T00:00:01Z') });
+    assert.equal(verdict.outcome, 'rejected');
+    assert.deepEqual(failed(verdict.checks), [
+      'tdx.tcb_info.dates',
+      'tdx.qe_identity.dates',
+      'tdx.root_crl.dates',
+      'tdx.pck_crl.dates',
+    ]);
+  });
+
+  it('is rejected under the real Intel root, and without a root', async () => {
+    for (const tdx of [{ root: INTEL_ROOT }, undefined]) {
+      const { checks } = await verify({ ...syntheticInput(), roots: { snp: {}, tdx } });
+      assert.deepEqual(failed(checks), ['tdx.pck.chain']);
+    }
+  });
+});
+
+/** A reference value that is what the quote says, so that only what is not policy can fail. */
+const matching = (quote: QuoteV4): TdxReferenceValues => ({
+  platform: undefined,
+  minTcbEvaluationDataNumber: 0,
+  mrTd: quote.tdQuoteBody.mrTd,
+  mrSeam: quote.tdQuoteBody.mrSeam,
+  rtmrs: quote.tdQuoteBody.rtmrs as unknown as TdxReferenceValues['rtmrs'],
+  rtmr0Alternatives: [],
+  xfam: quote.tdQuoteBody.xfam,
+  allowedPiids: [],
+  memoryIntegrity: false,
+  smtDisabled: false,
+  staticPlatform: false,
+});
+
+const judgeReal = async (
+  quote: QuoteV4,
+  stored: StoredCollateral,
+  date: string,
+  minTcbEvaluationDataNumber = 0,
+): Promise<readonly Check[]> => {
+  const { reportData, mrConfigId } = quote.tdQuoteBody;
+  const context: EvidenceContext = {
+    expectedReportData: reportData,
+    coordinatorHashes: [mrConfigId.subarray(0, 32)],
+    roots: { snp: {}, tdx: { root: INTEL_ROOT } },
+    collateral: collateralSource(stored),
+    now: new Date(date),
+  };
+  return TDX.verify(quote, { ...matching(quote), minTcbEvaluationDataNumber }, context);
+};
+
+const sgxOf = (leaf: Certificate) =>
+  readSgxExtension(extensionValue(leaf.extensions, SGX_EXTENSION_OID) ?? new Uint8Array());
+
+describe('real TDX quote of Phala', () => {
+  const stored = storedCollateral('tdx', 'tdx_v4_phala_collateral.json');
+  const quote = decodeQuoteV4(vector('tdx', 'tdx_v4_phala_attestation.pb'));
+  const DATE = '2025-06-25T00:00:00Z';
+
+  it('is accepted at its date, as message and as binary quote', async () => {
+    for (const form of [quote, parseQuote(vector('tdx', 'tdx_v4_phala_quote.bin'))]) {
+      const checks = await judgeReal(form, stored, DATE);
+      assert.deepEqual(failed(checks), []);
+      assert.ok(allAccepted(TDX.rows, checks));
+    }
+  });
+
+  it('is accepted with evaluation number 17 and refused with 18', async () => {
+    assert.deepEqual(failed(await judgeReal(quote, stored, DATE, 17)), []);
+    assert.deepEqual(failed(await judgeReal(quote, stored, DATE, 18)), [
+      'tdx.tcb_info.evaluation_number',
+      'tdx.qe_identity.evaluation_number',
+    ]);
+  });
+
+  it('is refused when its collateral has expired', async () => {
+    const found = failed(await judgeReal(quote, stored, '2025-08-25T00:00:00Z'));
+    assert.ok(found.includes('tdx.tcb_info.dates') && found.includes('tdx.qe_identity.dates'), found.join());
+  });
+
+  it('is judged without regard to what follows the signed data', async () => {
+    const extraBytes = Buffer.from('{"Collateral":{"tcbInfo":"forged"}}');
+    const checks = await judgeReal(decodeQuoteV4(encodeQuoteV4({ ...quote, extraBytes })), stored, DATE);
+    assert.ok(allAccepted(TDX.rows, checks));
+  });
+});
+
+/** The rows that need no collateral. */
+const OFFLINE = /^tdx\.(quote|pck)\.|^tdx\.qe\.(report_signature|key_binding|vendor)$/;
+
+describe('other real TDX quotes', () => {
+  const noCollateral: StoredCollateral = {
+    ...storedCollateral('tdx', 'tdx_v4_phala_collateral.json'),
+    tcb_info: '{}',
+  };
+  const rows: readonly (readonly [file: string, date: string])[] = [
+    ['tdx_v4_google_spr_e4_quote.bin', '2023-07-01T00:00:00Z'],
+    ['tdx_v4_google_cos113_quote.bin', '2025-01-01T00:00:00Z'],
+    ['tdx_v4_trustee_quote.bin', '2024-01-01T00:00:00Z'],
+  ];
+  for (const [file, date] of rows) {
+    it(`${file} has valid signatures up to the Intel root`, async () => {
+      const checks = await judgeReal(parseQuote(vector('tdx', file)), noCollateral, date);
+      const offline = checks.filter(({ id }) => OFFLINE.test(id));
+      assert.equal(offline.length, 13);
+      assert.deepEqual(
+        offline.filter(({ outcome }) => outcome !== 'pass'),
+        [],
+      );
+      assert.ok(!allAccepted(TDX.rows, checks), 'without usable collateral nothing is accepted');
+    });
+  }
+
+  it('the one under debug fails the attributes check', async () => {
+    const quote = parseQuote(vector('tdx', 'tdx_v4_trustee_quote.bin'));
+    const checks = await judgeReal(quote, noCollateral, '2024-01-01T00:00:00Z');
+    const attributes = checks.find(({ id }) => id === 'tdx.policy.td_attributes');
+    assert.deepEqual([attributes?.outcome, attributes?.found], ['fail', '0100001000000000']);
+  });
+});
+
+describe('real collateral of Intel', () => {
+  const quote = parseQuote(vector('tdx', 'tdx_v4_google_spr_e4_quote.bin'));
+  const { qeReport, pckCertificateChainData } = quote.signedData.certificationData.qeReportCertificationData;
+  const chain = readPckChain(pckCertificateChainData.pckCertChain);
+
+  it('of 2023 has no level for the Sapphire Rapids machine, whose components are older', () => {
+    const { content } = readSignedJson(text('tdx', 'google_tcb_info_fmspc_50806f000000.json'), 'tcbInfo');
+    const info = readTcbInfo(content);
+    const { teeTcbSvn } = quote.tdQuoteBody;
+    assert.equal(Buffer.from(info.fmspc).toString('hex'), '50806f000000');
+    assert.equal(platformLevel(info, { ...sgxOf(chain.leaf), teeTcbSvn }), undefined);
+    assert.equal(moduleIdentity(info, teeTcbSvn), undefined);
+  });
+
+  it('of 2023 knows the quoting enclave as up to date', () => {
+    const { content } = readSignedJson(text('tdx', 'google_qe_identity.json'), 'enclaveIdentity');
+    const identity = readQeIdentity(content);
+    assert.equal(svnLevel(identity.levels, qeReport.isvSvn)?.status, 'UpToDate');
+    assert.deepEqual(Buffer.from(identity.mrSigner), Buffer.from(qeReport.mrSigner));
+  });
+
+  it('revocation lists verify under the chain of the quote', () => {
+    const pckCrl = parseCrl(vector('tdx', 'google_pck_crl_platform.der'));
+    const rootCrl = parseCrl(vector('tdx', 'google_sgx_root_ca_crl.der'));
+    assert.ok(verifySignedBy(pckCrl, chain.intermediate));
+    assert.ok(verifySignedBy(rootCrl, chain.root));
+    assert.ok(!verifySignedBy(pckCrl, chain.root));
+    assert.ok(isCurrent(pckCrl, new Date('2023-07-01T00:00:00Z')));
+    assert.ok(!pckCrl.revoked.has(chain.leaf.serial));
+  });
+
+  it('of 2026 can be read, with one identity per module version', () => {
+    const { content } = readSignedJson(text('tdx', 'google_tcb_info_v5sample.json'), 'tcbInfo');
+    const info = readTcbInfo(content);
+    assert.equal(info.evaluationDataNumber, 18);
+    assert.ok(info.moduleIdentities.some(({ id }) => id === 'TDX_03'));
+  });
+
+  it('has no level for the outdated version 5 quote', () => {
+    const bytes = vector('tdx', 'tdx_v5_phala_outdated_quote.bin');
+    const stored = storedCollateral('tdx', 'tdx_v5_phala_outdated_collateral.json');
+    const info = readTcbInfo(new JsonObject(JSON.parse(stored.tcb_info), 'tcbInfo'));
+    const [pem = ''] =
+      /-----BEGIN[^\0]*-----END CERTIFICATE-----\n/.exec(Buffer.from(bytes).toString('latin1')) ?? [];
+    const { leaf } = readPckChain(Buffer.from(pem, 'latin1'));
+    const teeTcbSvn = bytes.subarray(54, 70); // after the header, body type and body size
+    assert.equal(platformLevel(info, { ...sgxOf(leaf), teeTcbSvn }), undefined);
+  });
+});
+
+describe('table of TDX checks', () => {
+  it('has unique ids of one form, each with a section of the fact sheet', () => {
+    const ids = TDX.rows.map(({ id }) => id);
+    assert.equal(new Set(ids).size, ids.length);
+    for (const { id, source } of TDX.rows) {
+      assert.match(id, /^tdx\.[a-z_]+\.[a-z0-9_]+$/);
+      assert.match(source, /^attestation\.md \d/);
+    }
+  });
+
+  it('is reported whole and in order, whatever the evidence', async () => {
+    const ids = TDX.rows.map(({ id }) => id);
+    for (const file of ['version5.json', 'chain_two_certs.json', 'chain_trailing_nul_ok.json']) {
+      const { checks } = await verify(variantInput(file));
+      assert.deepEqual(
+        checks.map(({ id }) => id).filter((id) => id.startsWith('tdx.')),
+        ids,
+      );
+    }
+  });
+
+  it('accepts nothing when no check is run', () => {
+    assert.equal(allAccepted(TDX.rows, runChecks([], undefined)), false);
+  });
+});

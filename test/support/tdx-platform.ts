@@ -1,0 +1,388 @@
+/**
+ * A TDX platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
+ * vectors do not vary. Keys are made once per process.
+ */
+import { createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
+import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
+import type { EnclaveReport, QuoteHeader, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/message.ts';
+import { qeReportBytes, signedQuoteBytes } from '../../lib/attestation/tdx/quote.ts';
+import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
+import type { CollateralSource } from '../../lib/attestation/verify.ts';
+import { sha256 } from '../../lib/crypto/digest.ts';
+import { pointOf } from '../../lib/crypto/signature.ts';
+import {
+  type CertificateRequest,
+  type CrlRequest,
+  issueCertificate,
+  issueCrl,
+  type Name,
+  toPem,
+} from '../../lib/simulator/pki/certificate.ts';
+import { boolean, enumerated, integer, octetString, oid, sequence } from '../../lib/simulator/pki/der.ts';
+import {
+  authorityKeyId,
+  basicConstraints,
+  crlDistributionPoint,
+  keyUsage,
+  subjectKeyId,
+  vendorExtension,
+} from '../../lib/simulator/pki/extensions.ts';
+
+export const NOW = new Date('2026-12-01T00:00:00Z');
+export const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
+const VALID = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2036-01-01T00:00:00Z') };
+const ISSUED = { thisUpdate: new Date('2026-11-20T00:00:00Z'), nextUpdate: new Date('2026-12-20T00:00:00Z') };
+
+export const p256 = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const KEYS = {
+  root: p256(),
+  platformCa: p256(),
+  pck: p256(),
+  tcbSigning: p256(),
+  attestation: p256(),
+};
+
+export const intelName = (commonName: string): Name => [
+  ['CN', commonName],
+  ['O', 'Intel Corporation'],
+  ['L', 'Santa Clara'],
+  ['ST', 'CA'],
+  ['C', 'US'],
+];
+export const ISSUERS = {
+  root: { name: intelName('Intel SGX Root CA'), key: KEYS.root },
+  platformCa: { name: intelName('Intel SGX PCK Platform CA'), key: KEYS.platformCa },
+} as const;
+
+/** The parts of the Intel extension as (suffix, DER value) pairs; `2` and `7` are lists of such pairs. */
+export interface SgxParts {
+  readonly parts: readonly (readonly [string, Uint8Array])[];
+  readonly tcb: readonly (readonly [string, Uint8Array])[];
+  readonly configuration: readonly (readonly [string, Uint8Array])[];
+}
+
+const COMPONENT_SVNS = [3, 3, 2, 2, 4, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0];
+export const SGX_PARTS: SgxParts = {
+  parts: [
+    ['1', octetString(new Uint8Array(16))],
+    ['3', octetString(Uint8Array.of(0, 0))],
+    ['4', octetString(Buffer.from('a0b1c2d3e4f5', 'hex'))],
+    ['5', enumerated(2)],
+    ['6', octetString(new Uint8Array(16).fill(0x11))],
+  ],
+  tcb: [
+    ...COMPONENT_SVNS.map((svn, i) => [`2.${i + 1}`, integer(svn)] as const),
+    ['2.17', integer(13)],
+    ['2.18', octetString(new Uint8Array(16))],
+  ],
+  configuration: [
+    ['7.1', boolean(false)],
+    ['7.2', boolean(true)],
+    ['7.3', boolean(false)],
+  ],
+};
+
+const pairs = (list: readonly (readonly [string, Uint8Array])[]): Uint8Array[] =>
+  list.map(([suffix, value]) => sequence(oid(`${SGX_EXTENSION_OID}.${suffix}`), value));
+
+export function encodeSgx({ parts, tcb, configuration }: SgxParts): Uint8Array {
+  return sequence(
+    ...pairs([...parts, ['2', sequence(...pairs(tcb))], ['7', sequence(...pairs(configuration))]]),
+  );
+}
+
+type Json = Readonly<Record<string, unknown>>;
+type Change<T> = (original: T) => T;
+
+/** What to change, each before it is signed; `quote`, `chain`, `entry` and the `answers` after everything. */
+export interface Changes {
+  readonly root?: Change<CertificateRequest>;
+  readonly platformCa?: Change<CertificateRequest>;
+  readonly pck?: Change<CertificateRequest>;
+  readonly tcbSigning?: Change<CertificateRequest>;
+  readonly sgx?: Change<SgxParts>;
+  readonly header?: Change<QuoteHeader>;
+  readonly body?: Change<TdQuoteBody>;
+  readonly qeReport?: Change<EnclaveReport>;
+  readonly tcbInfo?: Change<Json>;
+  readonly qeIdentity?: Change<Json>;
+  readonly rootCrl?: Change<CrlRequest>;
+  readonly pckCrl?: Change<CrlRequest>;
+  readonly chain?: Change<string>;
+  readonly signingChain?: Change<string>;
+  readonly quote?: Change<QuoteV4>;
+  readonly entry?: Change<TdxReferenceValues>;
+  readonly context?: Change<EvidenceContext>;
+  readonly answers?: Partial<CollateralSource>;
+}
+
+const same = <T>(value: T): T => value;
+const rawSignature = (data: Uint8Array, key: KeyObject): Uint8Array =>
+  new Uint8Array(sign('sha256', data, { key, dsaEncoding: 'ieee-p1363' }));
+
+function certificates(changes: Changes) {
+  const root = issueCertificate(
+    (changes.root ?? same)({
+      issuer: ISSUERS.root,
+      subject: ISSUERS.root.name,
+      key: KEYS.root,
+      serial: 0x11n,
+      ...VALID,
+      extensions: [
+        authorityKeyId(KEYS.root),
+        crlDistributionPoint(ROOT_CRL_URL),
+        subjectKeyId(KEYS.root),
+        keyUsage('keyCertSign', 'cRLSign'),
+        basicConstraints(true, 1),
+      ],
+    }),
+  );
+  const platformCa = issueCertificate(
+    (changes.platformCa ?? same)({
+      issuer: ISSUERS.root,
+      subject: ISSUERS.platformCa.name,
+      key: KEYS.platformCa,
+      serial: 0x12n,
+      ...VALID,
+      extensions: [
+        authorityKeyId(KEYS.root),
+        crlDistributionPoint(ROOT_CRL_URL),
+        subjectKeyId(KEYS.platformCa),
+        keyUsage('keyCertSign', 'cRLSign'),
+        basicConstraints(true, 0),
+      ],
+    }),
+  );
+  const pck = issueCertificate(
+    (changes.pck ?? same)({
+      issuer: ISSUERS.platformCa,
+      subject: intelName('Intel SGX PCK Certificate'),
+      key: KEYS.pck,
+      serial: 0x4242n,
+      ...VALID,
+      extensions: [
+        authorityKeyId(KEYS.platformCa),
+        crlDistributionPoint('https://example.test/pckcrl'),
+        subjectKeyId(KEYS.pck),
+        keyUsage('digitalSignature', 'nonRepudiation'),
+        basicConstraints(false),
+        vendorExtension(SGX_EXTENSION_OID, encodeSgx((changes.sgx ?? same)(SGX_PARTS))),
+      ],
+    }),
+  );
+  const tcbSigning = issueCertificate(
+    (changes.tcbSigning ?? same)({
+      issuer: ISSUERS.root,
+      subject: intelName('Intel SGX TCB Signing'),
+      key: KEYS.tcbSigning,
+      serial: 0x13n,
+      ...VALID,
+      extensions: [
+        authorityKeyId(KEYS.root),
+        subjectKeyId(KEYS.tcbSigning),
+        keyUsage('digitalSignature', 'nonRepudiation'),
+        basicConstraints(false),
+      ],
+    }),
+  );
+  return { root, platformCa, pck, tcbSigning };
+}
+
+const filled = (length: number, byte: number): Uint8Array => new Uint8Array(length).fill(byte);
+export const COORDINATOR_HASH = filled(32, 0xc0);
+const REPORT_DATA = Uint8Array.of(...filled(32, 0xda), ...new Uint8Array(32));
+const XFAM = Buffer.from('e702060000000000', 'hex');
+
+const ENTRY: TdxReferenceValues = {
+  platform: undefined,
+  minTcbEvaluationDataNumber: 21,
+  mrTd: filled(48, 0x3d),
+  mrSeam: filled(48, 0x5e),
+  rtmrs: [filled(48, 0x70), filled(48, 0x71), filled(48, 0x72), filled(48, 0x73)],
+  rtmr0Alternatives: [],
+  xfam: XFAM,
+  allowedPiids: [filled(16, 0x11)],
+  memoryIntegrity: true,
+  smtDisabled: true,
+  staticPlatform: true,
+};
+
+const HEADER: QuoteHeader = {
+  version: 4,
+  attestationKeyType: 2,
+  teeType: 0x81,
+  qeSvn: Uint8Array.of(0, 0),
+  pceSvn: Uint8Array.of(0, 0),
+  qeVendorId: Buffer.from('939a7233f79c4ca9940a0db3957f0607', 'hex'),
+  userData: new Uint8Array(20),
+};
+
+const BODY: TdQuoteBody = {
+  teeTcbSvn: Uint8Array.of(7, 1, 3, ...new Uint8Array(13)),
+  mrSeam: ENTRY.mrSeam,
+  mrSignerSeam: new Uint8Array(48),
+  seamAttributes: new Uint8Array(8),
+  tdAttributes: Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0),
+  xfam: XFAM,
+  mrTd: ENTRY.mrTd,
+  mrConfigId: Uint8Array.of(...COORDINATOR_HASH, ...new Uint8Array(16)),
+  mrOwner: new Uint8Array(48),
+  mrOwnerConfig: new Uint8Array(48),
+  rtmrs: ENTRY.rtmrs,
+  reportData: REPORT_DATA,
+};
+
+const QE_MRSIGNER = 'dc9e2a7c6f948f17474e34a7fc43ed030f7c1563f1babddf6340c82e0e54a8c5';
+const AUTH_DATA = filled(32, 0xaa);
+const ATTESTATION_KEY = pointOf(createPublicKey(KEYS.attestation));
+
+const QE_REPORT: EnclaveReport = {
+  cpuSvn: new Uint8Array(16),
+  miscSelect: 0,
+  reserved1: new Uint8Array(28),
+  attributes: Buffer.from('1500000000000000e700000000000000', 'hex'),
+  mrEnclave: filled(32, 0x0e),
+  reserved2: new Uint8Array(32),
+  mrSigner: Buffer.from(QE_MRSIGNER, 'hex'),
+  reserved3: new Uint8Array(96),
+  isvProdId: 2,
+  isvSvn: 4,
+  reserved4: new Uint8Array(60),
+  reportData: Uint8Array.of(...sha256(ATTESTATION_KEY, AUTH_DATA), ...new Uint8Array(32)),
+};
+
+const level = (tcb: unknown, tcbStatus: string): Json => ({
+  tcb,
+  tcbDate: '2026-03-13T00:00:00Z',
+  tcbStatus,
+});
+const svns = (list: ArrayLike<number>): readonly Json[] => Array.from(list, (svn) => ({ svn }));
+const MODULE = { mrsigner: '00'.repeat(48), attributes: '00'.repeat(8), attributesMask: 'FF'.repeat(8) };
+const DATES = { issueDate: '2026-11-20T00:00:00Z', nextUpdate: '2026-12-20T00:00:00Z' };
+
+/** A platform level of TCB info. The TDX components of the first two places count only for module version 0. */
+export function platformLevelJson(
+  status: string,
+  sgx: readonly number[] = COMPONENT_SVNS,
+  pcesvn = 13,
+  tdx: readonly number[] = [5, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+): Json {
+  return level({ sgxtcbcomponents: svns(sgx), pcesvn, tdxtcbcomponents: svns(tdx) }, status);
+}
+
+const TCB_INFO: Json = {
+  id: 'TDX',
+  version: 3,
+  ...DATES,
+  fmspc: 'A0B1C2D3E4F5',
+  pceId: '0000',
+  tcbType: 0,
+  tcbEvaluationDataNumber: 21,
+  tdxModule: MODULE,
+  tdxModuleIdentities: [
+    {
+      id: 'TDX_01',
+      ...MODULE,
+      tcbLevels: [level({ isvsvn: 7 }, 'UpToDate'), level({ isvsvn: 3 }, 'OutOfDate')],
+    },
+  ],
+  tcbLevels: [platformLevelJson('UpToDate')],
+};
+
+const QE_IDENTITY: Json = {
+  id: 'TD_QE',
+  version: 2,
+  ...DATES,
+  tcbEvaluationDataNumber: 21,
+  miscselect: '00000000',
+  miscselectMask: 'FFFFFFFF',
+  attributes: '11000000000000000000000000000000',
+  attributesMask: 'FBFFFFFFFFFFFFFF0000000000000000',
+  mrsigner: QE_MRSIGNER.toUpperCase(),
+  isvprodid: 2,
+  tcbLevels: [level({ isvsvn: 4 }, 'UpToDate'), level({ isvsvn: 2 }, 'OutOfDate')],
+};
+
+/** A signed JSON body, as Intel sends it. */
+export function signedBody(member: string, value: unknown): string {
+  const text = JSON.stringify(value);
+  const signature = Buffer.from(rawSignature(Buffer.from(text), KEYS.tcbSigning)).toString('hex');
+  return `{"${member}":${text},"signature":"${signature}"}`;
+}
+
+function quoteOf(changes: Changes, pckChain: string): QuoteV4 {
+  const header = (changes.header ?? same)(HEADER);
+  const tdQuoteBody = (changes.body ?? same)(BODY);
+  const qeReport = (changes.qeReport ?? same)(QE_REPORT);
+  const chain = Buffer.from(pckChain, 'latin1');
+  const size = 384 + 64 + 2 + AUTH_DATA.length + 6 + chain.length;
+  const quote: QuoteV4 = {
+    header,
+    tdQuoteBody,
+    signedDataSize: 128 + 6 + size,
+    signedData: {
+      signature: rawSignature(signedQuoteBytes({ header, tdQuoteBody }), KEYS.attestation),
+      ecdsaAttestationKey: ATTESTATION_KEY,
+      certificationData: {
+        certificateDataType: 6,
+        size,
+        qeReportCertificationData: {
+          qeReport,
+          qeReportSignature: rawSignature(qeReportBytes(qeReport), KEYS.pck),
+          qeAuthData: { parsedDataSize: AUTH_DATA.length, data: AUTH_DATA },
+          pckCertificateChainData: { certificateDataType: 5, size: chain.length, pckCertChain: chain },
+        },
+      },
+    },
+    extraBytes: new Uint8Array(0),
+  };
+  return (changes.quote ?? same)(quote);
+}
+
+/** Evidence, reference value and context that verify, but for the changes. */
+export function tdxPlatform(changes: Changes = {}): {
+  readonly quote: QuoteV4;
+  readonly entry: TdxReferenceValues;
+  readonly context: EvidenceContext;
+} {
+  const { root, platformCa, pck, tcbSigning } = certificates(changes);
+  const pckChain = (changes.chain ?? same)([pck, platformCa, root].map((der) => toPem(der)).join(''));
+  const issuerChain = (changes.signingChain ?? same)(toPem(tcbSigning) + toPem(root));
+  const absent = async (): Promise<never> => {
+    throw new Error('TDX evidence needs nothing of AMD');
+  };
+  const collateral: CollateralSource = {
+    amdVcek: absent,
+    amdCrl: absent,
+    intelTcbInfo: async () => ({
+      body: signedBody('tcbInfo', (changes.tcbInfo ?? same)(TCB_INFO)),
+      issuerChain,
+    }),
+    intelQeIdentity: async () => ({
+      body: signedBody('enclaveIdentity', (changes.qeIdentity ?? same)(QE_IDENTITY)),
+      issuerChain,
+    }),
+    intelPckCrl: async () => ({
+      crl: issueCrl(
+        (changes.pckCrl ?? same)({ issuer: ISSUERS.platformCa, number: 1, ...ISSUED, revoked: [] }),
+      ),
+      issuerChain: '',
+    }),
+    intelRootCrl: async () =>
+      issueCrl((changes.rootCrl ?? same)({ issuer: ISSUERS.root, number: 1, ...ISSUED, revoked: [] })),
+    ...changes.answers,
+  };
+  const context: EvidenceContext = {
+    expectedReportData: REPORT_DATA,
+    coordinatorHashes: [COORDINATOR_HASH],
+    roots: { snp: {}, tdx: { root: toPem(certificates({}).root) } },
+    collateral,
+    now: NOW,
+  };
+  return {
+    quote: quoteOf(changes, pckChain),
+    entry: (changes.entry ?? same)(ENTRY),
+    context: (changes.context ?? same)(context),
+  };
+}
