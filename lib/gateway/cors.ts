@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { RECEIPT_HEADERS } from './headers.ts';
+import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
@@ -23,7 +23,7 @@ export interface OriginDecision {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-const EXPOSED = [...Object.values(RECEIPT_HEADERS), 'Retry-After', 'Request-Id', 'X-Request-Id'].join(', ');
+const EXPOSED = [...RECEIPT_HEADER_NAMES, 'Retry-After', 'Request-Id', 'X-Request-Id'].join(', ');
 const METHODS = 'GET, HEAD, POST, OPTIONS';
 const PREFLIGHT_SECONDS = '86400';
 

@@ -1,14 +1,6 @@
 import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** Ours to tell the application what protected an answer (design decision 6); a remote cannot set them. */
-export const RECEIPT_HEADERS = {
-  secretId: 'Privatemode-Proxy-Secret-Id',
-  manifestSha256: 'Privatemode-Proxy-Manifest-Sha256',
-  attestedAt: 'Privatemode-Proxy-Attested-At',
-  requestId: 'Privatemode-Proxy-Request-Id',
-} as const;
-
 /** Two of these, and two parsers can disagree on who asks, for what, or where a body ends (trap 9). */
 const AT_MOST_ONCE = new Set([
   'host',

@@ -4,11 +4,11 @@ import { PROTOCOL_VERSION } from '../../lib/envelope/protection.ts';
 import {
   goArchitecture,
   goOs,
-  RECEIPT_HEADERS,
   refuseAmbiguous,
   requestHeaders,
   responseHeaders,
 } from '../../lib/gateway/headers.ts';
+import { RECEIPT_HEADER_NAMES } from '../../lib/transparency/receipt.ts';
 import { refused } from '../support/config.ts';
 
 const toRemote = (...rawHeaders: string[]): Record<string, string> =>
@@ -214,7 +214,7 @@ describe('response headers towards the application', () => {
       'Access-Control-Expose-Headers',
       'access-control-max-age',
     ],
-    ...Object.values(RECEIPT_HEADERS),
+    ...RECEIPT_HEADER_NAMES,
     'Privatemode-Proxy-State',
   ];
   for (const name of denied) it(`${name} does not`, () => assert.deepEqual(responseHeaders([name, 'v']), {}));
