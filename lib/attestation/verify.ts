@@ -165,13 +165,13 @@ async function tryReferenceValues(evidence: Evidence, context: EvidenceContext):
     await breathe();
     const checks = await judge(context);
     if (allAccepted(evidence.rows, checks)) return checks;
-    if (closest.length === 0 || countFailures(checks) < countFailures(closest)) closest = checks;
+    if (closest.length === 0 || countUnmet(checks) < countUnmet(closest)) closest = checks;
   }
   return closest;
 }
 
-const countFailures = (checks: readonly Check[]): number =>
-  checks.filter(({ outcome }) => outcome === 'fail').length;
+const countUnmet = (checks: readonly Check[]): number =>
+  checks.filter(({ outcome }) => outcome === 'fail' || outcome === 'not-evaluated').length;
 
 const OUTCOMES: Readonly<Record<string, Outcome>> = {
   evidence_malformed: 'malformed',

@@ -157,7 +157,7 @@ export function parseReport(raw: Uint8Array): SnpReport {
   if (raw.length !== SNP_REPORT_BYTES) throw malformed(`a report must have ${SNP_REPORT_BYTES} bytes`);
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
   const read = ({ offset, kind, length }: SnpReportField): number | bigint | Uint8Array => {
-    if (kind === 'bytes') return raw.slice(offset, offset + length);
+    if (kind === 'bytes') return Uint8Array.from(raw.subarray(offset, offset + length));
     if (kind === 'u64') return view.getBigUint64(offset, true);
     if (kind === 'u32') return view.getUint32(offset, true);
     if (kind === 'u8') return view.getUint8(offset);

@@ -50,7 +50,9 @@ function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const [r, s, rest] = [field.subarray(0, 72), field.subarray(72, 144), field.subarray(144)];
   const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
   if (!isZero(r.subarray(48)) || !isZero(s.subarray(48)) || !isZero(rest)) return undefined;
-  return Uint8Array.from([...r.slice(0, 48).reverse(), ...s.slice(0, 48).reverse()]);
+  // Copied first: the slice() of a Buffer is a view, and reversing it would alter the message itself.
+  const bigEndian = (number: Uint8Array): Uint8Array => Uint8Array.from(number.subarray(0, 48)).reverse();
+  return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
 }
 
 /** The VCEK that came with the evidence, else one fetched for the report's chip and TCB. */
