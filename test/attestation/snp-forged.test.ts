@@ -1,0 +1,511 @@
+/** One defect at a time in evidence that is otherwise good: every check of SEV-SNP goes red for its own reason. */
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { describe, it } from 'node:test';
+import type { SnpReport } from '../../lib/attestation/snp/report.ts';
+import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
+import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { toPem } from '../../lib/simulator/pki/certificate.ts';
+import { ia5String, integer, octetString } from '../../lib/simulator/pki/der.ts';
+import { basicConstraints, keyUsage, vendorExtension } from '../../lib/simulator/pki/extensions.ts';
+import {
+  ARK,
+  ASK,
+  ASK_SERIAL,
+  amdExtensions,
+  amdName,
+  attestedBy,
+  CHIP_ID,
+  type Changes,
+  CRL,
+  ISSUERS,
+  issueArk,
+  issueArkCrl,
+  issueAsk,
+  issueMeshCa,
+  issueVcek,
+  KEYS,
+  REFERENCE_VALUE,
+  rootsOf,
+  TCB,
+  VCEK,
+  vcekParts,
+} from '../support/snp-platform.ts';
+
+const judge = (changes: Changes): Promise<Verdict> => verify(attestedBy(changes));
+const failures = ({ checks }: Verdict): string[] =>
+  checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
+
+/** Every row: what is changed, and the checks that must fail, the deciding one first. */
+type Case = readonly [what: string, changes: Changes, failing: readonly string[]];
+
+async function assertCase([what, changes, failing]: Case): Promise<void> {
+  const verdict = await judge(changes);
+  assert.deepEqual(failures(verdict), failing, what);
+  assert.notEqual(verdict.outcome, 'accepted', what);
+  assert.equal(verdict.failure?.id, failing[0], what);
+}
+
+const report = (changes: Partial<SnpReport>): Changes => ({ report: changes });
+const parts = (change: (all: [string, Uint8Array][]) => [string, Uint8Array][]): Changes => ({
+  vcek: issueVcek({ extensions: amdExtensions(change(vcekParts())) }),
+});
+const replaced = (suffix: string, value: Uint8Array): Changes =>
+  parts((all) => all.map(([key, old]) => [key, key === suffix ? value : old]));
+
+it('accepts the platform as it is', async () => {
+  const verdict = await judge({});
+  assert.deepEqual(failures(verdict), []);
+  assert.equal(verdict.outcome, 'accepted');
+});
+
+describe('the report', () => {
+  const cases: readonly Case[] = [
+    ['version 1', report({ version: 1, cpuid1EaxFms: 0 }), ['snp.report.version', 'snp.product']],
+    ['version 6', report({ version: 6 }), ['snp.report.version']],
+    ['another signature algorithm', report({ signatureAlgo: 2 }), ['snp.report.signature_algo']],
+    ['a reserved bit of SIGNER_INFO', report({ signerInfo: 1 << 5 }), ['snp.report.signing_key']],
+    ['the top bit of SIGNER_INFO', report({ signerInfo: 0x80000000 }), ['snp.report.signing_key']],
+    ['SIGNING_KEY none', report({ signerInfo: 7 << 2 }), ['snp.report.signing_key']],
+    ['SIGNING_KEY reserved', report({ signerInfo: 2 << 2 }), ['snp.report.signing_key']],
+    ['an author key', report({ signerInfo: 1 }), ['snp.report.author_key']],
+    ['another family id', report({ familyId: new Uint8Array(16) }), ['snp.id_block']],
+    ['another image id', report({ imageId: new Uint8Array(16).fill(2) }), ['snp.id_block']],
+    ['another guest SVN', report({ guestSvn: 3 }), ['snp.id_block']],
+    ['VMPL 3', report({ vmpl: 3 }), ['snp.vmpl']],
+    ['a migration agent', report({ reportIdMa: new Uint8Array(32) }), ['snp.migration_agent']],
+    ['policy bit 26', report({ policy: 0x252013an | (1n << 26n) }), ['snp.policy.form']],
+    ['policy bit 63', report({ policy: 0x252013an | (1n << 63n) }), ['snp.policy.form']],
+    ['platform bit 6', report({ platformInfo: 0x64n }), ['snp.platform.form']],
+    ['platform bit 8', report({ platformInfo: 0x124n }), ['snp.platform.form']],
+    ['platform bit 63', report({ platformInfo: (1n << 63n) | 0x24n }), ['snp.platform.form']],
+    ['TSME', report({ platformInfo: 0x26n }), ['snp.platform.tsme_en']],
+    ['TIO', report({ platformInfo: 0xa4n }), ['snp.platform.tio_en']],
+    [
+      'a committed TCB below the minimum',
+      report({ committedTcb: tcbValue({ ...TCB, snp: 27 }) }),
+      ['snp.tcb.committed'],
+    ],
+    ['a committed version above the current one', report({ committedMinor: 59 }), ['snp.firmware.version']],
+    [
+      'a committed major above the current one',
+      report({ committedMajor: 2, committedMinor: 0 }),
+      ['snp.firmware.version'],
+    ],
+    ['Bergamo', report({ cpuid1EaxFms: 0xaa0f00 }), ['snp.product']],
+    ['Turin', report({ cpuid1EaxFms: 0xb00f21 }), ['snp.product']],
+    ['a masked chip where chips are listed', report({ chipId: new Uint8Array(64) }), ['snp.chip_id.allowed']],
+    [
+      'another key',
+      { reportKey: generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey },
+      ['snp.report.signature'],
+    ],
+  ];
+  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
+
+  it('may mask the chip where the manifest allows any', async () => {
+    const any = { ...REFERENCE_VALUE, AllowedChipIDs: [] };
+    const masked = await judge({ ...report({ chipId: new Uint8Array(64) }), snp: [any] });
+    assert.equal(masked.outcome, 'accepted');
+    const outcome = (id: string) => masked.checks.find((check) => check.id === id)?.outcome;
+    assert.equal(outcome('snp.chip_id.vcek'), 'not-applicable');
+    assert.equal(outcome('snp.chip_id.allowed'), 'not-applicable');
+  });
+
+  it('may be stricter than the manifest in every flag', async () => {
+    const stricter = { policy: 0x252013an | (1n << 23n) | (1n << 24n), platformInfo: 0x3cn };
+    assert.deepEqual(failures(await judge({ report: stricter })), []);
+  });
+
+  it('may have SMT, where the manifest allows it', async () => {
+    const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
+    const smt = {
+      ...REFERENCE_VALUE,
+      GuestPolicy: { ...GuestPolicy, SMT: true },
+      PlatformInfo: { ...PlatformInfo, SMTEnabled: true, TSMEEnabled: true, TIOEnabled: true },
+    };
+    const verdict = await judge({ report: { policy: 0x253013an, platformInfo: 0xa7n }, snp: [smt] });
+    assert.deepEqual(failures(verdict), ['snp.id_key']);
+  });
+
+  it('must have what the manifest asks for beyond the usual', async () => {
+    const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
+    const more = {
+      ...REFERENCE_VALUE,
+      GuestPolicy: { ...GuestPolicy, RAPLDis: true, CipherTextHidingDRAM: true },
+      PlatformInfo: { ...PlatformInfo, RAPLDisabled: true, CiphertextHidingDRAMEnabled: true },
+    };
+    assert.deepEqual(failures(await judge({ snp: [more] })), [
+      'snp.id_key',
+      'snp.policy.rapl_dis',
+      'snp.policy.ciphertext_hiding_dram',
+      'snp.platform.rapl_dis',
+      'snp.platform.ciphertext_hiding_dram_en',
+    ]);
+  });
+
+  it('has no byte in its signature field beside R and S', async () => {
+    const input = attestedBy({});
+    const text = Buffer.from(input.document).toString();
+    const { raw_attestation_doc: raw } = JSON.parse(text) as { raw_attestation_doc: string };
+    const message = Buffer.from(raw, 'base64');
+    const signature = message.indexOf(Buffer.from('e201800400', 'hex').subarray(0, 4)) + 4;
+    for (const offset of [48, 71, 120, 143, 144, 511]) {
+      const changed = Buffer.from(message);
+      changed[signature + offset] = 1;
+      const document = Buffer.from(text.replace(raw, changed.toString('base64')));
+      assert.deepEqual(failures(await verify({ ...input, document })), ['snp.report.signature'], `${offset}`);
+    }
+  });
+});
+
+describe('the VCEK certificate', () => {
+  const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+  const cases: readonly Case[] = [
+    ['not a certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
+    ['a key on another curve', { vcek: issueVcek({ key: p256 }) }, ['snp.vcek.form', 'snp.report.signature']],
+    [
+      'an ECDSA signature',
+      { vcek: issueVcek({ issuer: { name: ISSUERS.ask.name, key: p256 } }) },
+      ['snp.vcek.form', 'snp.chain.signature'],
+    ],
+    ['a VLEK name', { vcek: issueVcek({ subject: amdName('SEV-VLEK') }) }, ['snp.vcek.names']],
+    [
+      'a further attribute',
+      { vcek: issueVcek({ subject: [...amdName('SEV-VCEK'), ['O', 'Advanced Micro Devices']] }) },
+      ['snp.vcek.names'],
+    ],
+    [
+      'a missing attribute',
+      { vcek: issueVcek({ subject: amdName('SEV-VCEK').slice(1) }) },
+      ['snp.vcek.names'],
+    ],
+    [
+      'the issuer of another line',
+      { vcek: issueVcek({ issuer: { name: amdName('SEV-Milan'), key: KEYS.ask } }) },
+      ['snp.vcek.names', 'snp.chain.signature'],
+    ],
+    [
+      'a signature by the ARK',
+      { vcek: issueVcek({ issuer: ISSUERS.ark }) },
+      ['snp.vcek.names', 'snp.chain.signature'],
+    ],
+    ['an extension of Turin', parts((all) => [...all, ['3.9', integer(1)]]), ['snp.vcek.extensions']],
+    ['a csp_id', parts((all) => [...all, ['5', ia5String('cloud')]]), ['snp.vcek.extensions']],
+    [
+      'a standard extension',
+      { vcek: issueVcek({ extensions: [...amdExtensions(vcekParts()), basicConstraints(false)] }) },
+      ['snp.vcek.extensions'],
+    ],
+    ['another structure version', replaced('1', integer(1)), ['snp.vcek.extensions']],
+    [
+      'a product name of another type',
+      replaced('2', octetString(Buffer.from('Genoa'))),
+      ['snp.vcek.extensions'],
+    ],
+    ['an SPL above 255', replaced('3.8', integer(256)), ['snp.vcek.extensions']],
+    ['an SPL that is no INTEGER', replaced('3.1', octetString(new Uint8Array(1))), ['snp.vcek.extensions']],
+    [
+      'bytes after an SPL',
+      replaced('3.1', Buffer.concat([integer(12), new Uint8Array(1)])),
+      ['snp.vcek.extensions'],
+    ],
+    ['an 8-byte chip', replaced('4', octetString(new Uint8Array(8))), ['snp.vcek.extensions']],
+    ['a 65-byte chip', replaced('4', new Uint8Array(65)), ['snp.vcek.extensions']],
+    ['another chip', replaced('4', new Uint8Array(64).fill(1)), ['snp.chip_id.vcek']],
+    ['another spl_4', replaced('3.4', integer(1)), ['snp.tcb.vcek', 'snp.tcb.vcek_current']],
+    [
+      'a validity that has not begun',
+      { vcek: issueVcek({ notBefore: new Date('2026-12-02T00:00:00Z') }) },
+      ['snp.chain.validity'],
+    ],
+  ];
+  for (const each of cases) it(`is refused as ${each[0]}`, () => assertCase(each));
+
+  for (const suffix of vcekParts().map(([key]) => key)) {
+    it(`is refused without the extension .${suffix}`, () =>
+      assertCase([suffix, parts((all) => all.filter(([key]) => key !== suffix)), ['snp.vcek.extensions']]));
+  }
+
+  it('is accepted with the chip as OCTET STRING, with an authority key id, and as PEM', async () => {
+    const keyId = vendorExtension('2.5.29.35', octetString(new Uint8Array(1)));
+    for (const changes of [
+      replaced('4', octetString(CHIP_ID)),
+      { vcek: issueVcek({ extensions: [...amdExtensions(vcekParts()), keyId] }) },
+      { vcek: Buffer.from(toPem(VCEK)) },
+    ]) {
+      assert.deepEqual(failures(await judge(changes)), []);
+    }
+  });
+
+  it('decides the product of a version 2 report, stepping included', async () => {
+    const v2 = { version: 2, cpuid1EaxFms: 0 };
+    const named = (name: string, machineStepping?: number): Changes => ({
+      ...replaced('2', ia5String(name)),
+      report: v2,
+      product: { name: 2, machineStepping },
+    });
+    assert.deepEqual(failures(await judge(named('Genoa-B1'))), []);
+    assert.deepEqual(failures(await judge(named('Genoa-B1', 1))), []);
+    for (const bad of [
+      named('Genoa'),
+      named('Genoa-B3'),
+      named('Milan-B0'),
+      named('Genoa-B1', 2),
+      named('Genoa-B11'),
+    ]) {
+      assert.deepEqual(failures(await judge(bad)), ['snp.product']);
+    }
+  });
+});
+
+describe('the roots', () => {
+  const small = issueAsk({ key: KEYS.small });
+  const cases: readonly Case[] = [
+    ['an ARK that is no CA', { roots: rootsOf(issueArk({ extensions: [] }), ASK) }, ['snp.roots']],
+    [
+      'an ARK that may not sign certificates',
+      { roots: rootsOf(issueArk({ extensions: [keyUsage('cRLSign'), basicConstraints(true)] }), ASK) },
+      ['snp.roots'],
+    ],
+    ['an ASK that is no CA', { roots: rootsOf(ARK, issueAsk({ extensions: [] })) }, ['snp.roots']],
+    ['a small ASK', { roots: rootsOf(ARK, small) }, ['snp.roots', 'snp.chain.signature']],
+    [
+      'another name',
+      { roots: rootsOf(issueArk({ subject: amdName('ARK-Milan') }), ASK) },
+      ['snp.roots', 'snp.crl.signature'],
+    ],
+    [
+      'an ASK signed by itself',
+      { roots: rootsOf(ARK, issueAsk({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } })) },
+      ['snp.roots'],
+    ],
+    [
+      'a critical extension',
+      {
+        roots: rootsOf(
+          ARK,
+          issueAsk({ extensions: [basicConstraints(true), { ...keyUsage('keyCertSign'), oid: '1.2.3' }] }),
+        ),
+      },
+      ['snp.roots'],
+    ],
+    [
+      'an expired ASK',
+      { roots: rootsOf(ARK, issueAsk({ notAfter: new Date('2026-11-30T00:00:00Z') })) },
+      ['snp.chain.validity'],
+    ],
+    [
+      'an expired ARK',
+      { roots: rootsOf(issueArk({ notAfter: new Date('2026-11-30T00:00:00Z') }), ASK) },
+      ['snp.chain.validity'],
+    ],
+    [
+      'an ARK that may not sign CRLs',
+      { roots: rootsOf(issueArk({ extensions: [keyUsage('keyCertSign'), basicConstraints(true)] }), ASK) },
+      ['snp.crl.signature'],
+    ],
+    [
+      'text around the PEM',
+      { roots: { snp: { Genoa: { ark: `# ARK\n${toPem(ARK)}`, ask: toPem(ASK) } }, tdx: undefined } },
+      ['snp.roots'],
+    ],
+  ];
+  for (const each of cases) it(`are refused with ${each[0]}`, () => assertCase(each));
+});
+
+describe('the revocation list', () => {
+  const date = new Date('2026-11-01T00:00:00Z');
+  const revoked = [{ serial: ASK_SERIAL, date }];
+  const old = issueArkCrl({
+    thisUpdate: new Date('2026-01-01T00:00:00Z'),
+    nextUpdate: new Date('2026-11-30T00:00:00Z'),
+  });
+  const future = issueArkCrl({ thisUpdate: new Date('2026-12-02T00:00:00Z') });
+  const forged = issueArkCrl({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } });
+  const serve = (crl: Uint8Array): Partial<CollateralSource> => ({ amdCrl: () => Promise.resolve(crl) });
+
+  const cases: readonly Case[] = [
+    [
+      'a wrong signature, although a good one could be fetched',
+      { crl: forged, collateral: serve(CRL) },
+      ['snp.crl.signature'],
+    ],
+    [
+      'another issuer',
+      { crl: issueArkCrl({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }), collateral: serve(CRL) },
+      ['snp.crl.signature'],
+    ],
+    ['the ASK on it', { crl: issueArkCrl({ revoked }) }, ['snp.crl.ask']],
+    ['the ASK on a fetched one', { crl: null, collateral: serve(issueArkCrl({ revoked })) }, ['snp.crl.ask']],
+    ['no list and no network', { crl: null }, ['snp.crl.available']],
+    ['an expired list and no network', { crl: old }, ['snp.crl.available']],
+    ['a list of the future and no network', { crl: future }, ['snp.crl.available']],
+    ['an unreadable list and no network', { crl: new Uint8Array(10) }, ['snp.crl.available']],
+    ['an expired fetched list', { crl: null, collateral: serve(old) }, ['snp.crl.current']],
+    ['a fetched list of the future', { crl: null, collateral: serve(future) }, ['snp.crl.current']],
+    ['a forged fetched list', { crl: null, collateral: serve(forged) }, ['snp.crl.signature']],
+    [
+      'an unreadable fetched list',
+      { crl: null, collateral: serve(new Uint8Array(5)) },
+      ['snp.crl.available'],
+    ],
+  ];
+  for (const each of cases) it(`refuses ${each[0]}`, () => assertCase(each));
+
+  it('is fetched where the embedded one is absent, unreadable or not current', async () => {
+    for (const crl of [null, new Uint8Array(10), old, future]) {
+      const verdict = await judge({ crl, collateral: serve(CRL) });
+      assert.deepEqual(failures(verdict), []);
+      assert.match(verdict.checks.find(({ id }) => id === 'snp.crl.available')?.found ?? '', /^fetched/);
+    }
+  });
+
+  it('may list other serial numbers', async () => {
+    const crl = issueArkCrl({
+      revoked: [
+        { serial: 0n, date },
+        { serial: 0x20003n, date },
+      ],
+    });
+    assert.deepEqual(failures(await judge({ crl })), []);
+  });
+
+  it('that cannot be had is reported as unavailable collateral, not as an attack', async () => {
+    const verdict = await judge({ crl: null });
+    assert.equal(verdict.failure?.code, 'collateral_unavailable');
+    assert.equal(verdict.outcome, 'rejected');
+    const broken = await judge({
+      crl: null,
+      collateral: { amdCrl: () => Promise.reject(new TypeError('x')) },
+    });
+    assert.equal(broken.failure?.code, 'collateral_unavailable');
+  });
+});
+
+describe('fetching', () => {
+  it('asks for the VCEK of the chip and its REPORTED_TCB', async () => {
+    const queries: unknown[] = [];
+    const amdVcek: CollateralSource['amdVcek'] = (query) => {
+      queries.push(query);
+      return Promise.resolve(VCEK);
+    };
+    const verdict = await judge({ vcek: null, collateral: { amdVcek } });
+    assert.deepEqual(failures(verdict), []);
+    assert.deepEqual(queries, [
+      {
+        product: 'Genoa',
+        chipId: Buffer.from(CHIP_ID).toString('hex'),
+        bootloader: 12,
+        tee: 0,
+        snp: 28,
+        microcode: 88,
+      },
+    ]);
+  });
+
+  it('judges a fetched VCEK like any other', async () => {
+    const serve = (vcek: Uint8Array): Changes => ({
+      vcek: null,
+      collateral: { amdVcek: () => Promise.resolve(vcek) },
+    });
+    assert.deepEqual(failures(await judge(serve(new Uint8Array(3)))), ['snp.vcek.available']);
+    const other = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
+    assert.deepEqual(failures(await judge(serve(issueVcek({ key: other })))), ['snp.report.signature']);
+  });
+
+  it('asks nobody once a check has failed', async () => {
+    let asked = 0;
+    const count = (): Promise<never> => {
+      asked++;
+      return Promise.reject(new PrivatemodeError('collateral_unavailable', 'offline'));
+    };
+    const collateral = { amdVcek: count, amdCrl: count };
+    const missing = { vcek: null, crl: null, collateral };
+    await judge({ ...missing, report: { version: 6 } });
+    await judge({ ...missing, attestationType: [1, 3, 9901, 2, 2] });
+    await judge({ ...missing, nonce: new Uint8Array(31) });
+    await judge({ crl: null, collateral, vcek: issueVcek({ subject: amdName('other') }) });
+    assert.equal(asked, 0);
+    await judge(missing);
+    assert.equal(asked, 1);
+  });
+
+  it('asks the same question once, however many reference values there are', async () => {
+    let asked = 0;
+    const amdCrl = (): Promise<Uint8Array> => {
+      asked++;
+      return Promise.resolve(CRL);
+    };
+    const other = { ...REFERENCE_VALUE, MinimumMitigationVector: 255 };
+    const verdict = await judge({ crl: null, collateral: { amdCrl }, snp: [other, other, REFERENCE_VALUE] });
+    assert.equal(verdict.outcome, 'accepted');
+    assert.equal(asked, 1);
+  });
+});
+
+describe('several reference values', () => {
+  const milan = { ...REFERENCE_VALUE, ProductName: 'Milan' };
+  const demanding = { ...REFERENCE_VALUE, MinimumMitigationVector: 16 };
+
+  it('accept if any of them accepts, and list its checks', async () => {
+    for (const snp of [
+      [milan, REFERENCE_VALUE],
+      [REFERENCE_VALUE, milan],
+      [demanding, milan, REFERENCE_VALUE],
+    ]) {
+      assert.deepEqual(failures(await judge({ snp })), []);
+    }
+  });
+
+  it('list the checks of the closest one if none accepts', async () => {
+    const verdict = await judge({ snp: [milan, demanding] });
+    assert.deepEqual(failures(verdict), ['snp.mitigation.launch', 'snp.mitigation.current']);
+    assert.equal(verdict.outcome, 'rejected');
+  });
+});
+
+describe('the mesh CA', () => {
+  const cases: readonly Case[] = [
+    ['two certificates', { meshCaPem: toPem(issueMeshCa()).repeat(2) }, ['document.mesh_ca']],
+    ['text', { meshCaPem: `mesh\n${toPem(issueMeshCa())}` }, ['document.mesh_ca']],
+    ['no CA', { meshCaPem: toPem(issueMeshCa({ extensions: [] })) }, ['document.mesh_ca']],
+    ['an RSA key', { meshCaPem: toPem(issueMeshCa({ key: KEYS.small })) }, ['document.mesh_ca']],
+    [
+      'a self-signature by another key',
+      { meshCaPem: toPem(issueMeshCa({ key: KEYS.vcek })) },
+      ['document.mesh_ca'],
+    ],
+    [
+      'an end in the past',
+      { meshCaPem: toPem(issueMeshCa({ notAfter: new Date('2026-11-30T00:00:00Z') })) },
+      ['document.mesh_ca'],
+    ],
+    [
+      'an unknown critical extension',
+      {
+        meshCaPem: toPem(
+          issueMeshCa({ extensions: [basicConstraints(true), { ...keyUsage('cRLSign'), oid: '1.2.3' }] }),
+        ),
+      },
+      ['document.mesh_ca'],
+    ],
+  ];
+  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
+
+  it('may be issued by another CA: the hardware vouches for it', async () => {
+    const meshCaPem = toPem(issueMeshCa({ issuer: { name: [['CN', 'root']], key: KEYS.vcek } }));
+    assert.deepEqual(failures(await judge({ meshCaPem })), []);
+  });
+});
+
+describe('attestation_type', () => {
+  it('may be absent or the type of SEV-SNP, and nothing else', async () => {
+    assert.deepEqual(failures(await judge({ attestationType: [1, 3, 9901, 2, 1] })), []);
+    for (const attestationType of [[1, 3, 9901, 2, 2], [1, 3, 9901, 2, 3], [1, 3, 9901, 2, 99], [1]]) {
+      assert.deepEqual(failures(await judge({ attestationType })), ['evidence.type']);
+    }
+    assert.deepEqual(failures(await judge({ attestationType: [] })), ['document.form']);
+  });
+});

@@ -1,0 +1,188 @@
+/** Real reports of AMD processors with their real VCEKs, under the production roots (attestation.md 7). */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Check } from '../../lib/attestation/check.ts';
+import type { SnpReferenceValues } from '../../lib/attestation/reference-values.ts';
+import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
+import { parseReport } from '../../lib/attestation/snp/report.ts';
+import { tcbParts } from '../../lib/attestation/snp/tcb.ts';
+import { SNP } from '../../lib/attestation/snp/verify.ts';
+import { OFFLINE, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
+
+interface Row {
+  readonly report: string;
+  readonly endorsement_key: string;
+  readonly product_line: 'Milan' | 'Genoa';
+  readonly evaluate_at: string;
+}
+const ROWS = vectorJson<Row[]>('snp/index.json');
+const row = (name: string): Row => ROWS.find(({ report }) => report.startsWith(name)) as Row;
+
+interface Options {
+  readonly now?: string;
+  readonly product?: 'Milan' | 'Genoa';
+  readonly key?: string;
+  /** Flips this bit of the report. */
+  readonly flip?: { readonly byte: number; readonly bit: number };
+}
+
+/** A reference value made from the report itself, so that only the chain and the signature are in question. */
+function ownReferenceValue(bytes: Uint8Array, product: 'Milan' | 'Genoa'): SnpReferenceValues {
+  const report = parseReport(bytes);
+  const flags = { smt: true, migrateMa: true, debug: true, cxlAllowed: true };
+  return {
+    platform: undefined,
+    product,
+    trustedMeasurement: report.measurement,
+    apeip: undefined,
+    minimumTcb: tcbParts(report.reportedTcb),
+    guestPolicy: {
+      ...{ abiMajor: 0, abiMinor: 0, singleSocket: false, memAes256Xts: false, raplDis: false },
+      ...{ cipherTextHidingDram: false, pageSwapDisable: false },
+      ...flags,
+    },
+    platformInfo: {
+      ...{ smtEnabled: true, tsmeEnabled: true, tioEnabled: true, eccEnabled: false, raplDisabled: false },
+      ...{ ciphertextHidingDramEnabled: false, aliasCheckComplete: false },
+    },
+    minimumMitigationVector: 0n,
+    allowedChipIds: [],
+  };
+}
+
+async function judge({ report, endorsement_key, product_line, evaluate_at }: Row, options: Options = {}) {
+  const bytes = vectorBytes(`snp/${report}`);
+  const entry = ownReferenceValue(bytes, options.product ?? product_line);
+  const { flip } = options;
+  if (flip) bytes[flip.byte] = (bytes[flip.byte] as number) ^ (1 << flip.bit);
+  const parsed = parseReport(bytes);
+  const isVlek = endorsement_key.endsWith('vlek.der');
+  const certificate = vectorBytes(`snp/${options.key ?? endorsement_key}`);
+  const checks = await SNP.verify(
+    {
+      report: parsed,
+      certificates: {
+        vcek: isVlek ? undefined : certificate,
+        vlek: isVlek ? certificate : undefined,
+        ask: undefined,
+        ark: undefined,
+        extras: new Map(),
+      },
+      product: undefined,
+    },
+    entry,
+    {
+      expectedReportData: parsed.reportData,
+      coordinatorHashes: [parsed.hostData],
+      roots: PRODUCTION_ROOTS,
+      collateral: OFFLINE,
+      now: new Date(options.now ?? evaluate_at),
+    },
+  );
+  return new Map(checks.map((check: Check) => [check.id, check.outcome]));
+}
+
+const CHAIN = ['snp.vcek.form', 'snp.vcek.names', 'snp.vcek.extensions', 'snp.roots', 'snp.chain.signature'];
+const EVIDENCE = [...CHAIN, 'snp.chain.validity', 'snp.report.signature', 'snp.tcb.vcek', 'snp.chip_id.vcek'];
+
+describe('real SEV-SNP reports', () => {
+  const signedByVcek = ROWS.filter(({ endorsement_key }) => endorsement_key.endsWith('vcek.der'));
+
+  it('chain to the production roots, and their signatures, TCB and chip agree', async () => {
+    assert.equal(signedByVcek.length, 7);
+    for (const each of signedByVcek) {
+      const outcomes = await judge(each);
+      for (const id of EVIDENCE) assert.equal(outcomes.get(id), 'pass', `${each.report} ${id}`);
+      assert.equal(outcomes.get('snp.product'), 'pass', each.report);
+    }
+  });
+
+  it('are not accepted without a revocation list', async () => {
+    const outcomes = await judge(row('genoa_v3_azure'));
+    assert.equal(outcomes.get('snp.crl.available'), 'fail');
+  });
+
+  it('do not verify after one flipped bit', async () => {
+    const milan = row('milan_v2_virtee');
+    assert.equal((await judge(milan, { flip: { byte: 21, bit: 7 } })).get('snp.report.signature'), 'fail');
+    for (const byte of [0x90, 0x29f - 0x98, 0x2a0, 0x2e8]) {
+      const outcomes = await judge(row('genoa_v3_tinfoil'), { flip: { byte, bit: 0 } });
+      assert.equal(outcomes.get('snp.report.signature'), 'fail', byte.toString(16));
+    }
+  });
+
+  it('of Milan are refused where Genoa is required, and the other way round', async () => {
+    for (const each of ['milan_v3_azure_a', 'milan_v3_azure_b', 'genoa_v3_azure'].map(row)) {
+      const product = each.product_line === 'Milan' ? 'Genoa' : 'Milan';
+      const outcomes = await judge(each, { product });
+      for (const id of ['snp.product', 'snp.vcek.names', 'snp.chain.signature']) {
+        assert.equal(outcomes.get(id), 'fail', `${each.report} ${id}`);
+      }
+    }
+  });
+
+  it('of version 2 take the product line from the VCEK', async () => {
+    assert.equal((await judge(row('milan_v2_virtee'))).get('snp.product'), 'pass');
+    assert.equal((await judge(row('milan_v2_virtee'), { product: 'Genoa' })).get('snp.product'), 'fail');
+  });
+
+  it('are refused before the VCEK is valid', async () => {
+    const outcomes = await judge(row('genoa_v3_tinfoil'), { now: '2026-01-10T00:00:00Z' });
+    assert.equal(outcomes.get('snp.chain.validity'), 'fail');
+    assert.equal(outcomes.get('snp.report.signature'), 'pass');
+  });
+
+  it('are refused with the VCEK of another chip, an altered one, or one of Turin', async () => {
+    const genoa = row('genoa_v3_tinfoil');
+    const foreign = await judge(genoa, { key: 'genoa_v3_azure_vcek.der' });
+    assert.equal(foreign.get('snp.chain.signature'), 'pass');
+    assert.equal(foreign.get('snp.report.signature'), 'fail');
+    assert.equal(foreign.get('snp.chip_id.vcek'), 'fail');
+    for (const key of ['milan_trustee_vcek_invalid_legacy.der', 'milan_trustee_vcek_invalid_new.der']) {
+      const altered = await judge(row('milan_v2_trustee'), { key });
+      assert.equal(altered.get('snp.chain.signature'), 'fail', key);
+    }
+    const turin = await judge(genoa, { key: 'turin_virtee_vcek.der' });
+    for (const id of ['snp.vcek.names', 'snp.vcek.extensions', 'snp.chain.signature']) {
+      assert.equal(turin.get(id), 'fail', id);
+    }
+  });
+
+  it('with the DEBUG bit fail the policy of a manifest, which can never allow it', async () => {
+    const debug = row('milan_v2_gosevguest');
+    const bytes = vectorBytes(`snp/${debug.report}`);
+    assert.equal((parseReport(bytes).policy >> 19n) & 1n, 1n);
+    const own = ownReferenceValue(bytes, 'Milan');
+    const { reportData, hostData } = parseReport(bytes);
+    const checks = await SNP.verify(
+      {
+        report: parseReport(bytes),
+        certificates: {
+          vcek: vectorBytes(`snp/${debug.endorsement_key}`),
+          vlek: undefined,
+          ask: undefined,
+          ark: undefined,
+          extras: new Map(),
+        },
+        product: undefined,
+      },
+      { ...own, guestPolicy: { ...own.guestPolicy, debug: false } },
+      {
+        expectedReportData: reportData,
+        coordinatorHashes: [hostData],
+        roots: PRODUCTION_ROOTS,
+        collateral: OFFLINE,
+        now: new Date(debug.evaluate_at),
+      },
+    );
+    assert.equal(checks.find(({ id }) => id === 'snp.policy.debug')?.outcome, 'fail');
+  });
+
+  it('signed by a VLEK are refused: there is no root for them (attestation.md 7)', async () => {
+    const outcomes = await judge(row('milan_v3_trustee_vlek'));
+    assert.equal(outcomes.get('snp.report.signing_key'), 'fail');
+    assert.equal(outcomes.get('snp.vmpl'), 'fail');
+    assert.equal(outcomes.get('snp.vcek.available'), 'not-evaluated');
+    assert.equal(outcomes.get('snp.report.signature'), 'not-evaluated');
+  });
+});

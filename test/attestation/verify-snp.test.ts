@@ -1,0 +1,249 @@
+/** Whole documents: the synthetic sets, every one of their variants, and what no vector varies. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { allAccepted } from '../../lib/attestation/check.ts';
+import { DOCUMENT_ROWS } from '../../lib/attestation/document-checks.ts';
+import { SNP } from '../../lib/attestation/snp/verify.ts';
+import { type Verdict, verify } from '../../lib/attestation/verify.ts';
+import {
+  OFFLINE,
+  SYNTHETIC_SETS,
+  type SyntheticSet,
+  syntheticCases,
+  syntheticInput,
+  vectorBytes,
+  vectorJson,
+  vectorNames,
+  withMembers,
+} from '../support/attestation-vectors.ts';
+
+/** The check that each rejected variant must fail first. */
+const FIRST_FAILURE: Readonly<Record<SyntheticSet, Readonly<Record<string, string>>>> = {
+  synthetic: {
+    chip_id_hwid_mismatch: 'snp.chip_id.vcek',
+    chip_id_masked: 'snp.chip_id.allowed',
+    fms_milan: 'snp.product',
+    id_key_other_candidate: 'snp.id_key',
+    mesh_ca_swapped: 'snp.report_data',
+    mitvec_current_missing_bit: 'snp.mitigation.current',
+    mitvec_launch_missing_bit: 'snp.mitigation.launch',
+    no_manifests: 'manifest.count',
+    no_vcek: 'snp.vcek.available',
+    not_protobuf: 'evidence.form',
+    platform_alias_off: 'snp.platform.alias_check_complete',
+    platform_ecc_off: 'snp.platform.ecc_en',
+    platform_smt_on: 'snp.platform.smt_en',
+    policy_cxl: 'snp.policy.cxl_allow',
+    policy_debug: 'snp.policy.debug',
+    policy_migrate: 'snp.policy.migrate_ma',
+    policy_reserved1_clear: 'snp.policy.form',
+    report_body_flipped: 'snp.report.signature',
+    report_sig_flipped: 'snp.report.signature',
+    root_ca_swapped: 'snp.report_data',
+    signer_vlek_no_cert: 'snp.report.signing_key',
+    tcb_cert_mismatch: 'snp.tcb.vcek',
+    tcb_committed_above_current: 'snp.firmware.tcb',
+    tcb_launch_below_min: 'snp.tcb.launch',
+    tcb_reported_above_current: 'snp.tcb.vcek_current',
+    two_manifests: 'manifest.count',
+    vcek_expired: 'snp.chain.validity',
+    vcek_missing_hwid: 'snp.vcek.extensions',
+    vcek_missing_snp_spl: 'snp.vcek.extensions',
+    vcek_wrong_cn: 'snp.vcek.names',
+    vcek_wrong_issuer_key: 'snp.chain.signature',
+    version_committed_above_current: 'snp.firmware.version',
+    vmpl1: 'snp.vmpl',
+    wrong_host_data: 'snp.host_data',
+    wrong_id_key_digest: 'snp.id_key',
+    wrong_measurement: 'snp.measurement',
+  },
+  synthetic_v158: {
+    apeip_little_endian: 'snp.measurement',
+    attestation_type_insecure: 'evidence.type',
+    attestation_type_tdx: 'evidence.type',
+    id_key_of_other_vcpus: 'snp.id_key',
+    policies_extra: 'document.policies',
+    policies_missing: 'document.policies',
+    policy_abi_0_255: 'snp.policy.abi',
+    policy_abi_157: 'snp.policy.abi',
+    policy_no_pageswap: 'snp.policy.page_swap_disable',
+    policy_no_single_socket: 'snp.policy.single_socket',
+    policy_no_xts: 'snp.policy.mem_aes_256_xts',
+    policy_smt: 'snp.policy.smt',
+    policy_v140: 'snp.policy.abi',
+    tcb_bootloader_11: 'snp.tcb.reported',
+    vcpus_221: 'snp.measurement',
+  },
+};
+
+function assertAccepted(verdict: Verdict): void {
+  assert.equal(verdict.failure, undefined, JSON.stringify(verdict.failure));
+  assert.equal(verdict.outcome, 'accepted');
+  assert.equal(verdict.tee, 'snp');
+  assert.ok(allAccepted([...DOCUMENT_ROWS, ...SNP.rows], verdict.checks));
+}
+
+function assertRefused(verdict: Verdict, id: string): void {
+  assert.equal(verdict.failure?.id, id, JSON.stringify(verdict.failure));
+  assert.equal(verdict.failure?.outcome, 'fail');
+  assert.notEqual(verdict.failure?.code, undefined);
+  assert.notEqual(verdict.outcome, 'accepted');
+  assert.equal(verdict.meshCaPem, undefined);
+}
+
+for (const set of SYNTHETIC_SETS) {
+  describe(`the ${set} deployment`, () => {
+    it('is accepted, with every check in the table listed once and in order', async () => {
+      const verdict = await verify(syntheticInput(set));
+      assertAccepted(verdict);
+      assert.deepEqual(
+        verdict.checks.map(({ id }) => id),
+        [...DOCUMENT_ROWS, ...SNP.rows].map(({ id }) => id),
+      );
+      const expected = vectorJson<{ manifest_sha256: string }>(`${set}/expected.json`);
+      assert.equal(verdict.manifestSha256, expected.manifest_sha256);
+      assert.equal(verdict.meshCaPem, Buffer.from(vectorBytes(`${set}/mesh_ca.pem`)).toString());
+    });
+
+    const cases = syntheticCases(set).filter(({ kind }) => kind === 'attest_response');
+    it('has its variants all in this test', () => {
+      const listed = syntheticCases(set).map(({ file }) => file);
+      assert.deepEqual(
+        vectorNames(`${set}/negative`)
+          .filter((name) => name !== 'index.json')
+          .sort(),
+        [...listed].sort(),
+      );
+      const rejected = cases.filter(({ upstream, careful }) => (careful ?? upstream) === 'reject');
+      assert.deepEqual(
+        rejected.map(({ file }) => file.replace('.json', '')).sort(),
+        Object.keys(FIRST_FAILURE[set]).sort(),
+      );
+    });
+
+    for (const { file, upstream, careful, reason } of cases) {
+      const name = file.replace('.json', '');
+      const answer = careful ?? upstream;
+      it(`${answer}s ${name}: ${reason}`, async () => {
+        const verdict = await verify(syntheticInput(set, `negative/${file}`));
+        if (answer === 'accept') assertAccepted(verdict);
+        else assertRefused(verdict, FIRST_FAILURE[set][name] ?? '');
+      });
+    }
+  });
+}
+
+describe('the inputs beside the document', () => {
+  const input = syntheticInput('synthetic_v158');
+
+  it('must be the nonce that was sent', async () => {
+    const other = Uint8Array.from(input.nonce);
+    other[0] = (other[0] as number) ^ 1;
+    assertRefused(await verify({ ...input, nonce: other }), 'snp.report_data');
+  });
+
+  it('must be a nonce of 32 bytes; the evidence is then not judged at all', async () => {
+    const verdict = await verify({ ...input, nonce: input.nonce.subarray(1) });
+    assertRefused(verdict, 'nonce.length');
+    assert.equal(verdict.checks.length, DOCUMENT_ROWS.length);
+  });
+
+  it('must be the expected manifest, byte for byte', async () => {
+    const longer = Buffer.concat([input.manifest, Buffer.from('\n')]);
+    const verdict = await verify({ ...input, manifest: longer });
+    assertRefused(verdict, 'manifest.expected');
+    assert.equal(verdict.failure?.code, 'manifest_mismatch');
+    assertRefused(
+      await verify({ ...input, manifest: vectorBytes('synthetic/manifest.json') }),
+      'manifest.expected',
+    );
+  });
+
+  it('must be a manifest that is understood, else the verdict says so', async () => {
+    const change = (from: string, to: string): Promise<Verdict> => {
+      const manifest = Buffer.from(Buffer.from(input.manifest).toString().replace(from, to));
+      return verify(withMembers({ ...input, manifest }, { manifests: [manifest.toString('base64')] }));
+    };
+    const unsupported = await change('"Genoa"', '"Turin"');
+    assertRefused(unsupported, 'manifest.valid');
+    assert.equal(unsupported.outcome, 'unsupported');
+    assert.equal(unsupported.failure?.code, 'manifest_unsupported');
+    assert.match(
+      unsupported.failure?.found ?? '',
+      /unmarshaling.*ReferenceValues\.snp\[0\]\.ProductName.*Turin.*update/,
+    );
+    const invalid = await change('"Debug": false', '"Debug": true');
+    assertRefused(invalid, 'manifest.valid');
+    assert.equal(invalid.outcome, 'rejected');
+    assert.equal(invalid.failure?.code, 'manifest_invalid');
+  });
+
+  it('must be the roots of the product line', async () => {
+    const foreign = syntheticInput('synthetic').roots;
+    assertRefused(await verify({ ...input, roots: foreign }), 'snp.chain.signature');
+    assertRefused(await verify({ ...input, roots: { snp: {}, tdx: undefined } }), 'snp.roots');
+    const { Genoa } = input.roots.snp;
+    assert.ok(Genoa);
+    const swapped = { snp: { Genoa: { ark: Genoa.ask, ask: Genoa.ark } }, tdx: undefined };
+    assertRefused(await verify({ ...input, roots: swapped }), 'snp.roots');
+    const relabelled = { snp: { Milan: Genoa }, tdx: undefined };
+    assertRefused(await verify({ ...input, roots: relabelled }), 'snp.roots');
+  });
+
+  it('must be a time at which every certificate is valid', async () => {
+    for (const now of ['2019-12-31T00:00:00Z', '2060-01-01T00:00:00Z']) {
+      const verdict = await verify({ ...input, now: new Date(now) });
+      assertRefused(verdict, 'document.mesh_ca');
+      assert.equal(verdict.checks.find(({ id }) => id === 'snp.chain.validity')?.outcome, 'fail');
+    }
+  });
+});
+
+describe('a verdict', () => {
+  it('names the first failure and still reports what could be evaluated', async () => {
+    const verdict = await verify(syntheticInput('synthetic', 'negative/policy_debug.json'));
+    assertRefused(verdict, 'snp.policy.debug');
+    const outcomes = new Map(verdict.checks.map(({ id, outcome }) => [id, outcome]));
+    assert.equal(outcomes.get('snp.report.signature'), 'pass');
+    assert.equal(outcomes.get('snp.tcb.launch'), 'pass');
+    assert.equal(verdict.checks.filter(({ outcome }) => outcome === 'fail').length, 1);
+  });
+
+  it('says what was not evaluated, and why', async () => {
+    const verdict = await verify(syntheticInput('synthetic', 'negative/vcek_missing_hwid.json'));
+    const chip = verdict.checks.find(({ id }) => id === 'snp.chip_id.vcek');
+    assert.equal(chip?.outcome, 'not-evaluated');
+    assert.equal(chip?.found, 'an earlier check failed');
+  });
+
+  it('quotes rule and values for every check', async () => {
+    for (const check of (await verify(syntheticInput('synthetic_v158'))).checks) {
+      assert.match(check.source, /^attestation\.md \d/);
+      assert.ok(check.expected.length > 0 && check.found.length > 0, check.id);
+    }
+  });
+
+  it('is malformed where the evidence is none, and lists no evidence checks', async () => {
+    const input = syntheticInput('synthetic_v158');
+    for (const document of ['', '{}', 'null', '[]', '\0'].map((text) => Buffer.from(text))) {
+      const verdict = await verify({ ...input, document });
+      assertRefused(verdict, 'document.form');
+      assert.equal(verdict.outcome, 'malformed');
+      assert.equal(verdict.tee, undefined);
+      assert.equal(verdict.checks.length, DOCUMENT_ROWS.length);
+    }
+    const development = Buffer.from('{"ReportData":"00","HostData":"00"}').toString('base64');
+    const verdict = await verify(withMembers(input, { raw_attestation_doc: development }));
+    assertRefused(verdict, 'evidence.form');
+    assert.equal(verdict.outcome, 'malformed');
+  });
+
+  it('does not come from asking anybody while the document carries everything', async () => {
+    let questions = 0;
+    const counting = Object.fromEntries(
+      Object.keys(OFFLINE).map((name) => [name, () => Promise.reject(questions++)]),
+    ) as unknown as typeof OFFLINE;
+    assertAccepted(await verify({ ...syntheticInput('synthetic_v158'), collateral: counting }));
+    assert.equal(questions, 0);
+  });
+});
