@@ -2,7 +2,7 @@
  * The message format, server side, written down literally from inference.md 4 and 5. The simulator judges the
  * product, so nothing here is shared with lib/envelope.
  */
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { inSequenceOrder, replaceSpans, type Span, topLevelOf } from './json-text.ts';
 import { Rejection } from './rejection.ts';
 
@@ -105,16 +105,23 @@ export function createOpener(lookup: (id: string) => Uint8Array | undefined): Op
 /** Seals the next message of one response; returns it with its quotes. */
 export type Sealer = (plaintext: string) => string;
 
-/** The sealer of the answer to a request: the request's nonce, a counter of its own, a fresh iv per message. */
-export function createSealer({ secretId, key, nonce }: Protection): Sealer {
+/**
+ * The sealer of the answer to a request: the request's nonce, a counter of its own, a fresh iv per message
+ * (tests with golden data bring their own).
+ */
+export function createSealer(
+  { secretId, key, nonce }: Protection,
+  newIv: () => Uint8Array = () => randomBytes(IV_BYTES),
+): Sealer {
   const head = `"${secretId}:${nonce.toString('hex')}:`;
+  const secret = createSecretKey(key); // imported once, not for every message
   let sequence = 0;
   return (plaintext) => {
-    const iv = randomBytes(IV_BYTES);
-    const cipher = createCipheriv('aes-256-gcm', key, iv);
+    const iv = newIv();
+    const cipher = createCipheriv('aes-256-gcm', secret, iv);
     cipher.setAAD(additionalData(nonce, sequence++));
-    const sealed = Buffer.concat([cipher.update(plaintext, 'utf8'), cipher.final(), cipher.getAuthTag()]);
-    return `${head}${iv.toString('hex')}:${sealed.toString('hex')}"`;
+    const ciphertext = cipher.update(plaintext, 'utf8', 'hex') + cipher.final('hex');
+    return `${head}${Buffer.from(iv).toString('hex')}:${ciphertext}${cipher.getAuthTag().toString('hex')}"`;
   };
 }
 

@@ -1,8 +1,15 @@
 /** Time in the simulated model: waits that end at once when the client leaves. */
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 
-/** Waits; rejects with AbortError as soon as `signal` aborts. `Infinity` waits for that alone. */
+/**
+ * Waits; rejects with AbortError as soon as `signal` aborts. 0 waits for one turn of the event loop, `Infinity`
+ * for the abort alone.
+ */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (ms === 0) {
+    await turn(undefined, { signal });
+    return;
+  }
   if (ms !== Infinity) {
     await sleep(ms, undefined, { signal });
     return;

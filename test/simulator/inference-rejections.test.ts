@@ -1,0 +1,413 @@
+/** What the server refuses, how it says so, and what it notes against a client without refusing it. */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { type InferenceServer, membersOf, SALT, startInference } from '../support/inference-server.ts';
+import { type Answer, Attempt, call, goodHeaders, newSecret, PLAIN } from '../support/literal-client.ts';
+
+/** The refusal's message; asserts its shape and mark. */
+function refusal(answer: Answer, status: number): string {
+  assert.equal(answer.status, status, answer.body.toString());
+  assert.equal(answer.headers['privatemode-encrypted'], 'false');
+  assert.equal(answer.headers['content-type'], 'application/json');
+  const { error } = JSON.parse(answer.body.toString()) as { error: { message: string; type: string } };
+  assert.deepEqual(Object.keys(error), ['message', 'type']);
+  assert.equal(error.type, '');
+  return error.message;
+}
+
+describe('the server refuses', () => {
+  let server: InferenceServer;
+  before(async () => {
+    server = await startInference();
+  });
+  after(() => server.close());
+
+  const chat = (more: Record<string, unknown> = {}) => ({
+    ...membersOf('chat', 'sim-1x0', 'secret words', false),
+    ...more,
+  });
+  const ask = async (members: Record<string, unknown>, head: Record<string, string> = {}): Promise<Answer> =>
+    (await server.ask('chat', members, head)).answer;
+
+  it('a secret it does not know, where it checks the policy first', async () => {
+    const unknown = newSecret();
+    const attempt = new Attempt(unknown);
+    const headers = goodHeaders(server.port, unknown, 'sim-1x0');
+    const body = attempt.sealObject(chat(), PLAIN.chat);
+    const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
+    assert.equal(
+      refusal(answer, 500),
+      `getting secret for OCSP verification: no secret for ID "${unknown.id}"`,
+    );
+    assert.match(answer.body.toString(), /no secret for ID/);
+  });
+
+  it('a secret it does not know, also where no policy is checked', async () => {
+    const unknown = newSecret();
+    const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, unknown, 'm');
+    const body = new Attempt(unknown).seal('body');
+    const answer = await call({ port: server.port, path: '/unstructured/x', headers, body });
+    assert.match(refusal(answer, 500), /no secret for ID/);
+  });
+
+  it('a secret it has dropped', async () => {
+    const dropped = newSecret();
+    server.secrets.put(dropped.id, dropped.bytes);
+    server.secrets.drop(dropped.id);
+    const headers = goodHeaders(server.port, dropped, 'sim-1x0');
+    const body = new Attempt(dropped).sealObject(chat(), PLAIN.chat);
+    const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
+    assert.match(refusal(answer, 500), /no secret for ID/);
+  });
+
+  it('a wrong policy MAC, and tells the expected one as the real server does', async () => {
+    const wrong = '0'.repeat(64);
+    const message = refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy-mac': wrong }), 500);
+    const right = goodHeaders(server.port, server.secret, 'm')['privatemode-nvidia-ocsp-policy-mac'];
+    assert.ok(message.endsWith(`expected ${right}`), message);
+  });
+
+  it('an altered policy', async () => {
+    const policy = 'rules=allow-good; revocation-time-not-before=1700000000';
+    refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy': policy }), 500);
+  });
+
+  const salts: [string, unknown][] = [
+    ['missing', undefined],
+    ['null', null],
+    ['empty', ''],
+    ['of 31 bytes', 'x'.repeat(31)],
+    ['of 15 two-byte characters', 'é'.repeat(15)],
+    ['a short number', 123],
+  ];
+  for (const [what, cache_salt] of salts) {
+    it(`a cache salt that is ${what}`, async () => {
+      for (const dialect of ['chat', 'completions', 'messages'] as const) {
+        const { cache_salt: _, ...members } = membersOf(dialect, 'sim-1x0', 'x', false);
+        const salted = cache_salt === undefined ? members : { ...members, cache_salt };
+        assert.match(refusal((await server.ask(dialect, salted)).answer, 500), /cache_salt/);
+      }
+    });
+  }
+
+  it('no salt of 32 bytes, whatever its characters', async () => {
+    assert.equal((await ask(chat({ cache_salt: 'é'.repeat(16) }))).status, 200);
+  });
+
+  const part = (value: unknown) => ({
+    messages: [{ role: 'user', content: [{ type: 'text', text: 'x' }, value] }],
+  });
+  const media: [string, Record<string, unknown>, boolean][] = [
+    ['an http image', part({ type: 'image_url', image_url: { url: 'http://e.example/i' } }), true],
+    ['a file image', part({ type: 'image_url', image_url: 'file:///etc/passwd' }), true],
+    ['an image without a scheme', part({ type: 'image_url', image_url: { url: 'e.example/i' } }), true],
+    ['an audio URL', part({ type: 'audio_url', audio_url: { url: 'https://e.example/a' } }), true],
+    ['a video URL', part({ type: 'video_url', video_url: { url: 'data:video/mp4;base64,' } }), true],
+    ['an http source', part({ type: 'image', source: { type: 'url', url: 'http://e.example/i' } }), true],
+    [
+      'an http source in a tool result',
+      part({ type: 'tool_result', content: [{ type: 'image', source: { url: 'http://e.example/i' } }] }),
+      true,
+    ],
+    ['an https image', part({ type: 'image_url', image_url: { url: 'https://e.example/i' } }), false],
+    ['a data image', part({ type: 'image_url', image_url: { url: 'data:image/png;base64,' } }), false],
+    ['inline audio', part({ type: 'input_audio', input_audio: { data: '', format: 'wav' } }), false],
+    ['a base64 source', part({ type: 'image', source: { type: 'base64', data: '' } }), false],
+  ];
+  for (const [what, more, refused] of media) {
+    it(`${refused ? '' : 'not '}${what}`, async () => {
+      const answer = await ask(chat(more));
+      if (refused) assert.match(refusal(answer, 500), /URL|_url/);
+      else assert.equal(answer.status, 200, answer.body.toString());
+    });
+  }
+
+  it('a URL by quoting it in clear, as the real server does', async () => {
+    const answer = await ask(chat(part({ type: 'image_url', image_url: { url: 'http://e.example/a?<&>' } })));
+    assert.match(refusal(answer, 500), /http:\/\/e\.example\/a\?<&>/);
+    assert.match(answer.body.toString(), /\\u003c\\u0026\\u003e/);
+  });
+
+  describe('bodies', () => {
+    /** A body made by hand: seals in the order in which `seal` is called. */
+    const bodies: [string, (attempt: Attempt) => string, RegExp][] = [
+      ['no JSON', () => '{"model":', /decoding JSON/],
+      ['an array', (a) => `[${a.seal('1')}]`, /not an object/],
+      ['invalid UTF-8', (a) => `{"model":"m","x\xff":${a.seal('1')}}`, /UTF-8/],
+      [
+        'a member in clear',
+        (a) => `{"model":"m","a":${a.seal('1')},"messages":["secret words"]}`,
+        /"messages" is not encrypted/,
+      ],
+      ['a text in clear', (a) => `{"model":"m","a":${a.seal('1')},"prompt":"secret words"}`, /message/],
+      ['a member twice', (a) => `{"model":"m","a":${a.seal('1')},"a":${a.seal('2')}}`, /twice/],
+      ['a member twice by an escape', (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":1}`, /twice/],
+      ['a plain member twice', (a) => `{"model":"m","a":${a.seal('1')},"model":"n"}`, /twice/],
+      [
+        'messages in another order',
+        (a) => `{"model":"m","b":${a.seal('1')},"a":${a.seal('2')}}`,
+        /authentication/,
+      ],
+      [
+        'a replayed message',
+        (a) => ((m) => `{"model":"m","a":${m},"b":${m}}`)(a.seal('1')),
+        /authentication/,
+      ],
+      ['a message that is no JSON', (a) => `{"model":"m","a":${a.seal('secret words')}}`, /not JSON after/],
+      ['no model', (a) => `{"a":${a.seal('1')}}`, /no model/],
+      ['a number as model', (a) => `{"model":7,"a":${a.seal('1')}}`, /no model/],
+      ...['', 'a|b', 'a\\b', '{x', '[x', ':1', '@this', '@this:1'].map(
+        (name): [string, (attempt: Attempt) => string, RegExp] => [
+          `the member name ${JSON.stringify(name)}`,
+          (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
+          /cannot be addressed/,
+        ],
+      ),
+    ];
+    for (const [what, body, message] of bodies) {
+      it(what, async () => {
+        const attempt = new Attempt(server.secret);
+        const answer = await server.send('chat', Buffer.from(body(attempt), 'latin1'));
+        const text = refusal(answer, 500);
+        assert.match(text, message);
+        assert.doesNotMatch(text, /secret words/);
+      });
+    }
+
+    it('not member names that only look odd', async () => {
+      const odd = Object.fromEntries(
+        ['#', '!x', '@x', 'a.b', 'a*', '-1', 'a:b', '😀', '￿'].map((name) => [name, 1]),
+      );
+      assert.equal((await ask(chat(odd))).status, 200);
+    });
+  });
+
+  describe('forms', () => {
+    const send = (content: string, contentType = 'multipart/form-data; boundary=B') =>
+      call({
+        port: server.port,
+        path: '/v1/audio/transcriptions',
+        headers: { ...goodHeaders(server.port, server.secret, 'm'), 'content-type': contentType },
+        body: content,
+      });
+    const field = (name: string, value: string) =>
+      `--B\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
+
+    it('a field in clear, twice, or under a broken frame', async () => {
+      const sealed = () => new Attempt(server.secret).seal('x');
+      const good = field('model', 'm');
+      for (const [content, message] of [
+        [`${good}${field('prompt', 'secret words')}--B--\r\n`, /message/],
+        [`${good}${field('a', sealed())}${field('a', sealed())}--B--\r\n`, /twice/],
+        [`${good}${field('a', sealed())}`, /boundary/],
+        [`x${good}--B--\r\n`, /boundary/],
+        [`--B\r\n\r\n\r\nx\r\n--B--\r\n`, /without a name/],
+      ] as const) {
+        const text = refusal(await send(content), 500);
+        assert.match(text, message);
+        assert.doesNotMatch(text, /secret words/);
+      }
+    });
+
+    it('another content type, or none with a boundary', async () => {
+      for (const type of ['application/json', 'multipart/form-data', 'multipart/related; boundary=B']) {
+        assert.match(refusal(await send('--B--\r\n', type), 500), /multipart|boundary/);
+      }
+    });
+  });
+
+  describe('heads', () => {
+    it('chunked bodies: the length must be told', async () => {
+      refusal(await ask(chat(), { 'transfer-encoding': 'chunked' }), 411);
+    });
+
+    for (const name of [
+      'privatemode-version',
+      'privatemode-client',
+      'privatemode-user-request-id',
+      'privatemode-os',
+      'privatemode-architecture',
+      'privatemode-secret-id',
+      'privatemode-target-model',
+      'privatemode-nvidia-ocsp-policy',
+      'privatemode-nvidia-ocsp-policy-mac',
+    ]) {
+      it(`requests without ${name}`, async () => {
+        const answer = await server.send('chat', '{}', { [name]: undefined });
+        assert.equal(refusal(answer, 400), `missing header ${name}`);
+      });
+    }
+
+    it('keys it does not accept, and requests without one', async () => {
+      refusal(await ask(chat(), { authorization: 'Bearer other' }), 401);
+      refusal(await server.send('chat', '{}', { authorization: undefined }), 401);
+    });
+
+    it('other methods and other paths', async () => {
+      const { port, secret } = server;
+      const headers = goodHeaders(port, secret, 'm');
+      refusal(await call({ port, method: 'PUT', path: '/v1/chat/completions', headers, body: '{}' }), 405);
+      for (const path of [
+        '/v1/responses',
+        '/v1/models/',
+        '/v1/chat/completions/',
+        '/unstructured',
+        '/V1/models',
+      ]) {
+        const answer = await call({ port, path, headers, body: '{}' });
+        assert.equal(answer.status, 404, path);
+        assert.equal(answer.body.toString(), '404 page not found\n');
+        assert.equal(answer.headers['x-content-type-options'], 'nosniff');
+      }
+    });
+  });
+
+  it('an asked-for fault that does not exist', async () => {
+    assert.match(
+      refusal((await server.ask('chat', chat({ model: 'sim-1x0+fault=nope' }))).answer, 400),
+      /nope/,
+    );
+  });
+});
+
+describe('the server notes', () => {
+  let server: InferenceServer;
+  before(async () => {
+    server = await startInference();
+  });
+  after(() => server.close());
+  afterEach(() => server.exchanges.clear());
+
+  const members = membersOf('chat', 'sim-1x0', 'x', false);
+
+  it('nothing against a good client, nor against the client library', async () => {
+    await server.ask('chat', members, { 'anthropic-beta': 'a', 'openai-organization': 'o', accept: '*/*' });
+    const sdk = goodHeaders(
+      server.port,
+      server.secret,
+      'sim-1x0',
+      `sdk_0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b`,
+    );
+    const headers: Record<string, string> = {};
+    for (const [name, value] of Object.entries({ ...sdk, 'privatemode-client': 'SDK' })) {
+      if (!/ocsp|-os$|architecture/.test(name)) headers[name] = value;
+    }
+    const body = new Attempt(server.secret).sealObject(members, PLAIN.chat);
+    const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
+    assert.equal(answer.status, 200, answer.body.toString());
+    assert.equal(server.exchanges.all().length, 2);
+    assert.deepEqual(server.exchanges.violations(), []);
+  });
+
+  const heads: [string, Record<string, string | string[]>, RegExp][] = [
+    ['cookies', { cookie: 'a=b' }, /header cookie must not/],
+    ['an API key of another vendor', { 'x-api-key': 'k' }, /header x-api-key must not/],
+    ['the user agent', { 'user-agent': 'x' }, /header user-agent must not/],
+    ['client addresses', { 'x-forwarded-for': '10.0.0.1' }, /header x-forwarded-for must not/],
+    ['origins', { origin: 'https://e.example' }, /header origin must not/],
+    ['SDK internals', { 'x-stainless-os': 'Linux' }, /header x-stainless-os must not/],
+    ['unknown protocol headers', { 'privatemode-foo': '1' }, /header privatemode-foo must not/],
+    ['compression', { 'accept-encoding': 'gzip' }, /accept-encoding is not identity/],
+    ['another host', { host: 'localhost:8080' }, /host is not the API host/],
+    ['a key that is no bearer token', { authorization: 'Basic key' }, /no bearer token/],
+    ['repeated headers', { 'anthropic-beta': ['a', 'b'] }, /anthropic-beta was sent twice/],
+    ['chunked bodies', { 'transfer-encoding': 'chunked' }, /transfer-encoding must not/],
+    ['a version without its v', { 'privatemode-version': '1.40.0' }, /version is malformed/],
+    ['a version before 1.40', { 'privatemode-version': 'v1.39.9' }, /version is malformed/],
+    [
+      "Node's names for systems",
+      { 'privatemode-os': 'win32', 'privatemode-architecture': 'x64' },
+      /os is malformed.*\n.*architecture is/,
+    ],
+    [
+      'a request id without its attempt',
+      { 'privatemode-user-request-id': 'proxy_0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b' },
+      /id is malformed/,
+    ],
+    [
+      'a request id of another version',
+      { 'privatemode-user-request-id': 'proxy_0190a1b2-c3d4-4e5f-8a9b-0c1d2e3f4a5b_0' },
+      /id is malformed/,
+    ],
+    ['a malformed shard key', { 'privatemode-shard-key': 'XYZ' }, /shard-key is malformed/],
+    [
+      'a shard key of another salt',
+      { 'privatemode-shard-key': '0123456789abcdef' },
+      /does not belong to the cache salt/,
+    ],
+    ['another secret id in the head', { 'privatemode-secret-id': 'other' }, /secret id of the head/],
+    ['another model in the head', { 'privatemode-target-model': 'other' }, /target model of the head/],
+  ];
+  for (const [what, head, note] of heads) {
+    it(what, async () => {
+      server.secrets.put('other', server.secret.bytes);
+      await server.ask('chat', members, head);
+      assert.match(server.exchanges.violations().join('\n'), note);
+    });
+  }
+
+  it('a UTF-8 model name in the head as the same name', async () => {
+    const name = Buffer.from('sim-echo-größe').toString('latin1');
+    await server.ask('chat', { ...members, model: 'sim-echo-größe' }, { 'privatemode-target-model': name });
+    assert.deepEqual(server.exchanges.violations(), []);
+  });
+
+  it('a shard key that fits, as good; and one where none belongs', async () => {
+    const { createHash } = await import('node:crypto');
+    const key = createHash('sha256').update(SALT).digest('hex').slice(0, 16);
+    await server.ask('chat', members, { 'privatemode-shard-key': key });
+    assert.deepEqual(server.exchanges.violations(), []);
+    await server.ask('embeddings', membersOf('embeddings', 'm', 'x', false), {
+      'privatemode-shard-key': key,
+    });
+    assert.match(server.exchanges.violations().join(), /shard-key does not belong to embeddings/);
+  });
+
+  it('a nonce that was used before, and an iv that was', async () => {
+    const { port, secret } = server;
+    const nonce = Buffer.alloc(12, 7);
+    const send = (body: string) =>
+      call({ port, path: '/v1/chat/completions', headers: goodHeaders(port, secret, 'm'), body });
+    const salted = (attempt: Attempt) => {
+      const salt = attempt.seal(JSON.stringify(SALT));
+      return `{"model":"m","cache_salt":${salt},"messages":${attempt.seal('[]')}}`;
+    };
+    await send(salted(new Attempt(secret, nonce)));
+    assert.deepEqual(server.exchanges.violations(), []);
+    await send(salted(new Attempt(secret, nonce)));
+    assert.match(server.exchanges.violations().join(), /a nonce of an earlier request/);
+
+    const attempt = new Attempt(secret);
+    const iv = Buffer.alloc(12, 9);
+    const salt = attempt.seal(JSON.stringify(SALT), iv);
+    await send(`{"model":"m","cache_salt":${salt},"messages":${attempt.seal('[]', iv)}}`);
+    assert.match(server.exchanges.violations().join(), /an iv used twice/);
+  });
+
+  it('headers of encryption on the models endpoint', async () => {
+    const { port, secret } = server;
+    await call({ port, method: 'GET', path: '/v1/models', headers: goodHeaders(port, secret, 'm') });
+    assert.match(
+      server.exchanges.violations().join(),
+      /id is malformed.*secret-id does not belong.*policy does not belong.*mac does not belong.*target-model does not/s,
+    );
+  });
+
+  it('paths outside the API', async () => {
+    const { port, secret } = server;
+    await call({ port, path: '/v1/responses', headers: goodHeaders(port, secret, 'm'), body: '{}' });
+    assert.match(server.exchanges.violations().join(), /outside the API/);
+  });
+
+  it('what was opened, by whom, and how it was answered', async () => {
+    await server.ask('chat', members);
+    const exchange = await server.finished();
+    assert.equal(exchange.model, 'sim-1x0');
+    assert.equal(exchange.secretId, server.secret.id);
+    assert.deepEqual(JSON.parse(exchange.opened), members);
+    assert.equal(exchange.status, 200);
+    assert.equal(exchange.closedEarlyAt, undefined);
+    assert.equal(server.recorder.containing('cache_salt').length > 0, true);
+    assert.equal(server.recorder.containing(SALT).length, 0);
+  });
+});

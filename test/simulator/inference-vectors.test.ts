@@ -1,0 +1,340 @@
+/** The simulator's own reading of the protocol against the golden data of test/vectors/inference. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { ENDPOINTS, type Endpoint } from '../../lib/simulator/inference/endpoints.ts';
+import {
+  createOpener,
+  createSealer,
+  openMembers,
+  sealMembers,
+} from '../../lib/simulator/inference/envelope.ts';
+import { checkGpuPolicy } from '../../lib/simulator/inference/gpu-policy.ts';
+import { stream } from '../../lib/simulator/inference/models/answer.ts';
+import { Rejection } from '../../lib/simulator/inference/rejection.ts';
+import { openRequest } from '../../lib/simulator/inference/request.ts';
+import { protectWith, wireOf } from '../../lib/simulator/inference/response.ts';
+import { Attempt } from '../support/literal-client.ts';
+
+const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');
+
+function read<T>(name: string): T {
+  return JSON.parse(readFileSync(join(VECTORS, name), 'utf8')) as T;
+}
+
+interface Protected {
+  readonly secretId: string;
+  readonly secretHex: string;
+  readonly requestNonceHex: string;
+}
+
+const hex = (text: string): Buffer => Buffer.from(text, 'hex');
+
+const lookupOf =
+  ({ secretId, secretHex }: Protected) =>
+  (id: string): Uint8Array | undefined =>
+    id === secretId ? hex(secretHex) : undefined;
+
+const protectionOf = (file: Protected) => ({
+  secretId: file.secretId,
+  key: hex(file.secretHex),
+  nonce: hex(file.requestNonceHex),
+});
+
+async function textOf(pieces: AsyncIterable<Buffer>): Promise<string> {
+  const all: Buffer[] = [];
+  for await (const piece of pieces) all.push(piece);
+  return Buffer.concat(all).toString();
+}
+
+function endpointNamed(name: string): Endpoint {
+  const endpoint = ENDPOINTS.find((candidate) => candidate.name === name);
+  assert.ok(endpoint, name);
+  return endpoint;
+}
+
+/** The vectors number their ivs in the order of the sequence, so the wire text tells which came when. */
+function ivsOf(wire: string): () => Buffer {
+  const ivs = [...wire.matchAll(/:([0-9a-f]{24}):[0-9a-f]{32,}/g)].map((match) => match[1]!).sort();
+  let next = 0;
+  return () => hex(ivs[next++]!);
+}
+
+describe('golden data: message-primitive', () => {
+  interface File extends Protected {
+    vectors: { name: string; plaintextHex: string; sequence: number; message: string }[];
+    mustFail: { name: string; sequence: number; message: string; requestNonceHex?: string }[];
+    upstreamAccepts: { name: string; message: string; plaintextHex: string }[];
+  }
+  const file = read<File>('message-primitive.json');
+  const openerAt = (sequence: number) => {
+    const opener = createOpener(lookupOf(file));
+    const client = new Attempt({ id: file.secretId, bytes: hex(file.secretHex) }, hex(file.requestNonceHex));
+    for (let before = 0; before < sequence; before++) opener.open(client.seal('x'));
+    return opener;
+  };
+
+  for (const { name, sequence, message, plaintextHex } of file.vectors) {
+    if (sequence > 1000) continue; // the server counts; it cannot be told to begin anywhere
+    it(`opens: ${name}`, () => {
+      assert.equal(openerAt(sequence).open(message).toString('hex'), plaintextHex);
+    });
+  }
+
+  for (const { name, sequence, message, requestNonceHex } of file.mustFail) {
+    if (requestNonceHex !== undefined) continue; // a server takes the nonce from the message itself
+    it(`refuses: ${name}`, () => {
+      assert.throws(() => openerAt(sequence).open(message), Rejection);
+    });
+  }
+
+  it('refuses a message under another nonce than the first one, and a second secret', () => {
+    const opener = openerAt(1);
+    const other = new Attempt({ id: file.secretId, bytes: hex(file.secretHex) });
+    other.seal('x');
+    assert.throws(() => opener.open(other.seal('x')), Rejection);
+    const foreign = new Attempt({ id: 'other', bytes: hex(file.secretHex) });
+    assert.throws(() => openerAt(1).open(foreign.seal('x')), /more than one secret/);
+  });
+
+  for (const { name, message, plaintextHex } of file.upstreamAccepts.slice(0, 2)) {
+    it(`accepts, and notes: ${name}`, () => {
+      const opener = openerAt(0);
+      assert.equal(opener.open(message).toString('hex'), plaintextHex);
+      assert.equal(opener.irregularities.length, 1);
+    });
+  }
+});
+
+describe('golden data: field-encryption-requests', () => {
+  interface File extends Protected {
+    vectors: {
+      name: string;
+      endpoint: string;
+      input: string;
+      expected: string;
+      plaintextsInSequenceOrder: string[];
+    }[];
+    mustReject: { name: string; input: string }[];
+  }
+  const file = read<File>('field-encryption-requests.json');
+  const tolerant = file.vectors.filter(({ name }) => name !== 'chat-duplicate-plain-field');
+  assert.equal(tolerant.length, file.vectors.length - 1);
+
+  for (const { name, endpoint, input, expected, plaintextsInSequenceOrder } of tolerant) {
+    it(`opens to the input, byte for byte: ${name}`, () => {
+      const opener = createOpener(lookupOf(file));
+      const opened: string[] = [];
+      const watched = {
+        ...opener,
+        open(text: string) {
+          const plaintext = opener.open(text);
+          opened.push(plaintext.toString());
+          return plaintext;
+        },
+      };
+      assert.equal(openMembers(Buffer.from(expected), endpointNamed(endpoint).plainRequest, watched), input);
+      assert.deepEqual(opened, plaintextsInSequenceOrder);
+    });
+  }
+
+  it('refuses a member that occurs twice, plain or not', () => {
+    const twice = file.vectors.find(({ name }) => name === 'chat-duplicate-plain-field');
+    const opener = createOpener(lookupOf(file));
+    assert.throws(
+      () => openMembers(Buffer.from(twice!.expected), endpointNamed('chat').plainRequest, opener),
+      /twice/,
+    );
+  });
+
+  it('refuses a body with plain members only: it could not answer encrypted', () => {
+    for (const name of ['chat-only-plain-fields', 'chat-empty-object']) {
+      const vector = file.vectors.find((candidate) => candidate.name === name);
+      const body = Buffer.from(vector!.expected);
+      assert.throws(
+        () => openRequest(endpointNamed('chat'), '/', {}, body, lookupOf(file)),
+        /no encrypted field in the request/,
+      );
+    }
+  });
+
+  for (const { name, input } of file.mustReject) {
+    it(`refuses what a client leaks or breaks: ${name}`, () => {
+      // The worst a client could do: it seals what it can and leaves the rest as it is.
+      const client = new Attempt({ id: file.secretId, bytes: hex(file.secretHex) });
+      const body = input.replace('"messages":[]', () => `"messages":${client.seal('[]')}`);
+      assert.throws(
+        () => openRequest(endpointNamed('chat'), '/', {}, Buffer.from(body), lookupOf(file)),
+        Rejection,
+      );
+    });
+  }
+});
+
+describe('golden data: multipart-and-raw', () => {
+  interface Part {
+    name: string;
+    bodyHex: string;
+    encrypted: boolean;
+  }
+  interface File extends Protected {
+    multipart: {
+      name: string;
+      boundary: string;
+      expectedBodyHex: string;
+      expectedParts: Part[];
+      inputFields: { name: string; valueHex: string }[];
+      inputFiles: { name: string; contentHex: string }[];
+    }[];
+    rawBody: { name: string; inputHex: string; expectedBody: string }[];
+  }
+  const file = read<File>('multipart-and-raw.json');
+
+  for (const vector of file.multipart) {
+    it(`opens every part: ${vector.name}`, () => {
+      const headers = { 'content-type': `multipart/form-data; boundary=${vector.boundary}` };
+      const body = hex(vector.expectedBodyHex);
+      const opened = openRequest(endpointNamed('transcriptions'), '/', headers, body, lookupOf(file));
+      assert.equal(opened.body.kind, 'form');
+      const parts = opened.body.kind === 'form' ? opened.body.parts : [];
+      const inputs = [
+        ...vector.inputFields.map(({ name, valueHex }) => [name, valueHex] as const),
+        ...vector.inputFiles.map(({ name, contentHex }) => [name, contentHex] as const),
+      ];
+      const expected = vector.expectedParts.map(({ name }) => [
+        name,
+        inputs.find((input) => input[0] === name)?.[1],
+      ]);
+      assert.deepEqual(
+        parts.map(({ name, body: content }) => [name, content.toString('hex')]),
+        expected,
+      );
+    });
+  }
+
+  for (const { name, inputHex, expectedBody } of file.rawBody) {
+    it(`opens the whole body: ${name}`, () => {
+      const opened = openRequest(
+        endpointNamed('unstructured'),
+        '/',
+        {},
+        Buffer.from(expectedBody),
+        lookupOf(file),
+      );
+      assert.equal(opened.body.kind === 'raw' ? opened.body.bytes.toString('hex') : '', inputHex);
+    });
+  }
+});
+
+describe('golden data: unary-responses', () => {
+  interface File extends Protected {
+    vectors: {
+      name: string;
+      endpoint: string;
+      wire: string;
+      expected: string;
+      plaintextsInSequenceOrder: string[];
+    }[];
+  }
+  const file = read<File>('unary-responses.json');
+  for (const { name, endpoint, wire, expected, plaintextsInSequenceOrder } of file.vectors) {
+    it(`seals to the wire, byte for byte: ${name}`, async () => {
+      const seal = createSealer(protectionOf(file), ivsOf(wire));
+      const plaintexts: string[] = [];
+      const watched = (plaintext: string): string => {
+        plaintexts.push(plaintext);
+        return seal(plaintext);
+      };
+      const answer = { kind: 'unary', status: 200, body: expected } as const;
+      const { pieces } = wireOf(answer, protectWith(endpointNamed(endpoint), watched));
+      assert.equal(await textOf(pieces), wire);
+      assert.deepEqual(plaintexts, plaintextsInSequenceOrder);
+    });
+  }
+});
+
+describe('golden data: sse-responses', () => {
+  interface File extends Protected {
+    vectors: { name: string; endpoint: string; wire: string; expected: string; messagesDecrypted: number }[];
+  }
+  const file = read<File>('sse-responses.json');
+  const written = file.vectors.filter(({ name }) => name !== 'done-lower-case'); // no server writes that
+  assert.equal(written.length, file.vectors.length - 1);
+
+  for (const { name, endpoint, wire, expected, messagesDecrypted } of written) {
+    it(`seals event by event to the wire: ${name}`, async () => {
+      const seal = createSealer(protectionOf(file), ivsOf(wire));
+      let messages = 0;
+      const counted = (plaintext: string): string => {
+        messages++;
+        return seal(plaintext);
+      };
+      async function* events() {
+        for (const block of expected.split('\n\n')) {
+          const [, event] = /^event: (.*)$/m.exec(block) ?? [];
+          const [, data] = /^data: (.*)$/m.exec(block) ?? [];
+          if (data !== undefined) yield event === undefined ? { data } : { event, data };
+        }
+      }
+      const { pieces } = wireOf(stream(events()), protectWith(endpointNamed(endpoint), counted));
+      const text = await textOf(pieces);
+      assert.equal(text, wire.replaceAll('\r\n', '\n'));
+      assert.equal(messages, messagesDecrypted);
+    });
+  }
+});
+
+describe('golden data: ocsp-headers', () => {
+  interface File {
+    vectors: { policy: string; mac: string; secretHex: string; statuses: string[] }[];
+  }
+  const { vectors } = read<File>('ocsp-headers.json');
+
+  it('accepts every policy with its MAC, and judges a good, an unknown and a revoked GPU by it', () => {
+    for (const { policy, mac, secretHex, statuses } of vectors) {
+      const check = (gpu: Parameters<typeof checkGpuPolicy>[3]) => (): void =>
+        checkGpuPolicy({ policy, mac }, 'id', () => hex(secretHex), gpu);
+      check({ status: 'good' })();
+      const judged = statuses.includes('allow-unknown') ? assert.doesNotThrow : assert.throws;
+      judged(check({ status: 'unknown' }));
+      const notBefore = Number(/=(-?\d+)$/.exec(policy)?.[1]);
+      assert.throws(check({ status: 'revoked', revokedAt: notBefore - 1 }));
+      const edge = statuses.includes('allow-revoked') ? assert.doesNotThrow : assert.throws;
+      edge(check({ status: 'revoked', revokedAt: notBefore }));
+    }
+    assert.ok(vectors.length > 8);
+  });
+
+  it('refuses every policy under a MAC with one bit flipped', () => {
+    for (const { policy, mac, secretHex } of vectors) {
+      const wrong = hex(mac);
+      wrong[31]! ^= 1;
+      assert.throws(
+        () =>
+          checkGpuPolicy({ policy, mac: wrong.toString('hex') }, 'id', () => hex(secretHex), {
+            status: 'good',
+          }),
+        /wrong MAC/,
+      );
+    }
+  });
+});
+
+describe('sealing', () => {
+  it('numbers the elements of an array by index as text: 0, 1, 10, 11, 2', () => {
+    const order: string[] = [];
+    const text = JSON.stringify(Array.from({ length: 12 }, (_, index) => index));
+    sealMembers(text, new Set(), (plaintext) => {
+      order.push(plaintext);
+      return '""';
+    });
+    assert.deepEqual(order, ['0', '1', '10', '11', '2', '3', '4', '5', '6', '7', '8', '9']);
+  });
+
+  it('draws a fresh iv for every message', () => {
+    const seal = createSealer({ secretId: 'id', key: Buffer.alloc(32), nonce: Buffer.alloc(12) });
+    const ivs = Array.from({ length: 100 }, () => seal('x').split(':')[2]);
+    assert.equal(new Set(ivs).size, 100);
+  });
+});
