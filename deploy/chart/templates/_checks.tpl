@@ -1,0 +1,66 @@
+{{/* Values that contradict each other, in words; all of them at once. What one value alone gets wrong, values.schema.json tells. */}}
+{{- define "privatemode-proxy.checks" -}}
+{{- $problems := list }}
+{{- $config := .Values.config }}
+
+{{- if include "privatemode-proxy.singleWriter" . }}
+{{- if .Values.autoscaling.enabled }}
+{{- $problems = append $problems (printf "autoscaling.enabled: the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or switch autoscaling off." $config.workspace.volumeClaimName $config.workspace.accessMode) }}
+{{- else if gt (int .Values.replicaCount) 1 }}
+{{- $problems = append $problems (printf "replicaCount is %d, but the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or set replicaCount to 1." (int .Values.replicaCount) $config.workspace.volumeClaimName $config.workspace.accessMode) }}
+{{- end }}
+{{- end }}
+
+{{- if and $config.sharedPromptCache.promptCacheSalt.enabled (not $config.sharedPromptCache.enabled) }}
+{{- $problems = append $problems "config.sharedPromptCache.promptCacheSalt.enabled: a salt has no use while the cache is not shared. Set config.sharedPromptCache.enabled as well." }}
+{{- end }}
+
+{{- if $config.customCA.enabled }}
+{{- if not (or $config.customCA.configMapName $config.customCA.secretName) }}
+{{- $problems = append $problems "config.customCA.enabled: name the object that holds the bundle, in config.customCA.configMapName or config.customCA.secretName." }}
+{{- end }}
+{{- range $config.extraEnv }}
+{{- if eq .name "SSL_CERT_FILE" }}
+{{- $problems = append $problems "config.extraEnv sets SSL_CERT_FILE, which config.customCA sets already. Use one of the two." }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- if and (gt (len $config.corsAllowedOrigins) 1) (has "*" $config.corsAllowedOrigins) }}
+{{- $problems = append $problems "config.corsAllowedOrigins: '*' allows every origin already. List either '*' or exact origins." }}
+{{- end }}
+
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
+{{- $problems = append $problems "autoscaling.minReplicas is greater than autoscaling.maxReplicas." }}
+{{- end }}
+
+{{- if .Values.metrics.enabled }}
+{{- if eq (int .Values.metrics.port) (int $config.port) }}
+{{- $problems = append $problems "metrics.port and config.port are the same. The metrics need a port of their own." }}
+{{- end }}
+{{- if eq (int .Values.metrics.port) (int .Values.service.port) }}
+{{- $problems = append $problems "metrics.port and service.port are the same. The metrics need a port of their own." }}
+{{- end }}
+{{- end }}
+
+{{- if .Values.metrics.serviceMonitor.enabled }}
+{{- if not .Values.metrics.enabled }}
+{{- $problems = append $problems "metrics.serviceMonitor.enabled: there is nothing to monitor while metrics.enabled is false." }}
+{{- end }}
+{{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
+{{- $problems = append $problems "metrics.serviceMonitor.enabled: this cluster knows no monitoring.coreos.com/v1. Install the Prometheus operator first (with helm template, add --api-versions monitoring.coreos.com/v1)." }}
+{{- end }}
+{{- end }}
+
+{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "metrics-address" }}
+{{- range .Values.extraArgs }}
+{{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
+{{- if has $flag $own }}
+{{- $problems = append $problems (printf "extraArgs: --%s is set by the chart. Use the value that stands for it." $flag) }}
+{{- end }}
+{{- end }}
+
+{{- if $problems }}
+{{- fail (printf "\n\n%s\n" (join "\n" $problems)) }}
+{{- end }}
+{{- end }}

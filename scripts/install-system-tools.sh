@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs what the packaging checks take from the system, on Debian and its kin: systemd's own checker, and an emulator with
+# the libraries that the arm64 executable needs. Nothing is done where it is all there.
+set -euo pipefail
+
+missing=()
+command -v systemd-analyze >/dev/null && command -v systemd-notify >/dev/null || missing+=(systemd)
+if [ "$(uname -m)" = x86_64 ]; then
+  command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
+  [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-arm64-cross)
+  [ -e /usr/aarch64-linux-gnu/lib/libstdc++.so.6 ] || missing+=(libstdc++6-arm64-cross)
+fi
+command -v unshare >/dev/null || missing+=(util-linux)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo)
+"${as_root[@]}" apt-get update
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"

@@ -1,0 +1,297 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { FLAGS } from '../../lib/config/flags.ts';
+import { valueRows } from '../../scripts/chart-readme.ts';
+import { serveCluster } from '../support/fake-cluster.ts';
+import {
+  CHART,
+  type Cluster,
+  HELM,
+  KUBECTL_VALIDATE,
+  type KubernetesObject,
+  refusal,
+  render,
+  type Values,
+  validate,
+} from '../support/helm.ts';
+import { runAside } from '../support/tools.ts';
+
+/** Everything that is off by default, switched on. */
+const EVERYTHING: Values = {
+  replicaCount: 2,
+  podDisruptionBudget: { enabled: true },
+  autoscaling: { enabled: true },
+  metrics: { enabled: true, serviceMonitor: { enabled: true, labels: { release: 'prometheus' } } },
+  networkPolicy: { enabled: true },
+  probes: { startup: { enabled: true } },
+  topologySpreadConstraints: [
+    { maxSkew: 1, topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'ScheduleAnyway' },
+  ],
+  podAnnotations: { a: 'b' },
+  podLabels: { team: 'ml' },
+  serviceAccountName: 'proxy',
+  priorityClassName: 'high',
+  imagePullSecrets: [{ name: 'registry' }],
+  service: { annotations: { c: 'd' } },
+  tolerations: [{ key: 'dedicated', operator: 'Exists' }],
+  affinity: { nodeAffinity: {} },
+};
+
+const MONITORED = { apiVersions: ['monitoring.coreos.com/v1'] } as const;
+
+/** As much of the operator's schema as the chart uses (Prometheus operator, API reference, ServiceMonitor). */
+const SERVICE_MONITOR_CRD = {
+  apiVersion: 'apiextensions.k8s.io/v1',
+  kind: 'CustomResourceDefinition',
+  metadata: { name: 'servicemonitors.monitoring.coreos.com' },
+  spec: {
+    group: 'monitoring.coreos.com',
+    names: { kind: 'ServiceMonitor', plural: 'servicemonitors', singular: 'servicemonitor' },
+    scope: 'Namespaced',
+    versions: [
+      {
+        name: 'v1',
+        served: true,
+        storage: true,
+        schema: {
+          openAPIV3Schema: {
+            type: 'object',
+            required: ['spec'],
+            properties: {
+              spec: {
+                type: 'object',
+                required: ['selector', 'endpoints'],
+                properties: {
+                  selector: {
+                    type: 'object',
+                    properties: { matchLabels: { type: 'object', additionalProperties: { type: 'string' } } },
+                  },
+                  endpoints: {
+                    type: 'array',
+                    items: {
+                      type: 'object',
+                      properties: {
+                        port: { type: 'string' },
+                        path: { type: 'string' },
+                        interval: { type: 'string' },
+                      },
+                    },
+                  },
+                },
+              },
+            },
+          },
+        },
+      },
+    ],
+  },
+};
+
+const kinds = (objects: readonly KubernetesObject[]): Record<string, string> =>
+  Object.fromEntries(objects.map(({ kind, apiVersion }) => [kind, apiVersion]));
+
+const nameOf = (cluster: Cluster, values: Values = {}): string =>
+  render(values, cluster).objects.find(({ kind }) => kind === 'Service')!.metadata.name;
+
+if (HELM !== undefined) {
+  describe('chart in a cluster', () => {
+    it('is reached at the address that the specification promises', () => {
+      const { objects } = render({}, { release: 'my-release', namespace: 'ai' });
+      const service = objects.find(({ kind }) => kind === 'Service')!;
+      assert.equal(service.metadata.name, 'privatemode-proxy-my-release');
+      const [port] = service.spec['ports'] as [{ port: number; targetPort: string }];
+      assert.equal(port.port, 8080);
+      assert.equal(port.targetPort, 'http');
+    });
+
+    it('makes a host name of any release name', () => {
+      assert.equal(nameOf({ release: 'a.b' }), 'privatemode-proxy-a-b');
+      const longest = nameOf({ release: `${'r'.repeat(50)}-xy` });
+      assert.match(longest, /^privatemode-proxy-[a-z0-9-]*[a-z0-9]$/);
+      assert.ok(longest.length <= 63);
+      assert.equal(nameOf({ release: 'r' }, { nameOverride: 'gate' }), 'gate-r');
+      assert.equal(nameOf({ release: 'r' }, { fullnameOverride: 'gate' }), 'gate');
+    });
+
+    it('selects its own pods, and nothing of another release', () => {
+      const { objects } = render(EVERYTHING, { release: 'one', ...MONITORED });
+      const expected = { 'app.kubernetes.io/name': 'privatemode-proxy', 'app.kubernetes.io/instance': 'one' };
+      const spec = (kind: string) => objects.find((object) => object.kind === kind)!.spec;
+      assert.deepEqual(spec('Service')['selector'], expected);
+      assert.deepEqual(spec('Deployment')['selector'], { matchLabels: expected });
+      assert.deepEqual(spec('PodDisruptionBudget')['selector'], { matchLabels: expected });
+      assert.deepEqual(spec('NetworkPolicy')['podSelector'], { matchLabels: expected });
+      assert.deepEqual(spec('ServiceMonitor')['selector'], { matchLabels: expected });
+      const template = spec('Deployment')['template'] as {
+        metadata: { labels: object };
+        spec: { topologySpreadConstraints: { labelSelector: object }[] };
+      };
+      assert.deepEqual(template.metadata.labels, { ...expected, team: 'ml' });
+      assert.deepEqual(template.spec.topologySpreadConstraints[0]?.labelSelector, { matchLabels: expected });
+    });
+
+    it('makes a deployment and a service, and nothing else unasked', () => {
+      assert.deepEqual(kinds(render().objects), { Deployment: 'apps/v1', Service: 'v1' });
+    });
+
+    it('leaves the number of replicas to the autoscaler', () => {
+      const deployment = render(EVERYTHING, MONITORED).objects.find(({ kind }) => kind === 'Deployment')!;
+      assert.equal(deployment.spec['replicas'], undefined);
+    });
+
+    for (const [kubeVersion, schemas, budget, autoscaler] of [
+      ['1.16.0', '1.23', 'policy/v1beta1', 'autoscaling/v2beta2'],
+      ['1.18.20-eks-1', '1.23', 'policy/v1beta1', 'autoscaling/v2beta2'],
+      ['1.21.5-gke.1300', '1.23', 'policy/v1', 'autoscaling/v2beta2'],
+      ['1.23.0', '1.23', 'policy/v1', 'autoscaling/v2'],
+      ['1.27.3', '1.27', 'policy/v1', 'autoscaling/v2'],
+      ['1.30.2+k3s1', '1.30', 'policy/v1', 'autoscaling/v2'],
+    ] as const) {
+      it(`speaks the API of Kubernetes ${kubeVersion}`, (t) => {
+        const { objects, text } = render(EVERYTHING, { kubeVersion, ...MONITORED });
+        assert.deepEqual(kinds(objects), {
+          Deployment: 'apps/v1',
+          Service: 'v1',
+          NetworkPolicy: 'networking.k8s.io/v1',
+          ServiceMonitor: 'monitoring.coreos.com/v1',
+          PodDisruptionBudget: budget,
+          HorizontalPodAutoscaler: autoscaler,
+        });
+        const minor = Number(kubeVersion.split('.')[1]);
+        assert.equal(text.includes('startupProbe:'), minor >= 18);
+        assert.equal(text.includes('topologySpreadConstraints:'), minor >= 18);
+        assert.equal(text.includes('seccompProfile:'), minor >= 19);
+        assert.equal(text.includes('seccomp.security.alpha.kubernetes.io/pod: runtime/default'), minor < 19);
+        assert.equal(text.includes('preStop:'), minor >= 30);
+        if (KUBECTL_VALIDATE === undefined) return;
+        const crds = mkdtempSync(join(tmpdir(), 'crds-'));
+        t.after(() => rmSync(crds, { recursive: true }));
+        writeFileSync(join(crds, 'servicemonitor.yaml'), JSON.stringify(SERVICE_MONITOR_CRD));
+        assert.equal(validate([text], schemas, crds), '');
+      });
+    }
+
+    it('is not installed where Kubernetes is older than the specification allows', () => {
+      assert.match(refusal({}, { kubeVersion: '1.15.9' }), /requires kubeVersion: >=1.16/);
+    });
+
+    it('would not be called valid if it were not', () => {
+      if (KUBECTL_VALIDATE === undefined) return;
+      const planted = render().text.replace('automountServiceAccountToken', 'automountServiceAcountToken');
+      assert.match(validate([planted], '1.30'), /automountServiceAcountToken/);
+    });
+
+    it('lets out DNS, the ports of the remote hosts, and those of a proxy and an endpoint of one’s own', () => {
+      const ports = (config: object) => {
+        const policy = render({ networkPolicy: { enabled: true }, config }).objects.find(
+          ({ kind }) => kind === 'NetworkPolicy',
+        )!;
+        const egress = policy.spec['egress'] as { ports: { port: number }[] }[];
+        return egress.map((rule) => rule.ports.map(({ port }) => port));
+      };
+      const proxy = (value: string) => ({ extraEnv: [{ name: 'https_proxy', value }] });
+      assert.deepEqual(ports({}), [[53, 53], [443]]);
+      assert.deepEqual(ports(proxy('http://user:pw@proxy.example:3128/')), [
+        [53, 53],
+        [443, 3128],
+      ]);
+      assert.deepEqual(ports(proxy('http://proxy.example')), [
+        [53, 53],
+        [443, 80],
+      ]);
+      assert.deepEqual(ports({ apiEndpoint: { enabled: true, apiEndpoint: 'x.example:8443' } }), [
+        [53, 53],
+        [443, 8443],
+      ]);
+    });
+
+    it('tells whoever narrows the network policy every host that the proxy talks to', () => {
+      const hosts = FLAGS.filter(({ name }) => name === 'api-endpoint' || name.endsWith('-url')).map((flag) =>
+        (flag.default as string).replace(/^https:\/\/|:443$/g, ''),
+      );
+      assert.ok(hosts.length >= 4);
+      const words = valueRows(readFileSync(join(CHART, 'values.yaml'), 'utf8')).find(
+        ({ path }) => path === 'networkPolicy.egressCIDRs',
+      )!.meaning;
+      // the root's revocation list lies elsewhere (attestation.md 10)
+      for (const host of [...hosts, 'certificates.trustedservices.intel.com'])
+        assert.ok(words.includes(host), host);
+    });
+
+    it('restarts the pods on upgrade when what is read at start-up only has changed', async (t) => {
+      const objects = new Map([
+        ['configmaps/ca', 1],
+        ['secrets/salt', 1],
+        ['configmaps/manifest', 1],
+      ]);
+      const cluster = await serveCluster(t, objects);
+      const values = {
+        config: {
+          customCA: { enabled: true, configMapName: 'ca' },
+          sharedPromptCache: { enabled: true, promptCacheSalt: { enabled: true, secretName: 'salt' } },
+          manifest: { enabled: true, configMapName: 'manifest' },
+        },
+      };
+      const checksums = async () => {
+        const text = await install(cluster.url, values);
+        return new Map(
+          [...text.matchAll(/checksum\/([a-z-]+): ([0-9a-f]{64})/g)].map(([, name, sum]) => [name, sum]),
+        );
+      };
+      const before = await checksums();
+      assert.deepEqual([...before.keys()].sort(), ['custom-ca', 'manifest', 'prompt-cache-salt']);
+      assert.deepEqual(await checksums(), before);
+      for (const [name, object] of [
+        ['custom-ca', 'configmaps/ca'],
+        ['prompt-cache-salt', 'secrets/salt'],
+        ['manifest', 'configmaps/manifest'],
+      ] as const) {
+        const last = await checksums();
+        objects.set(object, 2);
+        const next = await checksums();
+        assert.deepEqual(
+          [...next.keys()].filter((key) => next.get(key) !== last.get(key)),
+          [name],
+        );
+      }
+    });
+
+    it('says after the installation where the proxy is and what to mind', async (t) => {
+      const { url } = await serveCluster(t, new Map());
+      const plain = await install(url, {});
+      assert.match(plain, /http:\/\/privatemode-proxy-my-release\.ai\.svc\.cluster\.local:8080\/v1/);
+      assert.match(plain, /create secret generic privatemode-api-key/);
+      assert.match(plain, /log of enforced manifests ends with its pod/);
+      const rich = await install(url, {
+        replicaCount: 2,
+        service: { port: 9000 },
+        config: {
+          tls: { enabled: true },
+          apiKey: { enabled: false },
+          sharedPromptCache: { enabled: true },
+          manifest: { enabled: true },
+          ssEndpoint: {},
+        },
+      });
+      assert.match(rich, /https:\/\/privatemode-proxy-my-release\.ai\.svc\.cluster\.local:9000\/v1/);
+      assert.match(rich, /each application sends its own/);
+      assert.match(rich, /shares a prompt cache among its own clients only/);
+      assert.match(rich, /replaced at every update/);
+      assert.match(rich, /are ignored/);
+      const single = await install(url, { config: { workspace: { enabled: true } } });
+      assert.match(single, /stops the old pod before it starts the new one/);
+    });
+  });
+}
+
+/** What `helm install` would do in that cluster: objects and notes. */
+async function install(url: string, values: Values): Promise<string> {
+  const args = ['install', 'my-release', CHART, '--namespace', 'ai', '--dry-run=server', '--values', '-'];
+  args.push('--kube-apiserver', url, '--disable-openapi-validation');
+  const { status, stdout, stderr } = await runAside(HELM as string, args, JSON.stringify(values));
+  if (status !== 0) throw new Error(`helm install: ${stderr}`);
+  return stdout;
+}

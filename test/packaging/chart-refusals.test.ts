@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { HELM, refusal, render, type Values } from '../support/helm.ts';
+
+const config = (values: Values): Values => ({ config: values });
+const claim = (more: Values): Values =>
+  config({ workspace: { enabled: true, volumeClaimName: 'c', ...more } });
+
+/** Values → words that the refusal must contain. */
+const REFUSED: readonly (readonly [behaviour: string, values: Values, words: readonly string[]])[] = [
+  [
+    'an unknown fallback mode',
+    config({ apiKey: { fallback: 'sometimes' } }),
+    ['/config/apiKey/fallback', 'if-placeholder'],
+  ],
+  ['a misspelt key in config', config({ apikey: {} }), ["/config'", 'apikey', 'not allowed']],
+  ['a misspelt key below config', config({ tls: { enable: true } }), ['/config/tls', "'enable' not allowed"]],
+  [
+    'a misspelt key in a section of ours',
+    { metrics: { enable: true } },
+    ['/metrics', "'enable' not allowed"],
+  ],
+  [
+    'an origin with a path',
+    config({ corsAllowedOrigins: ['https://a.example/x'] }),
+    ['/config/corsAllowedOrigins/0'],
+  ],
+  [
+    'an origin without a scheme',
+    config({ corsAllowedOrigins: ['a.example'] }),
+    ['/config/corsAllowedOrigins/0'],
+  ],
+  [
+    'origins as one string',
+    config({ corsAllowedOrigins: 'https://a.example' }),
+    ['/config/corsAllowedOrigins', 'want array'],
+  ],
+  [
+    'a wildcard among origins',
+    config({ corsAllowedOrigins: ['*', 'https://a.example'] }),
+    ["'*' allows every origin already"],
+  ],
+  [
+    'a salt for a cache that is not shared',
+    config({ sharedPromptCache: { promptCacheSalt: { enabled: true } } }),
+    ['Set config.sharedPromptCache.enabled as well'],
+  ],
+  [
+    'a number where a name belongs',
+    config({ tls: { secretName: 7 } }),
+    ['/config/tls/secretName', 'want string'],
+  ],
+  [
+    'a name that no object can have',
+    config({ tls: { secretName: 'My_Secret' } }),
+    ['/config/tls/secretName'],
+  ],
+  ['yes and no as words', config({ tls: { enabled: 'yes' } }), ['/config/tls/enabled', 'want boolean']],
+  [
+    'an authority without its object',
+    config({ customCA: { enabled: true } }),
+    ['config.customCA.configMapName or config.customCA.secretName'],
+  ],
+  [
+    'two settings of SSL_CERT_FILE',
+    config({
+      customCA: { enabled: true, secretName: 's' },
+      extraEnv: [{ name: 'SSL_CERT_FILE', value: '/x' }],
+    }),
+    ['SSL_CERT_FILE', 'Use one of the two'],
+  ],
+  [
+    'an environment entry without a value',
+    config({ extraEnv: [{ name: 'https_proxy' }] }),
+    ['/config/extraEnv/0'],
+  ],
+  [
+    'an environment value that is no text',
+    config({ extraEnv: [{ name: 'X', value: 1 }] }),
+    ['/config/extraEnv/0/value', 'want string'],
+  ],
+  [
+    'a relative manifest path',
+    config({ manifest: { enabled: true, mountPath: 'manifest.json' } }),
+    ['/config/manifest/mountPath'],
+  ],
+  ['a missing section', { config: { tls: null } }, ["missing property 'tls'"]],
+  [
+    'several replicas on a claim for one',
+    { ...claim({}), replicaCount: 2 },
+    ['replicaCount is 2', 'ReadWriteOnce', 'ReadWriteMany', 'set replicaCount to 1'],
+  ],
+  [
+    'several replicas on a claim for one pod',
+    { ...claim({ accessMode: 'ReadWriteOncePod' }), replicaCount: 2 },
+    ['ReadWriteOncePod', 'set replicaCount to 1'],
+  ],
+  [
+    'autoscaling on a claim for one',
+    { ...claim({}), autoscaling: { enabled: true } },
+    ['autoscaling.enabled', 'ReadWriteMany'],
+  ],
+  [
+    'an unknown access mode',
+    claim({ accessMode: 'ReadOnlyMany' }),
+    ['/config/workspace/accessMode', 'ReadWriteMany'],
+  ],
+  [
+    'an autoscaler upside down',
+    { autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 2 } },
+    ['autoscaling.minReplicas is greater'],
+  ],
+  ['a flag that the chart sets', { extraArgs: ['--port=1'] }, ['--port is set by the chart']],
+  ['an argument that is no flag', { extraArgs: ['healthcheck'] }, ['/extraArgs/0']],
+  [
+    'metrics on the port of the API',
+    { metrics: { enabled: true, port: 8080 } },
+    ['metrics.port and config.port are the same'],
+  ],
+  [
+    'a monitor of nothing',
+    { metrics: { serviceMonitor: { enabled: true } } },
+    ['nothing to monitor', 'Install the Prometheus operator'],
+  ],
+  ['a digest that is none', { image: { digest: 'sha256:abc' } }, ['/image/digest']],
+  ['a port out of range', { service: { port: 70000 } }, ['/service/port']],
+  [
+    'a policy that lets nothing out',
+    { networkPolicy: { enabled: true, egressCIDRs: [] } },
+    ['/networkPolicy/egressCIDRs'],
+  ],
+];
+
+if (HELM !== undefined) {
+  describe('chart refusals', () => {
+    for (const [behaviour, values, words] of REFUSED) {
+      it(`refuses ${behaviour}, in words`, () => {
+        const text = refusal(values);
+        for (const word of words) assert.ok(text.includes(word), `${JSON.stringify(text)} lacks ${word}`);
+      });
+    }
+
+    it('tells all contradictions at once', () => {
+      const text = refusal({ ...claim({}), replicaCount: 2, extraArgs: ['--port=1', '--workspace=/x'] });
+      for (const word of ['replicaCount is 2', '--port', '--workspace']) assert.ok(text.includes(word), text);
+    });
+
+    it('accepts what is next to a refusal', () => {
+      render({ ...claim({ accessMode: 'ReadWriteMany' }), replicaCount: 3 });
+      render({ ...claim({}), replicaCount: 1 });
+      render({ replicaCount: 3 });
+      render({ extraArgs: ['--workers=2', '--max-body-bytes=1000'] });
+      render(config({ extraEnv: [{ name: 'X', valueFrom: { secretKeyRef: { name: 's', key: 'k' } } }] }));
+    });
+  });
+}

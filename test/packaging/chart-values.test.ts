@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { VERSION } from '../../lib/version.ts';
+import { renderReadme } from '../../scripts/chart-readme.ts';
+import { everyPair, FACTORS, type Level, type PodSpec } from '../support/chart-levels.ts';
+import { parsed } from '../support/config.ts';
+import { CHART, HELM, KUBECTL_VALIDATE, type KubernetesObject, render, validate } from '../support/helm.ts';
+import { run } from '../support/tools.ts';
+
+const objectOf = (objects: readonly KubernetesObject[], kind: string): KubernetesObject =>
+  objects.find((object) => object.kind === kind) ?? assert.fail(`no ${kind} was rendered`);
+
+const podOf = (objects: readonly KubernetesObject[]): PodSpec =>
+  (objectOf(objects, 'Deployment').spec['template'] as { spec: PodSpec }).spec;
+
+const merged = (levels: readonly Level[]) => ({
+  config: Object.assign({}, ...levels.map(({ config }) => config)),
+});
+
+/** The files that the chart mounts, as far as the proxy reads them at start. */
+const MOUNTED = {
+  '/etc/privatemode-proxy/api-key/apiKey': 'a-key\n',
+  '/etc/privatemode-proxy/prompt-cache-salt/promptCacheSalt': '0123456789abcdef0123456789abcdef',
+  '/etc/config/manifest.json': '{}',
+};
+
+describe('chart files', () => {
+  it('has a README that says what values.yaml says', () => {
+    assert.equal(readFileSync(join(CHART, 'README.md'), 'utf8'), renderReadme());
+  });
+
+  it('is released together with the program', () => {
+    const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'));
+    assert.equal(chart.version, VERSION);
+    assert.equal(chart.appVersion, VERSION);
+  });
+
+  it('names every flag that exists and is set by the chart', () => {
+    const templates = readFileSync(join(CHART, 'templates/_pod.tpl'), 'utf8');
+    const set = new Set([...templates.matchAll(/"--([a-z-]+)[=]/g)].map((match) => match[1]));
+    const guarded = /\$own := list (.*?) }}/.exec(
+      readFileSync(join(CHART, 'templates/_checks.tpl'), 'utf8'),
+    )?.[1];
+    assert.deepEqual([...guarded!.matchAll(/"([a-z-]+)"/g)].map((match) => match[1]).sort(), [...set].sort());
+  });
+});
+
+if (HELM !== undefined) {
+  describe('chart values', () => {
+    it('passes lint', () => {
+      const { status, stdout } = run(HELM!, ['lint', '--strict', CHART]);
+      assert.equal(status, 0, stdout);
+    });
+
+    for (const [name, levels] of Object.entries(FACTORS)) {
+      it(`does what the specification says with ${name}`, () => {
+        for (const level of levels) level.check(podOf(render(merged([level])).objects));
+      });
+    }
+
+    it('does so in every combination of two, with a command line the proxy accepts and objects Kubernetes accepts', () => {
+      const rows = everyPair(FACTORS);
+      const texts = rows.map((levels) => {
+        const { objects, text } = render(merged(levels));
+        const pod = podOf(objects);
+        for (const level of levels) level.check(pod);
+        const { config } = parsed(pod.containers[0].args, MOUNTED);
+        assert.equal(config.port, pod.containers[0].ports[0]?.containerPort);
+        assert.deepEqual(
+          pod.containers[0].volumeMounts.map(({ name }) => name).sort(),
+          pod.volumes.map((volume) => volume['name']).sort(),
+        );
+        return text;
+      });
+      assert.ok(rows.length >= 16 && rows.length < 60, `${rows.length} combinations`);
+      if (KUBECTL_VALIDATE !== undefined) assert.equal(validate(texts, '1.30'), '');
+    });
+
+    it('lets the applications bring their own keys', () => {
+      const pod = podOf(render({ config: { apiKey: { enabled: false } } }).objects);
+      assert.deepEqual(
+        pod.containers[0].args.filter((arg) => arg.includes('api-key')),
+        [],
+      );
+      assert.deepEqual(
+        pod.volumes.map((volume) => volume['name']),
+        ['workspace'],
+      );
+    });
+
+    it('fits the restricted Pod Security Standard, and runs on a read-only root', () => {
+      const pod = podOf(render().objects);
+      assert.equal(pod.securityContext['runAsNonRoot'], true);
+      assert.deepEqual(pod.securityContext['seccompProfile'], { type: 'RuntimeDefault' });
+      assert.deepEqual(pod.containers[0].securityContext, {
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      });
+      assert.equal(pod.automountServiceAccountToken, false);
+    });
+
+    it('probes readiness of the session and life of the process', () => {
+      const { containers } = podOf(render({ probes: { startup: { enabled: true } } }).objects);
+      assert.equal(containers[0].startupProbe?.httpGet.path, '/readyz');
+      assert.equal(containers[0].readinessProbe.httpGet.path, '/readyz');
+      assert.equal(containers[0].livenessProbe.httpGet.path, '/healthz');
+    });
+
+    it('gives a pod the pause, the drain and a margin before it is killed', () => {
+      for (const [shutdownGraceSeconds, preStopSeconds] of [
+        [600, 5],
+        [30, 0],
+        [0, 20],
+      ] as const) {
+        const pod = podOf(render({ shutdownGraceSeconds, preStopSeconds }).objects);
+        assert.ok(pod.containers[0].args.includes(`--shutdown-grace=${shutdownGraceSeconds}s`));
+        assert.equal(pod.terminationGracePeriodSeconds, preStopSeconds + shutdownGraceSeconds + 15);
+        assert.equal(pod.containers[0].lifecycle !== undefined, preStopSeconds > 0);
+      }
+    });
+
+    it('replaces pods of a claim that one pod can mount, and rolls all others', () => {
+      const strategy = (workspace: object) =>
+        (
+          objectOf(render({ config: { workspace } }).objects, 'Deployment').spec['strategy'] as {
+            type: string;
+          }
+        ).type;
+      assert.equal(strategy({ enabled: true }), 'Recreate');
+      assert.equal(strategy({ enabled: true, accessMode: 'ReadWriteOncePod' }), 'Recreate');
+      assert.equal(strategy({ enabled: true, accessMode: 'ReadWriteMany' }), 'RollingUpdate');
+      assert.equal(strategy({ enabled: false }), 'RollingUpdate');
+    });
+
+    it('accepts a values file written for the chart of the vendor', () => {
+      const { objects } = render({
+        replicaCount: 1,
+        image: { image: `registry.example.com/proxy@sha256:${'0'.repeat(64)}`, restartPolicy: 'Always' },
+        nodeSelector: { 'kubernetes.io/arch': 'amd64' },
+        config: {
+          apiKey: { enabled: true, apiKeySecretName: 'other-key' },
+          ssEndpoint: { enabled: false, ssEndpoint: 'secret.example.com:443' },
+          apiEndpoint: { enabled: true, apiEndpoint: 'api.example.com:443' },
+          coordinatorEndpoint: { enabled: false, coordinatorEndpoint: 'coordinator.example.com:443' },
+          port: '8081',
+          workspace: { enabled: true, volumeClaimName: 'claim', mountPath: '/data' },
+        },
+        global: { anything: { at: 'all' } },
+        somethingOfTheParent: true,
+      });
+      const [container] = podOf(objects).containers;
+      assert.equal(container.image, `registry.example.com/proxy@sha256:${'0'.repeat(64)}`);
+      assert.ok(container.args.includes('--api-endpoint=api.example.com:443'));
+      assert.ok(container.args.includes('--workspace=/data'));
+      assert.equal(container.ports[0]?.containerPort, 8081);
+    });
+
+    it('names the image by digest before tag, and by the version of the program without either', () => {
+      const image = (values: object) =>
+        podOf(render({ image: { repository: 'r', ...values } }).objects).containers[0].image;
+      const digest = `sha256:${'a'.repeat(64)}`;
+      assert.equal(image({}), `r:${VERSION}`);
+      assert.equal(image({ tag: 'latest' }), 'r:latest');
+      assert.equal(image({ tag: 'latest', digest }), `r@${digest}`);
+      assert.equal(image({ tag: 'latest', digest, image: 'whole:1' }), 'whole:1');
+    });
+  });
+}

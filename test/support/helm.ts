@@ -1,0 +1,75 @@
+/** The chart as helm renders it. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseAllDocuments } from 'yaml';
+import { findTool, ROOT, run } from './tools.ts';
+
+export const CHART = join(ROOT, 'deploy/chart');
+const HOW = 'scripts/install-chart-tools.sh builds it with Go';
+export const HELM = findTool('helm', HOW);
+export const KUBECTL_VALIDATE = findTool('kubectl-validate', HOW);
+
+export interface KubernetesObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly labels: Readonly<Record<string, string>> };
+  readonly spec: Readonly<Record<string, unknown>>;
+}
+
+export type Values = Readonly<Record<string, unknown>>;
+
+export interface Cluster {
+  readonly release?: string;
+  readonly namespace?: string;
+  readonly kubeVersion?: string;
+  readonly apiVersions?: readonly string[];
+}
+
+function template(values: Values, cluster: Cluster) {
+  const args = ['template', cluster.release ?? 'my-release', CHART, '--values', '-'];
+  args.push('--kube-version', cluster.kubeVersion ?? '1.30.0');
+  args.push('--namespace', cluster.namespace ?? 'default');
+  for (const version of cluster.apiVersions ?? []) args.push('--api-versions', version);
+  return run(HELM as string, args, { input: JSON.stringify(values) });
+}
+
+/** The rendered objects, as text and parsed. Throws with helm's words. */
+export function render(values: Values = {}, cluster: Cluster = {}) {
+  const { status, stdout, stderr } = template(values, cluster);
+  if (status !== 0) throw new Error(`helm template: ${stderr}`);
+  const objects = parseAllDocuments(stdout).map((document) => {
+    if (document.errors.length > 0) throw document.errors[0];
+    return document.toJSON() as KubernetesObject;
+  });
+  return { text: stdout, objects };
+}
+
+/** The words with which helm refuses these values. */
+export function refusal(values: Values, cluster: Cluster = {}): string {
+  const { status, stdout, stderr } = template(values, cluster);
+  if (status === 0) throw new Error(`expected a refusal, got objects:\n${stdout}`);
+  return stderr;
+}
+
+/** What kubectl-validate finds wrong with the rendered texts by the schemas of a Kubernetes version; empty: nothing. */
+export function validate(texts: readonly string[], kubernetesVersion: string, crds?: string): string {
+  const directory = mkdtempSync(join(tmpdir(), 'rendered-'));
+  try {
+    texts.forEach((text, index) => {
+      writeFileSync(join(directory, `${index}.yaml`), text);
+    });
+    const args = [
+      directory,
+      '--version',
+      kubernetesVersion,
+      ...(crds === undefined ? [] : ['--local-crds', crds]),
+    ];
+    // Without a home there is no cluster configuration that it would rather ask.
+    const env = { PATH: process.env['PATH'], HOME: directory, KUBECONFIG: '/dev/null' };
+    const { status, stdout, stderr } = run(KUBECTL_VALIDATE as string, args, { env, timeoutMs: 300_000 });
+    return status === 0 ? '' : stdout + stderr;
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+}

@@ -1,0 +1,65 @@
+/** Programs of the platform that tests run: helm, kubectl-validate, systemd-analyze, an emulator ... */
+import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+export const ROOT = join(import.meta.dirname, '../..');
+
+/** Where scripts/install-chart-tools.sh puts what it builds. */
+const TOOLS = join(ROOT, '.tools/bin');
+
+/**
+ * Path of a program, from .tools/bin or PATH. Where it is missing: undefined after a line that nobody overlooks, or, in the
+ * packaging run (PACKAGING=required), an error.
+ */
+export function findTool(name: string, howToGet: string): string | undefined {
+  const directories = [TOOLS, ...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
+  const found = directories.map((directory) => join(directory, name)).find(isExecutable);
+  if (found !== undefined) return found;
+  if (process.env['PACKAGING'] === 'required') throw new Error(`${name} is missing: ${howToGet}`);
+  process.stderr.write(
+    `\n########## NOT CHECKED: ${name} is missing on this machine (${howToGet}) ##########\n\n`,
+  );
+  return undefined;
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Runs a program to its end, bounded in time; the environment is our own unless given. */
+export function run(
+  program: string,
+  args: readonly string[],
+  options: { input?: string; env?: NodeJS.ProcessEnv; cwd?: string; timeoutMs?: number } = {},
+): SpawnSyncReturns<string> {
+  const result = spawnSync(program, args, {
+    encoding: 'utf8',
+    input: options.input ?? '',
+    env: options.env ?? process.env,
+    cwd: options.cwd ?? ROOT,
+    timeout: options.timeoutMs ?? 60_000,
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  if (result.error !== undefined) throw result.error;
+  return result;
+}
+
+/** The same beside the test, for programs that talk to a server in it. */
+export function runAside(
+  program: string,
+  args: readonly string[],
+  input = '',
+): Promise<{ status: number; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    const child = execFile(program, args, { timeout: 60_000 }, (error, stdout, stderr) => {
+      resolve({ status: error === null ? 0 : Number(error.code ?? 1), stdout, stderr });
+    });
+    child.stdin?.end(input);
+  });
+}
