@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import {
   type BrowserHeaders,
@@ -11,6 +9,7 @@ import {
   preflightHeaders,
 } from '../../lib/gateway/cors.ts';
 import { RECEIPT_HEADER_NAMES } from '../../lib/transparency/receipt.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
 
 const NAMES = ['gpu-box', 'proxy.example', '*.lab.example'];
 const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };
@@ -236,7 +235,7 @@ describe('preflights', () => {
 describe('our own names', () => {
   it('are the listen address', () => assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']));
   it('and the DNS names of the certificate', () => {
-    const pem = readFileSync(join(import.meta.dirname, 'certificate-names.pem'));
-    assert.deepEqual(ownNames('0.0.0.0', pem), ['0.0.0.0', 'proxy.example', '*.lab.example']);
+    const { cert } = createTestAuthority('test').issue(['Proxy.example', '*.lab.example', '127.0.0.1']);
+    assert.deepEqual(ownNames('0.0.0.0', cert), ['0.0.0.0', 'proxy.example', '*.lab.example']);
   });
 });

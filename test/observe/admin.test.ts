@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -8,6 +9,7 @@ import { createCounters } from '../../lib/observe/counters.ts';
 import { healthzAnswer, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
 import { probe } from '../../lib/observe/healthcheck.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
 
 describe('readiness', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
@@ -100,6 +102,21 @@ describe('the listener of --metrics-address', () => {
 });
 
 describe('a health check', () => {
+  it('speaks TLS where the proxy does, whatever its certificate is called', async () => {
+    const certificate = createTestAuthority('test').issue(['proxy.example']);
+    const server = createHttpsServer(certificate, (_req, res) => res.writeHead(204).end());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const asked = await Promise.all(
+      [true, false].map((tls) => probe({ listenAddress: '0.0.0.0', port, tls })),
+    );
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    assert.deepEqual(
+      asked.map(({ ready }) => ready),
+      [true, false],
+    );
+  });
   it('gives up on a server that does not answer', async () => {
     const silent = createServer();
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
