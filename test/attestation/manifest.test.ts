@@ -1,0 +1,268 @@
+/** The manifest by the 17 rules of attestation.md 19.12, starting from the live one. */
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { describe, it } from 'node:test';
+import {
+  coordinatorHashes,
+  type Manifest,
+  parseManifest,
+  secretServiceEntry,
+} from '../../lib/attestation/manifest.ts';
+import { guestPolicyValue } from '../../lib/attestation/snp/guest-policy.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { vectorBytes, vectorJson, vectorText } from '../support/attestation-vectors.ts';
+import { toHex } from '../support/wycheproof.ts';
+
+const LIVE = vectorText('contrast/privatemode_manifest_v1.58.0.json');
+const parse = (text: string): Manifest => parseManifest(Buffer.from(text));
+
+/** The live manifest with one piece of text replaced. */
+function live(from: string | RegExp, to: string): string {
+  const changed = LIVE.replace(from, to);
+  assert.notEqual(changed, LIVE, `nothing to replace: ${from}`);
+  return changed;
+}
+
+/** What the parser throws. */
+function refusal(text: string): PrivatemodeError {
+  try {
+    parse(text);
+  } catch (error) {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    return error;
+  }
+  throw new assert.AssertionError({ message: 'the manifest was accepted' });
+}
+
+describe('manifests that must be accepted', () => {
+  it('are those of every generation', () => {
+    for (const file of [
+      'contrast/manifest_sdk_test.json',
+      'contrast/privatemode_manifest_v1.58.0.json',
+      'synthetic/manifest.json',
+      'synthetic_v158/manifest.json',
+      'synthetic_tdx/manifest.json',
+    ]) {
+      assert.doesNotThrow(() => parseManifest(vectorBytes(file)), file);
+    }
+  });
+
+  it('give the values of the live one', () => {
+    interface Expected {
+      readonly coordinator_policy_hash: string;
+      readonly policy_hashes_sorted: string[];
+      readonly secret_service: Record<string, string>;
+    }
+    const expected = vectorJson<Expected>('contrast/privatemode_manifest_v1.58.0.expected.json');
+    const manifest = parse(LIVE);
+    assert.deepEqual([...manifest.policies.keys()].sort(), expected.policy_hashes_sorted);
+    assert.deepEqual(coordinatorHashes(manifest).map(toHex), [expected.coordinator_policy_hash]);
+    const service = secretServiceEntry(manifest);
+    assert.equal(service?.hash, expected.secret_service['policy_hash']);
+    assert.equal(service?.workloadSecretId, expected.secret_service['workload_secret_id']);
+    assert.equal(service?.sans[0], expected.secret_service['certificate_common_name']);
+    const [snp, ...noMore] = manifest.snp;
+    assert.ok(snp && noMore.length === 0);
+    assert.equal(snp.product, 'Genoa');
+    assert.equal(snp.apeip, 0x0080b004);
+    assert.deepEqual(snp.minimumTcb, { bootloader: 12, tee: 0, snp: 28, microcode: 88 });
+    assert.equal(guestPolicyValue(snp.guestPolicy), 0x252013an);
+    assert.equal(snp.minimumMitigationVector, 15n);
+    assert.equal(snp.allowedChipIds.length, 4);
+    assert.ok(snp.platformInfo.eccEnabled && snp.platformInfo.aliasCheckComplete);
+    assert.ok(!snp.platformInfo.smtEnabled && !snp.platformInfo.tioEnabled);
+    const [tdx] = manifest.tdx;
+    assert.equal(tdx?.minTcbEvaluationDataNumber, 21);
+    assert.equal(toHex(tdx?.xfam ?? new Uint8Array(0)), 'e702060000000000');
+    assert.equal(tdx?.allowedPiids.length, 3);
+    assert.equal(tdx?.rtmrs.length, 4);
+  });
+
+  const accepted: readonly (readonly [string, string | RegExp, string])[] = [
+    ['RAPLDis true', '"RAPLDis": false', '"RAPLDis": true'],
+    ['CipherTextHidingDRAM true', '"CipherTextHidingDRAM": false', '"CipherTextHidingDRAM": true'],
+    ['SMT true', '"SMT": false', '"SMT": true'],
+    ['an empty APEIP', '"APEIP": "0080b004"', '"APEIP": ""'],
+    ['no APEIP', /"APEIP": "0080b004",\s*/, ''],
+    ['a CPUs value beside APEIP', '"APEIP"', '"CPUs": 8, "APEIP"'],
+    ['an empty MinimumAPIVersion', '"ReferenceValues"', '"MinimumAPIVersion": "", "ReferenceValues"'],
+    ['another platform name', 'Metal-QEMU-SNP-GPU', 'Metal-QEMU-SNP'],
+    ['no platform name', /"Platform": "Metal-QEMU-SNP-GPU",\s*/, ''],
+    ['Milan', '"Genoa"', '"Milan"'],
+    ['ABI 0.31', '"ABIMinor": 58', '"ABIMinor": 31'],
+    ['an empty role', '"Role": "coordinator"', `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": ""`],
+    ['upper-case policy hashes', '0a5f7f9949f37547', '0A5F7F9949F37547'],
+    ['alternatives for RTMR0', '"MrTd"', `"Rtmr0Alternatives": ["${'00'.repeat(48)}"], "MrTd"`],
+    ['no SNP entries, as null', /"snp": \[[\s\S]*?\n {4}\]/, '"snp": null'],
+    ['no MinimumMitigationVector', /"MinimumMitigationVector": 15,\s*/, ''],
+    ['the largest MinimumMitigationVector', 'Vector": 15', 'Vector": 18446744073709551615'],
+  ];
+  for (const [what, from, to] of accepted) {
+    it(`include the live one with ${what}`, () => assert.doesNotThrow(() => parse(live(from, to))));
+  }
+
+  it('lose no bit of a large MinimumMitigationVector', () => {
+    const [snp] = parse(live('Vector": 15', 'Vector": 18446744073709551615')).snp;
+    assert.equal(snp?.minimumMitigationVector, 2n ** 64n - 1n);
+  });
+
+  it('mean exact comparison where APEIP is absent or empty', () => {
+    assert.equal(parse(live('"0080b004"', '""')).snp[0]?.apeip, undefined);
+    assert.equal(parse(live(/"APEIP": "0080b004",\s*/, '')).snp[0]?.apeip, undefined);
+  });
+
+  it('may name several coordinators', () => {
+    const two = parse(
+      live('"Role": "coordinator"', `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "coordinator"`),
+    );
+    assert.equal(coordinatorHashes(two).length, 2);
+  });
+
+  it('may carry owner keys of either form', () => {
+    const ec = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
+    const pkix = ec.export({ type: 'spki', format: 'der' }).toString('hex');
+    assert.doesNotThrow(() =>
+      parse(live('"ReferenceValues"', `"WorkloadOwnerPubKeys": ["${pkix}"], "ReferenceValues"`)),
+    );
+    const digests = `"WorkloadOwnerKeyDigests": ["${'00'.repeat(32)}"], "ReferenceValues"`;
+    assert.doesNotThrow(() => parse(live('"ReferenceValues"', digests)));
+  });
+});
+
+describe('manifest_unsupported', () => {
+  const cases: readonly (readonly [string, string | RegExp, string, RegExp])[] = [
+    ['product Turin', '"Genoa"', '"Turin"', /ReferenceValues\.snp\[0\]\.ProductName: Turin/],
+    ['FMCVersion', '"TEEVersion"', '"FMCVersion": 1, "TEEVersion"', /MinimumTCB\.FMCVersion: 1 /],
+    ['an unknown SNP key', '"APEIP"', '"New": [], "APEIP"', /snp\[0\]\.New: a list/],
+    ['an unknown TDX key', '"MrTd"', '"New": {}, "MrTd"', /tdx\[0\]\.New: an object/],
+    ['an unknown guest policy bit', '"SMT"', '"New": true, "SMT"', /GuestPolicy\.New: true/],
+    ['an unknown platform bit', '"SMTEnabled"', '"New": true, "SMTEnabled"', /PlatformInfo\.New: true/],
+    ['a third technology', '"snp"', '"cca": [], "snp"', /ReferenceValues\.cca/],
+    [
+      'MinimumAPIVersion',
+      '"ReferenceValues"',
+      '"MinimumAPIVersion": "v1", "ReferenceValues"',
+      /MinimumAPIVersion: v1/,
+    ],
+    [
+      'an unknown role',
+      '"Role": "coordinator"',
+      `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "worker"`,
+      /Role: worker/,
+    ],
+    ['a role of another case', '"Role": "coordinator"', '"Role": "Coordinator"', /Role: Coordinator/],
+    ['an unknown policy key', '"Role"', '"New": "x", "Role"', /Policies\.[0-9a-f]{64}\.New: "x"/],
+    ['an unknown top-level key', '"ReferenceValues"', '"New": null, "ReferenceValues"', /New: null/],
+    ['an obsolete TDX key', '"MrTd"', '"MinimumQeSvn": 1, "MrTd"', /tdx\[0\]\.MinimumQeSvn: 1/],
+  ];
+  for (const [what, from, to, where] of cases) {
+    it(`is ${what}, with path, value and what to do`, () => {
+      const error = refusal(live(from, to));
+      assert.equal(error.code, 'manifest_unsupported');
+      assert.match(error.message, where);
+      assert.match(error.message, /unmarshaling/);
+      assert.match(error.message, /update privatemode-proxy/);
+    });
+  }
+
+  it('is one such entry even beside one that is understood (rule 17)', () => {
+    const entry = /"snp": \[\s*(\{[\s\S]*?\n {6}\})/.exec(LIVE)?.[1] ?? '';
+    assert.ok(entry.includes('Genoa'));
+    const both = live('"snp": [', `"snp": [ ${entry},`).replace('"Genoa"', '"Turin"');
+    assert.match(refusal(both).message, /snp\[0\]\.ProductName: Turin/);
+    assert.equal(refusal(both).code, 'manifest_unsupported');
+  });
+});
+
+describe('manifest_invalid', () => {
+  const cases: readonly (readonly [string, string | RegExp, string])[] = [
+    ['Debug true', '"Debug": false', '"Debug": true'],
+    ['MigrateMA true', '"MigrateMA": false', '"MigrateMA": true'],
+    ['CXLAllowed true', '"CXLAllowed": false', '"CXLAllowed": true'],
+    ['a 3-byte APEIP', '"0080b004"', '"80b004"'],
+    ['a 5-byte APEIP', '"0080b004"', '"000080b004"'],
+    ['an APEIP that is no hex', '"0080b004"', '"0x80b004"'],
+    ['28.5 as an SVN', '"SNPVersion": 28', '"SNPVersion": 28.5'],
+    ['28.0 as an SVN', '"SNPVersion": 28', '"SNPVersion": 28.0'],
+    ['2.8e1 as an SVN', '"SNPVersion": 28', '"SNPVersion": 2.8e1'],
+    ['256 as an SVN', '"SNPVersion": 28', '"SNPVersion": 256'],
+    ['-1 as an SVN', '"SNPVersion": 28', '"SNPVersion": -1'],
+    ['an SVN in quotes', '"SNPVersion": 28', '"SNPVersion": "28"'],
+    ['a missing SVN', /"TEEVersion": 0,\s*/, ''],
+    ['a missing MinimumTCB', /"MinimumTCB": \{[^}]*\},\s*/, ''],
+    ['a missing measurement', /"TrustedMeasurement": "[0-9a-f]*",\s*/, ''],
+    ['a short measurement', '"TrustedMeasurement": "76', '"TrustedMeasurement": "'],
+    ['a missing product', '"ProductName": "Genoa",', ''],
+    ['smt for SMT', '"SMT"', '"smt"'],
+    ['ſMT for SMT, as Go would fold it', '"SMT"', '"ſMT"'],
+    ['policies in lower case', '"Policies"', '"policies"'],
+    ['a repeated key', '"TEEVersion": 0', '"TEEVersion": 0, "TEEVersion": 0'],
+    ['an insecure platform', 'Metal-QEMU-SNP-GPU', 'Insecure-QEMU'],
+    ['an insecure platform in capitals', 'Metal-QEMU-TDX-GPU', 'METAL-INSECURE'],
+    ['a mitigation vector above 64 bits', 'Vector": 15', 'Vector": 18446744073709551616'],
+    ['an ABI version above 255', '"ABIMinor": 58', '"ABIMinor": 256'],
+    ['a flag that is no boolean', '"Debug": false', '"Debug": 0'],
+    ['a short chip id', /"AllowedChipIDs": \[\s*"../, '"AllowedChipIDs": ["'],
+    ['a policy hash of another length', '"0a5f7f9949f37547', '"5f7f9949f37547'],
+    ['a policy hash that is no hex', '"0a5f7f9949f37547', '"0g5f7f9949f37547'],
+    [
+      'the same policy in two cases',
+      '"Policies": {',
+      `"Policies": { "0A5F7F9949F37547B7CDDA3A85DDD6F23E3C5E5247E989FBA33A93B778032DAE": {},`,
+    ],
+    ['no coordinator', '"Role": "coordinator"', '"Role": ""'],
+    ['three RTMRs', /"Rtmrs": \[\s*"[0-9a-f]*",/, '"Rtmrs": ['],
+    ['a short MrTd', '"MrTd": "a7', '"MrTd": "'],
+    ['a missing MrSeam', /"MrSeam": "[0-9a-f]*",\s*/, ''],
+    ['a short Xfam', '"Xfam": "e7', '"Xfam": "'],
+    ['a short PIID', '"0c47f6f7', '"47f6f7'],
+    ['an RTMR0 alternative of another length', '"MrTd"', '"Rtmr0Alternatives": ["00"], "MrTd"'],
+    ['SANs that are no list', '"SANs": [', '"SANs": "x", "Role": ["'],
+    ['an owner key that is none', '"ReferenceValues"', '"WorkloadOwnerPubKeys": ["00"], "ReferenceValues"'],
+    ['a seedshare key that is none', '"SeedshareOwnerPubKeys": [', '"SeedshareOwnerPubKeys": [ "3000",'],
+    ['text after the object', /\n$/, '\n{}'],
+    ['no object', /^[\s\S]*$/, '[]'],
+    ['nothing', /^[\s\S]*$/, ''],
+  ];
+  for (const [what, from, to] of cases) {
+    it(`is ${what}`, () => {
+      const error = refusal(live(from, to));
+      assert.equal(error.code, 'manifest_invalid', error.message);
+      assert.match(error.message, /^invalid manifest: /);
+    });
+  }
+
+  it('names the platform without confidential hardware', () => {
+    assert.match(refusal(live('Metal-QEMU-SNP-GPU', 'Insecure-QEMU')).message, /Insecure-QEMU/);
+  });
+
+  it('is a manifest without any reference value', () => {
+    const none = JSON.stringify({ ...JSON.parse(LIVE), ReferenceValues: { snp: [], tdx: [] } });
+    assert.match(refusal(none).message, /no reference value at all/);
+  });
+
+  it('is an owner key that is not ECDSA', () => {
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
+    const spki = rsa.export({ type: 'spki', format: 'der' }).toString('hex');
+    const error = refusal(
+      live('"ReferenceValues"', `"WorkloadOwnerPubKeys": ["${spki}"], "ReferenceValues"`),
+    );
+    assert.match(error.message, /WorkloadOwnerPubKeys\[0\]/);
+  });
+});
+
+describe('the secret service', () => {
+  it('is not named where the manifest has none, or more than one', () => {
+    assert.equal(
+      secretServiceEntry(parseManifest(vectorBytes('contrast/manifest_sdk_test.json'))),
+      undefined,
+    );
+    const id = 'apps/v1/StatefulSet/continuum-0a7a47/secret-service';
+    const second = `"Policies": { "${'ab'.repeat(32)}": { "SANs": ["root"], "WorkloadSecretID": "x/secret-service" },`;
+    assert.equal(secretServiceEntry(parse(live('"Policies": {', second))), undefined);
+    const shared = `"Policies": { "${'ab'.repeat(32)}": { "SANs": ["other"], "WorkloadSecretID": "${id}" },`;
+    assert.equal(secretServiceEntry(parse(live('"Policies": {', shared))), undefined);
+    assert.equal(secretServiceEntry(parse(live(`"${id}"`, '"apps/other"'))), undefined);
+    assert.equal(secretServiceEntry(parse(live('"root"', '"not-root"'))), undefined);
+  });
+});

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
+import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
+import { commonName } from '../../lib/attestation/x509/name.ts';
+import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
+import { sha256 } from '../../lib/crypto/digest.ts';
+import { trustText } from '../support/attestation-vectors.ts';
+import { toHex } from '../support/wycheproof.ts';
+
+/** The rows of the table in test/vectors/trust/README.md, by subject CN. */
+const TABLE = new Map(
+  trustText('README.md')
+    .split('\n')
+    .filter((line) => line.startsWith('| amd_') || line.startsWith('| intel_'))
+    .map((line) => line.split('|').map((cell) => cell.trim()))
+    .map(([, file = '', cn = '', serial = '', until = '', der = '', spki = '']) => [
+      cn,
+      { file, serial, until, der, spki },
+    ]),
+);
+
+const { Milan, Genoa, ...otherLines } = PRODUCTION_ROOTS.snp;
+const EMBEDDED: readonly (readonly [string, string | undefined])[] = [
+  ['ARK-Milan', Milan?.ark],
+  ['SEV-Milan', Milan?.ask],
+  ['ARK-Genoa', Genoa?.ark],
+  ['SEV-Genoa', Genoa?.ask],
+  ['Intel SGX Root CA', PRODUCTION_ROOTS.tdx?.root],
+];
+
+describe('the production roots', () => {
+  for (const [cn, pem] of EMBEDDED) {
+    it(`have ${cn} with the fingerprints of the table`, () => {
+      const row = TABLE.get(cn);
+      assert.ok(row && pem);
+      const certificate = parseCertificate(decodeOneCertificate(pem));
+      assert.equal(commonName(certificate.subject), cn);
+      assert.equal(toHex(sha256(certificate.der)), row.der);
+      assert.equal(toHex(sha256(certificate.spki)), row.spki);
+      assert.equal(certificate.serial, row.serial);
+      assert.equal(certificate.notAfter.toISOString().slice(0, 10), row.until);
+    });
+  }
+
+  it('have no other: no Turin, no VLEK', () => {
+    assert.equal(TABLE.size, 10);
+    assert.deepEqual(otherLines, {});
+    assert.deepEqual(Object.keys(PRODUCTION_ROOTS), ['snp', 'tdx']);
+  });
+});
