@@ -1,0 +1,32 @@
+/** Time as the session sees it, so that tests can turn the hands. */
+export interface Clock {
+  /** Wall clock, ms since 1970: it goes on while the machine sleeps. */
+  now(): number;
+  /**
+   * Runs `then` once, `ms` from now at the earliest; returns what cancels it. Only a `waiting` timer keeps the process
+   * alive: somebody waits for it, while the others serve nobody once everything else has ended.
+   */
+  after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
+}
+
+export const systemClock: Clock = {
+  now: Date.now,
+  after(ms, then, waiting) {
+    const timer = setTimeout(then, ms);
+    if (waiting === undefined) timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Resolves after `ms`, or rejects with the signal's reason. */
+export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const aborted = (): void => reject(signal.reason);
+  if (signal.aborted) aborted();
+  signal.addEventListener('abort', aborted, { once: true });
+  const cancel = clock.after(ms, resolve);
+  return promise.finally(() => {
+    cancel();
+    signal.removeEventListener('abort', aborted);
+  });
+}

@@ -1,0 +1,104 @@
+import { randomBytes } from 'node:crypto';
+import { verifySecretResponse } from '../attestation/mesh.ts';
+import {
+  type CollateralSource,
+  type TrustRoots,
+  type Verdict,
+  verify as verifyEvidence,
+} from '../attestation/verify.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { ManifestLog } from '../transparency/manifest-log.ts';
+import type { Clock } from './clock.ts';
+import type { ControlApi } from './control-api.ts';
+import type { Observer } from './events.ts';
+import type { Lifetimes } from './lifetimes.ts';
+import { createExchange } from './secret-exchange.ts';
+import type { Epoch } from './session.ts';
+
+/** What it takes to make an epoch. */
+export interface EstablishDeps {
+  readonly control: ControlApi;
+  readonly roots: TrustRoots;
+  /** `distrust` is told of rejected verdicts. */
+  readonly collateral: CollateralSource & { distrust?(): Promise<void> };
+  readonly manifestLog: ManifestLog;
+  readonly lifetimes: Lifetimes;
+  readonly clock: Clock;
+  /** 0 ≤ x < 1. */
+  readonly random: () => number;
+  readonly observe: Observer;
+  readonly verify?: typeof verifyEvidence;
+  readonly judgeSecret?: typeof verifySecretResponse;
+}
+
+/**
+ * One epoch from nothing (attestation.md 1.3, 12): a fresh nonce, evidence, its verdict against `manifest`, the secret
+ * exchange under the attested mesh CA, and the line in the manifest history before anybody may use the secret (design
+ * decision 5). Throws api_key_rejected, the code of the failed check, secret_exchange_failed, manifest_log_failed and
+ * what the control API throws.
+ */
+export async function establish(
+  deps: EstablishDeps,
+  input: { readonly apiKey: string; readonly manifest: Uint8Array; readonly signal: AbortSignal },
+): Promise<Epoch> {
+  const { control, clock, lifetimes, observe } = deps;
+  const { apiKey, manifest, signal } = input;
+  const { meshCaPem, manifestSha256 } = await attest(deps, input);
+  const attestedAt = clock.now();
+
+  const exchange = await createExchange();
+  // The service keeps the secret from some moment after this one, so counting from here errs on the safe side.
+  const began = clock.now();
+  const response = await control.secret(apiKey, exchange.publicKey, signal);
+  const judge = deps.judgeSecret ?? verifySecretResponse;
+  const { secretId, key } = await exchange.complete(response, (subject) =>
+    judge({ ...subject, manifest, meshCaPem, now: new Date(clock.now()) }),
+  );
+  signal.throwIfAborted();
+
+  const { appended, path } = await deps.manifestLog.record(manifest, clock.now());
+  if (appended)
+    observe({ type: 'manifest-enforced', message: 'Manifest is enforced from now on', path, manifestSha256 });
+  return Object.freeze({
+    secretId,
+    key,
+    manifestSha256,
+    attestedAt,
+    renewAt: began + lifetimes.renewAfter - deps.random() * lifetimes.jitter,
+    expiresAt: began + lifetimes.usable,
+  });
+}
+
+async function attest(
+  deps: EstablishDeps,
+  { apiKey, manifest, signal }: { apiKey: string; manifest: Uint8Array; signal: AbortSignal },
+): Promise<Verdict & { readonly meshCaPem: string }> {
+  const { control, roots, collateral, clock, observe } = deps;
+  const nonce = new Uint8Array(randomBytes(32));
+  const document = await control.attest(apiKey, nonce, signal);
+  const now = new Date(clock.now());
+  const verdict = await (deps.verify ?? verifyEvidence)({
+    document,
+    nonce,
+    manifest,
+    roots,
+    collateral,
+    now,
+  });
+  const { outcome, meshCaPem } = verdict;
+  if (outcome !== 'accepted' || meshCaPem === undefined) {
+    observe({ type: 'rejected', message: 'Attestation of the remote failed', verdict });
+    await collateral.distrust?.();
+    throw verdictError(verdict);
+  }
+  observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
+  return { ...verdict, meshCaPem };
+}
+
+/** The check that decided, as an error with its code. */
+function verdictError({ failure }: Verdict): PrivatemodeError {
+  if (failure === undefined)
+    return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
+  const { id, code = 'attestation_failed', expected, found, source } = failure;
+  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`);
+}

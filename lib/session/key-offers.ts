@@ -1,0 +1,91 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import { PrivatemodeError } from '../errors.ts';
+import type { Clock } from './clock.ts';
+import type { Epoch } from './session.ts';
+
+export interface KeyOffersOptions {
+  /** Attests with a key that a client brought. */
+  readonly attest: (apiKey: string) => Promise<Epoch>;
+  readonly clock: Clock;
+}
+
+export interface KeyOffers {
+  /**
+   * Tries a key. The same key at the same time is one attempt, and a rejected one is not tried again for a while, so
+   * that a misconfigured client costs the service nothing. Throws api_key_rejected, not_ready when too many keys are
+   * being tried, and what the attestation threw: each to the clients of this key alone.
+   */
+  offer(apiKey: string): Promise<Epoch>;
+}
+
+/** ms a rejected key is remembered: short, because a key may be activated any moment. */
+const REMEMBER_REJECTION = 30_000;
+const MAX_REMEMBERED = 1024;
+/** Different keys at the same time; more of them wait for their turn. */
+const MAX_RUNNING = 8;
+const MAX_WAITING = 64;
+
+/** Clients' keys for attestation where none is configured (inference.md 9). Keys are remembered only as a keyed hash. */
+export function createKeyOffers({ attest, clock }: KeyOffersOptions): KeyOffers {
+  const hashKey = randomBytes(32);
+  const running = new Map<string, Promise<Epoch>>();
+  const rejectedUntil = new Map<string, number>();
+  const turns: (() => void)[] = [];
+  let busy = 0;
+
+  function wasRejected(id: string): boolean {
+    const left = (rejectedUntil.get(id) ?? 0) - clock.now();
+    if (left > 0 && left <= REMEMBER_REJECTION) return true;
+    rejectedUntil.delete(id);
+    return false;
+  }
+
+  function rememberRejection(id: string): void {
+    const [oldest] = rejectedUntil.keys();
+    if (rejectedUntil.size >= MAX_REMEMBERED && oldest !== undefined) rejectedUntil.delete(oldest);
+    rejectedUntil.set(id, clock.now() + REMEMBER_REJECTION);
+  }
+
+  async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+    if (busy < MAX_RUNNING) busy++;
+    else {
+      if (turns.length >= MAX_WAITING)
+        throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
+      await new Promise<void>((resolve) => turns.push(resolve));
+    }
+    try {
+      return await work();
+    } finally {
+      const next = turns.shift();
+      if (next === undefined) busy--;
+      else next();
+    }
+  }
+
+  async function tryKey(id: string, apiKey: string): Promise<Epoch> {
+    try {
+      return await inTurn(() => attest(apiKey));
+    } catch (error) {
+      if (error instanceof PrivatemodeError && error.code === 'api_key_rejected') rememberRejection(id);
+      throw error;
+    } finally {
+      running.delete(id);
+    }
+  }
+
+  return {
+    offer(apiKey) {
+      const id = createHmac('sha256', hashKey).update(apiKey).digest('base64');
+      const known = running.get(id);
+      if (known !== undefined) return known;
+      if (wasRejected(id)) {
+        return Promise.reject(
+          new PrivatemodeError('api_key_rejected', 'the service rejected this API key a moment ago'),
+        );
+      }
+      const attempt = tryKey(id, apiKey);
+      running.set(id, attempt);
+      return attempt;
+    },
+  };
+}

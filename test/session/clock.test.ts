@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { pause, systemClock } from '../../lib/session/clock.ts';
+import { createFakeClock, settle } from '../support/fake-clock.ts';
+
+function run(program: string) {
+  return spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+    cwd: join(import.meta.dirname, '../..'),
+    encoding: 'utf8',
+    timeout: 20_000,
+  });
+}
+
+describe('system clock', () => {
+  it('holds the process open only for those who wait', () => {
+    const { stdout, status } = run(`
+      const { systemClock } = await import('./lib/session/clock.ts');
+      systemClock.after(60_000, () => console.log('never'));
+      systemClock.after(50, () => console.log('waited'), 'waiting');`);
+    assert.deepEqual([status, stdout], [0, 'waited\n']);
+  });
+
+  it('runs a timer once, and not when it was cancelled', async () => {
+    let runs = 0;
+    systemClock.after(10, () => runs++, 'waiting');
+    systemClock.after(10, () => runs++, 'waiting')();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal(runs, 1);
+  });
+});
+
+describe('pause', () => {
+  it('ends in time, or with the reason of its signal, and leaves no timer', async () => {
+    const clock = createFakeClock();
+    const abort = new AbortController();
+    let done = false;
+    pause(clock, 1000, abort.signal).then(() => {
+      done = true;
+    });
+    await clock.advance(999);
+    assert.equal(done, false);
+    await clock.advance(1);
+    assert.equal(done, true);
+    const cut = assert.rejects(pause(clock, 1000, abort.signal), /enough/);
+    abort.abort(new Error('enough'));
+    await cut;
+    await assert.rejects(pause(clock, 1000, abort.signal), /enough/);
+    await settle();
+    assert.equal(clock.timers().all, 0);
+  });
+});
+
+describe('a session on the system clock', () => {
+  it('lets the process end when it is closed, and by itself once nobody waits', () => {
+    for (const close of ['session.close();', '']) {
+      const { stdout, stderr, status } = run(`
+        const { createSession } = await import('./lib/session/session.ts');
+        const session = createSession({
+          apiKey: 'key',
+          roots: { snp: {}, tdx: undefined },
+          collateral: {},
+          manifestLog: {},
+          manifests: { kind: 'managed', newest: async () => { throw new Error('offline'); } },
+          control: {},
+        });
+        await session.acquire({ timeoutMs: 100 }).catch(({ code }) => console.log(code));
+        ${close}`);
+      assert.deepEqual([status, stdout, stderr], [0, 'not_ready\n', '']);
+    }
+  });
+});

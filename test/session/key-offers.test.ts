@@ -1,0 +1,262 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { inspect } from 'node:util';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { createKeyOffers } from '../../lib/session/key-offers.ts';
+import type { Epoch } from '../../lib/session/session.ts';
+import { createFakeClock, settle } from '../support/fake-clock.ts';
+import { fails, sessionScene } from '../support/fake-remote.ts';
+
+const MINUTE = 60_000;
+const WAIT = { timeoutMs: 30_000 };
+const offering = (offeredKey: string) => ({ ...WAIT, offeredKey });
+
+const withCode = (code: ErrorCode) => (error: unknown) => {
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code, error.message);
+  return true;
+};
+
+/** Answers 401 to every key but these. */
+const accepting =
+  (...keys: string[]) =>
+  (key: string): void => {
+    if (!keys.includes(key)) fails('api_key_rejected')();
+  };
+
+describe('session without a configured key', () => {
+  it('waits for a key, and asks those who bring none for one', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    await clock.advance(60 * MINUTE);
+    assert.deepEqual([session.state(), remote.calls], ['awaiting-key', []]);
+    await assert.rejects(session.acquire(WAIT), withCode('api_key_missing'));
+    assert.equal(clock.timers().all, 0);
+  });
+
+  it('attests with the key of the first request, and keeps it for everybody', async () => {
+    const { session, remote, clock } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: accepting('good') },
+    });
+    const epoch = await session.acquire(offering('good'));
+    assert.equal(session.state(), 'ready');
+    assert.equal(await session.acquire(offering('another')), epoch);
+    assert.equal(await session.acquire(WAIT), epoch);
+    await clock.advance(46 * MINUTE);
+    assert.notEqual(session.current(), epoch);
+    assert.deepEqual(
+      remote.calls.filter((call) => call.startsWith('attest')),
+      ['attest good', 'attest good'],
+    );
+  });
+
+  it('costs the client of a bad key a 401, after one call and no retry', async () => {
+    const { session, clock, count, permanent } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: accepting() },
+    });
+    await assert.rejects(session.acquire(offering('bad')), withCode('api_key_rejected'));
+    await clock.advance(20_000);
+    assert.deepEqual([count('attest'), permanent.length, session.state()], [1, 0, 'awaiting-key']);
+  });
+
+  it('does not ask again for a key that was rejected a moment ago, but does after half a minute', async () => {
+    const { session, remote, clock, count } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: accepting() },
+    });
+    for (let i = 0; i < 29; i++) {
+      await assert.rejects(session.acquire(offering('bad')), withCode('api_key_rejected'));
+      await clock.advance(1000);
+    }
+    assert.equal(count('attest'), 1);
+    await clock.advance(1000);
+    remote.onAttest = accepting('bad');
+    await session.acquire(offering('bad'));
+    assert.equal(count('attest'), 2);
+  });
+
+  it('tries a key once for all requests that bring it at the same time', async () => {
+    const { session, count } = sessionScene({ apiKey: undefined, prepare: { onAttest: accepting() } });
+    const attempts = Array.from({ length: 50 }, () => session.acquire(offering('bad')));
+    for (const attempt of attempts) await assert.rejects(attempt, withCode('api_key_rejected'));
+    assert.equal(count('attest'), 1);
+  });
+
+  it('does not hold up others by a key that takes long', async () => {
+    const { session, remote, clock } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: (key) => (key === 'slow' ? new Promise(() => {}) : undefined) },
+    });
+    const slow = session.acquire(offering('slow'));
+    await settle();
+    const epoch = await session.acquire(offering('good'));
+    // And the one who waited gets what the other one's key has brought.
+    assert.equal(await slow, epoch);
+    assert.equal(remote.calls.at(-1), 'record A');
+    assert.equal(clock.timers().waiting, 0);
+  });
+
+  it('uses one epoch when two keys succeed', async () => {
+    const { session, clock, events } = sessionScene({
+      apiKey: undefined,
+      prepare: {
+        onAttest: (key) => new Promise((resolve) => void clock.after(key === 'a' ? 10 : 20, resolve)),
+      },
+    });
+    const both = Promise.all([session.acquire(offering('a')), session.acquire(offering('b'))]);
+    await clock.advance(100);
+    const [one, two] = await both;
+    assert.equal(one, two);
+    assert.equal(session.current(), one);
+    assert.equal(events.filter(({ type }) => type === 'key-kept').length, 1);
+    assert.equal(events.filter(({ type }) => type === 'epoch').length, 1);
+  });
+
+  it("tells a client of trouble that is not its key's, and tries again for the next request", async () => {
+    const { session, remote, clock, count } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: fails('upstream_unreachable') },
+    });
+    const failing = assert.rejects(session.acquire(offering('good')), withCode('upstream_unreachable'));
+    await clock.advance(4_000);
+    await failing;
+    assert.equal(count('attest'), 3);
+    remote.onAttest = () => {};
+    await session.acquire(offering('good'));
+  });
+
+  it('drops a kept key that is no longer accepted, and the next offer works', async () => {
+    const { session, remote, clock, events, permanent } = sessionScene({ apiKey: undefined });
+    const first = await session.acquire(offering('old'));
+    remote.onAttest = accepting('new');
+    await clock.advance(46 * MINUTE);
+    assert.ok(events.some(({ type }) => type === 'key-dropped'));
+    // The epoch is still good, and whoever brings a key renews it on the side.
+    assert.equal(await session.acquire(WAIT), first);
+    assert.equal(await session.acquire(offering('new')), first);
+    await settle();
+    assert.notEqual(session.current(), first);
+    await clock.advance(46 * MINUTE);
+    assert.equal(remote.calls.at(-2), 'secret new');
+    assert.equal(permanent.length, 0);
+  });
+
+  it('waits for a key again when the dropped one leaves nothing', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    await session.acquire(offering('old'));
+    remote.onAttest = accepting('new');
+    await clock.advance(56 * MINUTE);
+    assert.equal(session.state(), 'awaiting-key');
+    await assert.rejects(session.acquire(WAIT), withCode('api_key_missing'));
+    await session.acquire(offering('new'));
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('turns to the key of the request that waits when the kept one fails in front of it', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    await session.acquire(offering('old'));
+    remote.onAttest = accepting('new');
+    clock.jump(2 * 60 * MINUTE);
+    await session.acquire(offering('new'));
+    assert.deepEqual(
+      remote.calls.filter((call) => call.startsWith('attest')),
+      ['attest old', 'attest old', 'attest new'],
+    );
+  });
+
+  it('prefers a configured key from then on', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    await session.acquire(offering('offered'));
+    session.updateConfiguredKey('configured');
+    await clock.advance(46 * MINUTE);
+    assert.equal(remote.calls.at(-2), 'secret configured');
+  });
+});
+
+describe('key offers', () => {
+  const offersOf = (attest: (key: string) => Promise<Epoch>) => {
+    const clock = createFakeClock();
+    return { clock, offers: createKeyOffers({ attest, clock }) };
+  };
+
+  it('tries eight keys at a time, in the order of their coming', async () => {
+    const started: string[] = [];
+    let release = (): void => {};
+    const { offers } = offersOf(async (key) => {
+      started.push(key);
+      await new Promise<void>((resolve) => {
+        release = resolve;
+      });
+      return {} as Epoch;
+    });
+    const keys = Array.from({ length: 12 }, (_, i) => `key ${i}`);
+    const all = keys.map((key) => offers.offer(key));
+    await settle();
+    assert.deepEqual(started, keys.slice(0, 8));
+    release();
+    await settle();
+    assert.deepEqual(started, keys.slice(0, 9));
+    all.length = 0;
+  });
+
+  it('refuses further keys when too many wait', async () => {
+    const { offers } = offersOf(() => new Promise(() => {}));
+    for (let i = 0; i < 8 + 64; i++) offers.offer(`key ${i}`).catch(() => assert.fail('refused too early'));
+    await settle();
+    await assert.rejects(offers.offer('one more'), withCode('not_ready'));
+    // Somebody who waits already is joined, not refused.
+    const joined = offers.offer('key 71');
+    assert.equal(joined, offers.offer('key 71'));
+  });
+
+  it('remembers a bounded number of rejections, the youngest ones', async () => {
+    let calls = 0;
+    const { offers } = offersOf(async () => {
+      calls++;
+      return fails('api_key_rejected')();
+    });
+    for (let i = 0; i < 2000; i++) await assert.rejects(offers.offer(`key ${i}`));
+    assert.equal(calls, 2000);
+    await assert.rejects(offers.offer('key 1999'));
+    await assert.rejects(offers.offer('key 976'));
+    assert.equal(calls, 2000);
+    await assert.rejects(offers.offer('key 975'));
+    assert.equal(calls, 2001);
+  });
+
+  it('forgets rejections when the clock is turned back', async () => {
+    let calls = 0;
+    const { offers, clock } = offersOf(async () => {
+      calls++;
+      return fails('api_key_rejected')();
+    });
+    await assert.rejects(offers.offer('key'));
+    clock.jump(-MINUTE);
+    await assert.rejects(offers.offer('key'));
+    assert.equal(calls, 2);
+  });
+
+  it('remembers no failure but a rejection', async () => {
+    let calls = 0;
+    const { offers } = offersOf(async () => {
+      calls++;
+      return fails('attestation_failed')();
+    });
+    for (let i = 0; i < 3; i++) await assert.rejects(offers.offer('key'), withCode('attestation_failed'));
+    assert.equal(calls, 3);
+  });
+
+  it('keeps no key in what it remembers', async (t) => {
+    const remembered: unknown[] = [];
+    const set = Map.prototype.set;
+    t.mock.method(Map.prototype, 'set', function (this: Map<unknown, unknown>, key: unknown, value: unknown) {
+      remembered.push(key, value);
+      return set.call(this, key, value);
+    });
+    const { offers } = offersOf(async () => fails('api_key_rejected')());
+    await assert.rejects(offers.offer('sk-canary'));
+    assert.ok(remembered.length >= 4);
+    assert.doesNotMatch(inspect(remembered), /canary/);
+  });
+});

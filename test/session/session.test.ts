@@ -1,0 +1,552 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { settle } from '../support/fake-clock.ts';
+import { fails, type SessionScene, sessionScene } from '../support/fake-remote.ts';
+
+const MINUTE = 60_000;
+const WAIT = { timeoutMs: 30_000 };
+
+const withCode =
+  (code: ErrorCode, words = /./) =>
+  (error: unknown) => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, words);
+    return true;
+  };
+
+async function ready(options: Parameters<typeof sessionScene>[0] = {}): Promise<SessionScene> {
+  const scene = sessionScene(options);
+  await settle();
+  assert.equal(scene.session.state(), 'ready');
+  return scene;
+}
+
+describe('session start', () => {
+  it('fetches, attests, exchanges, logs, and only then hands out an epoch', async () => {
+    const { session, remote, events, clock } = sessionScene({
+      prepare: { onRecord: () => assert.equal(session.current(), undefined) },
+    });
+    assert.equal(session.state(), 'starting');
+    const epoch = await session.acquire(WAIT);
+    assert.deepEqual(remote.calls, ['manifest', 'attest key', 'verify A', 'secret key', 'record A']);
+    assert.deepEqual(
+      events.map(({ type }) => type),
+      ['attested', 'manifest-enforced', 'epoch'],
+    );
+    assert.equal(events[0]?.message, 'Coordinator manifest fetched successfully');
+    assert.equal(session.current(), epoch);
+    assert.ok(Object.isFrozen(epoch));
+    assert.equal(epoch.key.symmetricKeySize, 32);
+    assert.equal(epoch.attestedAt, clock.now());
+    assert.equal(epoch.renewAt - clock.now(), 45 * MINUTE);
+    assert.equal(epoch.expiresAt - clock.now(), 55 * MINUTE);
+    assert.equal(session.lastVerdict()?.outcome, 'accepted');
+    assert.equal(session.lastError(), undefined);
+  });
+
+  it('logs a static manifest too, and no second line for the same one', async () => {
+    const { events, clock, count } = await ready({ kind: 'static' });
+    await clock.advance(46 * MINUTE);
+    assert.equal(count('record A'), 2);
+    assert.equal(events.filter(({ type }) => type === 'manifest-enforced').length, 1);
+  });
+
+  it('counts the lifetime from the beginning of the exchange, not from its end', async () => {
+    const { session, clock, remote } = sessionScene();
+    const began = clock.now();
+    remote.onSecret = () => clock.jump(20_000);
+    await settle();
+    assert.equal(session.current()?.expiresAt, began + 55 * MINUTE);
+  });
+
+  it('makes many requests wait for one attestation', async () => {
+    const { session, count } = sessionScene();
+    const epochs = await Promise.all(Array.from({ length: 100 }, () => session.acquire(WAIT)));
+    assert.equal(new Set(epochs).size, 1);
+    assert.equal(count('attest'), 1);
+  });
+
+  it('enforces no manifest that cannot be logged', async () => {
+    const { session, remote, clock } = sessionScene({
+      prepare: { onRecord: fails('manifest_log_failed', 'the disk is full') },
+    });
+    const waiting = session.acquire(WAIT);
+    waiting.catch(() => {});
+    await clock.advance(20_000);
+    assert.equal(session.current(), undefined);
+    assert.equal(session.state(), 'failing');
+    remote.onRecord = () => {};
+    await clock.advance(9_000);
+    assert.equal((await waiting).secretId, session.current()?.secretId);
+  });
+
+  it('says after the wait what is in the way', async () => {
+    const { session, clock } = sessionScene({
+      prepare: { onAttest: fails('upstream_unreachable', 'api.example refused the connection') },
+    });
+    const waiting = assert.rejects(
+      session.acquire(WAIT),
+      withCode('not_ready', /not verified within 30 s: api.example refused/),
+    );
+    await clock.advance(30_000);
+    await waiting;
+  });
+
+  it('stops waiting when the request is aborted', async () => {
+    const { session, clock } = sessionScene({
+      prepare: { onAttest: () => new Promise(() => {}) },
+    });
+    const abort = new AbortController();
+    const waiting = session.acquire({ ...WAIT, signal: abort.signal });
+    abort.abort(new Error('client went away'));
+    await assert.rejects(waiting, /client went away/);
+    await assert.rejects(session.acquire({ ...WAIT, signal: abort.signal }), /client went away/);
+    assert.equal(clock.timers().waiting, 0);
+  });
+
+  it('uses every nonce once', async () => {
+    const { remote, clock } = await ready();
+    remote.onSecret = fails('upstream_reset');
+    await clock.advance(120 * MINUTE);
+    assert.ok(remote.nonces.length > 20);
+    assert.equal(new Set(remote.nonces).size, remote.nonces.length);
+  });
+});
+
+describe('session renewal', () => {
+  it('happens in the background, before requests have to wait', async () => {
+    const { session, clock, remote, count } = await ready();
+    const first = session.current();
+    await clock.advance(45 * MINUTE - 1);
+    assert.equal(count('attest'), 1);
+    remote.onAttest = () => new Promise((resolve) => void clock.after(5 * MINUTE, resolve));
+    await clock.advance(2 * MINUTE);
+    assert.equal(count('attest'), 2);
+    assert.equal(await session.acquire(WAIT), first);
+    await clock.advance(5 * MINUTE);
+    assert.notEqual(session.current(), first);
+    assert.equal(await session.acquire(WAIT), session.current());
+  });
+
+  it('attests anew each time, and does not need the CDN for it', async () => {
+    const { remote, clock, count } = await ready();
+    remote.onManifest = fails('manifest_unavailable');
+    await clock.advance(24 * 60 * MINUTE);
+    assert.equal(count('manifest'), 1);
+    assert.ok(count('attest') >= 31);
+    assert.equal(count('attest'), count('secret'));
+  });
+
+  it('is spread over two minutes', async () => {
+    for (const random of [0, 0.5, 0.999]) {
+      const { session, clock } = await ready({ random: () => random });
+      assert.equal((session.current()?.renewAt ?? 0) - clock.now(), 45 * MINUTE - random * 2 * MINUTE);
+    }
+  });
+
+  it('follows the lifetime it is given', async () => {
+    const { session, clock, count } = await ready({ lifetimes: { renewAfter: 300, jitter: 0, usable: 400 } });
+    await clock.advance(10_000);
+    assert.ok(count('attest') > 30);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('never hands out an epoch past its end, and survives an outage that is shorter than the reserve', async () => {
+    const { session, clock, remote } = await ready();
+    const first = session.current();
+    remote.onAttest = fails('upstream_unreachable');
+    await clock.advance(55 * MINUTE - 1);
+    assert.equal(session.current(), first);
+    assert.equal(session.state(), 'ready');
+    await clock.advance(1);
+    assert.equal(session.current(), undefined);
+    assert.equal(session.state(), 'failing');
+    remote.onAttest = () => {};
+    await clock.advance(MINUTE);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('is noticed after the machine slept, by the next request', async () => {
+    const { session, clock, count } = await ready();
+    const first = session.current();
+    clock.jump(50 * MINUTE);
+    assert.equal(await session.acquire(WAIT), first);
+    await settle();
+    assert.equal(count('attest'), 2);
+    clock.jump(3 * 60 * MINUTE);
+    assert.equal(session.current(), undefined);
+    const after = await session.acquire(WAIT);
+    assert.equal(after.attestedAt, clock.now());
+  });
+
+  it('is noticed after the machine slept, without any request', async () => {
+    const { session, clock } = await ready();
+    clock.jump(3 * 60 * MINUTE);
+    await clock.advance(30_000);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('is repeated when the clock was turned back', async () => {
+    const { session, clock } = await ready();
+    clock.jump(-24 * 60 * MINUTE);
+    await clock.advance(30_000);
+    assert.ok((session.current()?.attestedAt ?? Number.POSITIVE_INFINITY) <= clock.now());
+    await clock.advance(60 * MINUTE);
+    assert.ok((session.current()?.attestedAt ?? 0) > clock.now() - 46 * MINUTE);
+  });
+});
+
+describe('session retries', () => {
+  const TRANSIENT: readonly ErrorCode[] = [
+    'upstream_unreachable',
+    'upstream_connect_timeout',
+    'upstream_reset',
+    'control_api_failed',
+    'collateral_unavailable',
+    'evidence_malformed',
+  ];
+  for (const code of TRANSIENT) {
+    it(`gives ${code} three rounds, one and two seconds apart`, async () => {
+      const { clock, count } = sessionScene({ prepare: { onAttest: fails(code) } });
+      await settle();
+      assert.equal(count('attest'), 1);
+      await clock.advance(999);
+      assert.equal(count('attest'), 1);
+      await clock.advance(1);
+      assert.equal(count('attest'), 2);
+      await clock.advance(1999);
+      assert.equal(count('attest'), 2);
+      await clock.advance(1);
+      assert.equal(count('attest'), 3);
+      await clock.advance(499);
+      assert.equal(count('attest'), 3);
+    });
+  }
+
+  it('attests again when the exchange failed', async () => {
+    const { remote, session, clock } = sessionScene({ prepare: { secretAccepted: false } });
+    await settle();
+    assert.equal(session.current(), undefined);
+    remote.secretAccepted = true;
+    await clock.advance(1000);
+    assert.equal(session.state(), 'ready');
+    assert.deepEqual(remote.calls.slice(-4), ['attest key', 'verify A', 'secret key', 'record A']);
+  });
+
+  it('goes on for as long as it takes, at most once a minute or so, and recovers at once', async () => {
+    const { remote, session, clock, count, events } = sessionScene({
+      random: () => 0.999,
+      prepare: { onAttest: fails('upstream_unreachable') },
+    });
+    await clock.advance(24 * 60 * MINUTE);
+    const rounds = count('attest');
+    assert.ok(rounds > 3 * 23 * 55 && rounds < 3 * 25 * 60, String(rounds));
+    const waits = events.flatMap((event) => (event.type === 'update-failed' ? [event.retryIn ?? 0] : []));
+    assert.ok(waits.every((wait) => wait <= 60_000));
+    assert.ok((waits[0] ?? 0) <= 1000);
+    remote.onAttest = () => {};
+    await clock.advance(MINUTE);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('does not make a request wait for the end of a long pause', async () => {
+    const { remote, session, clock } = sessionScene({
+      random: () => 0.999,
+      prepare: { onAttest: fails('upstream_unreachable') },
+    });
+    await clock.advance(30 * MINUTE);
+    while (remote.calls.at(-1) !== 'quiet') {
+      remote.calls.push('quiet');
+      await clock.advance(6_000);
+    }
+    remote.onAttest = () => {};
+    await session.acquire({ timeoutMs: 100 });
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('is not driven by requests', async () => {
+    const { session, clock, count } = sessionScene({
+      prepare: { onAttest: fails('attestation_failed') },
+    });
+    for (let second = 0; second < 120; second++) {
+      for (let i = 0; i < 20; i++) session.acquire({ timeoutMs: 500 }).catch(() => {});
+      await clock.advance(1000);
+    }
+    assert.ok(count('attest') <= 2 * (120 / 5 + 4), String(count('attest')));
+  });
+});
+
+describe('session with a managed manifest', () => {
+  it('fetches the newest manifest when validation fails, and enforces it once it is verified', async () => {
+    const { session, remote, clock } = await ready();
+    remote.deployed = remote.published = 'B';
+    remote.calls.length = 0;
+    await clock.advance(46 * MINUTE);
+    assert.deepEqual(remote.calls, [
+      'attest key',
+      'verify A',
+      'manifest',
+      'attest key',
+      'verify B',
+      'secret key',
+      'record B',
+    ]);
+    assert.equal(session.current()?.manifestSha256, Buffer.from('sha of B').toString('hex'));
+    assert.equal(remote.distrusted, 1);
+    remote.calls.length = 0;
+    await clock.advance(46 * MINUTE);
+    assert.deepEqual(remote.calls, ['attest key', 'verify B', 'secret key', 'record B']);
+  });
+
+  for (const code of ['attestation_failed', 'manifest_mismatch', 'manifest_invalid'] as const) {
+    it(`tries the newest manifest once per update after ${code}, and goes on later`, async () => {
+      const { session, remote, clock, permanent, count } = await ready();
+      remote.verdictCode = code;
+      remote.calls.length = 0;
+      await clock.advance(45 * MINUTE);
+      assert.deepEqual(remote.calls, ['attest key', 'verify A', 'manifest', 'attest key', 'verify A']);
+      await clock.advance(60 * MINUTE);
+      assert.equal(count('manifest') * 2, count('attest'));
+      assert.deepEqual(permanent, []);
+      assert.equal(session.state(), 'failing');
+      assert.equal(session.lastVerdict()?.outcome, 'rejected');
+      remote.verdictCode = undefined;
+      await clock.advance(MINUTE);
+      assert.equal(session.state(), 'ready');
+    });
+  }
+
+  it('goes back to the enforced manifest while the newest one is not deployed yet', async () => {
+    const { session, remote, clock } = await ready();
+    remote.verdictCode = 'attestation_failed';
+    remote.published = 'B';
+    await clock.advance(46 * MINUTE);
+    remote.verdictCode = undefined;
+    remote.calls.length = 0;
+    await clock.advance(2 * MINUTE);
+    assert.deepEqual(remote.calls.slice(0, 2), ['attest key', 'verify A']);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('reports the failed validation when the CDN cannot be reached for the newest one', async () => {
+    const { session, remote, clock } = await ready();
+    remote.deployed = 'B';
+    remote.onManifest = fails('manifest_unavailable');
+    await clock.advance(46 * MINUTE);
+    assert.equal((session.lastError() as PrivatemodeError).code, 'manifest_mismatch');
+  });
+
+  it('waits for the CDN at the start', async () => {
+    const { session, remote, clock, count } = sessionScene({
+      prepare: { onManifest: fails('manifest_unavailable') },
+    });
+    await clock.advance(3_000);
+    assert.deepEqual([count('manifest'), count('attest')], [3, 0]);
+    remote.onManifest = () => {};
+    await clock.advance(2_000);
+    assert.equal(session.state(), 'ready');
+  });
+});
+
+describe('permanent causes', () => {
+  const CASES: { name: string; kind: 'static' | 'managed'; code: ErrorCode; attests: number }[] = [
+    { name: 'a mismatch with a static manifest', kind: 'static', code: 'manifest_mismatch', attests: 1 },
+    { name: 'a static manifest that is invalid', kind: 'static', code: 'manifest_invalid', attests: 1 },
+    {
+      name: 'a static manifest that is not understood',
+      kind: 'static',
+      code: 'manifest_unsupported',
+      attests: 1,
+    },
+    {
+      name: 'a managed manifest that is not understood',
+      kind: 'managed',
+      code: 'manifest_unsupported',
+      attests: 2,
+    },
+  ];
+  for (const { name, kind, code, attests } of CASES) {
+    it(`${name} is reported once, and requests hear it at once`, async () => {
+      const { session, permanent, count, clock } = sessionScene({
+        kind,
+        prepare: { verdictCode: code },
+      });
+      const early = assert.rejects(
+        session.acquire(WAIT),
+        withCode(code, /some.check: expected what is right/),
+      );
+      await settle();
+      await early;
+      assert.equal(count('attest'), attests);
+      assert.equal(count('manifest'), attests);
+      assert.deepEqual(
+        permanent.map((error) => error.code),
+        [code],
+      );
+      await assert.rejects(session.acquire(WAIT), withCode(code));
+      assert.equal(session.state(), 'failing');
+      await clock.advance(60 * MINUTE);
+      assert.equal(permanent.length, 1);
+      assert.ok(count('attest') <= attests * 130);
+    });
+  }
+
+  it('a rejected key is tried once and reported; a new one works', async () => {
+    const { session, remote, permanent, count, clock } = sessionScene({
+      prepare: { onAttest: (key) => (key === 'key' ? fails('api_key_rejected')() : undefined) },
+    });
+    await settle();
+    assert.equal(count('attest'), 1);
+    assert.deepEqual(
+      permanent.map(({ code }) => code),
+      ['api_key_rejected'],
+    );
+    await assert.rejects(session.acquire(WAIT), withCode('api_key_rejected'));
+    session.updateConfiguredKey('better');
+    const epoch = await session.acquire(WAIT);
+    assert.equal(session.current(), epoch);
+    assert.equal(remote.calls.at(-2), 'secret better');
+    await clock.advance(46 * MINUTE);
+    assert.equal(remote.calls.at(-2), 'secret better');
+  });
+
+  it('is not reported while there is an epoch to work with, but when there is none any more', async () => {
+    const { session, remote, permanent, clock } = await ready();
+    remote.onAttest = fails('api_key_rejected');
+    await clock.advance(54 * MINUTE);
+    assert.deepEqual([permanent.length, session.state()], [0, 'ready']);
+    await session.acquire(WAIT);
+    await clock.advance(3 * MINUTE);
+    assert.deepEqual([permanent.length, session.state()], [1, 'failing']);
+  });
+
+  it('is over when the cause is gone', async () => {
+    const { session, remote, permanent, clock } = sessionScene({
+      kind: 'static',
+      prepare: { deployed: 'B' },
+    });
+    await settle();
+    assert.equal(permanent.length, 1);
+    remote.deployed = 'A';
+    await clock.advance(MINUTE);
+    assert.equal((await session.acquire(WAIT)).secretId, session.current()?.secretId);
+  });
+
+  it('does not hold against a new key what the old one did', async () => {
+    const { session, remote, permanent } = sessionScene({
+      prepare: {
+        onAttest: async (key) => {
+          if (key === 'key') await new Promise((resolve) => setTimeout(resolve, 20));
+          if (key === 'key') fails('api_key_rejected')();
+        },
+      },
+    });
+    session.updateConfiguredKey('better');
+    await session.acquire(WAIT);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    assert.deepEqual([permanent.length, session.state(), session.lastError()], [0, 'ready', undefined]);
+    assert.equal(remote.calls.at(-2), 'secret better');
+  });
+
+  it('lets a working session be when its key is replaced', async () => {
+    const { session, remote, clock, count } = await ready();
+    session.updateConfiguredKey('next');
+    await settle();
+    assert.equal(count('attest'), 1);
+    await clock.advance(46 * MINUTE);
+    assert.equal(remote.calls.at(-2), 'secret next');
+  });
+});
+
+describe('forced renewal', () => {
+  it('replaces the rejected secret, once for all who saw it rejected', async () => {
+    const { session, count, events } = await ready();
+    const old = session.current()?.secretId ?? '';
+    const renewed = await Promise.all(Array.from({ length: 20 }, () => session.renewAfterRejection(old)));
+    assert.equal(new Set(renewed).size, 1);
+    assert.notEqual(renewed[0]?.secretId, old);
+    assert.equal(count('attest'), 2);
+    assert.equal(events.filter(({ type }) => type === 'forced-renewal').length, 1);
+  });
+
+  it('returns the current epoch when it is another one already', async () => {
+    const { session, count } = await ready();
+    const current = session.current();
+    assert.equal(await session.renewAfterRejection('of yesterday'), current);
+    assert.equal(count('attest'), 1);
+  });
+
+  it('happens at most once in ten seconds', async () => {
+    const { session, clock, count } = await ready();
+    const reject = () => session.renewAfterRejection(session.current()?.secretId ?? '');
+    await reject();
+    for (let second = 0; second < 9; second++) {
+      await assert.rejects(reject(), withCode('not_ready', /a moment ago/));
+      await clock.advance(1000);
+    }
+    assert.equal(count('attest'), 2);
+    await clock.advance(1000);
+    await reject();
+    assert.equal(count('attest'), 3);
+  });
+
+  it('keeps the epoch when it fails, and tells why', async () => {
+    const { session, remote } = await ready();
+    const current = session.current();
+    remote.onAttest = fails('api_key_rejected');
+    await assert.rejects(session.renewAfterRejection(current?.secretId ?? ''), withCode('api_key_rejected'));
+    assert.equal(session.current(), current);
+  });
+
+  it('does not keep a request waiting for ever', async () => {
+    const { session, remote, clock } = await ready();
+    remote.onAttest = () => new Promise(() => {});
+    const forced = assert.rejects(
+      session.renewAfterRejection(session.current()?.secretId ?? ''),
+      withCode('not_ready'),
+    );
+    await clock.advance(30_000);
+    await forced;
+  });
+});
+
+describe('session end', () => {
+  it('releases those who wait, the calls that run and every timer', async () => {
+    let aborted = false;
+    const { session, clock } = sessionScene({
+      prepare: { onAttest: () => new Promise(() => {}) },
+    });
+    const waiting = session.acquire(WAIT).catch((error: unknown) => {
+      aborted = error instanceof PrivatemodeError && error.code === 'shutting_down';
+    });
+    await settle();
+    session.close();
+    await waiting;
+    assert.ok(aborted);
+    await assert.rejects(session.acquire(WAIT), withCode('shutting_down'));
+    await settle();
+    assert.deepEqual(clock.timers(), { all: 0, waiting: 0 });
+  });
+
+  it('leaves the epoch to the requests that are finishing, and renews no more', async () => {
+    const { session, clock, count } = await ready();
+    const epoch = session.current();
+    session.close();
+    assert.equal(await session.acquire(WAIT), epoch);
+    await clock.advance(50 * MINUTE);
+    assert.equal(await session.acquire({ ...WAIT, offeredKey: 'x' }), epoch);
+    await assert.rejects(session.renewAfterRejection(epoch?.secretId ?? ''), withCode('shutting_down'));
+    assert.equal(count('attest'), 1);
+    assert.equal(clock.timers().all, 0);
+  });
+
+  it('takes no epoch into use that is finished after it', async () => {
+    const { session, remote, clock } = sessionScene();
+    remote.onRecord = () => session.close();
+    await settle();
+    assert.equal(session.current(), undefined);
+    assert.equal(clock.timers().all, 0);
+  });
+});
