@@ -67,7 +67,7 @@ export function openedResponse(
     if (ended) return;
     stop();
     opened.failure = failure;
-    if (failure === undefined) source.resume();
+    if (failure === undefined) letGo(source);
     else source.destroy();
     opened.push(null);
   }
@@ -109,6 +109,17 @@ export function openedResponse(
   if (options.signal.aborted) interrupted();
   else options.signal.addEventListener('abort', interrupted);
   return opened;
+}
+
+/** ms in which the rest of an answer that is complete must end, for its connection to be used again. */
+const LINGER = 5_000;
+
+function letGo(source: Readable): void {
+  if (source.readableEnded || source.destroyed) return;
+  const impatience = setTimeout(() => source.destroy(), LINGER);
+  impatience.unref();
+  source.once('close', () => clearTimeout(impatience));
+  source.resume();
 }
 
 /** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */

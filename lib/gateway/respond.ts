@@ -172,8 +172,9 @@ function breakConnection(call: Call): void {
   const { res } = call;
   call.broken = true;
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  if (res.chunkedEncoding) res.destroy();
-  else res.socket?.resetAndDestroy();
+  const { socket } = res;
+  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
+  else socket.resetAndDestroy();
 }
 
 function finished(call: Call): void {
