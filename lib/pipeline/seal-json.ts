@@ -2,6 +2,7 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
+import { checkMediaUrls } from './media-urls.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
@@ -13,8 +14,9 @@ export interface JsonSealOptions {
   /** The members that stay plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /**
-   * For chat, completions and messages: the body gets a salt where it has none, and a shard key where a
-   * salt is effective. `configured` undefined means a fresh random salt per request, and no shard key for it.
+   * For chat, completions and messages, whose bodies the service inspects (5.6): media URLs are checked, the
+   * body gets a salt where it has none, and a shard key where a salt is effective. `configured` undefined
+   * means a fresh random salt per request, and no shard key for it.
    */
   readonly salt?: { readonly configured: string | undefined; readonly random?: () => string };
 }
@@ -66,8 +68,8 @@ function stringValue(chain: ByteChain, member: JsonMember | undefined): string |
 
 /**
  * Collects and indexes a JSON body as it arrives. Throws invalid_json, duplicate_member,
- * unsupported_member_name, salt_too_short and context_too_large from `feed` or `finish`, missing_model and
- * invalid_model from `finish`.
+ * unsupported_member_name, salt_too_short and context_too_large from `feed` or `finish`; missing_model,
+ * invalid_model and media_url_refused from `finish`.
  */
 export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
   const { plain, salt } = options;
@@ -85,6 +87,8 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
       const members = index.finish();
       const named = (wanted: string) => members.find(({ name }) => name === wanted);
       const model = checkModelName(stringValue(chain, named('model')));
+      const messages = salt && named('messages');
+      if (messages) checkMediaUrls(chain, messages);
       const shardKey = shardKeyScan?.finish();
       const edit = salt && saltEdit(chain, index, () => salt.configured ?? (salt.random ?? randomSalt)());
       return {

@@ -1,0 +1,86 @@
+/** Transcription forms: taken apart, and built anew with every part sealed on its own (inference.md 6.3). */
+import { randomBytes } from 'node:crypto';
+import type { RequestCipher } from '../envelope/request-cipher.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { createFormReader, type FormParts } from './form-parts.ts';
+import { checkModelName } from './model-name.ts';
+import type { RequestBodyStage, SealedBody } from './request-body.ts';
+import { type Piece, sealedBody } from './sealed-body.ts';
+
+export interface MultipartSealOptions {
+  /** The value fields that stay plain: `PLAIN_MEMBERS.T`. */
+  readonly plain: ReadonlySet<string>;
+  /** Of the request, with its boundary. */
+  readonly contentType: string | undefined;
+  /** The boundary of the sealed form; default random. Tests only. */
+  readonly boundary?: () => string;
+}
+
+/** What the model server reads as true in a form. */
+const TRUE = /^(?:true|1|t|y|yes|on)$/i;
+/** Only JSON answers can be encrypted: json, verbose_json, and what may come of their kind. */
+const JSON_FORMAT = /json$/;
+
+const randomBoundary = (): string => randomBytes(30).toString('hex');
+
+/** In a quoted header parameter: backslash and quote escaped, line breaks percent-encoded. */
+const quoted = (name: string): string =>
+  `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
+
+const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
+  [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+
+/** Value fields by the bytes of their names, then files likewise; sequence numbers in that order. */
+function sealForm(
+  { values, files }: FormParts,
+  plain: ReadonlySet<string>,
+  boundary: string,
+  cipher: RequestCipher,
+): SealedBody {
+  const pieces: Piece[] = [];
+  let delimiter = `--${boundary}\r\n`;
+  const part = (headers: string, bytes: readonly Uint8Array[], sealed: boolean): void => {
+    pieces.push({ bytes: [Buffer.from(`${delimiter}${headers}\r\n\r\n`)] });
+    pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
+    delimiter = `\r\n--${boundary}\r\n`;
+  };
+  for (const [name, bytes] of byName(values)) {
+    part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));
+  }
+  for (const [name, bytes] of byName(files)) {
+    const disposition = `Content-Disposition: form-data; name=${quoted(name)}; filename=${quoted(name)}`;
+    part(`${disposition}\r\nContent-Type: application/octet-stream`, bytes, true);
+  }
+  pieces.push({ bytes: [Buffer.from(`\r\n--${boundary}--\r\n`)] });
+  return sealedBody(cipher, pieces, `multipart/form-data; boundary=${boundary}`);
+}
+
+/**
+ * Takes a form apart as it arrives; files stay lists of chunks. Throws invalid_multipart at once where the
+ * content type is no form; invalid_multipart and repeated_form_field (the service keeps only the first value)
+ * from `feed` or `finish`; unsupported_response_format, missing_model and invalid_model from `finish`.
+ */
+export function createMultipartSealer(options: MultipartSealOptions): RequestBodyStage {
+  const { plain, contentType, boundary = randomBoundary } = options;
+  const form = createFormReader(contentType);
+  return {
+    feed: (chunk) => form.feed(chunk),
+    async finish() {
+      const parts = await form.finish();
+      const text = (name: string): string | undefined => {
+        const bytes = parts.values.get(name);
+        return bytes && Buffer.concat(bytes).toString('utf8');
+      };
+      const format = text('response_format');
+      if (format && !JSON_FORMAT.test(format)) {
+        throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
+      }
+      return {
+        model: checkModelName(text('model')),
+        shardKey: undefined,
+        streaming: TRUE.test(text('stream') ?? ''),
+        seal: (cipher) => sealForm(parts, plain, boundary(), cipher),
+      };
+    },
+  };
+}

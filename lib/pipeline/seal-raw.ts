@@ -1,0 +1,18 @@
+/** The unstructured endpoint: the whole body is one message, also an empty one (inference.md 6.4). */
+import { createByteChain } from './byte-chain.ts';
+import type { RequestBodyStage } from './request-body.ts';
+import { sealedBody } from './sealed-body.ts';
+
+/** Collects a body of any kind. Names no model, has no shard key, and its content type stays. Throws nothing. */
+export function createRawSealer(): RequestBodyStage {
+  const chain = createByteChain();
+  return {
+    feed: (chunk) => chain.push(chunk),
+    finish: () => ({
+      model: undefined,
+      shardKey: undefined,
+      streaming: false,
+      seal: (cipher) => sealedBody(cipher, [{ bytes: chain.slices(0, chain.length), sealer: cipher.seal() }]),
+    }),
+  };
+}
