@@ -9,6 +9,7 @@ import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import { drain } from './gateway/drain.ts';
 import { createDumper } from './gateway/dump.ts';
 import { createGateway } from './gateway/gateway.ts';
+import { inheritedSocket } from './gateway/listen-fds.ts';
 import { listen } from './gateway/server.ts';
 import { loadTls, type TlsMaterial, watchTls } from './gateway/tls.ts';
 import { createUpstream } from './gateway/upstream.ts';
@@ -16,6 +17,7 @@ import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import { createLogger, type Logger } from './observe/log.ts';
 import { createMetrics } from './observe/metrics.ts';
+import { serviceManager } from './observe/service-manager.ts';
 import { randomSalt } from './pipeline/salt.ts';
 import { openSession } from './session/open-session.ts';
 import { createOutbound, type Environment } from './session/outbound.ts';
@@ -105,8 +107,10 @@ export async function startProxy(
   });
 
   const { listenAddress, maxBodyBytes } = config;
-  const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes }, gateway.handle);
-  const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(listenAddress)}:${listener.port}`;
+  const fd = inheritedSocket(env);
+  const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes, fd }, gateway.handle);
+  const boundTo = fd === undefined ? listenAddress : listener.address;
+  const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(boundTo)}:${listener.port}`;
   log.info(
     { endpoint: url },
     tls === undefined ? 'Starting HTTP server without TLS' : 'Starting HTTPS server',
@@ -206,9 +210,13 @@ export async function run(
     SIGHUP: () => proxy.reload(),
   } as const;
   for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
+  const manager = serviceManager(process.env, (reason) =>
+    log.warn({ reason }, 'The service manager cannot be told'),
+  );
+  await manager.ready(`listening on ${proxy.url}`);
   const code = await ended;
   log.info('Shutting down server');
-  await proxy.close();
+  await Promise.all([manager.stopping(), proxy.close()]);
   for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
   return code;
 }

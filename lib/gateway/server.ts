@@ -16,9 +16,13 @@ export interface ListenerOptions {
   readonly port: number;
   readonly tls: TlsMaterial | undefined;
   readonly maxBodyBytes: number;
+  /** A socket that listens already (socket activation); address and port are its own then. */
+  readonly fd: number | undefined;
 }
 
 export interface Listener {
+  /** The address it is bound to. */
+  readonly address: string;
   readonly port: number;
   replaceTls(material: TlsMaterial): void;
   /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
@@ -54,14 +58,21 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
       const reason = cause.code ?? cause.message;
-      const words = `listening on ${options.listenAddress} port ${options.port}: ${reason}`;
+      const where =
+        options.fd === undefined
+          ? `${options.listenAddress} port ${options.port}`
+          : `the inherited socket ${options.fd}`;
+      const words = `listening on ${where}: ${reason}`;
       reject(new PrivatemodeError('listen_failed', words, { cause }));
     });
-    server.listen(options.port, options.listenAddress, resolve);
+    if (options.fd === undefined) server.listen(options.port, options.listenAddress, resolve);
+    else server.listen({ fd: options.fd }, resolve);
   });
 
+  const { address, port } = server.address() as AddressInfo;
   return {
-    port: (server.address() as AddressInfo).port,
+    address,
+    port,
     replaceTls(material) {
       (server as HttpsServer).setSecureContext({ ...material, minVersion: 'TLSv1.2' });
     },

@@ -1,0 +1,71 @@
+import { execFile } from 'node:child_process';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Hands one message (`READY=1`, …) to the service manager. */
+export type Notify = (variables: readonly string[]) => Promise<void>;
+
+/** What the service manager wants to know of a running service (sd_notify(3)). */
+export interface ServiceManager {
+  /** The port is open; `status` is what `systemctl status` shows. Starts the watchdog's keep-alives, where it wants any. */
+  ready(status: string): Promise<void>;
+  /** No new connections from here on. Ends the keep-alives. */
+  stopping(): Promise<void>;
+}
+
+const NOBODY: ServiceManager = { ready: async () => {}, stopping: async () => {} };
+
+/**
+ * The service manager that NOTIFY_SOCKET points to, or one that nobody listens to. Node cannot open a datagram socket in
+ * the file system, so the messages travel through systemd's own `systemd-notify`; `onFailure` learns, once, why they do
+ * not. Never rejects: a service that runs is not ended because its manager cannot be told.
+ */
+export function serviceManager(
+  env: Environment,
+  onFailure: (reason: string) => void,
+  notify: Notify = systemdNotify,
+  pid: number = process.pid,
+): ServiceManager {
+  if (!env['NOTIFY_SOCKET']) return NOBODY;
+  let failed = false;
+  const tell = async (...variables: string[]): Promise<void> => {
+    try {
+      await notify(variables);
+      failed = false;
+    } catch (thrown) {
+      if (!failed) onFailure((thrown as Error).message);
+      failed = true;
+    }
+  };
+  const interval = watchdogInterval(env, pid);
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    async ready(status) {
+      await tell('READY=1', `STATUS=${status}`);
+      if (interval === undefined) return;
+      // A timer that fires is the proof of life: it needs the event loop that everything else needs.
+      timer = setInterval(() => void tell('WATCHDOG=1'), interval).unref();
+    },
+    async stopping() {
+      clearInterval(timer);
+      await tell('STOPPING=1');
+    },
+  };
+}
+
+/** ms between keep-alives, half of what the watchdog allows (sd_watchdog_enabled(3)); undefined: it is not watching us. */
+function watchdogInterval(env: Environment, pid: number): number | undefined {
+  const microseconds = Number(env['WATCHDOG_USEC']);
+  if (!Number.isInteger(microseconds) || microseconds <= 0) return undefined;
+  if (env['WATCHDOG_PID'] !== undefined && env['WATCHDOG_PID'] !== String(pid)) return undefined;
+  return Math.max(microseconds / 2_000, 1);
+}
+
+/** The unit needs NotifyAccess=all: the message comes from a child of ours. */
+function systemdNotify(variables: readonly string[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    execFile('systemd-notify', [...variables], { timeout: 10_000 }, (error) =>
+      error === null ? resolve() : reject(error),
+    );
+  });
+}
