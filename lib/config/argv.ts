@@ -3,6 +3,9 @@ import { PrivatemodeError } from '../errors.ts';
 import { FLAGS, type Flag, type FlagAlias } from './flags.ts';
 import { parseBoolean } from './values.ts';
 
+/** A row of a flag table, as far as the command line is concerned. */
+export type FlagRow = Omit<Flag, 'group'>;
+
 export interface ParsedArgv {
   /** Text of every flag given, by its canonical name; the last one wins, lists are joined by commas. */
   readonly values: ReadonlyMap<string, string>;
@@ -10,7 +13,7 @@ export interface ParsedArgv {
 }
 
 interface Spelling {
-  readonly flag: Flag;
+  readonly flag: FlagRow;
   readonly alias: FlagAlias | undefined;
 }
 
@@ -19,23 +22,31 @@ interface Given extends Spelling {
   readonly text: string;
 }
 
-const BY_NAME: ReadonlyMap<string, Spelling> = new Map(
-  FLAGS.flatMap((flag) => [
-    [flag.name, { flag, alias: undefined }],
-    ...(flag.aliases ?? []).map((alias): [string, Spelling] => [alias.name, { flag, alias }]),
-  ]),
-);
-const BY_SHORT: ReadonlyMap<string, Flag> = new Map(
-  FLAGS.flatMap((flag) => (flag.short === undefined ? [] : [[flag.short, flag]])),
-);
+interface Spellings {
+  readonly byName: ReadonlyMap<string, Spelling>;
+  readonly byShort: ReadonlyMap<string, FlagRow>;
+}
+
+function spellingsOf(flags: readonly FlagRow[]): Spellings {
+  return {
+    byName: new Map(
+      flags.flatMap((flag) => [
+        [flag.name, { flag, alias: undefined }],
+        ...(flag.aliases ?? []).map((alias): [string, Spelling] => [alias.name, { flag, alias }]),
+      ]),
+    ),
+    byShort: new Map(flags.flatMap((flag) => (flag.short === undefined ? [] : [[flag.short, flag]]))),
+  };
+}
 
 /**
  * The command line as Go's pflag reads it, which is what existing deployments were written for (inference.md 12):
  * `--x v`, `--x=v`, `-l v`, `-lv`, `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a
  * value only by `=`. Throws config_invalid. Values are not judged here, and never quoted: they may be keys.
+ * Subcommands with flags of their own pass a longer table.
  */
-export function parseArgv(argv: readonly string[]): ParsedArgv {
-  const given = spellOut(argv);
+export function parseArgv(argv: readonly string[], flags: readonly FlagRow[] = FLAGS): ParsedArgv {
+  const given = spellOut(argv, spellingsOf(flags));
   const warnings: string[] = [];
   const values = new Map<string, string>();
   for (const one of given) {
@@ -54,35 +65,35 @@ export function parseArgv(argv: readonly string[]): ParsedArgv {
 }
 
 /** Arguments → flags with their texts, in order. */
-function spellOut(argv: readonly string[]): Given[] {
+function spellOut(argv: readonly string[], spellings: Spellings): Given[] {
   const given: Given[] = [];
   const rest = [...argv];
   for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
     if (arg === '--') {
       if (rest.length > 0) throw stray(rest[0] as string);
-    } else if (arg.startsWith('--')) given.push(long(arg, rest));
-    else if (arg.startsWith('-') && arg.length > 1) given.push(...short(arg, rest));
+    } else if (arg.startsWith('--')) given.push(long(arg, rest, spellings));
+    else if (arg.startsWith('-') && arg.length > 1) given.push(...short(arg, rest, spellings));
     else throw stray(arg, given.at(-1));
   }
   return given;
 }
 
-function long(arg: string, rest: string[]): Given {
+function long(arg: string, rest: string[], { byName }: Spellings): Given {
   const [name, text] = cut(arg.slice(2));
   if (name === '' || name.startsWith('-'))
     throw invalid('bad flag syntax: a flag is written --name or --name=value');
-  const spelling = BY_NAME.get(name);
+  const spelling = byName.get(name);
   if (spelling === undefined) throw invalid(`unknown flag: --${name}`);
   return { ...spelling, spelled: `--${name}`, text: text ?? argumentOf(spelling.flag, rest, `--${name}`) };
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
-function short(arg: string, rest: string[]): Given[] {
+function short(arg: string, rest: string[], { byShort }: Spellings): Given[] {
   const given: Given[] = [];
   let letters = arg.slice(1);
   while (letters !== '') {
     const letter = letters[0] as string;
-    const flag = BY_SHORT.get(letter);
+    const flag = byShort.get(letter);
     if (flag === undefined) throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
     const after = letters.slice(1);
     const spelled = `-${letter}`;
@@ -100,7 +111,7 @@ function short(arg: string, rest: string[]): Given[] {
   return given;
 }
 
-function argumentOf(flag: Flag, rest: string[], spelled: string): string {
+function argumentOf(flag: FlagRow, rest: string[], spelled: string): string {
   if (flag.type === 'boolean') return 'true';
   const text = rest.shift();
   if (text === undefined) throw invalid(`flag needs an argument: ${spelled}`);

@@ -65,8 +65,10 @@ async function manifestSource(
   return manifestPath === undefined ? managedManifest({ cdnBaseUrl, get }) : staticManifest(manifestPath);
 }
 
-/** The vendors' roots, or those of a simulator; the configuration has warned of these. */
-function trustRoots(settings: SessionSettings): TrustRoots {
+/** The vendors' roots, or those of a simulator; the configuration has warned of these. Throws as loadUnsafeTrustRoots. */
+export function trustRoots(
+  settings: Pick<SessionSettings, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
+): TrustRoots {
   const { unsafeTrustRoots: directory, apiEndpoint, cdnBaseUrl, manifestPath } = settings;
   if (directory === undefined) return PRODUCTION_ROOTS;
   const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];

@@ -37,10 +37,25 @@ export function loadUnsafeTrustRoots(directory: string, hosts: readonly string[]
       `--unsafe-trust-roots is refused for ${production}: it would let anybody pass for the service`,
     );
   }
+  return readTrustRoots(directory, { flag: '--unsafe-trust-roots', others: 'refused' });
+}
+
+/**
+ * The hardware roots in the `*.pem` files of a directory, told apart by subject CN; what to do with `others` than
+ * hardware roots is the caller's choice. Throws config_invalid, naming `flag`, for certificates that are unreadable,
+ * twice there or without their counterpart, and where there are none.
+ */
+export function readTrustRoots(
+  directory: string,
+  { flag, others }: { readonly flag: string; readonly others: 'refused' | 'ignored' },
+): TrustRoots {
+  const invalid: Complaint = (words, cause) =>
+    new PrivatemodeError('config_invalid', `${flag}: ${words}`, { cause });
   const found = new Map<Slot, string>();
-  for (const { file, pem, certificate } of readCertificates(directory)) {
+  for (const { file, pem, certificate } of readCertificates(directory, invalid)) {
     const name = commonName(certificate.subject) ?? '';
     const slot = SLOTS.find((known) => known === name);
+    if (slot === undefined && others === 'ignored') continue;
     if (slot === undefined) throw invalid(`${file}: "${printable(name)}" is not one of ${SLOTS.join(', ')}`);
     if (found.has(slot)) throw invalid(`${file}: a second "${slot}"`);
     found.set(slot, pem);
@@ -62,7 +77,9 @@ interface Found {
   readonly certificate: Certificate;
 }
 
-function readCertificates(directory: string): Found[] {
+type Complaint = (words: string, cause?: unknown) => PrivatemodeError;
+
+function readCertificates(directory: string, invalid: Complaint): Found[] {
   let names: string[];
   try {
     names = readdirSync(directory).filter((name) => name.endsWith('.pem'));
@@ -91,6 +108,3 @@ function toPem(der: Uint8Array): string {
 }
 
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
-
-const invalid = (words: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('config_invalid', `--unsafe-trust-roots: ${words}`, { cause });

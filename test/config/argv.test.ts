@@ -180,3 +180,15 @@ describe('any command line', () => {
     );
   });
 });
+
+describe('a longer table', () => {
+  const table = [...FLAGS, { name: 'json', type: 'boolean', help: 'Print JSON.' } as const];
+
+  it('is read by the same rules', () => {
+    const { values } = parseArgv(['--json=F', '--apiKey', 'k', '-l4'], table);
+    assert.deepEqual(Object.fromEntries(values), { json: 'false', 'api-key': 'k', 'log-level': '4' });
+  });
+  it('adds nothing to the program itself', () => {
+    refused(() => parseArgv(['--json']), ['unknown flag: --json']);
+  });
+});

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { isProductionHost, loadUnsafeTrustRoots } from '../../lib/session/trust-roots.ts';
+import { isProductionHost, loadUnsafeTrustRoots, readTrustRoots } from '../../lib/session/trust-roots.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const ARK = join(VECTORS, 'attestation/synthetic/test_ark.pem');
@@ -104,5 +104,24 @@ describe('unsafe trust roots', () => {
     for (const [path, words] of cases) {
       assert.throws(() => loadUnsafeTrustRoots(path, ['localhost']), refused('config_invalid', words));
     }
+  });
+});
+
+describe('roots among other certificates', () => {
+  const options = { flag: '--roots', others: 'ignored' } as const;
+
+  it('are found, and the others are not trusted', (t) => {
+    const mesh = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
+    const roots = readTrustRoots(directory(t, { 'a.pem': ARK, 'm.pem': mesh, 'z.pem': ASK }), options);
+    assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
+    assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
+  });
+
+  it('have to be there, and errors name the flag', (t) => {
+    const mesh = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
+    assert.throws(
+      () => readTrustRoots(directory(t, { 'm.pem': mesh }), options),
+      refused('config_invalid', /^--roots: .* holds no certificate/),
+    );
   });
 });
