@@ -9,11 +9,14 @@ import { malformed } from './x509/der.ts';
 /** The occurrences of each field number, in order: bigint for varints, bytes for everything length-delimited. */
 export type WireFields = ReadonlyMap<number, readonly (bigint | Uint8Array)[]>;
 
+const MAX_FIELDS = 1000;
+
 export function readWireFields(message: Uint8Array): WireFields {
   const fields = new Map<number, (bigint | Uint8Array)[]>();
   const reader = new BinaryReader(message);
   try {
-    while (reader.pos < reader.len) {
+    for (let count = 0; reader.pos < reader.len; count++) {
+      if (count === MAX_FIELDS) throw malformed(`a protobuf message has more than ${MAX_FIELDS} fields`);
       const tag = Number(readVarint(reader, message));
       const [number, wireType] = [Math.floor(tag / 8), tag % 8];
       if (number < 1 || number > 0x1fffffff) throw malformed('a protobuf field number is out of range');

@@ -111,34 +111,39 @@ export function onlyChild(element: Der): Der {
   return child;
 }
 
-/** Reads the elements of a SEQUENCE one after the other, some of them optional. */
+/** Reads the elements of a SEQUENCE one after the other, some of them optional; only as far as it is asked. */
 export class DerCursor {
-  #elements: readonly Der[];
-  #next = 0;
+  readonly #container: Der;
+  #offset = 0;
 
   constructor(element: Der, tag: number = TAG.sequence) {
-    this.#elements = children(expectTag(element, tag));
+    this.#container = expectTag(element, tag);
+  }
+
+  #peek(): Der | undefined {
+    const { content, depth } = this.#container;
+    return this.#offset < content.length ? readElement(content, this.#offset, depth + 1) : undefined;
   }
 
   /** The next element, which must have this tag (any, if none is given). */
   take(tag?: number): Der {
-    const element = this.#elements[this.#next];
+    const element = this.#peek();
     if (element === undefined) throw malformed('a DER element is missing');
     if (tag !== undefined) expectTag(element, tag);
-    this.#next++;
+    this.#offset += element.full.length;
     return element;
   }
 
   /** The next element if it has one of these tags; nothing is consumed otherwise. */
   takeIf(...tags: readonly number[]): Der | undefined {
-    const element = this.#elements[this.#next];
+    const element = this.#peek();
     if (element === undefined || !tags.includes(element.tag)) return undefined;
-    this.#next++;
+    this.#offset += element.full.length;
     return element;
   }
 
   /** Refuses elements that nobody has taken. */
   end(): void {
-    if (this.#next !== this.#elements.length) throw malformed('unexpected DER elements follow');
+    if (this.#offset !== this.#container.content.length) throw malformed('unexpected DER elements follow');
   }
 }

@@ -1,0 +1,101 @@
+/** The table of checks, and the document that is made from it. */
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import {
+  allAccepted,
+  type Check,
+  type CheckDescription,
+  type CheckRow,
+  finding,
+  firstFailure,
+  notApplicable,
+  runChecks,
+} from '../../lib/attestation/check.ts';
+import { CHECK_SECTIONS, renderChecksTable } from '../../lib/attestation/checks.ts';
+import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
+
+const ALL: readonly CheckDescription[] = CHECK_SECTIONS.flatMap(({ rows }) => rows);
+
+describe('the table of checks', () => {
+  it('has stable ids, once each', () => {
+    const ids = ALL.map(({ id }) => id);
+    assert.equal(new Set(ids).size, ids.length);
+    for (const id of ids) assert.match(id, /^[a-z]+(\.[a-z0-9_]+)+$/);
+  });
+
+  it('cites a section of the fact sheet for each, and an error that exists', () => {
+    const url = new URL('../../docs/protocol/attestation.md', import.meta.url);
+    const sections = [...readFileSync(url, 'utf8').matchAll(/^#{2,3} (\d+(?:\.\d+)?)[. ]/gm)].map(
+      ([, n]) => n,
+    );
+    for (const { id, source, code } of ALL) {
+      const cited = /^attestation\.md (\d+)(?:\.(\d+))?/.exec(source);
+      assert.ok(cited, `${id}: ${source}`);
+      assert.ok(sections.includes(cited[1]), `${id}: ${source}`);
+      assert.ok(code === undefined || code in ERRORS, id);
+    }
+  });
+
+  it('is what docs/verification.md shows', () => {
+    const url = new URL('../../docs/verification.md', import.meta.url);
+    const text = readFileSync(url, 'utf8');
+    const start = text.indexOf('### ');
+    const current = text.slice(0, start) + renderChecksTable();
+    if (process.env['UPDATE_DOCS'] === '1') writeFileSync(url, current);
+    else assert.equal(text, current, 'run: UPDATE_DOCS=1 node --test test/attestation/checks.test.ts');
+  });
+});
+
+describe('running checks', () => {
+  const row = (id: string, judge: CheckRow<number>['judge'], conditional?: true): CheckRow<number> => ({
+    ...{ id, title: id, source: 'attestation.md 1', expected: 'more', judge },
+    ...(conditional === undefined ? {} : { conditional }),
+  });
+  const above = (limit: number): CheckRow<number> =>
+    row(`above.${limit}`, (value) => finding(value > limit, String(value)));
+  const outcomes = (checks: readonly Check[]): string[] => checks.map(({ outcome }) => outcome);
+
+  it('goes on after a failure; the first one counts', () => {
+    const checks = runChecks([above(1), above(2), above(3), above(0)], 2);
+    assert.deepEqual(outcomes(checks), ['pass', 'fail', 'fail', 'pass']);
+    assert.deepEqual(firstFailure(checks), {
+      ...{ id: 'above.2', outcome: 'fail', expected: 'more', found: '2' },
+      ...{ source: 'attestation.md 1', code: 'attestation_failed' },
+    });
+  });
+
+  it('takes a typed error for a failure with its code, and no other error for anything', () => {
+    const typed = row('typed', () => {
+      throw new PrivatemodeError('manifest_unsupported', 'words');
+    });
+    assert.deepEqual(
+      runChecks([typed], 0).map(({ outcome, code, found }) => [outcome, code, found]),
+      [['fail', 'manifest_unsupported', 'words']],
+    );
+    const defect = row('defect', () => {
+      throw new TypeError('a defect of ours');
+    });
+    assert.throws(() => runChecks([defect], 0), TypeError);
+  });
+
+  it('accepts only complete lists', () => {
+    const rows = [above(1), above(2)];
+    assert.equal(allAccepted(rows, runChecks(rows, 3)), true);
+    assert.equal(allAccepted(rows, runChecks(rows, 2)), false);
+    assert.equal(allAccepted(rows, runChecks(rows.slice(1), 3)), false);
+    assert.equal(allAccepted(rows, []), false);
+    assert.equal(allAccepted([], []), false);
+    assert.equal(allAccepted(rows, runChecks([...rows, above(9)], 3)), false);
+  });
+
+  it('accepts what does not apply only where it need not, and nothing that was not evaluated', () => {
+    const optional = row('optional', () => notApplicable('not asked for'), true);
+    const required = row('required', () => notApplicable('not asked for'));
+    const unknown = row('unknown', () => undefined, true);
+    assert.equal(allAccepted([optional], runChecks([optional], 0)), true);
+    assert.equal(allAccepted([required], runChecks([required], 0)), false);
+    assert.equal(allAccepted([unknown], runChecks([unknown], 0)), false);
+    assert.deepEqual(outcomes(runChecks([unknown], 0)), ['not-evaluated']);
+  });
+});

@@ -1,0 +1,239 @@
+/** Whatever is done to a document, it does not become better; and nothing takes long. Fixed seeds. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { type Verdict, type VerifyInput, verify } from '../../lib/attestation/verify.ts';
+import {
+  evidenceOf,
+  SYNTHETIC_SETS,
+  syntheticCases,
+  syntheticInput,
+  withMembers,
+} from '../support/attestation-vectors.ts';
+
+const SEED = 20261201;
+const mask = fc.integer({ min: 1, max: 255 });
+
+function withChange(bytes: Uint8Array, at: number, xor: number): Buffer {
+  const changed = Buffer.from(bytes);
+  changed[at] = (changed[at] as number) ^ xor;
+  return changed;
+}
+
+const withEvidence = (input: VerifyInput, raw: Uint8Array): VerifyInput =>
+  withMembers(input, { raw_attestation_doc: Buffer.from(raw).toString('base64') });
+
+describe('a changed byte', () => {
+  for (const set of SYNTHETIC_SETS) {
+    const input = syntheticInput(set);
+    const raw = evidenceOf(input);
+    const { certificates } = decodeSnpAttestation(raw);
+    const vcek = certificates.vcek as Uint8Array;
+    const crl = certificates.extras.get(SNP_EXTRA_CRL) as Uint8Array;
+    /** Where the report, the VCEK and the CRL stand in the message. */
+    const regions = {
+      report: [2, 1100],
+      VCEK: [raw.indexOf(vcek), vcek.length],
+      CRL: [raw.indexOf(crl), crl.length],
+    };
+
+    for (const [name, [start = 0, length = 0]] of Object.entries(regions)) {
+      it(`in the ${name} of ${set} is always noticed`, async () => {
+        assert.ok(start > 0);
+        await fc.assert(
+          fc.asyncProperty(fc.nat(length - 1), mask, async (offset, xor) => {
+            const verdict = await verify(withEvidence(input, withChange(raw, start + offset, xor)));
+            assert.notEqual(verdict.outcome, 'accepted', `byte ${start + offset}`);
+            assert.equal(verdict.meshCaPem, undefined);
+          }),
+          { seed: SEED, numRuns: 120 },
+        );
+      });
+    }
+  }
+
+  it('anywhere in refused evidence never makes it acceptable', async () => {
+    const refused = SYNTHETIC_SETS.flatMap((set) =>
+      syntheticCases(set)
+        .filter(
+          ({ kind, upstream, careful }) => kind === 'attest_response' && (careful ?? upstream) === 'reject',
+        )
+        .map(({ file }) => syntheticInput(set, `negative/${file}`)),
+    );
+    assert.equal(refused.length, 51);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...refused),
+        fc.nat(),
+        mask,
+        fc.boolean(),
+        async (input, at, xor, whole) => {
+          const target = whole ? input.document : evidenceOf(input);
+          const changed = withChange(target, at % target.length, xor);
+          const verdict = await verify(
+            whole ? { ...input, document: changed } : withEvidence(input, changed),
+          );
+          assert.notEqual(verdict.outcome, 'accepted');
+        },
+      ),
+      { seed: SEED, numRuns: 400 },
+    );
+  });
+});
+
+describe('what is no document', () => {
+  const input = syntheticInput('synthetic_v158');
+
+  it('gives a verdict, never an error: random bytes', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uint8Array({ maxLength: 300 }),
+        fc.uint8Array({ maxLength: 40 }),
+        async (document, nonce) => {
+          assert.equal((await verify({ ...input, document, nonce })).meshCaPem, undefined);
+          assert.notEqual((await verify(withEvidence(input, document))).outcome, 'accepted');
+        },
+      ),
+      { seed: SEED, numRuns: 200 },
+    );
+  });
+
+  it('gives a verdict, never an error: random members', async () => {
+    const names = ['raw_attestation_doc', 'attestation_type', 'manifests', 'policies', 'root_ca', 'mesh_ca'];
+    await fc.assert(
+      fc.asyncProperty(fc.constantFrom(...names), fc.jsonValue(), async (name, value) => {
+        const verdict = await verify(withMembers(input, { [name]: value }));
+        const stillGood = name === 'attestation_type' && value === null;
+        assert.equal(verdict.outcome === 'accepted', stillGood, `${name}: ${JSON.stringify(value)}`);
+      }),
+      { seed: SEED, numRuns: 200 },
+    );
+  });
+
+  it('gives a verdict, never an error: cut short', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(input.document.length - 2), fc.nat(6000), async (end, rawEnd) => {
+        const cut = await verify({ ...input, document: input.document.subarray(0, end) });
+        assert.equal(cut.outcome, 'malformed');
+        const raw = evidenceOf(input);
+        const evidence = await verify(withEvidence(input, raw.subarray(0, rawEnd % (raw.length - 1))));
+        assert.notEqual(evidence.outcome, 'accepted');
+      }),
+      { seed: SEED, numRuns: 150 },
+    );
+  });
+});
+
+const MEGABYTE = 2 ** 20;
+const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
+
+describe('the time a verdict takes', () => {
+  /** CPU and longest stretch of the best of some runs, ms: other load on the machine must not fail the test. */
+  async function best(runs: number, run: () => Promise<unknown>): Promise<{ cpu: number; stretch: number }> {
+    const results: { cpu: number; stretch: number }[] = [];
+    for (let i = 0; i < runs; i++) {
+      let stretch = 0;
+      let last = performance.now();
+      let watching = true;
+      const watch = (): void => {
+        const now = performance.now();
+        stretch = Math.max(stretch, now - last);
+        last = now;
+        if (watching) setImmediate(watch);
+      };
+      setImmediate(watch);
+      const before = process.threadCpuUsage();
+      await run();
+      const { user, system } = process.threadCpuUsage(before);
+      watching = false;
+      stretch = Math.max(stretch, performance.now() - last);
+      results.push({ cpu: (user + system) / 1000, stretch });
+    }
+    return {
+      cpu: Math.min(...results.map(({ cpu }) => cpu)),
+      stretch: Math.min(...results.map(({ stretch }) => stretch)),
+    };
+  }
+
+  it('is under 30 ms of CPU, without holding the event loop for 10 ms', async () => {
+    const input = syntheticInput('synthetic_v158', 'negative/vcpus_220_ok.json');
+    const { cpu, stretch } = await best(8, async () =>
+      assert.equal((await verify(input)).outcome, 'accepted'),
+    );
+    assert.ok(cpu < 30, `${cpu} ms of CPU`);
+    assert.ok(stretch < 10, `${stretch} ms at a stretch`);
+  });
+
+  const input = syntheticInput('synthetic_v158');
+  const der = (...children: Uint8Array[]): Buffer => {
+    const content = Buffer.concat(children);
+    return Buffer.concat([
+      Buffer.from('3083', 'hex'),
+      Buffer.from(content.length.toString(16).padStart(6, '0'), 'hex'),
+      content,
+    ]);
+  };
+  const raw = (bytes: Uint8Array): VerifyInput => withEvidence(input, bytes);
+  const text = (json: string): VerifyInput => ({ ...input, document: Buffer.from(json) });
+  const pseudoRandom = Buffer.from(Array.from({ length: MEGABYTE }, (_, i) => (i * 2654435761) >>> 24));
+  const size = 700_000;
+  const garbage: readonly (readonly [string, VerifyInput])[] = [
+    ['random bytes', { ...input, document: pseudoRandom }],
+    ['zeros', { ...input, document: new Uint8Array(MEGABYTE) }],
+    ['opening brackets', text('['.repeat(MEGABYTE))],
+    ['a flat list', text(`[${'1,'.repeat(MEGABYTE / 2)}1]`)],
+    ['an object of many members', text(`{${Array.from({ length: 90_000 }, (_, i) => `"${i}":1`).join()}}`)],
+    ['an endless string', text(`"${'a'.repeat(MEGABYTE)}`)],
+    ['a string of escapes', text(`{"version":"${'\\u0041'.repeat(MEGABYTE / 6)}"}`)],
+    ['an endless number', text('1'.repeat(MEGABYTE))],
+    ['an endless fraction', text(`1.${'1'.repeat(MEGABYTE)}x`)],
+    ['white space', text(' '.repeat(MEGABYTE))],
+    ['random evidence', raw(pseudoRandom.subarray(0, size))],
+    ['evidence of many fields', raw(Buffer.from('0801'.repeat(size / 2), 'hex'))],
+    ['evidence of many unknown fields', raw(Buffer.from('7a00'.repeat(size / 2), 'hex'))],
+    ['evidence of nested groups', raw(Buffer.from('7b'.repeat(size), 'hex'))],
+    ['evidence that is one endless number', raw(Buffer.from('ff'.repeat(size), 'hex'))],
+    ['a large manifest', withMembers(input, { manifests: [base64(pseudoRandom.subarray(0, size))] })],
+    ['a large mesh CA', withMembers(input, { mesh_ca: base64(pseudoRandom.subarray(0, size)) })],
+    [
+      'a mesh CA of many PEM beginnings',
+      withMembers(input, { mesh_ca: base64(Buffer.from('-----BEGIN A-----\n'.repeat(size / 18))) }),
+    ],
+    [
+      'a mesh CA without an end',
+      withMembers(input, { mesh_ca: base64(Buffer.from(`-----BEGIN A-----\n${'A'.repeat(size)}`)) }),
+    ],
+    [
+      'a mesh CA of many elements',
+      withMembers(input, {
+        mesh_ca: base64(Buffer.from(pemOf(der(Buffer.from('0500'.repeat(size / 3), 'hex'))))),
+      }),
+    ],
+    [
+      'a mesh CA of many names',
+      withMembers(input, {
+        mesh_ca: base64(
+          Buffer.from(
+            pemOf(der(der(...Array.from({ length: 60_000 }, () => Buffer.from('31003000', 'hex'))))),
+          ),
+        ),
+      }),
+    ],
+  ];
+  for (const [what, bad] of garbage) {
+    it(`is under 50 ms for ${what}`, async () => {
+      let verdict: Verdict | undefined;
+      const { cpu } = await best(3, async () => {
+        verdict = await verify(bad);
+      });
+      assert.notEqual(verdict?.outcome, 'accepted');
+      assert.ok(cpu < 50, `${cpu} ms`);
+    });
+  }
+});
+
+function pemOf(bytes: Buffer): string {
+  const body = bytes.toString('base64').replace(/.{64}/g, '$&\n');
+  return `-----BEGIN CERTIFICATE-----\n${body}\n-----END CERTIFICATE-----\n`;
+}
