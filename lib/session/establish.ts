@@ -64,8 +64,8 @@ export async function establish(
     key,
     manifestSha256,
     attestedAt,
-    renewAt: began + lifetimes.renewAfter - deps.random() * lifetimes.jitter,
-    expiresAt: began + lifetimes.usable,
+    renewAt: Math.floor(began + lifetimes.renewAfter - deps.random() * lifetimes.jitter),
+    expiresAt: Math.floor(began + lifetimes.usable),
   });
 }
 

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { Key, KeyPair } from 'hpke';
 import type { Check } from '../../lib/attestation/check.ts';
+import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { SecretResponse } from '../../lib/session/control-api.ts';
 import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
@@ -160,6 +161,52 @@ describe('secret exchange', () => {
         exchange.complete(answer(enc), () => checks),
         failsWith(words),
       );
+    }
+  });
+
+  describe('with the vectors of attestation/synthetic, judged by the rules of the mesh', () => {
+    const set = 'attestation/synthetic';
+    const { cases } = read(`${set}/negative/index.json`) as { cases: { file: string; kind: string }[] };
+    const responses = cases
+      .filter(({ kind }) => kind === 'secret_response')
+      .map(({ file }) => `negative/${file}`);
+    assert.equal(responses.length, 11);
+
+    async function complete(file: string) {
+      const { EncapsulatedKey, Signature, MeshCert } = read(`${set}/${file}`);
+      const seed = hex(read('attestation/hpke/secret_exchange_kat.json').recipient_seed_hex);
+      const exchange = await createExchange(
+        await knownPair(seed, base64(read(`${set}/secret_request.json`).PublicKey)),
+      );
+      const response = {
+        encapsulatedKey: base64(EncapsulatedKey),
+        signature: base64(Signature),
+        meshCert: base64(MeshCert),
+      };
+      return exchange.complete(response, (subject) =>
+        verifySecretResponse({
+          ...subject,
+          manifest: new Uint8Array(readFileSync(join(VECTORS, set, 'manifest.json'))),
+          meshCaPem: readFileSync(join(VECTORS, set, 'mesh_ca.pem'), 'latin1'),
+          now: new Date('2026-12-01T00:00:00Z'),
+        }),
+      );
+    }
+
+    it('accepts secret_response.json', async () => {
+      const { key } = await complete('secret_response.json');
+      assert.equal(key.export().toString('hex'), read(`${set}/expected.json`).secret_hex);
+    });
+
+    // Implicit rejection of ML-KEM: signed anew, it is a good answer with another secret.
+    const RESIGNED = 'negative/secret_enc_tampered_resigned.json';
+    it(`gets another secret from ${RESIGNED}`, async () => {
+      const { key } = await complete(RESIGNED);
+      assert.notEqual(key.export().toString('hex'), read(`${set}/expected.json`).secret_hex);
+    });
+
+    for (const file of responses.filter((each) => each !== RESIGNED)) {
+      it(`refuses ${file}`, () => assert.rejects(complete(file), failsWith(/./)));
     }
   });
 

@@ -1,0 +1,276 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { systemClock } from '../../lib/session/clock.ts';
+import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
+import { createCollateralStore } from '../../lib/session/collateral-store.ts';
+import { createControlApi } from '../../lib/session/control-api.ts';
+import type { SessionEvent } from '../../lib/session/events.ts';
+import { createHttpCall } from '../../lib/session/http-call.ts';
+import { lifetimesOf } from '../../lib/session/lifetimes.ts';
+import { createOutbound } from '../../lib/session/outbound.ts';
+import { type AttestedSession, createSession, type SessionOptions } from '../../lib/session/session.ts';
+import type { FaultName } from '../../lib/simulator/faults.ts';
+import type { Simulator, SimulatorOptions } from '../../lib/simulator/simulator.ts';
+import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
+import { rootsOf, startTestSimulator } from '../support/simulator.ts';
+
+interface Scene {
+  readonly simulator: Simulator;
+  readonly workspace: string;
+  readonly events: SessionEvent[];
+  readonly permanent: PrivatemodeError[];
+  /** A session as the program makes it, in the same workspace each time. */
+  open(
+    options?: Partial<SessionOptions> & { manifestPath?: string; caFile?: string },
+  ): Promise<AttestedSession>;
+}
+
+async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Scene> {
+  const simulator = await startTestSimulator(options);
+  t.after(() => simulator.close());
+  const workspace = mkdtempSync(join(tmpdir(), 'session-'));
+  t.after(() => rmSync(workspace, { recursive: true }));
+  const ownCa = join(workspace, 'ca.pem');
+  writeFileSync(ownCa, simulator.caPem);
+  const events: SessionEvent[] = [];
+  const permanent: PrivatemodeError[] = [];
+  return {
+    simulator,
+    workspace,
+    events,
+    permanent,
+    async open({ manifestPath, caFile = ownCa, ...rest } = {}) {
+      const outbound = createOutbound({ SSL_CERT_FILE: caFile });
+      t.after(() => outbound.close());
+      const call = createHttpCall(outbound.dispatcher);
+      const session = createSession({
+        apiKey: 'any',
+        control: createControlApi({
+          call,
+          endpoint: { host: 'localhost', port: simulator.port },
+          protocolVersion: 'v1.40.0',
+        }),
+        manifests:
+          manifestPath === undefined
+            ? managedManifest({ cdnBaseUrl: simulator.url, get: call })
+            : await staticManifest(manifestPath),
+        manifestLog: createManifestLog(workspace),
+        roots: rootsOf(simulator),
+        collateral: createCollateralCache({
+          call,
+          store: createCollateralStore(join(workspace, 'collateral')),
+          amdKdsUrl: simulator.url,
+          intelPcsUrl: simulator.url,
+          now: systemClock.now,
+        }),
+        observe: (event) => events.push(event),
+        onPermanent: (error) => permanent.push(error),
+        ...rest,
+      });
+      t.after(() => session.close());
+      return session;
+    },
+  };
+}
+
+const WAIT = { timeoutMs: 10_000 };
+
+const withCode =
+  (code: ErrorCode, words = /./) =>
+  (error: unknown) => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, words);
+    return true;
+  };
+
+const logLines = (workspace: string): string[] =>
+  readFileSync(join(workspace, 'manifests/log.txt'), 'utf8').trimEnd().split('\n');
+
+/** The first failure that the session tells of. */
+async function firstFailure(
+  session: AttestedSession,
+  events: readonly SessionEvent[],
+): Promise<PrivatemodeError> {
+  for (;;) {
+    const failure = events.find((event) => event.type === 'round-failed' || event.type === 'update-failed');
+    if (failure !== undefined && 'error' in failure) return failure.error;
+    assert.equal(session.current(), undefined);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+describe('session with a simulated deployment', () => {
+  for (const tee of ['snp', 'tdx'] as const) {
+    it(`shares a secret with an attested ${tee} deployment`, async (t) => {
+      const { simulator, workspace, open } = await scene(t, { tee });
+      const session = await open();
+      const epoch = await session.acquire(WAIT);
+      assert.equal(epoch.manifestSha256, simulator.manifestSha256);
+      assert.deepEqual(
+        new Uint8Array(epoch.key.export()),
+        new Uint8Array(simulator.secrets.lookup(epoch.secretId) ?? []),
+      );
+      assert.equal(session.lastVerdict()?.tee, tee);
+      assert.ok(readFileSync(join(workspace, 'manifests/1.json')).equals(simulator.manifest));
+      assert.equal(logLines(workspace).length, 1);
+      const { manifest, attest, secret } = simulator.counts;
+      assert.deepEqual([manifest, attest, secret], [1, 1, 1]);
+    });
+  }
+
+  it('asks nobody but the API and the CDN when SEV-SNP evidence is complete', async (t) => {
+    const { simulator, open } = await scene(t);
+    await (await open()).acquire(WAIT);
+    assert.equal(simulator.counts['collateral'], 0);
+  });
+
+  it('fetches what evidence lacks, once for this session and the next', async (t) => {
+    for (const [options, fetches] of [
+      [{ tee: 'tdx' }, 4],
+      [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2],
+    ] as const) {
+      const { simulator, open } = await scene(t, options);
+      await (await open()).acquire(WAIT);
+      assert.equal(simulator.counts['collateral'], fetches);
+      await (await open()).acquire(WAIT);
+      assert.equal(simulator.counts['collateral'], fetches);
+    }
+  });
+
+  it('follows a managed manifest, and writes its history', async (t) => {
+    const { simulator, workspace, open } = await scene(t);
+    const session = await open();
+    const before = await session.acquire(WAIT);
+    await simulator.rotateManifest();
+    const renewed = await session.renewAfterRejection(before.secretId);
+    assert.notEqual(renewed.manifestSha256, before.manifestSha256);
+    assert.equal(renewed.manifestSha256, simulator.manifestSha256);
+    assert.equal(logLines(workspace).length, 2);
+    await (await open()).acquire(WAIT);
+    assert.equal(logLines(workspace).length, 2);
+  });
+
+  it('reports a manifest that no longer fits the file it was given', async (t) => {
+    const { simulator, workspace, open, permanent } = await scene(t);
+    const manifestPath = join(workspace, 'manifest.json');
+    writeFileSync(manifestPath, simulator.manifest);
+    await (await open({ manifestPath })).acquire(WAIT);
+    assert.equal(logLines(workspace).length, 1);
+    await simulator.rotateManifest();
+    const later = await open({ manifestPath });
+    await assert.rejects(later.acquire(WAIT), withCode('manifest_mismatch'));
+    assert.equal(permanent.length, 1);
+    assert.equal(simulator.counts['manifest'], 0);
+  });
+
+  it('says "unmarshaling" for a manifest of a later generation', async (t) => {
+    const { simulator, workspace, open } = await scene(t);
+    const manifestPath = join(workspace, 'manifest.json');
+    const manifest = { ...JSON.parse(Buffer.from(simulator.manifest).toString()), NewRestriction: true };
+    writeFileSync(manifestPath, JSON.stringify(manifest));
+    const session = await open({ manifestPath });
+    const error = await session.acquire(WAIT).catch((thrown: unknown) => thrown as PrivatemodeError);
+    assert.ok(error instanceof PrivatemodeError);
+    assert.match(`${error.code} ${JSON.stringify(session.lastVerdict()?.checks)}`, /unmarshaling/);
+  });
+
+  it('survives a restart of the coordinator', async (t) => {
+    const { simulator, open } = await scene(t);
+    const session = await open();
+    const before = await session.acquire(WAIT);
+    simulator.rotateMesh();
+    const renewed = await session.renewAfterRejection(before.secretId);
+    assert.ok(simulator.secrets.lookup(renewed.secretId));
+  });
+
+  it('stays ready through many lifetimes of a service that forgets quickly', async (t) => {
+    const { simulator, open } = await scene(t, { secretLifetime: 600 });
+    const session = await open({ lifetimes: lifetimesOf(600) });
+    const seen = new Set<string>();
+    await session.acquire(WAIT);
+    const end = Date.now() + 2500;
+    while (Date.now() < end) {
+      const { secretId } = await session.acquire(WAIT);
+      assert.ok(simulator.secrets.lookup(secretId), 'a secret was handed out that the service has forgotten');
+      seen.add(secretId);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assert.ok(seen.size >= 4, `${seen.size} secrets`);
+  });
+
+  it('takes the first good key, and no bad one', async (t) => {
+    const { simulator, open } = await scene(t, { apiKey: 'good' });
+    const session = await open({ apiKey: undefined });
+    const bad = session.acquire({ ...WAIT, offeredKey: 'bad' });
+    const good = session.acquire({ ...WAIT, offeredKey: 'good' });
+    await assert.rejects(bad, withCode('api_key_rejected'));
+    const epoch = await good;
+    assert.equal(session.current(), epoch);
+    simulator.setApiKeys(['other']);
+    await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('api_key_rejected'));
+    assert.equal(session.state(), 'ready');
+  });
+
+  const REFUSED: [FaultName, ErrorCode][] = [
+    ['evidence-stale-nonce', 'attestation_failed'],
+    ['evidence-debug', 'attestation_failed'],
+    ['evidence-signature', 'attestation_failed'],
+    ['evidence-mesh-ca', 'attestation_failed'],
+    ['evidence-revoked', 'attestation_failed'],
+    ['secret-signature', 'secret_exchange_failed'],
+    ['secret-foreign-ca', 'secret_exchange_failed'],
+    ['secret-workload', 'secret_exchange_failed'],
+    ['secret-expired-certificate', 'secret_exchange_failed'],
+  ];
+  for (const [fault, code] of REFUSED) {
+    it(`hands out nothing under the fault ${fault}`, async (t) => {
+      const { workspace, events, open } = await scene(t, { faults: { [fault]: true } });
+      const session = await open();
+      const error = await firstFailure(session, events);
+      assert.equal(error.code, code, error.message);
+      assert.equal(session.current(), undefined);
+      assert.throws(() => logLines(workspace), /ENOENT/);
+    });
+  }
+
+  const TROUBLE: [string, Record<string, unknown>, ErrorCode, RegExp][] = [
+    ['the CDN fails', { 'manifest-status': 503 }, 'manifest_unavailable', /status 503/],
+    ['attestation fails', { 'attest-status': 500 }, 'control_api_failed', /attest: .* status 500/],
+    ['the exchange fails', { 'secret-status': 429 }, 'control_api_failed', /secret: .* status 429/],
+    ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],
+    ['the CDN resets', { 'manifest-reset': 1 }, 'manifest_unavailable', /closed the connection/],
+    [
+      'collateral is missing',
+      { 'evidence-no-vcek': true, 'collateral-status': 404 },
+      'collateral_unavailable',
+      /status 404/,
+    ],
+  ];
+  for (const [what, faults, code, words] of TROUBLE) {
+    it(`names the trouble when ${what}, and recovers from it`, async (t) => {
+      const { simulator, events, open } = await scene(t, { faults });
+      const session = await open();
+      withCode(code, words)(await firstFailure(session, events));
+      simulator.faults.clear();
+      await session.acquire(WAIT);
+    });
+  }
+
+  it('does not talk to a host whose certificate it does not trust', async (t) => {
+    const { simulator, workspace, events, open } = await scene(t);
+    const foreign = join(workspace, 'foreign.pem');
+    writeFileSync(foreign, simulator.roots.intel);
+    const session = await open({ caFile: foreign });
+    withCode(
+      'upstream_tls_untrusted',
+      /certificate signed by unknown authority: localhost.*SSL_CERT_FILE/,
+    )(await firstFailure(session, events));
+    assert.equal(simulator.counts['manifest'], 0);
+  });
+});
