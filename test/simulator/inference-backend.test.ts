@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type RequestListener, type ServerRe
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { type InferenceServer, membersOf, SALT, startInference, until } from '../support/inference-server.ts';
-import { Attempt, call, goodHeaders, modelsRequestId, PLAIN } from '../support/literal-client.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
 
 interface Received {
   readonly method: string;
@@ -50,19 +50,19 @@ describe('a backend', () => {
     const { server, received } = await startBoth(t, (response) =>
       json(response, 200, {
         id: 'b1',
-        choices: [{ message: { content: 'hi', reasoning: 'why' } }],
+        choices: [{ message: { content: 'two words', reasoning: 'why' } }],
         usage: {},
       }),
     );
     const members = membersOf('chat', 'llama+fault=informational:1', 'hello', false);
     const { attempt, answer } = await server.ask('chat', members, { 'anthropic-beta': 'x' });
     assert.equal(answer.status, 200);
-    assert.doesNotMatch(answer.body.toString(), /hi/);
+    assert.doesNotMatch(answer.body.toString(), /two words/);
     const opened = attempt.openValue(answer.body.toString(), PLAIN.answer) as {
       choices: { message: unknown }[];
     };
     assert.deepEqual(opened.choices[0]?.message, {
-      content: 'hi',
+      content: 'two words',
       reasoning: 'why',
       reasoning_content: 'why',
     });
@@ -212,12 +212,7 @@ describe('a backend', () => {
     const { server, received } = await startBoth(t, (response) =>
       json(response, 200, { data: [{ id: 'llama' }] }),
     );
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries(
-      goodHeaders(server.port, server.secret, undefined, modelsRequestId()),
-    )) {
-      if (!/secret-id|ocsp/.test(name)) headers[name] = value;
-    }
+    const headers = modelsHeaders(server.port, server.secret);
     const { body } = await call({ port: server.port, method: 'GET', path: '/v1/models?a=b', headers });
     assert.deepEqual(JSON.parse(body.toString()), { data: [{ id: 'llama' }] });
     assert.equal(received[0]?.url, '/v1/models?a=b');

@@ -267,11 +267,11 @@ describe('the inference side of the simulator', () => {
     });
 
     it('leaves type and usage plain, and has nothing to encrypt in message_stop', async () => {
-      const { answer } = await server.ask('messages', membersOf('messages', 'sim-1x0', 'hello', true));
+      const { answer } = await server.ask('messages', membersOf('messages', 'sim-echo', 'two words', true));
       const text = answer.body.toString();
       assert.match(text, /event: message_stop\ndata: \{"type":"message_stop"\}\n\n$/);
-      assert.match(text, /"usage":\{"output_tokens":1\}/);
-      assert.doesNotMatch(text, /t0/);
+      assert.match(text, /"usage":\{"output_tokens":2\}/);
+      assert.doesNotMatch(text, /two words/);
     });
 
     const tools = [{ name: 'look_up', input_schema: { properties: { key: { type: 'string' } } } }];

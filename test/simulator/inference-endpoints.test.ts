@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { vectorOf } from '../../lib/simulator/inference/models/embeddings.ts';
 import { askUnary, type InferenceServer, startInference } from '../support/inference-server.ts';
-import { Attempt, call, goodHeaders, modelsRequestId, PLAIN } from '../support/literal-client.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
 
 interface Chunk {
   choices: { delta: { content: string }; finish_reason: string | null }[];
@@ -127,14 +127,20 @@ describe('the other endpoints of the simulator', () => {
     });
   });
 
+  it('no policy is checked for unstructured', async () => {
+    const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
+    const answer = await call({
+      port: server.port,
+      path: '/unstructured/x',
+      headers: { ...headers, 'privatemode-nvidia-ocsp-policy-mac': '0'.repeat(64) },
+      body: new Attempt(server.secret).seal(''),
+    });
+    assert.equal(answer.status, 200);
+  });
+
   describe('models', () => {
     const get = (path: string) => {
-      const headers: Record<string, string> = {};
-      for (const [name, value] of Object.entries(
-        goodHeaders(server.port, server.secret, undefined, modelsRequestId()),
-      )) {
-        if (!/secret-id|ocsp/.test(name)) headers[name] = value;
-      }
+      const headers = modelsHeaders(server.port, server.secret);
       return call({ port: server.port, method: 'GET', path, headers });
     };
 

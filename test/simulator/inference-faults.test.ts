@@ -11,7 +11,7 @@ import {
   membersOf,
   startInference,
 } from '../support/inference-server.ts';
-import { call, goodHeaders, modelsRequestId } from '../support/literal-client.ts';
+import { Attempt, call, libraryHeaders, modelsHeaders } from '../support/literal-client.ts';
 
 const TEXT = 't0 t1 t2 t3 t4 t5';
 type Dialect = 'chat' | 'messages';
@@ -179,6 +179,20 @@ describe('the faults of the inference side', () => {
       assert.equal((await ask('gpu_status:unknown')).answer.status, 200);
       assert.equal((await ask('gpu_status:revoked,1700000000')).answer.status, 200);
       assert.equal((await ask('gpu_status:revoked,1699999999')).answer.status, 500);
+    });
+
+    it('without a policy in the request only a good GPU passes', async () => {
+      for (const [status, expected] of [
+        ['good', 200],
+        ['unknown', 500],
+      ] as const) {
+        const model = `sim-6x0+fault=gpu_status:${status}`;
+        const headers = libraryHeaders(server.port, server.secret, model);
+        const { path, request } = DIALECTS.chat;
+        const body = new Attempt(server.secret).sealObject(membersOf('chat', model, 'x', true), request);
+        const answer = await call({ port: server.port, path, headers, body });
+        assert.equal(answer.status, expected, answer.body.toString());
+      }
     });
 
     it('an early 413 comes before the body, and the body is drained', async () => {
@@ -369,12 +383,7 @@ describe('the faults of the inference side', () => {
 
     it('by switch for endpoints without a model name', async () => {
       server.faults.set('inference', 'status:418');
-      const headers: Record<string, string> = {};
-      for (const [name, value] of Object.entries(
-        goodHeaders(server.port, server.secret, undefined, modelsRequestId()),
-      )) {
-        if (!/secret-id|ocsp/.test(name)) headers[name] = value;
-      }
+      const headers = modelsHeaders(server.port, server.secret);
       const { status } = await call({ port: server.port, method: 'GET', path: '/v1/models', headers });
       assert.equal(status, 418);
     });

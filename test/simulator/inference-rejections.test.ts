@@ -2,7 +2,15 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { type InferenceServer, membersOf, SALT, startInference } from '../support/inference-server.ts';
-import { type Answer, Attempt, call, goodHeaders, newSecret, PLAIN } from '../support/literal-client.ts';
+import {
+  type Answer,
+  Attempt,
+  call,
+  goodHeaders,
+  libraryHeaders,
+  newSecret,
+  PLAIN,
+} from '../support/literal-client.ts';
 
 /** The refusal's message; asserts its shape and mark. */
 function refusal(answer: Answer, status: number): string {
@@ -243,6 +251,14 @@ describe('the server refuses', () => {
       refusal(await server.send('chat', '{}', { authorization: undefined }), 401);
     });
 
+    it('a large upload only after it has drained it, so that the refusal is not lost', async () => {
+      const body = Buffer.alloc(4 * 1024 * 1024);
+      const answer = await server.send('chat', body, { 'privatemode-version': undefined });
+      refusal(answer, 400);
+      assert.equal(answer.broken, undefined);
+      assert.equal(server.recorder.requests().at(-1)?.bodyBytes, body.length);
+    });
+
     it('other methods and other paths', async () => {
       const { port, secret } = server;
       const headers = goodHeaders(port, secret, 'm');
@@ -282,16 +298,7 @@ describe('the server notes', () => {
 
   it('nothing against a good client, nor against the client library', async () => {
     await server.ask('chat', members, { 'anthropic-beta': 'a', 'openai-organization': 'o', accept: '*/*' });
-    const sdk = goodHeaders(
-      server.port,
-      server.secret,
-      'sim-1x0',
-      `sdk_0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b`,
-    );
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries({ ...sdk, 'privatemode-client': 'SDK' })) {
-      if (!/ocsp|-os$|architecture/.test(name)) headers[name] = value;
-    }
+    const headers = libraryHeaders(server.port, server.secret, 'sim-1x0');
     const body = new Attempt(server.secret).sealObject(members, PLAIN.chat);
     const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
     assert.equal(answer.status, 200, answer.body.toString());
@@ -382,6 +389,28 @@ describe('the server notes', () => {
     const salt = attempt.seal(JSON.stringify(SALT), iv);
     await send(`{"model":"m","cache_salt":${salt},"messages":${attempt.seal('[]', iv)}}`);
     assert.match(server.exchanges.violations().join(), /an iv used twice/);
+  });
+
+  it('more than one nonce in a request', async () => {
+    const attempt = new Attempt(server.secret);
+    const salt = attempt.seal(JSON.stringify(SALT));
+    const messages = attempt.seal('[]').replace(attempt.nonce.toString('hex'), '0'.repeat(24));
+    const answer = await server.send('chat', `{"model":"m","cache_salt":${salt},"messages":${messages}}`);
+    assert.equal(answer.status, 200);
+    assert.match(server.exchanges.violations().join(), /more than one nonce in the request/);
+  });
+
+  it('a form file that tells its name', async () => {
+    const { port, secret } = server;
+    const attempt = new Attempt(secret);
+    const form = attempt.sealForm({ model: 'm' }, Buffer.from('RIFF')).toString('latin1');
+    const headers = {
+      ...goodHeaders(port, secret, 'm'),
+      'content-type': 'multipart/form-data; boundary=BOUNDARY',
+    };
+    const body = form.replace('filename="file"', 'filename="my voice.wav"');
+    await call({ port, path: '/v1/audio/transcriptions', headers, body });
+    assert.match(server.exchanges.violations().join(), /form file file tells its name or type/);
   });
 
   it('headers of encryption on the models endpoint', async () => {

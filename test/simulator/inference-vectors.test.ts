@@ -1,5 +1,6 @@
 /** The simulator's own reading of the protocol against the golden data of test/vectors/inference. */
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -304,6 +305,20 @@ describe('golden data: ocsp-headers', () => {
       edge(check({ status: 'revoked', revokedAt: notBefore }));
     }
     assert.ok(vectors.length > 8);
+  });
+
+  it('refuses a policy of more than two parts, one rule it does not know, and one half of the pair', () => {
+    const secret = Buffer.alloc(32);
+    const check = (policy: string, mac: string | undefined) => () =>
+      checkGpuPolicy({ policy, mac }, 'id', () => secret, { status: 'good' });
+    const signed = (policy: string) =>
+      check(policy, createHmac('sha256', secret).update(policy).digest('hex'));
+    const good = 'rules=allow-good; revocation-time-not-before=0';
+    assert.doesNotThrow(signed(good));
+    assert.throws(signed(`${good}; x=1`), /malformed/);
+    assert.throws(signed(`${good} `), /malformed/);
+    assert.throws(signed('rules=allow-all; revocation-time-not-before=0'), /unknown rule/);
+    assert.throws(check(good, undefined), /come together/);
   });
 
   it('refuses every policy under a MAC with one bit flipped', () => {

@@ -152,7 +152,18 @@ export function goodHeaders(
   };
 }
 
-export const modelsRequestId = (): string => `proxy_${uuidV7()}`;
+const without = (headers: Record<string, string>, names: RegExp): Record<string, string> =>
+  Object.fromEntries(Object.entries(headers).filter(([name]) => !names.test(name)));
+
+/** The head of a good request for the list of models: nothing of the encryption. */
+export const modelsHeaders = (port: number, secret: Secret): Record<string, string> =>
+  without(goodHeaders(port, secret, undefined, `proxy_${uuidV7()}`), /secret-id|ocsp/);
+
+/** The head of the other official client, the library: no system, no policy, no attempt (inference.md 2). */
+export const libraryHeaders = (port: number, secret: Secret, model: string): Record<string, string> => ({
+  ...without(goodHeaders(port, secret, model, `sdk_${uuidV7()}`), /-os$|architecture|ocsp/),
+  'privatemode-client': 'SDK',
+});
 
 export interface Answer {
   readonly status: number;

@@ -14,7 +14,6 @@ function checkSalt(value: JsonObject): void {
   const salt = value['cache_salt'];
   const text =
     typeof salt === 'string' ? salt : salt === undefined || salt === null ? '' : JSON.stringify(salt);
-  if (text === '') throw new Rejection(500, 'cache_salt is required');
   if (Buffer.byteLength(text) < MIN_SALT_BYTES) {
     throw new Rejection(500, 'cache_salt must be at least 32 characters long');
   }

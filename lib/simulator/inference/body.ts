@@ -1,4 +1,5 @@
 /** Reads request bodies. */
+import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { pause } from './pacing.ts';
 import { Rejection } from './rejection.ts';
@@ -26,4 +27,14 @@ export async function readBody(
     }
   }
   return Buffer.concat(chunks, total);
+}
+
+/**
+ * Discards what was not read of a body: an answer sent into a running upload can be lost when the connection
+ * closes behind it.
+ */
+export async function drain(request: IncomingMessage, signal: AbortSignal): Promise<void> {
+  if (request.readableEnded) return;
+  request.resume();
+  await once(request, 'end', { signal });
 }

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { InferenceContext } from '../context.ts';
 import { checkHead, createAnswerer } from './answer.ts';
-import { readBody } from './body.ts';
+import { drain, readBody } from './body.ts';
 import { endpointOf } from './endpoints.ts';
 import { createExchangeLog, type Exchange, type ExchangeLog } from './exchanges.ts';
 import { type ArmedFault, createFaultPicker } from './faults.ts';
@@ -71,7 +71,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     const faults: ArmedFault[] = [];
     const framed = await respond(request, response, exchange, faults, signal);
     if (framed === undefined) return;
-    request.resume(); // whatever was not read is drained, or the answer could be lost with it
+    await drain(request, signal);
     for (const { beforeHead } of faults) {
       if ((await beforeHead?.(request, response, signal)) === 'reset') return context.reset(request);
     }
