@@ -3,6 +3,7 @@
  * that judges a subject. Running rows gives a list of outcomes; nothing here decides anything.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { printable } from './printable.ts';
 
 /** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
 export interface Check {
@@ -60,13 +61,14 @@ export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicab
 /** A failure with another code than its row's. */
 export const failure = (found: string, code: ErrorCode): Finding => ({ outcome: 'fail', found, code });
 
-/** The check that a finding about a described row makes. */
+/** The check that a finding about a described row makes. What was found may be the remote's own words. */
 export function checkOf(row: CheckDescription, judged: Finding | undefined): Check {
   const { id, source } = row;
   if (judged === undefined) {
     return { id, source, outcome: 'not-evaluated', expected: row.expected, found: 'an earlier check failed' };
   }
-  const { outcome, found, expected = row.expected } = judged;
+  const { outcome, expected = row.expected } = judged;
+  const found = printable(judged.found);
   if (outcome !== 'fail') return { id, source, outcome, expected, found };
   return { id, source, outcome, expected, found, code: judged.code ?? row.code ?? 'attestation_failed' };
 }

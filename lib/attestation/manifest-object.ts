@@ -3,22 +3,22 @@
  * what would be wrong in every generation, `manifest_unsupported` for what a newer verifier may understand.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { printable } from './printable.ts';
 import { JsonNumber, type JsonObject, type JsonValue, pathText } from './strict-json.ts';
 
 export type Path = readonly (string | number)[];
 
 export function manifestInvalid(path: Path, words: string): PrivatemodeError {
-  return new PrivatemodeError(
-    'manifest_invalid',
-    `invalid manifest: ${pathText(path) || 'top level'}: ${words}`,
-  );
+  const where = pathText(path) || 'top level';
+  return new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${where}: ${words}`));
 }
 
 /** Names the path and the value that was not understood; the word "unmarshaling" is part of the interface. */
 export function manifestUnsupported(path: Path, value: string): PrivatemodeError {
+  const what = `${pathText(path)}: ${value} is not understood by this version`;
   return new PrivatemodeError(
     'manifest_unsupported',
-    `unmarshaling manifest: ${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`,
+    printable(`unmarshaling manifest: ${what}; update privatemode-proxy`),
   );
 }
 

@@ -5,6 +5,7 @@
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '../crypto/signature.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { hexBytes, ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
+import { printable } from './printable.ts';
 import { readReferenceValues, type SnpReferenceValues, type TdxReferenceValues } from './reference-values.ts';
 import { parseStrictJson } from './strict-json.ts';
 
@@ -51,7 +52,7 @@ export function parseManifest(bytes: Uint8Array): Manifest {
 }
 
 const manifestNotJson = (words: string): PrivatemodeError =>
-  new PrivatemodeError('manifest_invalid', `invalid manifest: ${words}`);
+  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${words}`));
 
 function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry> {
   const entries = new Map<string, PolicyEntry>();
