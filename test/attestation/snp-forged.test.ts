@@ -160,9 +160,19 @@ describe('the report', () => {
   });
 });
 
+/** The certificate with the version number of X.509 version 2. */
+function ofVersion2(der: Uint8Array): Uint8Array {
+  const changed = Buffer.from(der);
+  const version = changed.indexOf(Buffer.from('a003020102', 'hex'));
+  assert.ok(version > 0);
+  changed[version + 4] = 1;
+  return changed;
+}
+
 describe('the VCEK certificate', () => {
   const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
   const cases: readonly Case[] = [
+    ['an older version', { vcek: ofVersion2(VCEK) }, ['snp.vcek.form', 'snp.chain.signature']],
     ['not a certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
     ['a key on another curve', { vcek: issueVcek({ key: p256 }) }, ['snp.vcek.form', 'snp.report.signature']],
     [
@@ -457,6 +467,13 @@ describe('several reference values', () => {
     ]) {
       assert.deepEqual(failures(await judge({ snp })), []);
     }
+  });
+
+  it('of the other kind of evidence do not help', async () => {
+    const [quarter, half] = ['00'.repeat(8), '00'.repeat(48)];
+    const tdx = [{ MrTd: half, MrSeam: half, Rtmrs: [half, half, half, half], Xfam: quarter }];
+    assert.deepEqual(failures(await judge({ snp: [], tdx })), ['evidence.reference_values']);
+    assert.deepEqual(failures(await judge({ tdx })), []);
   });
 
   it('list the checks of the closest one if none accepts', async () => {

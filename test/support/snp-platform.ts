@@ -215,6 +215,7 @@ export interface Changes {
   readonly crl?: Uint8Array | null;
   readonly roots?: TrustRoots;
   readonly snp?: readonly Readonly<Record<string, unknown>>[];
+  readonly tdx?: readonly Readonly<Record<string, unknown>>[];
   readonly meshCaPem?: string;
   readonly attestationType?: readonly number[];
   readonly collateral?: Partial<CollateralSource>;
@@ -227,7 +228,7 @@ export function attestedBy(changes: Changes): VerifyInput {
   const manifest = Buffer.from(
     JSON.stringify({
       Policies: { [Buffer.from(sha256(COORDINATOR)).toString('hex')]: { SANs: [], Role: 'coordinator' } },
-      ReferenceValues: { snp: changes.snp ?? [REFERENCE_VALUE] },
+      ReferenceValues: { snp: changes.snp ?? [REFERENCE_VALUE], tdx: changes.tdx ?? [] },
     }),
   );
   const rootCa = Buffer.from('root CA');
