@@ -5,6 +5,7 @@
  * no byte order mark), since what is not JSON must never leave.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { INVALID, isDigit, mayEnd, nextNumberState, numberBegan, repeatsDigits } from './json-number.ts';
 import { decodeMemberName, isAddressable } from './member-name.ts';
 import { stringRunEnd, wordsOf } from './string-run.ts';
 import { createUtf8Check } from './utf8.ts';
@@ -53,44 +54,21 @@ const STRING = 8;
 const ESCAPE = 9;
 const HEX = 10;
 const LITERAL = 11;
-// Number states from here on (RFC 8259 section 6); those in ENDABLE may be followed by something else.
-const MINUS = 12;
-const ZERO = 13;
-const INTEGER = 14;
-const POINT = 15;
-const FRACTION = 16;
-const EXPONENT = 17;
-const EXPONENT_SIGN = 18;
-const EXPONENT_DIGITS = 19;
-const ENDABLE = (1 << ZERO) | (1 << INTEGER) | (1 << FRACTION) | (1 << EXPONENT_DIGITS);
+const NUMBER = 12;
 
 const ARRAY = 0;
 const OBJECT = 1;
-const SIMPLE_ESCAPES = new Set(Buffer.from('"\\/bfnrt'));
+// 1 for what may follow a backslash, `u` aside.
+const SIMPLE_ESCAPES = new Uint8Array(256);
+for (const byte of Buffer.from('"\\/bfnrt')) SIMPLE_ESCAPES[byte] = 1;
 const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
   [0x74, 'true'],
   [0x66, 'false'],
   [0x6e, 'null'],
 ]);
 
-const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
 const isHexDigit = (byte: number): boolean =>
   isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
-
-/** The state after `byte` inside a number, or -1 where it is no part of one. */
-function nextNumberState(state: number, byte: number): number {
-  if (isDigit(byte)) {
-    if (state === MINUS) return byte === 0x30 ? ZERO : INTEGER;
-    if (state === ZERO) return -1;
-    if (state === POINT) return FRACTION;
-    if (state === EXPONENT || state === EXPONENT_SIGN) return EXPONENT_DIGITS;
-    return state;
-  }
-  if (byte === 0x2e && (state === ZERO || state === INTEGER)) return POINT;
-  if ((byte | 0x20) === 0x65 && (state === ZERO || state === INTEGER || state === FRACTION)) return EXPONENT;
-  if ((byte === 0x2b || byte === 0x2d) && state === EXPONENT) return EXPONENT_SIGN;
-  return -1;
-}
 
 /** With `arrays`, a top-level array is accepted too (responses of the unstructured endpoint, section 5.2). */
 export function createJsonIndex(options: { readonly arrays?: boolean } = {}): JsonIndex {
@@ -106,6 +84,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
   let inKey = false;
   let nameParts: Uint8Array[] | undefined; // name of a top-level member that began in an earlier chunk
   let name = '';
+  let number = INVALID; // state within a number
   let literal = '';
   let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
 
@@ -148,9 +127,10 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       state = STRING;
     } else if (byte === 0x7b) kind = 'object';
     else if (byte === 0x5b) kind = 'array';
-    else if (byte === 0x2d || isDigit(byte)) {
+    else if (numberBegan(byte) !== INVALID) {
       kind = 'number';
-      state = byte === 0x2d ? MINUS : byte === 0x30 ? ZERO : INTEGER;
+      number = numberBegan(byte);
+      state = NUMBER;
     } else {
       const word = LITERALS.get(byte);
       if (word === undefined) throw invalid(position);
@@ -190,6 +170,9 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       switch (state) {
         case STRING: {
           i = stringRunEnd(chunk, words, i);
+          while (i + 1 < size && chunk[i] === 0x5c && SIMPLE_ESCAPES[chunk[i + 1]!] === 1) {
+            i = stringRunEnd(chunk, words, i + 2);
+          }
           if (i === size) break;
           const stop = chunk[i]!;
           if (stop === 0x5c) state = ESCAPE;
@@ -210,7 +193,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
           if (byte === 0x75) {
             state = HEX;
             progress = 0;
-          } else if (SIMPLE_ESCAPES.has(byte)) state = STRING;
+          } else if (SIMPLE_ESCAPES[byte] === 1) state = STRING;
           else throw invalid(base + i, 'unknown escape');
           i += 1;
           break;
@@ -263,13 +246,15 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
           } else throw invalid(base + i, state === TOP ? 'no object' : 'text after the object');
           i += 1;
           break;
-        default: {
-          const next = nextNumberState(state, byte);
-          if (next >= 0) {
-            state = next;
+        case NUMBER: {
+          if (repeatsDigits(number)) while (i < size && isDigit(chunk[i]!)) i += 1;
+          if (i === size) break;
+          const next = nextNumberState(number, chunk[i]!);
+          if (next !== INVALID) {
+            number = next;
             i += 1;
-          } else if ((ENDABLE & (1 << state)) === 0) throw invalid(base + i);
-          else valueEnded(base + i); // the byte itself is looked at again
+          } else if (mayEnd(number)) valueEnded(base + i);
+          else throw invalid(base + i);
         }
       }
     }
@@ -294,7 +279,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       base += chunk.length;
     },
     finish() {
-      if (state !== DONE || !utf8.finish()) throw invalid(base, 'unexpected end');
+      if (state !== DONE) throw invalid(base, 'unexpected end');
       return members;
     },
   };

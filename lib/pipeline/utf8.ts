@@ -4,10 +4,11 @@ import { isUtf8 } from 'node:buffer';
 const sequenceLength = (lead: number): number => (lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2);
 
 export interface Utf8Check {
-  /** False once the bytes so far cannot be UTF-8 any more. */
+  /**
+   * False once the bytes so far cannot be UTF-8 any more (RFC 3629). A sequence that is not complete at the
+   * very end is not noticed: the last byte of a JSON text is ASCII.
+   */
   feed(chunk: Uint8Array): boolean;
-  /** Whether everything fed was complete, valid UTF-8 (RFC 3629). */
-  finish(): boolean;
 }
 
 /** Validates UTF-8 that arrives in chunks, at the speed of the native check; sequences may cross chunks. */
@@ -40,6 +41,5 @@ export function createUtf8Check(): Utf8Check {
       carry = rest.subarray(end);
       return isUtf8(end === rest.length ? rest : rest.subarray(0, end));
     },
-    finish: () => carry.length === 0,
   };
 }

@@ -124,6 +124,10 @@ describe('JSON index, what the service cannot take (inference.md 5.4)', () => {
         .flatMap((name) => [`{"@${name}":1}`, `{"@${name}:x":1}`]),
     ],
     invalid_json: [
+      '{"a":[1}}',
+      '{"a":{"b":1]}',
+      '{"a":[1}',
+      '{"a":1]',
       '',
       ' ',
       '"x"',

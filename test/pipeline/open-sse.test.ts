@@ -128,6 +128,12 @@ describe('event streams, a clean end', () => {
     const stream = chat();
     const wire = stream.event(chatChunk('a', 'stop')) + stream.event(chatChunk('b')) + DONE;
     assert.equal(open(wire).failure, 'stream_unfinished');
+    const other = chat();
+    const bare = { ...chatChunk(''), choices: [{ delta: { content: 'b' } }] };
+    assert.equal(
+      open(other.event(chatChunk('a', 'stop')) + other.event(bare) + DONE).failure,
+      'stream_unfinished',
+    );
   });
 
   it('takes the finish of any choice of an event, and of the last event that has choices', () => {
@@ -136,7 +142,7 @@ describe('event streams, a clean end', () => {
       ...chatChunk(''),
       choices: reasons.map((finish_reason, index) => ({ index, delta: {}, finish_reason })),
     });
-    const wire = stream.event(choices(null, 'stop')) + stream.event(choices('length')) + DONE;
+    const wire = stream.event(choices('stop', null)) + stream.event(choices(null, 'length')) + DONE;
     assert.equal(open(wire).failure, undefined);
   });
 
@@ -330,6 +336,24 @@ describe('event streams, tampering', () => {
     for (const usage of ['{"a":1}}', '{"a":1},"choices":[]', '1 2', '{"a":01}', '{a:1}', '']) {
       const { failure } = open(a + b.replace(/"usage": \{[^}]*\}/, `"usage": ${usage}`) + DONE);
       assert.match(String(failure), /^response_(malformed|not_authentic)$/, usage);
+    }
+  });
+
+  it('a plain value that differs from the one before only in digits is still JSON, or malformed', () => {
+    const [a, b] = events() as [string, string];
+    const usage = (event: string, text: string) =>
+      event.replace(/"usage": \{[^}]*\}/, `"usage": {"a":${text}}`);
+    for (const [first, second, code] of [
+      ['12', '345', undefined],
+      ['-1.5e+7', '-20.5e+123', undefined],
+      ['12', '012', 'response_malformed'],
+      ['1.5', '00.5', 'response_malformed'],
+      ['"\\u1234"', '"\\u5678"', undefined],
+      ['"\\u1234"', '"\\u12"', 'response_malformed'],
+    ] as const) {
+      const { text, failure } = open(usage(a, first) + usage(b, second));
+      assert.equal(failure, code ?? 'stream_unfinished', `${first} then ${second}`);
+      assert.equal(text.includes(`{"a":${second}}`), code === undefined);
     }
   });
 
