@@ -55,7 +55,10 @@ describe('binary TDX quote', () => {
 
   for (const file of ['tdx_v5_google_quote.bin', 'tdx_v5_phala_outdated_quote.bin']) {
     it(`recognises ${file} as version 5 and refuses it`, () => {
-      assert.throws(() => parseQuote(vector('tdx', file)), { ...MALFORMED, message: /version 5/ });
+      assert.throws(() => parseQuote(vector('tdx', file)), {
+        ...MALFORMED,
+        message: /version 5, which is not supported/,
+      });
     });
   }
 
@@ -66,9 +69,13 @@ describe('binary TDX quote', () => {
     }
   });
 
-  it('refuses bytes between the parts of the signed data', () => {
+  it('refuses bytes after the last part of the signed data, or of the certification data', () => {
     const bytes = Uint8Array.of(...vector('tdx', 'tdx_v4_trustee_quote.bin'), 0);
-    new DataView(bytes.buffer).setUint32(0x278, bytes.length - 0x27c, true);
+    const view = new DataView(bytes.buffer);
+    view.setUint32(0x278, bytes.length - 0x27c, true);
+    assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
+    const certificationSize = 0x27c + 128 + 2;
+    view.setUint32(certificationSize, view.getUint32(certificationSize, true) + 1, true);
     assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
   });
 

@@ -13,7 +13,8 @@ import { verify } from '../../lib/attestation/verify.ts';
 import { decodePem } from '../../lib/attestation/x509/pem.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { toPem } from '../../lib/simulator/pki/certificate.ts';
-import { encodeSgx, SGX_PARTS, tdxPlatform } from '../support/tdx-platform.ts';
+import { encodeSgx, SGX_PARTS } from '../support/tdx-authorities.ts';
+import { tdxPlatform } from '../support/tdx-platform.ts';
 import { syntheticInput, syntheticVariants, variantInput, vector } from '../support/tdx-vectors.ts';
 
 const SEED = { seed: 20261201 };

@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { linkDefects, profileDefects } from '../../lib/attestation/tdx/chain.ts';
 import { distributionPoint } from '../../lib/attestation/tdx/distribution-point.ts';
+import { JsonObject } from '../../lib/attestation/tdx/json-object.ts';
 import { readPckChain } from '../../lib/attestation/tdx/pck.ts';
 import { equalUnderMask, readQeIdentity } from '../../lib/attestation/tdx/qe-identity.ts';
 import { readSgxExtension } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { JsonObject, readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 import {
   moduleIdentity,
   platformLevel,
@@ -17,14 +18,8 @@ import {
 import type { Certificate } from '../../lib/attestation/x509/certificate.ts';
 import { boolean, element, enumerated, integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
 import { crlDistributionPoint, type EncodedExtension } from '../../lib/simulator/pki/extensions.ts';
-import {
-  encodeSgx,
-  platformLevelJson,
-  ROOT_CRL_URL,
-  SGX_PARTS,
-  type SgxParts,
-  tdxPlatform,
-} from '../support/tdx-platform.ts';
+import { encodeSgx, ROOT_CRL_URL, SGX_PARTS, type SgxParts } from '../support/tdx-authorities.ts';
+import { platformLevelJson, tdxPlatform } from '../support/tdx-platform.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const MALFORMED = { name: 'PrivatemodeError', code: 'evidence_malformed' };

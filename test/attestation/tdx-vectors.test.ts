@@ -3,18 +3,20 @@ import { describe, it } from 'node:test';
 import { allAccepted, type Check, runChecks } from '../../lib/attestation/check.ts';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
+import { JsonObject } from '../../lib/attestation/tdx/json-object.ts';
 import { decodeQuoteV4, encodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/message.ts';
 import { readPckChain } from '../../lib/attestation/tdx/pck.ts';
 import { readQeIdentity } from '../../lib/attestation/tdx/qe-identity.ts';
 import { parseQuote } from '../../lib/attestation/tdx/quote.ts';
 import { readSgxExtension, SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { JsonObject, readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 import { moduleIdentity, platformLevel, readTcbInfo, svnLevel } from '../../lib/attestation/tdx/tcb-info.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { verify } from '../../lib/attestation/verify.ts';
 import { type Certificate, verifySignedBy } from '../../lib/attestation/x509/certificate.ts';
 import { isCurrent, parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
+import { failed, GROUPS } from '../support/tdx-cases.ts';
 import {
   collateralSource,
   INTEL_ROOT,
@@ -26,8 +28,6 @@ import {
   vector,
 } from '../support/tdx-vectors.ts';
 
-const failed = (checks: readonly Check[]): string[] =>
-  checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
 const text = (...path: string[]): string => Buffer.from(vector(...path)).toString('utf8');
 
 /** What each variant of the synthetic example must fail at, and at nothing else. Empty: accepted. */
@@ -283,6 +283,13 @@ describe('table of TDX checks', () => {
     for (const { id, source } of TDX.rows) {
       assert.match(id, /^tdx\.[a-z_]+\.[a-z0-9_]+$/);
       assert.match(source, /^attestation\.md \d/);
+    }
+  });
+
+  it('leaves no check without a test file that answers for it', () => {
+    for (const { id } of TDX.rows) {
+      const groups = Object.values(GROUPS).filter((ids) => ids.test(id));
+      assert.equal(groups.length, 1, id);
     }
   });
 

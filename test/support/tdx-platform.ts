@@ -1,107 +1,33 @@
 /**
- * A TDX platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
- * vectors do not vary. Keys are made once per process.
+ * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what the fixed
+ * vectors do not vary.
  */
-import { createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { createPublicKey, type KeyObject, sign } from 'node:crypto';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteHeader, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/message.ts';
 import { qeReportBytes, signedQuoteBytes } from '../../lib/attestation/tdx/quote.ts';
-import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
 import { pointOf } from '../../lib/crypto/signature.ts';
+import { type CrlRequest, issueCrl, toPem } from '../../lib/simulator/pki/certificate.ts';
 import {
-  type CertificateRequest,
-  type CrlRequest,
-  issueCertificate,
-  issueCrl,
-  type Name,
-  toPem,
-} from '../../lib/simulator/pki/certificate.ts';
-import { boolean, enumerated, integer, octetString, oid, sequence } from '../../lib/simulator/pki/der.ts';
-import {
-  authorityKeyId,
-  basicConstraints,
-  crlDistributionPoint,
-  keyUsage,
-  subjectKeyId,
-  vendorExtension,
-} from '../../lib/simulator/pki/extensions.ts';
+  type CertificateChanges,
+  type Change,
+  COMPONENT_SVNS,
+  certificates,
+  ISSUERS,
+  KEYS,
+  same,
+} from './tdx-authorities.ts';
 
 export const NOW = new Date('2026-12-01T00:00:00Z');
-export const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
-const VALID = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2036-01-01T00:00:00Z') };
 const ISSUED = { thisUpdate: new Date('2026-11-20T00:00:00Z'), nextUpdate: new Date('2026-12-20T00:00:00Z') };
 
-export const p256 = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-const KEYS = {
-  root: p256(),
-  platformCa: p256(),
-  pck: p256(),
-  tcbSigning: p256(),
-  attestation: p256(),
-};
-
-export const intelName = (commonName: string): Name => [
-  ['CN', commonName],
-  ['O', 'Intel Corporation'],
-  ['L', 'Santa Clara'],
-  ['ST', 'CA'],
-  ['C', 'US'],
-];
-export const ISSUERS = {
-  root: { name: intelName('Intel SGX Root CA'), key: KEYS.root },
-  platformCa: { name: intelName('Intel SGX PCK Platform CA'), key: KEYS.platformCa },
-} as const;
-
-/** The parts of the Intel extension as (suffix, DER value) pairs; `2` and `7` are lists of such pairs. */
-export interface SgxParts {
-  readonly parts: readonly (readonly [string, Uint8Array])[];
-  readonly tcb: readonly (readonly [string, Uint8Array])[];
-  readonly configuration: readonly (readonly [string, Uint8Array])[];
-}
-
-const COMPONENT_SVNS = [3, 3, 2, 2, 4, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0];
-export const SGX_PARTS: SgxParts = {
-  parts: [
-    ['1', octetString(new Uint8Array(16))],
-    ['3', octetString(Uint8Array.of(0, 0))],
-    ['4', octetString(Buffer.from('a0b1c2d3e4f5', 'hex'))],
-    ['5', enumerated(2)],
-    ['6', octetString(new Uint8Array(16).fill(0x11))],
-  ],
-  tcb: [
-    ...COMPONENT_SVNS.map((svn, i) => [`2.${i + 1}`, integer(svn)] as const),
-    ['2.17', integer(13)],
-    ['2.18', octetString(new Uint8Array(16))],
-  ],
-  configuration: [
-    ['7.1', boolean(false)],
-    ['7.2', boolean(true)],
-    ['7.3', boolean(false)],
-  ],
-};
-
-const pairs = (list: readonly (readonly [string, Uint8Array])[]): Uint8Array[] =>
-  list.map(([suffix, value]) => sequence(oid(`${SGX_EXTENSION_OID}.${suffix}`), value));
-
-export function encodeSgx({ parts, tcb, configuration }: SgxParts): Uint8Array {
-  return sequence(
-    ...pairs([...parts, ['2', sequence(...pairs(tcb))], ['7', sequence(...pairs(configuration))]]),
-  );
-}
-
 type Json = Readonly<Record<string, unknown>>;
-type Change<T> = (original: T) => T;
 
 /** What to change, each before it is signed; `quote`, `chain`, `entry` and the `answers` after everything. */
-export interface Changes {
-  readonly root?: Change<CertificateRequest>;
-  readonly platformCa?: Change<CertificateRequest>;
-  readonly pck?: Change<CertificateRequest>;
-  readonly tcbSigning?: Change<CertificateRequest>;
-  readonly sgx?: Change<SgxParts>;
+export interface Changes extends CertificateChanges {
   readonly header?: Change<QuoteHeader>;
   readonly body?: Change<TdQuoteBody>;
   readonly qeReport?: Change<EnclaveReport>;
@@ -117,77 +43,8 @@ export interface Changes {
   readonly answers?: Partial<CollateralSource>;
 }
 
-const same = <T>(value: T): T => value;
 const rawSignature = (data: Uint8Array, key: KeyObject): Uint8Array =>
   new Uint8Array(sign('sha256', data, { key, dsaEncoding: 'ieee-p1363' }));
-
-function certificates(changes: Changes) {
-  const root = issueCertificate(
-    (changes.root ?? same)({
-      issuer: ISSUERS.root,
-      subject: ISSUERS.root.name,
-      key: KEYS.root,
-      serial: 0x11n,
-      ...VALID,
-      extensions: [
-        authorityKeyId(KEYS.root),
-        crlDistributionPoint(ROOT_CRL_URL),
-        subjectKeyId(KEYS.root),
-        keyUsage('keyCertSign', 'cRLSign'),
-        basicConstraints(true, 1),
-      ],
-    }),
-  );
-  const platformCa = issueCertificate(
-    (changes.platformCa ?? same)({
-      issuer: ISSUERS.root,
-      subject: ISSUERS.platformCa.name,
-      key: KEYS.platformCa,
-      serial: 0x12n,
-      ...VALID,
-      extensions: [
-        authorityKeyId(KEYS.root),
-        crlDistributionPoint(ROOT_CRL_URL),
-        subjectKeyId(KEYS.platformCa),
-        keyUsage('keyCertSign', 'cRLSign'),
-        basicConstraints(true, 0),
-      ],
-    }),
-  );
-  const pck = issueCertificate(
-    (changes.pck ?? same)({
-      issuer: ISSUERS.platformCa,
-      subject: intelName('Intel SGX PCK Certificate'),
-      key: KEYS.pck,
-      serial: 0x4242n,
-      ...VALID,
-      extensions: [
-        authorityKeyId(KEYS.platformCa),
-        crlDistributionPoint('https://example.test/pckcrl'),
-        subjectKeyId(KEYS.pck),
-        keyUsage('digitalSignature', 'nonRepudiation'),
-        basicConstraints(false),
-        vendorExtension(SGX_EXTENSION_OID, encodeSgx((changes.sgx ?? same)(SGX_PARTS))),
-      ],
-    }),
-  );
-  const tcbSigning = issueCertificate(
-    (changes.tcbSigning ?? same)({
-      issuer: ISSUERS.root,
-      subject: intelName('Intel SGX TCB Signing'),
-      key: KEYS.tcbSigning,
-      serial: 0x13n,
-      ...VALID,
-      extensions: [
-        authorityKeyId(KEYS.root),
-        subjectKeyId(KEYS.tcbSigning),
-        keyUsage('digitalSignature', 'nonRepudiation'),
-        basicConstraints(false),
-      ],
-    }),
-  );
-  return { root, platformCa, pck, tcbSigning };
-}
 
 const filled = (length: number, byte: number): Uint8Array => new Uint8Array(length).fill(byte);
 export const COORDINATOR_HASH = filled(32, 0xc0);

@@ -10,9 +10,10 @@ import type { Certificate } from '../x509/certificate.ts';
 import { type Crl, parseCrl } from '../x509/crl.ts';
 import { anchorDefects, linkDefects, profileDefects, validityDefects } from './chain.ts';
 import { distributionPoint } from './distribution-point.ts';
+import { type JsonObject, unusable } from './json-object.ts';
 import { INTEL_NAMES, readCertificates } from './pck.ts';
 import { type QeIdentity, readQeIdentity } from './qe-identity.ts';
-import { type JsonObject, readSignedJson, type SignedJson, unusable } from './signed-json.ts';
+import { readSignedJson, type SignedJson } from './signed-json.ts';
 import { hex } from './subject.ts';
 import { readTcbInfo, type TcbInfo } from './tcb-info.ts';
 
@@ -99,6 +100,6 @@ export function signerDefects(
     ...anchorDefects(root, pinned),
     ...linkDefects(root, pinned, 0),
     ...linkDefects(signer, pinned, 0),
-    ...validityDefects([signer, root, pinned], now),
+    ...validityDefects([signer, root], now),
   ];
 }

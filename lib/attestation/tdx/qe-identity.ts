@@ -1,5 +1,5 @@
 /** Intel's identity of the TD quoting enclave (attestation.md 10). */
-import type { JsonObject } from './signed-json.ts';
+import type { JsonObject } from './json-object.ts';
 import { readSvnLevels, type SvnLevel } from './tcb-info.ts';
 
 export interface QeIdentity {

@@ -1,5 +1,5 @@
 /** Intel's TCB info for TDX: which versions of platform and TDX module are up to date (attestation.md 10). */
-import { type JsonObject, unusable } from './signed-json.ts';
+import { type JsonObject, unusable } from './json-object.ts';
 
 export interface TcbInfo {
   readonly id: string;

@@ -1,0 +1,303 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { allAccepted } from '../../lib/attestation/check.ts';
+import { TDX } from '../../lib/attestation/tdx/verify.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { basicConstraints, keyUsage } from '../../lib/simulator/pki/extensions.ts';
+import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/tdx-authorities.ts';
+import {
+  FUTURE,
+  filled,
+  itAccepts,
+  itRefuses,
+  judge,
+  PAST,
+  type Row,
+  replaced,
+  rootLike,
+  STRANGE_ROOT,
+  STRANGER,
+  UNKNOWN_CRITICAL,
+  vouchedBy,
+} from '../support/tdx-cases.ts';
+import { type Changes, NOW, signedBody, tdxPlatform } from '../support/tdx-platform.ts';
+
+const answer = (member: string, value: unknown) => ({ body: signedBody(member, value), issuerChain: '' });
+const unreachable = async (): Promise<never> => {
+  throw new PrivatemodeError('collateral_unavailable', 'the host did not answer');
+};
+const DOCUMENTS: readonly Row[] = [
+  ['TCB info out of reach', { answers: { intelTcbInfo: unreachable } }, ['tdx.tcb_info.format']],
+  [
+    'TCB info without an issuer chain',
+    { answers: { intelTcbInfo: async () => answer('tcbInfo', { id: 'TDX' }) } },
+    ['tdx.tcb_info.format'],
+  ],
+  ['TCB info without levels', { tcbInfo: (j) => ({ ...j, tcbLevels: [] }) }, ['tdx.tcb_info.format']],
+  ['QE identity out of reach', { answers: { intelQeIdentity: unreachable } }, ['tdx.qe_identity.format']],
+  [
+    'QE identity without levels',
+    { qeIdentity: (j) => ({ ...j, tcbLevels: [] }) },
+    ['tdx.qe_identity.format'],
+  ],
+  [
+    'a signer of another name',
+    { tcbSigning: (r) => ({ ...r, subject: intelName('Intel SGX PCK Certificate') }) },
+    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  ],
+  [
+    'a signer that the root did not sign',
+    { tcbSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) },
+    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  ],
+  [
+    'a signer that names another issuer',
+    { tcbSigning: (r) => ({ ...r, issuer: { ...r.issuer, name: ISSUERS.platformCa.name } }) },
+    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  ],
+  [
+    'an expired signer',
+    { tcbSigning: (r) => ({ ...r, notAfter: PAST }) },
+    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  ],
+  [
+    'a signer that is not valid yet',
+    { tcbSigning: (r) => ({ ...r, notBefore: FUTURE }) },
+    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+  ],
+  ...(
+    [
+      ['a foreign root', { issuer: STRANGE_ROOT, key: STRANGER }],
+      ['a root of another key that the trusted one signed', { key: STRANGER }],
+      ['a root of the trusted key that a stranger signed', { issuer: STRANGE_ROOT }],
+      ['an expired root', { notAfter: PAST }],
+      [
+        'a root with a critical extension that nobody understands',
+        { extensions: [basicConstraints(true), UNKNOWN_CRITICAL] },
+      ],
+    ] as const
+  ).map(
+    ([name, changes]): Row => [
+      `${name} beside an honest signer`,
+      vouchedBy(rootLike(changes)),
+      ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
+    ],
+  ),
+  [
+    'a signer with another key than signed',
+    { tcbSigning: (r) => ({ ...r, key: STRANGER }) },
+    ['tdx.tcb_info.signature', 'tdx.qe_identity.signature'],
+  ],
+  ['TCB info for enclaves', { tcbInfo: (j) => ({ ...j, id: 'SGX' }) }, ['tdx.tcb_info.identity']],
+  ['TCB info of version 2', { tcbInfo: (j) => ({ ...j, version: 2 }) }, ['tdx.tcb_info.identity']],
+  ['QE identity for enclaves', { qeIdentity: (j) => ({ ...j, id: 'QE' }) }, ['tdx.qe_identity.identity']],
+  ['QE identity of version 1', { qeIdentity: (j) => ({ ...j, version: 1 }) }, ['tdx.qe_identity.identity']],
+  ...(['tcbInfo', 'qeIdentity'] as const).flatMap((name): Row[] => {
+    const id = name === 'tcbInfo' ? 'tdx.tcb_info' : 'tdx.qe_identity';
+    return [
+      [
+        `${name} issued in the future`,
+        { [name]: (j: object) => ({ ...j, issueDate: '2026-12-01T00:00:01Z' }) },
+        [`${id}.dates`],
+      ],
+      [
+        `${name} whose next update is due`,
+        { [name]: (j: object) => ({ ...j, nextUpdate: '2026-11-30T23:59:59Z' }) },
+        [`${id}.dates`],
+      ],
+      [
+        `${name} below the evaluation number of the manifest`,
+        { [name]: (j: object) => ({ ...j, tcbEvaluationDataNumber: 20 }) },
+        [`${id}.evaluation_number`],
+      ],
+    ];
+  }),
+  [
+    'TCB info of another platform model',
+    { tcbInfo: (j) => ({ ...j, fmspc: 'A0B1C2D3E4F6' }) },
+    ['tdx.tcb_info.platform'],
+  ],
+  ['TCB info of another PCE', { tcbInfo: (j) => ({ ...j, pceId: '0001' }) }, ['tdx.tcb_info.platform']],
+  [
+    'TCB info with components of another type',
+    { tcbInfo: (j) => ({ ...j, tcbType: 1 }) },
+    ['tdx.tcb_info.platform'],
+  ],
+];
+
+/** Enough for a list of more than 256 KiB. */
+const MANY_SERIALS = Array.from({ length: 7500 }, (_, i) => ({
+  serial: (1n << 150n) + BigInt(i),
+  date: PAST,
+}));
+
+const REVOCATION: readonly Row[] = [
+  ['a root CRL out of reach', { answers: { intelRootCrl: unreachable } }, ['tdx.root_crl.format']],
+  [
+    'a root that does not say where its CRL is',
+    { root: (r) => ({ ...r, extensions: r.extensions.filter(({ oid }) => oid !== '2.5.29.31') }) },
+    ['tdx.root_crl.format'],
+  ],
+  [
+    'a root CRL that is none',
+    { answers: { intelRootCrl: async () => Uint8Array.of(0x30, 0) } },
+    ['tdx.root_crl.format'],
+  ],
+  [
+    'a root CRL that is too large',
+    { rootCrl: (r) => ({ ...r, revoked: MANY_SERIALS }) },
+    ['tdx.root_crl.format'],
+  ],
+  ['a PCK CRL out of reach', { answers: { intelPckCrl: unreachable } }, ['tdx.pck_crl.format']],
+  ...(['rootCrl', 'pckCrl'] as const).flatMap((name): Row[] => {
+    const id = name === 'rootCrl' ? 'tdx.root_crl' : 'tdx.pck_crl';
+    const signer = name === 'rootCrl' ? ISSUERS.root : ISSUERS.platformCa;
+    return [
+      [
+        `${name} signed by a stranger`,
+        { [name]: (r: object) => ({ ...r, issuer: { ...signer, key: STRANGER } }) },
+        [`${id}.signature`],
+      ],
+      [
+        `${name} that names another issuer`,
+        { [name]: (r: object) => ({ ...r, issuer: { ...signer, name: intelName('Intel') } }) },
+        [`${id}.signature`],
+      ],
+      [
+        `${name} issued in the future`,
+        { [name]: (r: object) => ({ ...r, thisUpdate: FUTURE }) },
+        [`${id}.dates`],
+      ],
+      [
+        `${name} whose next update is due`,
+        { [name]: (r: object) => ({ ...r, nextUpdate: PAST }) },
+        [`${id}.dates`],
+      ],
+    ];
+  }),
+  [
+    'a platform CA that may not sign CRLs',
+    { platformCa: (r) => ({ ...r, extensions: replaced(r.extensions, keyUsage('keyCertSign')) }) },
+    ['tdx.pck_crl.signature'],
+  ],
+  [
+    'a revoked platform CA',
+    { rootCrl: (r) => ({ ...r, revoked: [{ serial: 0x12n, date: PAST }] }) },
+    ['tdx.revocation.platform_ca'],
+  ],
+  [
+    'a revoked signer of collateral',
+    { rootCrl: (r) => ({ ...r, revoked: [{ serial: 0x13n, date: PAST }] }) },
+    ['tdx.revocation.tcb_signing'],
+  ],
+  [
+    'a revoked PCK certificate',
+    { pckCrl: (r) => ({ ...r, revoked: [{ serial: 0x4242n, date: PAST }] }) },
+    ['tdx.revocation.pck'],
+  ],
+];
+
+const isoSeconds = `${NOW.toISOString().slice(0, 19)}Z`;
+
+describe('TCB info, QE identity and revocation lists', () => {
+  itRefuses('collateral', [...DOCUMENTS, ...REVOCATION]);
+  itAccepts([
+    ['a lower-case FMSPC in TCB info', { tcbInfo: (j) => ({ ...j, fmspc: 'a0b1c2d3e4f5' }) }],
+    [
+      'dates that are reached to the second',
+      { tcbInfo: (j) => ({ ...j, issueDate: isoSeconds, nextUpdate: isoSeconds }) },
+    ],
+    [
+      'any evaluation number where the manifest asks for none',
+      {
+        entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 0 }),
+        tcbInfo: (j) => ({ ...j, tcbEvaluationDataNumber: 1 }),
+        qeIdentity: (j) => ({ ...j, tcbEvaluationDataNumber: 1 }),
+      },
+    ],
+  ]);
+});
+
+/** Evidence that fails before anything of Intel is needed: by its form, its chain, its signatures. */
+const FORGED: readonly Changes[] = [
+  { header: (h) => ({ ...h, version: 5 }) },
+  { quote: (quote) => ({ ...quote, signedDataSize: 0 }) },
+  { pck: (r) => ({ ...r, issuer: { ...r.issuer, key: STRANGER } }) },
+  { pck: (r) => ({ ...r, notAfter: PAST }) },
+  { quote: (q) => ({ ...q, tdQuoteBody: { ...q.tdQuoteBody, mrOwner: filled(48, 1) } }) },
+  { qeReport: (r) => ({ ...r, reportData: filled(64, 1) }) },
+];
+
+describe('collateral of TDX', () => {
+  const asked = (changes: Changes): { readonly questions: unknown[]; readonly changes: Changes } => {
+    const questions: unknown[] = [];
+    const { collateral } = tdxPlatform(changes).context;
+    const answers: Changes['answers'] = {
+      intelTcbInfo: (query) => {
+        questions.push(['tcb', query]);
+        return collateral.intelTcbInfo(query);
+      },
+      intelQeIdentity: () => {
+        questions.push(['qe']);
+        return collateral.intelQeIdentity();
+      },
+      intelPckCrl: () => {
+        questions.push(['pck crl']);
+        return collateral.intelPckCrl();
+      },
+      intelRootCrl: (query) => {
+        questions.push(['root crl', query]);
+        return collateral.intelRootCrl(query);
+      },
+    };
+    return { questions, changes: { ...changes, answers } };
+  };
+
+  it('is asked for by the platform model of the certificate and the number of the manifest', async () => {
+    const { questions, changes } = asked({});
+    assert.ok(allAccepted(TDX.rows, await judge(changes)));
+    assert.deepEqual(questions, [
+      ['tcb', { fmspc: 'a0b1c2d3e4f5', evaluationDataNumber: 21 }],
+      ['qe'],
+      ['pck crl'],
+      ['root crl', { url: ROOT_CRL_URL }],
+    ]);
+  });
+
+  it('is asked for without a number where the manifest has none', async () => {
+    const { questions, changes } = asked({ entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 0 }) });
+    await judge(changes);
+    assert.deepEqual(questions[0], ['tcb', { fmspc: 'a0b1c2d3e4f5' }]);
+  });
+
+  it('is not asked for on the word of evidence that has failed', async () => {
+    for (const change of FORGED) {
+      const { questions, changes } = asked(change);
+      await judge(changes);
+      assert.deepEqual(questions, []);
+    }
+  });
+
+  it('includes no root CRL from an address that an untrusted root names', async () => {
+    const { questions, changes } = asked({ tcbSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) });
+    await judge(changes);
+    assert.ok(!questions.some((question) => (question as unknown[])[0] === 'root crl'));
+  });
+
+  it('that cannot be had or read fails with collateral_unavailable, and leaves the rest to be told', async () => {
+    for (const name of ['intelTcbInfo', 'intelQeIdentity', 'intelPckCrl', 'intelRootCrl'] as const) {
+      const checks = await judge({ answers: { [name]: unreachable } });
+      const [failure] = checks.filter(({ outcome }) => outcome === 'fail');
+      assert.equal(failure?.code, 'collateral_unavailable');
+      assert.equal(failure?.found, 'the host did not answer');
+      assert.ok(checks.some(({ id, outcome }) => id === 'tdx.policy.mrtd' && outcome === 'pass'));
+    }
+  });
+
+  it('is not excused when its source breaks: a defect of ours is no verdict', async () => {
+    const broken = async (): Promise<never> => {
+      throw new TypeError('defect');
+    };
+    await assert.rejects(judge({ answers: { intelPckCrl: broken } }), TypeError);
+  });
+});

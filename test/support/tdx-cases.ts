@@ -1,0 +1,107 @@
+/** Cases of the TDX checks: a platform on which one thing is wrong, and the checks that must refuse it. */
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { allAccepted, type Check } from '../../lib/attestation/check.ts';
+import { TDX } from '../../lib/attestation/tdx/verify.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../lib/simulator/pki/certificate.ts';
+import {
+  basicConstraints,
+  crlDistributionPoint,
+  type EncodedExtension,
+} from '../../lib/simulator/pki/extensions.ts';
+import { ISSUERS, p256, ROOT_CRL_URL } from './tdx-authorities.ts';
+import { type Changes, tdxPlatform } from './tdx-platform.ts';
+
+/** What is changed, how, and the checks that fail for it, in order. */
+export type Row = readonly [name: string, changes: Changes, failing: readonly string[]];
+
+/** Which test file answers for a check. */
+export const GROUPS = {
+  quote: /^tdx\.quote\.|^tdx\.qe\.(report_signature|key_binding|vendor)$/,
+  pck: /^tdx\.pck\./,
+  collateral: /^tdx\.(tcb_info|qe_identity|root_crl|pck_crl|revocation)\./,
+  tcb: /^tdx\.tcb\.|^tdx\.qe\.(misc_select|attributes|signer|product|status)$/,
+  policy: /^tdx\.policy\./,
+} as const;
+
+/** The checks of the platform with these changes. */
+export async function judge(changes: Changes): Promise<readonly Check[]> {
+  const { quote, entry, context } = tdxPlatform(changes);
+  return TDX.verify(quote, entry, context);
+}
+
+export const failed = (checks: readonly Check[]): string[] =>
+  checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
+
+/** One test per row, and one that every check of the group is seen to refuse something. */
+export function itRefuses(group: keyof typeof GROUPS, rows: readonly Row[]): void {
+  for (const [name, changes, failing] of rows) {
+    it(`refuses ${name}`, async () => {
+      const checks = await judge(changes);
+      assert.deepEqual(failed(checks), failing);
+      assert.ok(!allAccepted(TDX.rows, checks));
+    });
+  }
+  it('is seen to refuse something by each of its checks', () => {
+    const seen = new Set(rows.flatMap(([, , failing]) => failing));
+    const own = TDX.rows.map(({ id }) => id).filter((id) => GROUPS[group].test(id));
+    assert.ok(own.length > 0);
+    assert.deepEqual(
+      own.filter((id) => !seen.has(id)),
+      [],
+    );
+  });
+}
+
+/** One test per row: the change is none that matters. */
+export function itAccepts(rows: readonly (readonly [name: string, changes: Changes])[]): void {
+  for (const [name, changes] of rows) {
+    it(`accepts ${name}`, async () => {
+      const checks = await judge(changes);
+      assert.deepEqual(failed(checks), []);
+      assert.ok(allAccepted(TDX.rows, checks));
+    });
+  }
+}
+
+/** A second before and a second after the moment of judgement. */
+export const PAST = new Date('2026-11-30T23:59:59Z');
+export const FUTURE = new Date('2026-12-01T00:00:01Z');
+
+export const filled = (length: number, byte: number): Uint8Array => new Uint8Array(length).fill(byte);
+
+/** The same extensions with one of them replaced, by OID. */
+export const replaced = (list: readonly EncodedExtension[], other: EncodedExtension): EncodedExtension[] =>
+  list.map((extension) => (extension.oid === other.oid ? other : extension));
+
+export const UNKNOWN_CRITICAL: EncodedExtension = {
+  oid: '1.2.3.4',
+  critical: true,
+  value: Uint8Array.of(5, 0),
+};
+
+/** A key that nobody vouches for, and somebody who calls himself Intel's root. */
+export const STRANGER = p256();
+export const STRANGE_ROOT = { name: ISSUERS.root.name, key: STRANGER };
+
+/** The PEM of a root like the trusted one, but for the changes. */
+export const rootLike = (changes: Partial<CertificateRequest>): string =>
+  toPem(
+    issueCertificate({
+      issuer: ISSUERS.root,
+      subject: ISSUERS.root.name,
+      key: ISSUERS.root.key,
+      notBefore: new Date('2026-01-01T00:00:00Z'),
+      notAfter: new Date('2036-01-01T00:00:00Z'),
+      extensions: [basicConstraints(true, 1), crlDistributionPoint(ROOT_CRL_URL)],
+      ...changes,
+    }),
+  );
+/** That root as the trusted one. */
+export const pinning = (root: string): Changes => ({
+  context: (c) => ({ ...c, roots: { snp: {}, tdx: { root } } }),
+});
+/** That root at the end of the chains of TCB info and QE identity. */
+export const vouchedBy = (root: string): Changes => ({
+  signingChain: (pem) => pem.slice(0, pem.lastIndexOf('-----BEGIN')) + root,
+});
