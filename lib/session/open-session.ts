@@ -10,6 +10,7 @@ import { createCollateralCache } from './collateral-cache.ts';
 import { createCollateralStore } from './collateral-store.ts';
 import { createControlApi } from './control-api.ts';
 import { eventLog } from './event-log.ts';
+import type { Observer } from './events.ts';
 import { createHttpCall, type HttpCall } from './http-call.ts';
 import type { Outbound } from './outbound.ts';
 import { type AttestedSession, createSession } from './session.ts';
@@ -35,6 +36,8 @@ export interface SessionSurroundings {
   readonly log: Logger;
   readonly counters: Counters;
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
+  /** Besides the log. */
+  readonly onEvent?: Observer;
 }
 
 /** A session with everything it needs. Throws config_invalid and unsafe_roots_refused. */
@@ -42,7 +45,8 @@ export async function openSession(
   settings: SessionSettings,
   around: SessionSurroundings,
 ): Promise<AttestedSession> {
-  const { outbound, protocolVersion, apiKey, log, counters, onPermanent } = around;
+  const { outbound, protocolVersion, apiKey, log, counters, onPermanent, onEvent } = around;
+  const logged = eventLog(log, counters);
   const { apiEndpoint, amdKdsUrl, intelPcsUrl, workspace } = settings;
   const call = createHttpCall(outbound.dispatcher);
   const store = createCollateralStore(join(workspace, 'collateral'));
@@ -53,7 +57,10 @@ export async function openSession(
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, now: Date.now }),
     manifests: await manifestSource(settings, call),
     manifestLog: createManifestLog(workspace),
-    observe: eventLog(log, counters),
+    observe(event) {
+      logged(event);
+      onEvent?.(event);
+    },
     ...(onPermanent === undefined ? {} : { onPermanent }),
   });
 }

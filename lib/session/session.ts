@@ -58,9 +58,9 @@ export interface SessionOptions extends Omit<UpdateDeps, 'clock' | 'lifetimes' |
   /** Undefined: clients bring their own (inference.md 9). */
   readonly apiKey: string | undefined;
   /**
-   * Told once when nothing works any more and waiting will not help: 401 on the configured key, a mismatch with a static
-   * manifest, a manifest this version does not understand (design decision 13). While an epoch is unexpired it is not
-   * called yet. The session goes on trying meanwhile, slowly.
+   * Told when nothing works any more and waiting will not help: 401 on the configured key, a mismatch with a static
+   * manifest, a manifest this version does not understand (design decision 13). Once with a key that is held, each time
+   * with one that a client offers, and never while an epoch is unexpired. The session goes on trying, slowly.
    */
   readonly onPermanent?: (error: PrivatemodeError) => void;
   /** Default: nobody watches. */
@@ -86,16 +86,18 @@ export function createSession(options: SessionOptions): AttestedSession {
   };
   const closing = new AbortController();
   const update = createUpdate({ ...options, clock, random, lifetimes, observe });
+  const onPermanent = (error: PrivatemodeError): void => options.onPermanent?.(error);
+  const isPermanent = ({ code }: PrivatemodeError, configured: boolean): boolean =>
+    (code === 'api_key_rejected' && configured) ||
+    code === 'manifest_unsupported' ||
+    (manifests.kind === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid'));
   const keeper = createEpochKeeper({
     update,
     clock,
     random,
     observe,
-    isPermanent: ({ code }, { configured }) =>
-      (code === 'api_key_rejected' && configured) ||
-      code === 'manifest_unsupported' ||
-      (manifests.kind === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid')),
-    onPermanent: (error) => options.onPermanent?.(error),
+    isPermanent: (error, { configured }) => isPermanent(error, configured),
+    onPermanent,
     closing: closing.signal,
   });
   const offers = createKeyOffers({ attest: attestOffered, clock });
@@ -113,12 +115,10 @@ export function createSession(options: SessionOptions): AttestedSession {
     try {
       made = await update(apiKey, closing.signal);
       closing.signal.throwIfAborted();
-    } catch (error) {
-      observe({
-        type: 'offer-failed',
-        message: 'The API key of a client did not attest',
-        error: asPrivatemodeError(error),
-      });
+    } catch (thrown) {
+      const error = asPrivatemodeError(thrown);
+      observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
+      if (keeper.current() === undefined && isPermanent(error, false)) onPermanent(error);
       throw error;
     }
     const first = fresh();
@@ -205,7 +205,7 @@ export function createSession(options: SessionOptions): AttestedSession {
         if (Math.abs(now - lastForced) < FORCED_INTERVAL) {
           throw new PrivatemodeError(
             'not_ready',
-            'the secret was renewed a moment ago, and is rejected again',
+            'the secret is rejected again, a moment after its last renewal',
           );
         }
         lastForced = now;

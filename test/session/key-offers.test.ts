@@ -97,6 +97,27 @@ describe('session without a configured key', () => {
     assert.equal(clock.timers().waiting, 0);
   });
 
+  it('does not attest with a key whose turn comes when there is an epoch already', async () => {
+    const { session, clock, count } = sessionScene({
+      apiKey: undefined,
+      prepare: { onAttest: () => new Promise((resolve) => void clock.after(1000, resolve)) },
+    });
+    const all = Array.from({ length: 12 }, (_, i) => session.acquire(offering(`key ${i}`)));
+    await clock.advance(10_000);
+    assert.equal(new Set(await Promise.all(all)).size, 1);
+    assert.equal(count('attest'), 8);
+  });
+
+  it('takes no epoch into use that a key brings after the end', async () => {
+    const { session, remote, clock, events } = sessionScene({ apiKey: undefined });
+    remote.onRecord = () => session.close();
+    await assert.rejects(session.acquire(offering('good')), withCode('shutting_down'));
+    await settle();
+    assert.equal(session.current(), undefined);
+    assert.ok(!events.some(({ type }) => type === 'epoch' || type === 'key-kept'));
+    assert.equal(clock.timers().all, 0);
+  });
+
   it('uses one epoch when two keys succeed', async () => {
     const { session, clock, events } = sessionScene({
       apiKey: undefined,
@@ -124,6 +145,19 @@ describe('session without a configured key', () => {
     assert.equal(count('attest'), 3);
     remote.onAttest = () => {};
     await session.acquire(offering('good'));
+  });
+
+  it('reports a permanent cause that a good key brings to light, but never a bad key', async () => {
+    const { session, remote, permanent } = sessionScene({ apiKey: undefined, kind: 'static' });
+    remote.deployed = 'B';
+    await assert.rejects(session.acquire(offering('good')), withCode('manifest_mismatch'));
+    assert.deepEqual(
+      permanent.map(({ code }) => code),
+      ['manifest_mismatch'],
+    );
+    remote.onAttest = accepting();
+    await assert.rejects(session.acquire(offering('bad')), withCode('api_key_rejected'));
+    assert.equal(permanent.length, 1);
   });
 
   it('drops a kept key that is no longer accepted, and the next offer works', async () => {

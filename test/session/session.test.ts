@@ -387,6 +387,9 @@ describe('permanent causes', () => {
       );
       await assert.rejects(session.acquire(WAIT), withCode(code));
       assert.equal(session.state(), 'failing');
+      // What waiting will not cure is asked for rarely.
+      await clock.advance(29_000);
+      assert.equal(count('attest'), attests);
       await clock.advance(60 * MINUTE);
       assert.equal(permanent.length, 1);
       assert.ok(count('attest') <= attests * 130);
@@ -432,6 +435,10 @@ describe('permanent causes', () => {
     remote.deployed = 'A';
     await clock.advance(MINUTE);
     assert.equal((await session.acquire(WAIT)).secretId, session.current()?.secretId);
+    assert.equal(session.lastError(), undefined);
+    remote.deployed = 'B';
+    await clock.advance(60 * MINUTE);
+    assert.equal(permanent.length, 2);
   });
 
   it('does not hold against a new key what the old one did', async () => {
@@ -483,7 +490,7 @@ describe('forced renewal', () => {
     const reject = () => session.renewAfterRejection(session.current()?.secretId ?? '');
     await reject();
     for (let second = 0; second < 9; second++) {
-      await assert.rejects(reject(), withCode('not_ready', /a moment ago/));
+      await assert.rejects(reject(), withCode('not_ready', /rejected again/));
       await clock.advance(1000);
     }
     assert.equal(count('attest'), 2);
