@@ -19,9 +19,12 @@ export interface Io {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
-type Command = (argv: readonly string[], io: Io) => Promise<number>;
+type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
-const COMMANDS: Readonly<Record<string, Command>> = { healthcheck };
+const COMMANDS: Readonly<Record<string, Command>> = {
+  healthcheck,
+  verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),
+};
 
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
 const runApp: Run = async (config, warnings, io) => (await import('./app.ts')).run(config, warnings, io);
@@ -38,7 +41,7 @@ export async function main(
   try {
     const [name, ...rest] = argv;
     if (name !== undefined && Object.hasOwn(COMMANDS, name))
-      return await (COMMANDS[name] as Command)(rest, io);
+      return await (COMMANDS[name] as Command)(rest, io, env);
 
     const { values } = parseArgv(argv);
     if (values.get('help') === 'true') {

@@ -119,6 +119,11 @@ export const ERRORS = {
     'operator',
     'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
   ),
+  verify_input_invalid: row(
+    0,
+    'operator',
+    'Check the files that were named; see verify --help for their formats.',
+  ),
   listen_failed: row(0, 'operator', 'Choose another --port or --listen-address.'),
   internal: row(500, 'internal', 'Report this with the request id and the log around it.'),
 } as const satisfies Record<string, ErrorRow>;

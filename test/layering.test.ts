@@ -35,7 +35,9 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'transparency',
   ],
   client: ['errors', 'version', 'crypto', 'pipeline', 'envelope', 'session', 'attestation', 'transparency'],
-  cli: ['errors', 'version', 'config', 'app', 'session', 'attestation', 'transparency', 'observe'],
+  verify: ['errors', 'version', 'config', 'attestation', 'session', 'transparency', 'observe', 'envelope'],
+  workers: ['errors', 'config', 'gateway', 'session', 'observe'],
+  cli: ['errors', 'version', 'config', 'app', 'session', 'attestation', 'transparency', 'observe', 'verify'],
   simulator: ['errors', 'version', 'crypto', 'attestation', 'envelope'],
 };
 

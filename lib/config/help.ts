@@ -1,4 +1,5 @@
-import { type Flag, type FlagGroup, LISTED } from './flags.ts';
+import type { FlagRow } from './argv.ts';
+import { type FlagGroup, LISTED } from './flags.ts';
 
 const COLUMNS = 100;
 const HELP_AT = 34;
@@ -14,7 +15,7 @@ const GROUPS: readonly FlagGroup[] = [
 /** The text of --help, for a terminal of 100 columns. */
 export function renderHelp(): string {
   const sections = GROUPS.map((group) => {
-    const entries = LISTED.filter((flag) => flag.group === group).map(entry);
+    const entries = LISTED.filter((flag) => flag.group === group).map(renderFlag);
     return `${group}:\n${entries.join('')}`;
   });
   return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
@@ -23,6 +24,7 @@ streams the answers back decrypted.
 Usage:
   privatemode-proxy [flags]
   privatemode-proxy healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1
+  privatemode-proxy verify [flags]         whether the remote is genuine: every check, by name
 
 ${sections.join('\n')}
 Environment:
@@ -31,7 +33,8 @@ Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=fals
 `;
 }
 
-function entry(flag: Flag): string {
+/** The entry of one flag in a help text. */
+export function renderFlag(flag: FlagRow): string {
   const short = flag.short === undefined ? '      ' : `  -${flag.short}, `;
   const value = flag.value === undefined ? '' : ` ${flag.value}`;
   const isPlainSwitch = flag.default === undefined || (flag.type === 'boolean' && flag.default === 'false');
@@ -40,7 +43,7 @@ function entry(flag: Flag): string {
 }
 
 /** A term and its description, which is wrapped into a column of its own and starts a new line where the term is long. */
-function described(term: string, description: string): string {
+export function described(term: string, description: string): string {
   const indent = ' '.repeat(HELP_AT);
   const lines = wrapped(description, COLUMNS - HELP_AT).map((line) => indent + line);
   const first = lines[0] as string;

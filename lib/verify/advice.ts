@@ -1,0 +1,67 @@
+/** What the reader should do next, by what decided. The error table's remedies speak to users of the proxy. */
+import { ERRORS, type ErrorCode } from '../errors.ts';
+import type { Judgement } from './judge.ts';
+
+export interface Circumstances {
+  readonly mode: 'live' | 'offline';
+  /** `managed`: live, and the service's published manifest was taken. */
+  readonly manifest: 'static' | 'managed';
+  /** Live: whether the exchange is being stored. */
+  readonly saved: boolean;
+  /** Offline: whether the moment to judge by was given. */
+  readonly atGiven: boolean;
+}
+
+type Advice = (circumstances: Circumstances, judgement: Judgement) => string;
+
+const CODES = {
+  attestation_failed: ({ mode, saved, atGiven }, { roots }) => {
+    if (mode === 'live') {
+      const proof = saved
+        ? 'Report it with the saved exchange'
+        : 'Keep the exchange as proof (--save DIR) and report it';
+      return `Do not send anything to this remote. ${proof}.`;
+    }
+    return [
+      'Do not trust any deployment on this evidence.',
+      atGiven ? '' : 'If it is from an earlier day, judge it by the time it was made, with --at.',
+      roots === 'custom' ? '' : 'If it is from a simulator, name its roots with --roots.',
+    ]
+      .filter((sentence) => sentence !== '')
+      .join(' ');
+  },
+  evidence_malformed: () =>
+    'Do not trust this answer: it is not what a coordinator sends. If it persists, report it.',
+  manifest_mismatch: ({ mode, manifest }) =>
+    mode === 'live' && manifest === 'managed'
+      ? 'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.'
+      : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
+  manifest_unsupported: () =>
+    'Update privatemode-proxy: the manifest may be in order, but this version cannot tell.',
+  collateral_unavailable: ({ mode }) =>
+    mode === 'live'
+      ? 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/verification.md names them), and try again.'
+      : 'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.',
+} as const satisfies { readonly [Code in ErrorCode]?: Advice };
+
+/** A few sentences. */
+export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
+  const { failure, roots, checks } = judgement;
+  if (failure !== undefined) {
+    const { code } = failure.error;
+    const words: Readonly<Partial<Record<ErrorCode, Advice>>> = CODES;
+    return words[code]?.(circumstances, judgement) ?? ERRORS[code].remedy;
+  }
+  const evidenceOnly = checks.some(
+    ({ id, outcome }) => id === 'secret.signature' && outcome === 'not-applicable',
+  );
+  const meaning =
+    roots === 'custom'
+      ? 'This holds under the roots that were named, and says nothing about real hardware.'
+      : circumstances.mode === 'live'
+        ? 'A proxy started with the same flags encrypts for this deployment and for no other. What it runs is what the manifest names.'
+        : 'It was so at the time above. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';
+  return evidenceOnly
+    ? `${meaning} Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.`
+    : meaning;
+}

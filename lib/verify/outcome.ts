@@ -1,0 +1,45 @@
+/** How a verification can end, and the exit code that says so (docs/verification.md). */
+import type { Outcome } from '../attestation/verify.ts';
+import type { ErrorCode } from '../errors.ts';
+
+/** `unavailable`: of the live service only, where something that the verdict needs could not be had. */
+export type VerificationOutcome = Outcome | 'unavailable';
+
+interface OutcomeRow {
+  readonly exitCode: number;
+  readonly word: string;
+  readonly meaning: string;
+}
+
+export const OUTCOMES: Readonly<Record<VerificationOutcome, OutcomeRow>> = {
+  accepted: { exitCode: 0, word: 'ACCEPTED', meaning: 'every check that applies held' },
+  rejected: { exitCode: 10, word: 'REJECTED', meaning: 'a check failed' },
+  unsupported: {
+    exitCode: 20,
+    word: 'UNSUPPORTED',
+    meaning: 'the manifest says something that this version does not understand',
+  },
+  malformed: {
+    exitCode: 30,
+    word: 'MALFORMED',
+    meaning: 'a file or an answer is not what it should be, or cannot be read',
+  },
+  unavailable: {
+    exitCode: 40,
+    word: 'NO VERDICT',
+    meaning: 'the service, its manifest or a collateral host gave no answer that could be judged',
+  },
+};
+
+/** Exit code of wrong flags and of what else keeps a verification from beginning: `Error: …` on stderr. */
+export const USAGE_EXIT_CODE = 1;
+
+/** What an error outside the checks amounts to; the rest of the codes is `unavailable`. */
+const OF_ERROR: Readonly<Partial<Record<ErrorCode, VerificationOutcome>>> = {
+  verify_input_invalid: 'malformed',
+  evidence_malformed: 'malformed',
+  // What the control path throws for an answer to the secret exchange that cannot be read.
+  secret_exchange_failed: 'malformed',
+};
+
+export const outcomeOfError = (code: ErrorCode): VerificationOutcome => OF_ERROR[code] ?? 'unavailable';

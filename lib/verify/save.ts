@@ -1,0 +1,133 @@
+/** `--save DIR`: an exchange with the service as files, from which anybody can verify it again without the service. */
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { TrustRoots } from '../attestation/verify.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { VERSION } from '../version.ts';
+import { exchangeFiles, json, SAVED } from './exchange-files.ts';
+import { renderJson } from './json-report.ts';
+import type { Judgement } from './judge.ts';
+import type { LiveExchange } from './live.ts';
+import { OUTCOMES } from './outcome.ts';
+
+const VERDICT = 'verdict.json';
+const README = 'README.txt';
+const ROOTS = 'roots';
+const ALL = [...Object.values(SAVED), VERDICT, README, ROOTS];
+
+/** Makes sure, before anybody is asked, that the directory is there and holds no other exchange. Throws config_invalid. */
+export function prepareSave(directory: string): void {
+  const taken = ALL.find((name) => existsSync(join(directory, name)));
+  if (taken !== undefined) {
+    throw new PrivatemodeError(
+      'config_invalid',
+      `--save: ${directory} already holds ${taken}; name an empty directory`,
+    );
+  }
+  orRefuse(directory, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));
+}
+
+/** Writes every file whole or not at all, readable by the owner only; the verdict comes last. Throws config_invalid. */
+export function saveExchange(
+  directory: string,
+  exchange: LiveExchange,
+  judgement: Judgement,
+  endpoint: string,
+): void {
+  const roots = judgement.roots === 'custom' ? rootFiles(exchange.roots) : {};
+  const files = {
+    ...roots,
+    ...exchangeFiles(exchange),
+    [SAVED.collateral]: json(exchange.collateral),
+    [README]: readme(exchange, judgement, endpoint),
+    [VERDICT]: renderJson(judgement),
+  };
+  orRefuse(directory, () => {
+    if (judgement.roots === 'custom') mkdirSync(join(directory, ROOTS), { mode: 0o700 });
+    for (const [name, content] of Object.entries(files)) writeWhole(join(directory, name), content);
+  });
+}
+
+function writeWhole(path: string, content: string | Uint8Array): void {
+  const temporary = `${path}.${randomUUID()}.tmp`;
+  try {
+    writeFileSync(temporary, content, { flag: 'wx', mode: 0o600, flush: true });
+    renameSync(temporary, path);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw error;
+  }
+}
+
+function orRefuse(directory: string, write: () => void): void {
+  try {
+    write();
+  } catch (cause) {
+    const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
+    throw new PrivatemodeError('config_invalid', `--save: ${directory} cannot be written (${code})`, {
+      cause,
+    });
+  }
+}
+
+/** Roots of a simulator: without them its evidence cannot be verified again. */
+function rootFiles({ snp, tdx }: TrustRoots): Record<string, string> {
+  const files: Record<string, string> = {};
+  for (const [product, pair] of Object.entries(snp)) {
+    files[join(ROOTS, `ARK-${product}.pem`)] = pair.ark;
+    files[join(ROOTS, `SEV-${product}.pem`)] = pair.ask;
+  }
+  if (tdx !== undefined) files[join(ROOTS, 'Intel-SGX-Root-CA.pem')] = tdx.root;
+  return files;
+}
+
+function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string): string {
+  const { outcome, at, manifestSha256, roots } = judgement;
+  const secret = exchange.secret !== undefined;
+  const flags = [
+    `--evidence ${SAVED.evidence}`,
+    `--nonce ${SAVED.nonce}`,
+    `--manifest ${SAVED.manifest}`,
+    `--collateral ${SAVED.collateral}`,
+    ...(secret
+      ? [`--secret-request ${SAVED.secretRequest}`, `--secret-response ${SAVED.secretResponse}`]
+      : []),
+    ...(roots === 'custom' ? [`--roots ${ROOTS}`] : []),
+    `--at ${at.toISOString()}`,
+  ];
+  const exchanged = secret
+    ? `${SAVED.secretRequest}, ${SAVED.secretResponse}
+    The secret exchange: a public key and the service's signed answer. The private key was never written anywhere,
+    so nobody can derive the secret from these files.
+`
+    : '';
+  const foreign =
+    roots === 'custom'
+      ? `${ROOTS}/
+    The hardware roots that were trusted. They are NOT the built-in ones of AMD and Intel: this exchange is with a
+    simulator, and its verdict says nothing about real hardware.
+`
+      : '';
+  return `An exchange with ${endpoint}, verified by privatemode-proxy v${VERSION}
+at ${at.toISOString()}: ${OUTCOMES[outcome].word}.
+
+To verify it again, on any machine and without a network, in this directory:
+
+privatemode-proxy verify \\
+  ${flags.join(' \\\n  ')}
+
+The answer shows that the named deployment existed at that time. It cannot show that the nonce was new when it was
+sent: that is known only to whoever chose it. Compare the manifest's SHA-256 with one that you trust:
+${manifestSha256 ?? 'unknown'}
+
+${SAVED.nonce}, ${SAVED.evidence}
+    The nonce, and the attestation document that answers it.
+${SAVED.manifest}
+    The manifest that was expected, byte for byte.
+${SAVED.collateral}
+    What had to be fetched from AMD or Intel to judge it; {} if the evidence brought everything.
+${exchanged}${VERDICT}
+    Every check, as it came out then.
+${foreign}`;
+}

@@ -1,0 +1,52 @@
+/** The `verify` command in this process: arguments in, what it wrote and its exit code out. */
+import { join } from 'node:path';
+import { main } from '../../lib/cli.ts';
+import type { JsonVerdict } from '../../lib/verify/json-report.ts';
+
+const VECTORS = join(import.meta.dirname, '../vectors/attestation');
+
+export interface Verified {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** What stdout holds, where it holds JSON and nothing else. */
+  json(): JsonVerdict;
+}
+
+export async function verifyCommand(
+  argv: readonly string[],
+  options: {
+    readonly env?: Readonly<Record<string, string>>;
+    readonly terminal?: { readonly isTTY: boolean; readonly columns?: number };
+  } = {},
+): Promise<Verified> {
+  const written = { stdout: '', stderr: '' };
+  const code = await main(['verify', ...argv], options.env ?? {}, {
+    stdout: { write: (text: string) => (written.stdout += text), ...options.terminal },
+    stderr: { write: (text: string) => (written.stderr += text) },
+  });
+  return { code, ...written, json: () => JSON.parse(written.stdout) as JsonVerdict };
+}
+
+export const EVALUATE_AT = '2026-12-01T00:00:00Z';
+
+export const vectorPath = (...names: readonly string[]): string => join(VECTORS, ...names);
+
+/** The flags of a set of vectors: its files, its own roots, its date. Later flags win. */
+export function flagsOf(set: 'synthetic' | 'synthetic_v158' | 'synthetic_tdx'): string[] {
+  const file = (name: string): string => vectorPath(set, name);
+  return [
+    ...['--evidence', file('attest_response.json'), '--nonce', file('attest_request.json')],
+    ...['--manifest', file('manifest.json'), '--roots', vectorPath(set), '--at', EVALUATE_AT],
+    ...(set === 'synthetic_tdx' ? ['--collateral', file('collateral.json')] : []),
+  ];
+}
+
+/** The flags of the secret exchange of a set, with another answer where given. */
+export const secretFlagsOf = (
+  set: 'synthetic' | 'synthetic_v158',
+  response = 'secret_response.json',
+): string[] => [
+  ...['--secret-request', vectorPath(set, 'secret_request.json')],
+  ...['--secret-response', vectorPath(set, response)],
+];

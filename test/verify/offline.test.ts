@@ -1,0 +1,190 @@
+/** `verify` over files: roots, dates, what is left out, and files that cannot be used. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/verify.ts';
+
+const without = (flags: readonly string[], name: string): string[] => {
+  const at = flags.indexOf(name);
+  return at === -1 ? [...flags] : [...flags.slice(0, at), ...flags.slice(at + 2)];
+};
+
+const GOOD = flagsOf('synthetic_v158');
+const SECRET = secretFlagsOf('synthetic_v158');
+
+describe('a saved exchange', () => {
+  it('is not accepted under the built-in roots, where it is not signed by the vendors', async () => {
+    const { code, stdout, stderr } = await verifyCommand(without([...GOOD, ...SECRET], '--roots'));
+    assert.equal(code, 10);
+    assert.match(stdout, /^Roots +AMD and Intel, built in$/m);
+    assert.match(stdout, /✗ Signature on the VCEK certificate/);
+    assert.match(stdout, /\? 10 checks could not be made: an earlier check failed/);
+    assert.equal(stderr, '');
+  });
+
+  it('warns loudly of other roots, on stderr, in the heading and in the conclusion', async () => {
+    const { code, stdout, stderr } = await verifyCommand([...GOOD, ...SECRET]);
+    assert.equal(code, 0);
+    assert.match(
+      stderr,
+      /!! WARNING: --roots .*synthetic_v158\n!! The built-in hardware roots .* are not used/,
+    );
+    assert.match(stdout, /^Roots +.*synthetic_v158, NOT those of AMD and Intel$/m);
+    assert.match(stdout, /^ACCEPTED under roots that are not the vendors’/m);
+    assert.match(stdout, /says nothing about real hardware/);
+  });
+
+  it('is judged by its own date only with --at', async () => {
+    const { code } = await verifyCommand([...GOOD, '--at', '2040-01-01T00:00:00Z']);
+    assert.equal(code, 10);
+    const { json } = await verifyCommand([...without(GOOD, '--at'), '--json']);
+    assert.ok(Math.abs(Date.parse(json().at) - Date.now()) < 60_000);
+  });
+
+  it('takes dates as RFC 3339 writes them', async () => {
+    for (const at of [
+      '2026-12-01T00:00:00.000Z',
+      '2026-12-01t01:00:00+01:00',
+      '2026-11-30T19:00:00.0000001-05:00',
+    ]) {
+      const { json } = await verifyCommand([...GOOD, '--at', at, '--json']);
+      assert.equal(json().at, '2026-12-01T00:00:00.000Z', at);
+    }
+  });
+
+  it('without its secret exchange is accepted as evidence, and says so', async () => {
+    const { code, stdout } = await verifyCommand(GOOD);
+    assert.equal(code, 0);
+    assert.match(stdout, /– 10 checks do not apply: no secret exchange was given/);
+    assert.match(stdout, /Only the evidence was verified/);
+  });
+
+  it('of another manifest is a mismatch', async () => {
+    const other = await verifyCommand([
+      ...GOOD,
+      '--manifest',
+      vectorPath('synthetic', 'manifest.json'),
+      '--json',
+    ]);
+    assert.deepEqual([other.code, other.json().failure?.code], [10, 'manifest_mismatch']);
+  });
+
+  it('asks nobody: a process whose sockets are cut verifies it all the same', async () => {
+    const cut =
+      'import net from "node:net"; import dns from "node:dns";' +
+      'const end = () => process.exit(99); net.Socket.prototype.connect = end; dns.lookup = end;';
+    const run = (argv: readonly string[]): Promise<number | null> =>
+      new Promise((resolve, reject) => {
+        const program = join(import.meta.dirname, '../../bin/privatemode-proxy.ts');
+        const child = spawn(
+          process.execPath,
+          ['--import', `data:text/javascript,${encodeURIComponent(cut)}`, program, 'verify', ...argv],
+          { stdio: 'ignore', timeout: 60_000 },
+        );
+        child.on('error', reject);
+        child.on('exit', resolve);
+      });
+    assert.deepEqual(
+      await Promise.all([
+        run([...GOOD, ...SECRET]),
+        run(without(flagsOf('synthetic_tdx'), '--collateral')),
+        // The cut is seen: the live service cannot be asked like this.
+        run([
+          '--api-endpoint',
+          'localhost:9',
+          '--api-key',
+          'k',
+          '--manifest-path',
+          vectorPath('synthetic', 'manifest.json'),
+        ]),
+      ]),
+      [0, 10, 99],
+    );
+  });
+});
+
+describe('files that cannot be used', () => {
+  let directory: string;
+  before(() => {
+    directory = mkdtempSync(join(tmpdir(), 'verify-files-'));
+  });
+  after(() => rmSync(directory, { recursive: true }));
+
+  const cases: readonly (readonly [
+    what: string,
+    flag: string,
+    content: string | undefined,
+    words: RegExp,
+  ])[] = [
+    ['a missing file', '--evidence', undefined, /cannot be read \(ENOENT\)/],
+    ['an empty file', '--evidence', '', /it is empty/],
+    ['text', '--evidence', 'hello', /not JSON/],
+    ['a JSON list', '--evidence', '[]', /not a JSON object/],
+    ['another object', '--nonce', '{"nonce":"AA=="}', /no member "Nonce"/],
+    ['a number for base64', '--nonce', '{"Nonce":7}', /no member "Nonce" with base64/],
+    ['base64 without padding', '--nonce', '{"Nonce":"AAA"}', /"Nonce" is not base64/],
+    ['a member twice', '--nonce', '{"Nonce":"AA==","Nonce":"AA=="}', /appears twice/],
+    [
+      'an incomplete secret response',
+      '--secret-response',
+      '{"Signature":"AA=="}',
+      /no member "EncapsulatedKey"/,
+    ],
+    ['collateral that is no object', '--collateral', '"x"', /not a JSON object/],
+    ['collateral with a number', '--collateral', '{"tcb_info":1}', /tcb_info is not a string/],
+    ['collateral with odd hex', '--collateral', '{"vcek":"abc"}', /vcek is not hex/],
+    ['roots that are no directory', '--roots', 'x', /--roots: .* cannot be read/],
+  ];
+  for (const [what, flag, content, words] of cases) {
+    it(`${what} as ${flag} is malformed input`, async () => {
+      const path = join(directory, `${flag.slice(2)}-${Math.random()}`);
+      if (content !== undefined) writeFileSync(path, content);
+      const argv = [...GOOD, ...SECRET, flag, path];
+      const { code, json } = await verifyCommand([...argv, '--json']);
+      assert.equal(code, 30);
+      const { outcome, checks, failure } = json();
+      assert.deepEqual([outcome, checks, failure?.code], ['malformed', [], 'verify_input_invalid']);
+      assert.match(failure?.found ?? '', words);
+      const { stdout } = await verifyCommand(argv);
+      assert.match(stdout, /^MALFORMED: /m);
+      assert.match(stdout, words);
+    });
+  }
+
+  it('a nonce of another length, and a document that is none, are for the checks to tell', async () => {
+    const nonce = join(directory, 'short.json');
+    writeFileSync(nonce, '{"Nonce":"AAAA"}');
+    const short = await verifyCommand([...GOOD, '--nonce', nonce, '--json']);
+    assert.deepEqual([short.code, short.json().failure?.id], [10, 'nonce.length']);
+    const document = join(directory, 'document.json');
+    writeFileSync(document, `{"AttestationDoc":"${Buffer.from('hello').toString('base64')}"}`);
+    const none = await verifyCommand([...GOOD, '--evidence', document, '--json']);
+    assert.deepEqual([none.code, none.json().failure?.id], [30, 'document.form']);
+  });
+
+  it('a manifest from the future is unsupported', async () => {
+    const manifest = JSON.parse(readFileSync(vectorPath('synthetic_v158', 'manifest.json'), 'utf8'));
+    const bytes = Buffer.from(JSON.stringify({ ...manifest, FutureRule: true }));
+    const path = join(directory, 'future.json');
+    writeFileSync(path, bytes);
+    const { AttestationDoc } = JSON.parse(
+      readFileSync(vectorPath('synthetic_v158', 'attest_response.json'), 'utf8'),
+    );
+    const document = JSON.parse(Buffer.from(AttestationDoc, 'base64').toString('utf8'));
+    const answer = { ...document, manifests: [bytes.toString('base64')] };
+    const response = join(directory, 'future-response.json');
+    writeFileSync(
+      response,
+      JSON.stringify({ AttestationDoc: Buffer.from(JSON.stringify(answer)).toString('base64') }),
+    );
+    const { code, stdout } = await verifyCommand([...GOOD, '--manifest', path, '--evidence', response]);
+    assert.equal(code, 20);
+    assert.match(stdout, /^UNSUPPORTED: /m);
+    assert.match(stdout, /FutureRule/);
+    assert.match(stdout, /unmarshaling/);
+    assert.match(stdout, /Update privatemode-proxy/);
+  });
+});
