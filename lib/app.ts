@@ -1,18 +1,13 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
+import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import type { TextOutput } from './cli.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
-import { type CorsPolicy, ownNames } from './gateway/cors.ts';
-import { drain } from './gateway/drain.ts';
-import { createDumper } from './gateway/dump.ts';
-import { createGateway } from './gateway/gateway.ts';
 import { inheritedSocket } from './gateway/listen-fds.ts';
-import { listen } from './gateway/server.ts';
-import { loadTls, type TlsMaterial, watchTls } from './gateway/tls.ts';
-import { createUpstream } from './gateway/upstream.ts';
+import { startService } from './gateway/service.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import { createLogger, type Logger } from './observe/log.ts';
@@ -23,12 +18,15 @@ import { openSession } from './session/open-session.ts';
 import { createOutbound, type Environment } from './session/outbound.ts';
 import type { AttestedSession } from './session/session.ts';
 import { VERSION } from './version.ts';
+import { startWorkers, type WorkerPool } from './workers/primary.ts';
+import { runWorker } from './workers/worker.ts';
 
 export interface RunningProxy {
   /** http(s)://ADDRESS:PORT of the application side. */
   readonly url: string;
   readonly port: number;
   readonly session: AttestedSession;
+  /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
   /** Reads certificate and key files again. */
   reload(): void;
@@ -54,6 +52,7 @@ export async function startProxy(
   const apiKey =
     config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
   const key = { configured: apiKey };
+  let pool: WorkerPool | undefined;
   const session = await openSession(config, {
     outbound,
     protocolVersion: PROTOCOL_VERSION,
@@ -61,60 +60,33 @@ export async function startProxy(
     log,
     counters,
     onPermanent,
+    onEvent: () => setImmediate(() => pool?.announce()), // once the session stands at what the event says
   });
-
-  const tlsFiles =
-    config.tlsCertPath === undefined || config.tlsKeyPath === undefined
-      ? undefined
-      : { certPath: config.tlsCertPath, keyPath: config.tlsKeyPath };
-  const tls = tlsFiles && loadTls(tlsFiles);
-  let cors = corsPolicy(config, tls);
-  const terminate = new AbortController();
   const metrics = createMetrics({
     counters,
     protection: () => session.current(),
     serverAddress: config.apiEndpoint.host,
+    ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
   });
 
-  const { host, port } = config.apiEndpoint;
-  const gateway = createGateway({
+  const shared = {
     session,
-    upstream: createUpstream({
-      host,
-      port,
-      agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
-      freshAgent: outbound.agent({ keepAlive: false }),
-      connectTimeout: config.connectTimeout,
-      firstByteTimeout: config.firstByteTimeout,
-    }),
-    counters,
-    log,
-    observe: metrics.observe,
-    upstreamAuthority: port === 443 ? host : `${host}:${port}`,
     configuredKey: () => key.configured,
-    apiKeyFallback: config.apiKeyFallback,
-    sharedSalt: sharedSalt(config),
-    gpuPolicy: {
-      allowUnknown: config.gpuOcspAllowUnknown,
-      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
-    },
-    cors: () => cors,
-    limits: { maxBodyBytes: config.maxBodyBytes, minUploadRate: config.minUploadRate },
-    epochTimeout: EPOCH_TIMEOUT,
-    streamIdleTimeout: config.streamIdleTimeout,
-    dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
-    terminate: terminate.signal,
-  });
-
-  const { listenAddress, maxBodyBytes } = config;
-  const fd = inheritedSocket(env);
-  const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes, fd }, gateway.handle);
-  const boundTo = fd === undefined ? listenAddress : listener.address;
-  const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(boundTo)}:${listener.port}`;
+    sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
+    fd: inheritedSocket(env),
+    log,
+  };
+  if (config.workers > 1) {
+    const patience = config.shutdownGrace + WORKER_PATIENCE;
+    pool = await startWorkers({ ...shared, count: config.workers, patience });
+  }
+  const service =
+    pool ?? (await startService(config, { ...shared, outbound, counters, observe: metrics.observe }));
   log.info(
-    { endpoint: url },
-    tls === undefined ? 'Starting HTTP server without TLS' : 'Starting HTTPS server',
+    { endpoint: service.url, workers: config.workers },
+    service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
   );
+
   const admin =
     config.metricsAddress &&
     (await startAdmin({
@@ -122,18 +94,6 @@ export async function startProxy(
       metrics,
       readiness: () => ({ state: session.state(), lastError: session.lastError() }),
     }));
-
-  const tlsWatch =
-    tlsFiles &&
-    watchTls(tlsFiles, tls as TlsMaterial, {
-      changed(material) {
-        listener.replaceTls(material);
-        cors = corsPolicy(config, material);
-        log.info('The TLS certificate was replaced');
-      },
-      failed: (error) =>
-        log.error({ reason: error.message }, 'The new TLS certificate cannot be used, the old one stays'),
-    });
   const keyWatch =
     config.apiKey?.kind === 'file'
       ? watchApiKey({
@@ -142,6 +102,7 @@ export async function startProxy(
           onKey(next) {
             key.configured = next;
             session.updateConfiguredKey(next);
+            pool?.announce();
             log.info('The API key file was read again');
           },
           onError: (error) =>
@@ -150,36 +111,25 @@ export async function startProxy(
       : undefined;
 
   return {
-    url,
-    port: listener.port,
+    url: service.url,
+    port: service.port,
     session,
     counters,
     reload() {
-      tlsWatch?.check();
+      service.reload();
       void keyWatch?.reload();
     },
     async close() {
-      tlsWatch?.close();
       keyWatch?.close();
-      await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
+      await service.close();
       session.close();
       await Promise.all([admin?.close(), outbound.close()]);
     },
   };
 }
 
-/** ms a request waits for the first epoch (design decision 13). */
-const EPOCH_TIMEOUT = 30_000;
-
-function sharedSalt({ disablePromptCache, promptCacheSalt }: Config): string | undefined {
-  return disablePromptCache ? undefined : (promptCacheSalt ?? randomSalt());
-}
-
-function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
-  return { allowedOrigins: config.corsAllowedOrigins, ownNames: ownNames(config.listenAddress, tls?.cert) };
-}
-
-const printableHost = (host: string): string => (host.includes(':') ? `[${host}]` : host);
+/** ms that a worker gets beyond the grace of its streams before it is killed. */
+const WORKER_PATIENCE = 5_000;
 
 /**
  * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a clean drain, 1 where it cannot start or
@@ -191,6 +141,7 @@ export async function run(
   io: { readonly stderr: TextOutput & { readonly isTTY?: boolean } },
 ): Promise<number> {
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output: io.stderr });
+  if (cluster.isWorker) return runWorker(config, log, process.env);
   log.info({ version: `v${VERSION}`, protocol: PROTOCOL_VERSION }, 'Privatemode encryption proxy');
   for (const warning of warnings) log.warn(warning);
 

@@ -1,4 +1,4 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { VERSION } from '../version.ts';
 import type { Counters } from './counters.ts';
 
@@ -37,8 +37,10 @@ export interface ProtectionStatus {
 export interface Metrics {
   /** Once per request, never per token. */
   observe(observation: RequestObservation): void;
-  /** The text of /metrics. */
+  /** The text of /metrics, those of `others` added. */
   render(): Promise<string>;
+  /** What another process adds to its own. */
+  snapshot(): Promise<readonly object[]>;
   readonly contentType: string;
 }
 
@@ -63,6 +65,8 @@ export function createMetrics(options: {
   readonly serverAddress: string;
   /** Off where several registries live in one process, as in tests. */
   readonly processMetrics?: boolean;
+  /** Snapshots of the processes that share the work, asked for at each scrape. */
+  readonly others?: () => Promise<readonly (readonly object[])[]>;
   readonly now?: () => number;
 }): Metrics {
   const registers = [new Registry()];
@@ -111,7 +115,12 @@ export function createMetrics(options: {
 
   return {
     contentType: registry.contentType,
-    render: () => registry.metrics(),
+    async render() {
+      if (options.others === undefined) return registry.metrics();
+      const all = [await registry.getMetricsAsJSON(), ...(await options.others())];
+      return AggregatorRegistry.aggregate(all as object[]).metrics();
+    },
+    snapshot: () => registry.getMetricsAsJSON(),
     observe(seen) {
       requests.inc({ route: seen.route, method: seen.method, code: String(seen.status) });
       bytes.inc({ direction: 'in', leg: 'client' }, seen.bytes.fromClient);
@@ -176,10 +185,13 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
       this.set(counters.inFlight);
     },
   });
-  new Gauge({ name: `${PREFIX}build_info`, help: 'Always 1.', labelNames: ['version'], registers }).set(
-    { version: VERSION },
-    1,
-  );
+  new Gauge({
+    name: `${PREFIX}build_info`,
+    help: 'Always 1.',
+    labelNames: ['version'],
+    aggregator: 'first',
+    registers,
+  }).set({ version: VERSION }, 1);
 }
 
 function exposeProtection(

@@ -1,0 +1,112 @@
+import type { Config } from '../config.ts';
+import type { Counters } from '../observe/counters.ts';
+import type { Logger } from '../observe/log.ts';
+import type { RequestObservation } from '../observe/metrics.ts';
+import type { Outbound } from '../session/outbound.ts';
+import type { Session } from '../session/session.ts';
+import { type CorsPolicy, ownNames } from './cors.ts';
+import { drain } from './drain.ts';
+import { createDumper } from './dump.ts';
+import { createGateway } from './gateway.ts';
+import { listen } from './server.ts';
+import { loadTls, type TlsMaterial, watchTls } from './tls.ts';
+import { createUpstream } from './upstream.ts';
+
+/** The application side of the proxy, listening. */
+export interface Service {
+  /** http(s)://ADDRESS:PORT */
+  readonly url: string;
+  readonly port: number;
+  /** Looks at the certificate files now. */
+  reload(): void;
+  /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
+  close(): Promise<void>;
+}
+
+export interface ServiceDeps {
+  readonly session: Session;
+  readonly outbound: Outbound;
+  readonly counters: Counters;
+  readonly log: Logger;
+  readonly observe: (observation: RequestObservation) => void;
+  readonly configuredKey: () => string | undefined;
+  /** The salt that all requests share; undefined: each request gets one of its own. */
+  readonly sharedSalt: string | undefined;
+  /** A socket that listens already. */
+  readonly fd: number | undefined;
+}
+
+/** ms a request waits for the first epoch (design decision 13). */
+const EPOCH_TIMEOUT = 30_000;
+
+/** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
+export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
+  const { session, outbound, counters, log, fd } = deps;
+  const { certPath, keyPath } = { certPath: config.tlsCertPath, keyPath: config.tlsKeyPath };
+  const tlsFiles = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
+  const tls = tlsFiles && loadTls(tlsFiles);
+  let cors = corsPolicy(config, tls);
+  const terminate = new AbortController();
+
+  const { host, port } = config.apiEndpoint;
+  const gateway = createGateway({
+    session,
+    upstream: createUpstream({
+      host,
+      port,
+      agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
+      freshAgent: outbound.agent({ keepAlive: false }),
+      connectTimeout: config.connectTimeout,
+      firstByteTimeout: config.firstByteTimeout,
+    }),
+    counters,
+    log,
+    observe: deps.observe,
+    upstreamAuthority: port === 443 ? host : `${host}:${port}`,
+    configuredKey: deps.configuredKey,
+    apiKeyFallback: config.apiKeyFallback,
+    sharedSalt: deps.sharedSalt,
+    gpuPolicy: {
+      allowUnknown: config.gpuOcspAllowUnknown,
+      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+    },
+    cors: () => cors,
+    limits: { maxBodyBytes: config.maxBodyBytes, minUploadRate: config.minUploadRate },
+    epochTimeout: EPOCH_TIMEOUT,
+    streamIdleTimeout: config.streamIdleTimeout,
+    dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
+    terminate: terminate.signal,
+  });
+
+  const { listenAddress, maxBodyBytes } = config;
+  const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes, fd }, gateway.handle);
+  const boundTo = fd === undefined ? listenAddress : listener.address;
+  const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(boundTo)}:${listener.port}`;
+  const tlsWatch =
+    tlsFiles &&
+    watchTls(tlsFiles, tls as TlsMaterial, {
+      changed(material) {
+        listener.replaceTls(material);
+        cors = corsPolicy(config, material);
+        log.info('The TLS certificate was replaced');
+      },
+      failed: (error) =>
+        log.error({ reason: error.message }, 'The new TLS certificate cannot be used, the old one stays'),
+    });
+
+  return {
+    url,
+    port: listener.port,
+    reload: () => tlsWatch?.check(),
+    async close() {
+      tlsWatch?.close();
+      await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
+    },
+  };
+}
+
+function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
+  return { allowedOrigins: config.corsAllowedOrigins, ownNames: ownNames(config.listenAddress, tls?.cert) };
+}
+
+const printableHost = (host: string): string => (host.includes(':') ? `[${host}]` : host);

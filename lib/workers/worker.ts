@@ -1,0 +1,76 @@
+import cluster from 'node:cluster';
+import type { Config } from '../config.ts';
+import { type Service, startService } from '../gateway/service.ts';
+import { createCounters } from '../observe/counters.ts';
+import type { Logger } from '../observe/log.ts';
+import { createMetrics } from '../observe/metrics.ts';
+import { createOutbound, type Environment } from '../session/outbound.ts';
+import type { ToPrimary, ToWorker } from './messages.ts';
+import { createRemoteSession } from './remote-session.ts';
+import { errorToWire } from './wire.ts';
+
+type Start = Extract<ToWorker, { type: 'start' }>;
+
+/**
+ * One of several processes behind one port: the whole application side, and nothing of the session. Runs until the
+ * primary says drain or is gone; returns the exit code.
+ */
+export async function runWorker(config: Config, log: Logger, env: Environment): Promise<number> {
+  const send = (message: ToPrimary): void => {
+    if (process.connected) process.send?.(message);
+  };
+  // Signals go to the whole group; the primary decides what they mean.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
+
+  const start = await firstMessage();
+  const { promise: ended, resolve: end } = Promise.withResolvers<number>();
+  const session = createRemoteSession(start.standing, send);
+  const counters = createCounters();
+  const metrics = createMetrics({
+    counters,
+    protection: () => undefined, // the primary tells
+    serverAddress: config.apiEndpoint.host,
+  });
+  let service: Service | undefined;
+  process.on('message', async (message: ToWorker) => {
+    switch (message.type) {
+      case 'standing':
+      case 'answer':
+        return session.receive(message);
+      case 'collect':
+        return send({ type: 'collected', id: message.id, metrics: await metrics.snapshot() });
+      case 'reload':
+        return service?.reload();
+      case 'drain':
+        return end(0);
+    }
+  });
+  process.once('disconnect', () => end(1));
+
+  const outbound = createOutbound(env, config.connectTimeout);
+  try {
+    service = await startService(config, {
+      session,
+      outbound,
+      counters,
+      log: log.child({ worker: cluster.worker?.id }),
+      observe: metrics.observe,
+      configuredKey: session.configuredKey,
+      sharedSalt: start.sharedSalt,
+      fd: start.fd,
+    });
+    send({ type: 'listening', url: service.url, port: service.port });
+  } catch (thrown) {
+    send({ type: 'failed', error: errorToWire(thrown) });
+    end(1);
+  }
+  const code = await ended;
+  await service?.close();
+  session.close();
+  await outbound.close();
+  return code;
+}
+
+function firstMessage(): Promise<Start> {
+  return new Promise((resolve) => process.once('message', (message: Start) => resolve(message)));
+}

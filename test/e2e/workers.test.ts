@@ -1,0 +1,97 @@
+/** Several processes behind one port (design decision 11). */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { sharedHardware } from '../support/stack.ts';
+
+const METRICS_PORT = 29_464;
+
+describe('--workers 2', () => {
+  let directory: string;
+  let simulator: Simulator;
+  let proxy: ProxyProcess;
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    proxy = await startProxyProcess(
+      [
+        '--workers=2',
+        `--api-endpoint=localhost:${simulator.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+        `--metrics-address=127.0.0.1:${METRICS_PORT}`,
+        '--listen-address=127.0.0.1',
+        '--port=0',
+        '--shutdown-grace=5s',
+      ],
+      { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    );
+  });
+  after(async () => {
+    await proxy.stop('SIGKILL');
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  const ask = (model: string, stream = false): Promise<Response> =>
+    fetch(`${proxy.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: 'Bearer some-key', 'content-type': 'application/json', connection: 'close' },
+      body: JSON.stringify({ model, stream, messages: [{ role: 'user', content: 'hello' }] }),
+    });
+
+  it("attests once, with the first client's key, for all workers", async () => {
+    assert.equal(proxy.children().length, 2);
+    const answers = await Promise.all(Array.from({ length: 8 }, () => ask('sim-echo')));
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      Array.from({ length: 8 }, () => 200),
+    );
+    const secrets = new Set(answers.map(({ headers }) => headers.get('privatemode-proxy-secret-id')));
+    assert.equal(secrets.size, 1);
+    assert.equal(simulator.counts['attest'], 1);
+    assert.equal(simulator.counts['secret'], 1);
+  });
+
+  it('renews a forgotten secret once, whichever worker noticed', async () => {
+    simulator.secrets.dropAll();
+    const answers = await Promise.all(Array.from({ length: 6 }, () => ask('sim-echo')));
+    assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
+    assert.equal(simulator.counts['secret'], 2);
+  });
+
+  it('adds the metrics of all workers', async () => {
+    const text = await (await fetch(`http://127.0.0.1:${METRICS_PORT}/metrics`)).text();
+    assert.match(text, /privatemode_proxy_requests_total\{route="chat",method="POST",code="200"\} 14\n/);
+    assert.match(text, /privatemode_proxy_manifest_info\{digest="[0-9a-f]{64}"\} 1\n/);
+  });
+
+  it('replaces a worker that dies, and the other one goes on', async () => {
+    const [victim] = proxy.children();
+    process.kill(victim as number, 'SIGKILL');
+    const answers = await Promise.all(
+      Array.from({ length: 4 }, () => ask('sim-echo').catch(() => undefined)),
+    );
+    assert.ok(answers.some((answer) => answer?.status === 200));
+    for (let i = 0; i < 200 && proxy.children().filter((pid) => pid !== victim).length < 2; i++)
+      await delay(50);
+    assert.equal(proxy.children().filter((pid) => pid !== victim).length, 2);
+    assert.match(proxy.log(), /A worker ended/);
+  });
+
+  it('lets streams finish on SIGTERM, and ends with 0', async () => {
+    const answer = await ask('sim-20x50', true);
+    const stopped = proxy.stop('SIGTERM');
+    const text = await answer.text();
+    assert.match(text, /data: \[DONE\]\n\n$/);
+    assert.equal(await stopped, 0);
+    const history = readFileSync(join(directory, 'workspace/manifests/log.txt'), 'utf8');
+    assert.equal(history.trim().split('\n').length, 1);
+  });
+});

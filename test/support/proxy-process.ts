@@ -1,0 +1,67 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+export interface ProxyProcess {
+  readonly process: ChildProcess;
+  readonly url: string;
+  /** Everything written to stderr so far. */
+  readonly log: () => string;
+  /** Pids of the processes it has started. */
+  readonly children: () => number[];
+  /** Sends SIGTERM and resolves with the exit code. */
+  stop(signal?: NodeJS.Signals): Promise<number | null>;
+}
+
+/** Environment without anything that would change how connections are made. */
+export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
+  const dropped = /^(SSL_CERT_|NODE_EXTRA_CA_CERTS|LISTEN_|NOTIFY_SOCKET|WATCHDOG_)|_proxy$/i;
+  const kept = Object.entries(process.env).filter(
+    ([name, value]) => value !== undefined && !dropped.test(name),
+  );
+  return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
+}
+
+/** The real program in a process of its own, listening; rejects where it ends before that. */
+export async function startProxyProcess(
+  flags: readonly string[],
+  env: Record<string, string>,
+): Promise<ProxyProcess> {
+  const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-proxy.ts'), ...flags], {
+    env: cleanEnvironment(env),
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  let log = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    log += text;
+  });
+  const exited = once(child, 'exit');
+  const deadline = Date.now() + 20_000;
+  let url: string | undefined;
+  while (url === undefined) {
+    url = /server.*endpoint="?(https?:\/\/[^\s"]+)/.exec(log)?.[1];
+    if (child.exitCode !== null || Date.now() > deadline) {
+      child.kill('SIGKILL');
+      throw new Error(`the proxy did not start:\n${log}`);
+    }
+    await delay(20);
+  }
+  return {
+    process: child,
+    url,
+    log: () => log,
+    children() {
+      const text = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
+      return text.split(' ').filter(Boolean).map(Number);
+    },
+    async stop(signal = 'SIGTERM') {
+      if (child.exitCode === null) child.kill(signal);
+      const [code] = (await exited) as [number | null];
+      return code;
+    },
+  };
+}
