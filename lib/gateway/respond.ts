@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
@@ -29,6 +29,7 @@ export async function respond(call: Call, answered: Answered): Promise<void> {
   switch (how.kind) {
     case 'refused':
       answered.request.destroy();
+      countFailure(call, how.error);
       throw how.error;
     case 'plain':
       return respondPlain(call, answered);
@@ -81,7 +82,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
     return;
   }
   const error = opened.failure;
-  count(world.counters.decryptFailures, error.code);
+  countFailure(call, error);
   if (status < 400) throw error;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
   logFailure(call, error);
@@ -129,11 +130,23 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
     return;
   }
   const error = opened.failure;
-  if (error.code === 'stream_unfinished') world.counters.truncatedStreams += 1;
-  else count(world.counters.decryptFailures, error.code);
+  countFailure(call, error);
+  if (!UNOPENED.has(error.code)) world.counters.truncatedStreams += 1;
   logFailure(call, error);
   const { dialect } = call.match.endpoint;
   res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(call));
+}
+
+/** What an answer can be that came but could not be opened; the others were cut off, by whomever. */
+const UNOPENED: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'response_not_authentic',
+  'response_not_encrypted',
+  'response_malformed',
+  'response_too_large',
+]);
+
+function countFailure({ world }: Call, { code }: PrivatemodeError): void {
+  if (UNOPENED.has(code)) count(world.counters.decryptFailures, code);
 }
 
 function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
