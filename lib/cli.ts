@@ -5,6 +5,7 @@ import { parsePort } from './config/values.ts';
 import type { Config } from './config.ts';
 import { parseConfig } from './config.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
+import { licences } from './licences.ts';
 import { probe } from './observe/healthcheck.ts';
 import { VERSION } from './version.ts';
 
@@ -50,6 +51,10 @@ export async function main(
     }
     if (values.get('version') === 'true') {
       io.stdout.write(`privatemode-proxy version v${VERSION}\n`);
+      return 0;
+    }
+    if (values.get('licenses') === 'true') {
+      io.stdout.write(licences());
       return 0;
     }
     const { config, warnings } = parseConfig(argv, env);

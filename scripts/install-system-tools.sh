@@ -9,6 +9,7 @@ if [ "$(uname -m)" = x86_64 ]; then
   command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
   [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-arm64-cross)
   [ -e /usr/aarch64-linux-gnu/lib/libstdc++.so.6 ] || missing+=(libstdc++6-arm64-cross)
+  [ -e /usr/aarch64-linux-gnu/lib/libatomic.so.1 ] || missing+=(libatomic1-arm64-cross)
 fi
 command -v unshare >/dev/null || missing+=(util-linux)
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -15,6 +15,7 @@ const LIB = join(ROOT, 'lib');
 const MAY_IMPORT: Record<string, readonly string[]> = {
   errors: [],
   version: [],
+  licences: [],
   crypto: ['errors'],
   attestation: ['errors', 'crypto'],
   envelope: ['errors', 'crypto'],
@@ -37,7 +38,18 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   client: ['errors', 'version', 'crypto', 'pipeline', 'envelope', 'session', 'attestation', 'transparency'],
   verify: ['errors', 'version', 'config', 'attestation', 'session', 'transparency', 'observe', 'envelope'],
   workers: ['errors', 'config', 'gateway', 'session', 'observe'],
-  cli: ['errors', 'version', 'config', 'app', 'session', 'attestation', 'transparency', 'observe', 'verify'],
+  cli: [
+    'errors',
+    'version',
+    'licences',
+    'config',
+    'app',
+    'session',
+    'attestation',
+    'transparency',
+    'observe',
+    'verify',
+  ],
   simulator: ['errors', 'version', 'crypto', 'attestation', 'envelope'],
 };
 

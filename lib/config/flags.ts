@@ -234,6 +234,12 @@ const ROWS = [
   { name: 'help', short: 'h', type: 'boolean', help: 'Print this help.', group: 'Operation' },
   { name: 'version', type: 'boolean', help: 'Print the version.', group: 'Operation' },
   {
+    name: 'licenses',
+    type: 'boolean',
+    help: 'Print the licences of the program and of all its parts.',
+    group: 'Operation',
+  },
+  {
     name: 'unsafe-trust-roots',
     type: 'string',
     value: 'DIR',

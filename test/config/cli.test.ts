@@ -46,6 +46,14 @@ describe('the command line', () => {
     });
   }
 
+  it('--licenses prints the licence, and where those of the packages are', async () => {
+    const { code, stdout, ran } = await cli(['--licenses']);
+    assert.deepEqual([code, ran.length], [0, 0]);
+    assert.match(stdout, /MIT License/);
+    assert.match(stdout, /Permission is hereby granted/);
+    assert.match(stdout, /node_modules/);
+  });
+
   it('--version prints the version as the reference does', async () => {
     const { code, stdout, ran } = await cli(['--version']);
     assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);

@@ -346,7 +346,7 @@ describe('flags', () => {
 
   it('no flag is without a row here', () => {
     const untested = FLAGS.filter(
-      ({ name, retired }) => retired === undefined && !['help', 'version'].includes(name),
+      ({ name, retired }) => retired === undefined && !['help', 'version', 'licenses'].includes(name),
     )
       .map(({ name }) => name)
       .filter((name) => !ROWS.some((row) => row.flag === name));

@@ -1,0 +1,76 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { build } from 'esbuild';
+
+const ROOT = join(import.meta.dirname, '..');
+
+/** Modules of CommonJS packages ask for Node's own by `require`, which an ES module does not have. */
+const REQUIRE =
+  "import { createRequire as requireIn } from 'node:module'; const require = requireIn(process.execPath);";
+
+/** Asked for by `debug` in a try block; a development tool brings it, a user does not. */
+const LEFT_OUT = ['supports-color'];
+
+export interface BundledPackage {
+  readonly name: string;
+  readonly version: string;
+  readonly licence: string;
+  /** Text of its licence files, or, without any, of the notices in its sources. */
+  readonly text: string;
+}
+
+/** Writes the program and everything it imports into one ES module; tells which packages went in. */
+export async function bundle(outfile: string): Promise<BundledPackage[]> {
+  const { metafile } = await build({
+    entryPoints: [join(ROOT, 'bin/privatemode-proxy.ts')],
+    outfile,
+    absWorkingDir: ROOT,
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node26',
+    minifyWhitespace: true,
+    minifySyntax: true,
+    legalComments: 'none', // --licenses prints the licences
+    charset: 'utf8',
+    banner: { js: REQUIRE },
+    external: LEFT_OUT,
+    metafile: true,
+    logLevel: 'error',
+  });
+  return bundledPackages(Object.keys(metafile.inputs));
+}
+
+function bundledPackages(inputs: readonly string[]): BundledPackage[] {
+  const files = new Map<string, string[]>();
+  for (const input of inputs) {
+    const directory = /^(.*\bnode_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(input)?.[1];
+    if (directory !== undefined) files.set(directory, [...(files.get(directory) ?? []), input]);
+  }
+  const packages = [...files].map(([directory, sources]) => {
+    const about = JSON.parse(readFileSync(join(ROOT, directory, 'package.json'), 'utf8'));
+    const text = licenceFiles(directory) || notices(sources);
+    if (text === '') throw new Error(`${directory} has no licence text`);
+    return { name: about.name, version: about.version, licence: about.license, text };
+  });
+  return packages.sort((a, b) => (`${a.name} ${a.version}` < `${b.name} ${b.version}` ? -1 : 1));
+}
+
+function licenceFiles(directory: string): string {
+  return readdirSync(join(ROOT, directory))
+    .filter((name) => /^(licen[cs]e|copying|notice)\b/i.test(name))
+    .sort()
+    .map((name) => readFileSync(join(ROOT, directory, name), 'utf8').trim())
+    .join('\n\n');
+}
+
+/** The distinct comments with which the files begin, where they speak of rights. */
+function notices(sources: readonly string[]): string {
+  const texts = sources.map((source) => {
+    const opening = /^(?:\s*(?:\/\/[^\n]*|\/\*[\s\S]*?\*\/))+/.exec(
+      readFileSync(join(ROOT, source), 'utf8'),
+    )?.[0];
+    return (opening ?? '').replace(/^[ \t]*(?:\/\/|\/?\*+\/?) ?/gm, '').trim();
+  });
+  return [...new Set(texts.filter((text) => /copyright/i.test(text)))].sort().join('\n\n');
+}
