@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -176,6 +176,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt } of QUESTIONS)
       assert.deepEqual(await ask(s.cache), expected);
       await ask(s.cache);
       assert.equal(s.asked.length, 2);
+      assert.throws(() => readdirSync(s.directory), /ENOENT/);
     });
 
     it('is fetched once for questions at the same time', async (t) => {
@@ -249,6 +250,17 @@ describe('collateral cache', () => {
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
     assert.equal(s.asked.length, 2);
+  });
+
+  it('takes no file for the answer to another question', async (t) => {
+    const s = scene(t, crl.goodAt, () => crl.answer);
+    await s.cache.amdCrl({ product: 'Milan' });
+    const [milan = ''] = readdirSync(s.directory);
+    await s.cache.amdCrl({ product: 'Genoa' });
+    const genoa = readdirSync(s.directory).find((name) => name !== milan) ?? '';
+    copyFileSync(join(s.directory, milan), join(s.directory, genoa));
+    await s.restarted().amdCrl({ product: 'Genoa' });
+    assert.equal(s.asked.length, 3);
   });
 
   it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async (t) => {

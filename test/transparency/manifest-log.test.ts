@@ -112,6 +112,16 @@ describe('manifest log', () => {
     assert.deepEqual(names(space), ['1.json', '2.json', '3.json', 'log.txt']);
   });
 
+  it('writes no new line for what this process enforces already, though another one logged its own', async (t) => {
+    const space = workspace(t);
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    await logAll(space, B);
+    assert.equal((await log.record(A, AT)).appended, false);
+    assert.equal((await log.record(B, AT)).appended, false);
+    assert.equal(history(space).length, 2);
+  });
+
   it('refuses to begin a history beside manifests whose log is gone', async (t) => {
     const space = workspace(t);
     await logAll(space, A);
