@@ -101,7 +101,9 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
     The secret exchange: a public key and the service's signed answer. The private key was never written anywhere,
     so nobody can derive the secret from these files.
 `
-    : '';
+    : `(no ${SAVED.secretRequest} and ${SAVED.secretResponse})
+    It did not come to a secret exchange.
+`;
   const foreign =
     roots === 'custom'
       ? `${ROOTS}/

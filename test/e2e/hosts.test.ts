@@ -1,0 +1,183 @@
+/**
+ * Whom the whole proxy calls: the API and the manifest source, and a vendor only where evidence comes without what it
+ * needs (attestation.md 7, 10); and what it does when validation fails under an older manifest.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type RunningProxy, startProxy } from '../../lib/app.ts';
+import { parseConfig } from '../../lib/config.ts';
+import type { SimulatorOptions } from '../../lib/simulator/simulator.ts';
+import { type ConnectionWatch, watchConnections } from '../support/connections.ts';
+import { recordingLogger } from '../support/logger.ts';
+import { startTestSimulator } from '../support/simulator.ts';
+
+interface Scene {
+  readonly simulator: Awaited<ReturnType<typeof startTestSimulator>>;
+  readonly connections: ConnectionWatch;
+  readonly lines: Record<string, unknown>[];
+  /** A proxy on a workspace that all of a scene share. */
+  start(...flags: readonly string[]): Promise<RunningProxy>;
+  collateralFiles(): string[];
+}
+
+const WAIT = { timeoutMs: 20_000 };
+
+async function inScene(options: SimulatorOptions, play: (scene: Scene) => Promise<void>): Promise<void> {
+  const directory = mkdtempSync(join(tmpdir(), 'verify-hosts-'));
+  const simulator = await startTestSimulator({ ...options, directory });
+  const connections = watchConnections();
+  const { log, lines } = recordingLogger();
+  const running: RunningProxy[] = [];
+  try {
+    await play({
+      simulator,
+      connections,
+      lines,
+      async start(...flags) {
+        const argv = [
+          ...[`--api-endpoint=localhost:${simulator.port}`, '--api-key=k'],
+          ...['--listen-address=127.0.0.1', '--port=0'],
+          ...[
+            `--unsafe-trust-roots=${join(directory, 'roots')}`,
+            `--workspace=${join(directory, 'workspace')}`,
+          ],
+          ...(flags.some((flag) => flag.startsWith('--manifest-path'))
+            ? []
+            : [`--cdn-base-url=${simulator.url}`]),
+          ...flags,
+        ];
+        const { config } = parseConfig(argv, {});
+        const proxy = await startProxy(config, { env: { SSL_CERT_FILE: join(directory, 'ca.pem') }, log });
+        running.push(proxy);
+        return proxy;
+      },
+      collateralFiles() {
+        try {
+          return readdirSync(join(directory, 'workspace', 'collateral'));
+        } catch {
+          return [];
+        }
+      },
+    });
+  } finally {
+    connections.end();
+    for (const proxy of running) await proxy.close();
+    await simulator.close();
+    rmSync(directory, { recursive: true });
+  }
+}
+
+async function complete({ url }: RunningProxy): Promise<number> {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
+  });
+  await response.text();
+  return response.status;
+}
+
+describe('complete SEV-SNP evidence', () => {
+  for (const manifest of ['published', 'given'] as const) {
+    it(`makes the proxy call the API${manifest === 'published' ? ', the manifest source' : ''} and nobody else`, async () => {
+      await inScene({}, async ({ simulator, connections, start, collateralFiles }) => {
+        const flags =
+          manifest === 'given' ? [`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`] : [];
+        const proxy = await start(...flags);
+        await proxy.session.acquire(WAIT);
+        assert.equal(await complete(proxy), 200);
+        assert.deepEqual(
+          connections.targets(),
+          [`127.0.0.1:${proxy.port}`, `localhost:${simulator.port}`].sort(),
+        );
+        const { collateral, attest, secret } = simulator.counts;
+        assert.deepEqual(
+          { manifest: simulator.counts['manifest'], attest, secret, collateral },
+          { manifest: manifest === 'given' ? 0 : 1, attest: 1, secret: 1, collateral: 0 },
+        );
+        assert.deepEqual(collateralFiles(), []);
+      });
+    });
+  }
+
+  it('is what the watch watches: incomplete evidence makes it see a call to the vendor', async () => {
+    await inScene({ faults: { 'evidence-no-crl': true } }, async ({ connections, start }) => {
+      const proxy = await start();
+      for (let waited = 0; waited < 100 && !connections.targets().includes('kdsintf.amd.com:443'); waited++) {
+        await delay(50);
+      }
+      assert.ok(connections.targets().includes('kdsintf.amd.com:443'), connections.targets().join());
+      assert.equal(proxy.session.current(), undefined);
+    });
+  });
+});
+
+describe('evidence that comes without what it needs', () => {
+  const scenes: readonly (readonly [what: string, options: SimulatorOptions, fetched: number])[] = [
+    ['SEV-SNP without a revocation list', { faults: { 'evidence-no-crl': true } }, 1],
+    ['SEV-SNP without a VCEK certificate', { faults: { 'evidence-no-vcek': true } }, 1],
+    ['SEV-SNP without either', { faults: { 'evidence-no-crl': true, 'evidence-no-vcek': true } }, 2],
+    ['TDX', { tee: 'tdx' }, 4],
+  ];
+  for (const [what, options, fetched] of scenes) {
+    it(`${what}: it is fetched from its vendor once, and kept in the workspace`, async () => {
+      await inScene(options, async ({ simulator, connections, start, collateralFiles }) => {
+        const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
+        const first = await start(`${vendor}=${simulator.url}`);
+        await first.session.acquire(WAIT);
+        assert.equal(simulator.counts['collateral'], fetched);
+        assert.equal(collateralFiles().length, fetched);
+        await first.close();
+
+        const second = await start(`${vendor}=${simulator.url}`);
+        await second.session.acquire(WAIT);
+        assert.equal(simulator.counts['attest'], 2);
+        assert.equal(simulator.counts['collateral'], fetched);
+        assert.deepEqual(connections.targets(), [`localhost:${simulator.port}`]);
+      });
+    });
+
+    it(`${what}: without it nothing is encrypted`, async () => {
+      const faults = { ...options.faults, 'collateral-status': 503 };
+      await inScene({ ...options, faults }, async ({ simulator, start }) => {
+        const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
+        const proxy = await start(`${vendor}=${simulator.url}`);
+        await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+        assert.equal(proxy.session.lastVerdict()?.failure?.code, 'collateral_unavailable');
+        assert.deepEqual([simulator.counts['secret'], simulator.counts['inference']], [0, 0]);
+      });
+    });
+  }
+});
+
+describe('a deployment that moves to another manifest', () => {
+  it('is followed where the manifest is managed: the newest one is fetched, and validation tried again', async () => {
+    await inScene({}, async ({ simulator, start, lines }) => {
+      const proxy = await start();
+      const old = await proxy.session.acquire(WAIT);
+      await simulator.rotateManifest();
+      const renewed = await proxy.session.renewAfterRejection(old.secretId);
+      assert.notEqual(renewed.manifestSha256, old.manifestSha256);
+      assert.equal(renewed.manifestSha256, simulator.manifestSha256);
+      const { manifest, attest } = simulator.counts;
+      assert.deepEqual([manifest, attest], [2, 3]);
+      const refetched = lines.find(({ msg }) => msg === 'Validation failed, trying the newest manifest');
+      assert.equal(refetched?.['changed'], true);
+      assert.equal(await complete(proxy), 200);
+    });
+  });
+
+  it('is not followed where the manifest was given', async () => {
+    await inScene({}, async ({ simulator, start }) => {
+      const proxy = await start(`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`);
+      const old = await proxy.session.acquire(WAIT);
+      await simulator.rotateManifest(); // rewrites the file too: it was read once, at the start
+      await assert.rejects(proxy.session.renewAfterRejection(old.secretId), { code: 'manifest_mismatch' });
+      const { manifest, attest, secret } = simulator.counts;
+      assert.deepEqual([manifest, attest, secret], [0, 2, 1]);
+    });
+  });
+});

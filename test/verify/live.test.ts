@@ -1,0 +1,246 @@
+/** `verify` against a whole simulated deployment: what it asks, what it says, and what it leaves behind. */
+import assert from 'node:assert/strict';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, it } from 'node:test';
+import type { FaultName } from '../../lib/simulator/faults.ts';
+import type { Simulator } from '../../lib/simulator/simulator.ts';
+import { startTestSimulator } from '../support/simulator.ts';
+import { type Verified, verifyCommand } from '../support/verify.ts';
+
+const KEY = 'a-key-that-must-not-be-found-anywhere';
+
+describe('verify, live', () => {
+  let directory: string;
+  const simulators: Record<'snp' | 'tdx', Simulator> = {} as never;
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'verify-live-'));
+    for (const tee of ['snp', 'tdx'] as const) {
+      simulators[tee] = await startTestSimulator({ tee, directory: join(directory, tee), apiKey: KEY });
+    }
+  });
+  afterEach(() => {
+    for (const simulator of Object.values(simulators)) simulator.faults.clear();
+  });
+  after(async () => {
+    for (const simulator of Object.values(simulators)) await simulator.close();
+    rmSync(directory, { recursive: true });
+  });
+
+  const flags = (tee: 'snp' | 'tdx'): string[] => {
+    const { port, url } = simulators[tee];
+    return [
+      ...[`--api-endpoint=localhost:${port}`, `--api-key=${KEY}`, `--cdn-base-url=${url}`],
+      ...[`--amd-kds-url=${url}`, `--intel-pcs-url=${url}`],
+      `--unsafe-trust-roots=${join(directory, tee, 'roots')}`,
+    ];
+  };
+  const verify = (tee: 'snp' | 'tdx', ...more: string[]): Promise<Verified> =>
+    verifyCommand([...flags(tee), ...more], { env: { SSL_CERT_FILE: join(directory, tee, 'ca.pem') } });
+
+  /** The command in README.txt of a saved directory, run there. */
+  async function verifyAgain(saved: string): Promise<Verified> {
+    const text = readFileSync(join(saved, 'README.txt'), 'utf8');
+    const command = /^privatemode-proxy verify ((?:.*\\\n)*.*)$/m.exec(text)?.[1] ?? '';
+    const words = command.replaceAll('\\\n', ' ').trim().split(/\s+/);
+    const paths = words.map((word, at) =>
+      word.startsWith('--') || words[at - 1] === '--at' ? word : join(saved, word),
+    );
+    return verifyCommand([...paths, '--json']);
+  }
+
+  for (const tee of ['snp', 'tdx'] as const) {
+    it(`accepts a ${tee} deployment under its published manifest, secret exchange included`, async () => {
+      const { code, stdout, stderr } = await verify(tee);
+      assert.equal(code, 0, stdout);
+      assert.match(stdout, /✓ Signature on the secret exchange +valid/);
+      assert.match(stdout, new RegExp(`SHA-256 ${simulators[tee].manifestSha256}$`, 'm'));
+      assert.match(stdout, /published at https:\/\/localhost/);
+      assert.doesNotMatch(stdout, /✗|\?/);
+      assert.match(stderr, /!! WARNING: --unsafe-trust-roots/);
+    });
+
+    it(`saves a ${tee} exchange that anybody can verify again to the same verdict`, async () => {
+      const saved = join(directory, `saved-${tee}`);
+      const first = await verify(tee, '--save', saved, '--json');
+      assert.equal(first.code, 0, first.stdout);
+      assert.equal(readFileSync(join(saved, 'verdict.json'), 'utf8'), first.stdout);
+      const again = await verifyAgain(saved);
+      assert.equal(again.code, 0, again.stderr);
+      assert.deepEqual(again.json(), first.json());
+      const collateral = Object.keys(JSON.parse(readFileSync(join(saved, 'collateral.json'), 'utf8')));
+      assert.equal(collateral.length, tee === 'snp' ? 0 : 9);
+    });
+  }
+
+  it('saves what was fetched where evidence comes without', async () => {
+    simulators.snp.faults.set('evidence-no-crl', true);
+    simulators.snp.faults.set('evidence-no-vcek', true);
+    const saved = join(directory, 'saved-fetched');
+    const first = await verify('snp', '--save', saved, '--json');
+    assert.equal(first.code, 0, first.stdout);
+    assert.deepEqual(Object.keys(JSON.parse(readFileSync(join(saved, 'collateral.json'), 'utf8'))).sort(), [
+      'ark_crl',
+      'vcek',
+    ]);
+    assert.deepEqual((await verifyAgain(saved)).json(), first.json());
+  });
+
+  it('saves files for the owner only, whole, and without any key', async () => {
+    const saved = join(directory, 'new', 'deep');
+    await verify('snp', '--save', saved);
+    const names = readdirSync(saved, { recursive: true, encoding: 'utf8' }).sort();
+    assert.deepEqual(names, [
+      ...['README.txt', 'attest_request.json', 'attest_response.json', 'collateral.json', 'manifest.json'],
+      ...['roots', 'roots/ARK-Genoa.pem', 'roots/Intel-SGX-Root-CA.pem', 'roots/SEV-Genoa.pem'],
+      ...['secret_request.json', 'secret_response.json', 'verdict.json'],
+    ]);
+    assert.equal(statSync(saved).mode & 0o777, 0o700);
+    for (const name of names.filter((each) => each !== 'roots')) {
+      const path = join(saved, name);
+      assert.equal(statSync(path).mode & 0o777, 0o600, name);
+      assert.ok(!readFileSync(path, 'utf8').includes(KEY), name);
+    }
+    assert.deepEqual(readFileSync(join(saved, 'manifest.json')), Buffer.from(simulators.snp.manifest));
+  });
+
+  it('does not save over another exchange, and finds out before it asks anybody', async () => {
+    const taken = join(directory, 'taken');
+    mkdirSync(taken);
+    writeFileSync(join(taken, 'verdict.json'), '{}');
+    const before = { ...simulators.snp.counts };
+    const { code, stderr } = await verify('snp', '--save', taken);
+    assert.equal(code, 1);
+    assert.match(stderr, /^Error: --save: .* already holds verdict\.json/);
+    assert.deepEqual(readdirSync(taken), ['verdict.json']);
+    assert.deepEqual(simulators.snp.counts, before);
+    const file = await verify('snp', '--save', join(taken, 'verdict.json', 'below'));
+    assert.deepEqual([file.code, /cannot be written \(ENOTDIR\)/.test(file.stderr)], [1, true]);
+  });
+
+  const refusals: readonly (readonly [fault: FaultName, id: string, asksForSecret: boolean])[] = [
+    ['evidence-stale-nonce', 'snp.report_data', false],
+    ['evidence-debug', 'snp.id_key', false],
+    ['evidence-signature', 'snp.report.signature', false],
+    ['evidence-mesh-ca', 'snp.report_data', false],
+    ['evidence-low-tcb', 'snp.tcb.reported', false],
+    ['evidence-chip', 'snp.chip_id.allowed', false],
+    ['evidence-history', 'manifest.count', false],
+    ['evidence-revoked', 'snp.crl.ask', false],
+    ['secret-signature', 'secret.signature', true],
+    ['secret-foreign-ca', 'mesh.certificate.signature', true],
+    ['secret-workload', 'mesh.identity.workload_secret_id', true],
+    ['secret-expired-certificate', 'mesh.certificate.validity', true],
+  ];
+  for (const [fault, id, asksForSecret] of refusals) {
+    it(`rejects ${fault} for ${id}, live and again from the files`, async () => {
+      const simulator = simulators.snp;
+      simulator.faults.set(fault, true as never);
+      const { secret } = simulator.counts;
+      const saved = join(directory, `saved-${fault}`);
+      const first = await verify('snp', '--save', saved, '--json');
+      assert.deepEqual([first.code, first.json().failure?.id], [10, id]);
+      assert.equal((simulator.counts['secret'] ?? 0) - (secret ?? 0), asksForSecret ? 1 : 0);
+      assert.equal(existsSync(join(saved, 'secret_request.json')), asksForSecret);
+      const again = await verifyAgain(saved);
+      assert.equal(again.code, 10);
+      assert.deepEqual(again.json(), first.json());
+    });
+  }
+
+  it('names the manifest that was expected where another one is in force', async () => {
+    const path = join(directory, 'old-manifest.json');
+    writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
+    const { code, stdout } = await verify('snp', '--manifest-path', path);
+    assert.equal(code, 10);
+    assert.match(stdout, /^Reason: The expected manifest \(manifest\.expected\) \[manifest_mismatch\]$/m);
+    assert.match(stdout, /another manifest than yours/);
+  });
+
+  const outages: readonly (readonly [what: string, fault: FaultName, value: number | true, code: string])[] =
+    [
+      ['a manifest that cannot be had', 'manifest-status', 503, 'manifest_unavailable'],
+      ['a key that is refused', 'attest-status', 401, 'api_key_rejected'],
+      ['an attestation that fails', 'attest-status', 500, 'control_api_failed'],
+      ['a connection that is cut', 'attest-reset', 1, 'upstream_reset'],
+      ['a secret exchange that fails', 'secret-status', 500, 'control_api_failed'],
+    ];
+  for (const [what, fault, value, code] of outages) {
+    it(`has no verdict for ${what}`, async () => {
+      simulators.snp.faults.set(fault, value as never);
+      const { code: exitCode, json } = await verify('snp', '--json');
+      const { outcome, failure } = json();
+      assert.deepEqual([exitCode, outcome, failure?.code, failure?.id], [40, 'unavailable', code, null]);
+    });
+  }
+
+  it('has no verdict where collateral is needed and cannot be had, and saves what there is', async () => {
+    simulators.tdx.faults.set('collateral-status', 503);
+    const saved = join(directory, 'saved-unavailable');
+    const { code, stdout } = await verify('tdx', '--save', saved);
+    assert.equal(code, 40);
+    assert.match(stdout, /^NO VERDICT: /m);
+    assert.match(stdout, /\[collateral_unavailable\]\nNothing is proved either way\./);
+    assert.equal((await verifyAgain(saved)).code, 10);
+  });
+
+  it('saves nothing where the service did not answer', async () => {
+    simulators.snp.faults.set('attest-status', 500);
+    const saved = join(directory, 'saved-nothing');
+    const { stderr } = await verify('snp', '--save', saved);
+    assert.match(stderr, /Nothing was saved in .*: the service did not answer\./);
+    assert.deepEqual(readdirSync(saved), []);
+  });
+
+  it('says that the host is not trusted without its CA, and asks nothing', async () => {
+    const before = { ...simulators.snp.counts };
+    const { code, json } = await verifyCommand([...flags('snp'), '--json']);
+    assert.deepEqual([code, json().failure?.code], [40, 'upstream_tls_untrusted']);
+    assert.deepEqual(simulators.snp.counts, before);
+  });
+
+  it('cannot use a manifest file that is not there, and asks nothing either', async () => {
+    const before = { ...simulators.snp.counts };
+    const { code, json } = await verify('snp', '--manifest-path', join(directory, 'none.json'), '--json');
+    assert.deepEqual([code, json().outcome], [30, 'malformed']);
+    assert.deepEqual(simulators.snp.counts, before);
+  });
+
+  it('never takes other roots for the real service', async () => {
+    const argv = ['--api-key=k', `--unsafe-trust-roots=${join(directory, 'snp', 'roots')}`];
+    for (const more of [[], ['--api-endpoint=API.privatemode.ai.'], ['--api-endpoint=localhost:9']]) {
+      const { code, stderr } = await verifyCommand([...argv, ...more]);
+      assert.equal(code, 1);
+      assert.match(stderr, /^Error: --unsafe-trust-roots .*refused for/, more.join());
+    }
+  });
+
+  it('writes nothing unless it is told to', async () => {
+    const here = process.cwd();
+    const empty = join(directory, 'empty');
+    mkdirSync(empty);
+    process.chdir(empty);
+    try {
+      assert.equal((await verify('tdx')).code, 0);
+    } finally {
+      process.chdir(here);
+    }
+    assert.deepEqual(readdirSync(empty), []);
+  });
+
+  it('shows neither the key nor the secret', async () => {
+    for (const result of [await verify('snp'), await verify('snp', '--json')]) {
+      assert.ok(!(result.stdout + result.stderr).includes(KEY));
+    }
+  });
+});
