@@ -47,6 +47,7 @@ export const ERRORS = {
     'Send the path in plain origin form, without dot segments or backslashes.',
   ),
   ambiguous_header: row(400, 'client', 'Send Host, Authorization and Content-Length at most once.'),
+  too_many_headers: row(431, 'client', 'Send fewer headers.'),
   unsupported_encoding: row(415, 'client', 'Send the body without Content-Encoding.'),
   unauthorized: row(401, 'client', 'Send a valid API key, or configure one with --api-key.'),
   origin_forbidden: row(

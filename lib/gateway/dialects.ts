@@ -14,6 +14,7 @@ const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthrop
   413: { openai: 'invalid_request_error', anthropic: 'request_too_large' },
   415: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   429: { openai: 'rate_limit_error', anthropic: 'rate_limit_error' },
+  431: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   500: { openai: 'server_error', anthropic: 'api_error' },
   501: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   502: { openai: 'server_error', anthropic: 'api_error' },

@@ -10,7 +10,7 @@ import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
 import { tapExchange } from './dump-tap.ts';
 import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
 import { exchange } from './exchange.ts';
-import { refuseAmbiguous } from './headers.ts';
+import { checkHead } from './headers.ts';
 import { newRequestId } from './request-id.ts';
 import { newTally, observationOf } from './tally.ts';
 import type { World } from './world.ts';
@@ -72,15 +72,22 @@ export function createGateway(world: World): Gateway {
   function handle(req: IncomingMessage, res: ServerResponse): void {
     res.on('error', () => {}); // the client went away; 'close' tells
     const requestId = newRequestId();
-    const arrival: Arrival = {
-      req,
-      res,
-      requestId,
-      log: world.log.child({ requestId }),
-      origin: decideOrigin(req.headers, world.cors()),
-      found: matchEndpoint(req.method as string, req.url as string),
-    };
-    if (!answeredHere(world, arrival)) forward(arrival, arrival.found as Match);
+    const log = world.log.child({ requestId });
+    try {
+      const arrival: Arrival = {
+        req,
+        res,
+        requestId,
+        log,
+        origin: decideOrigin(req.headers, world.cors()),
+        found: matchEndpoint(req.method as string, req.url as string),
+      };
+      if (!answeredHere(world, arrival)) forward(arrival, arrival.found as Match);
+    } catch (thrown) {
+      // A fault of the program in one request must not end all the others.
+      log.error({ err: thrown }, 'A request could not be treated');
+      res.destroy();
+    }
   }
 
   return { handle, active: () => active };
@@ -90,7 +97,7 @@ export function createGateway(world: World): Gateway {
 function answeredHere(world: World, arrival: Arrival): boolean {
   const { req, res, origin, found } = arrival;
   try {
-    refuseAmbiguous(req.rawHeaders);
+    checkHead(req.rawHeaders);
   } catch (thrown) {
     refuse(arrival, thrown as PrivatemodeError);
     return true;

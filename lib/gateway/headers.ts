@@ -1,6 +1,9 @@
 import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 
+/** More than any client sends; each costs a look at every stage. */
+const MOST_HEADERS = 256;
+
 /** Two of these, and two parsers can disagree on who asks, for what, or where a body ends (trap 9). */
 const AT_MOST_ONCE = new Set([
   'host',
@@ -65,10 +68,10 @@ export interface RequestHeaderInput {
 /**
  * The headers towards the remote that do not depend on the secret, by allow-list (design decision 3); lower-case names.
  * The attempt adds its protection headers, the body its length and, for a form, its content type.
- * Throws ambiguous_header.
+ * Throws what checkHead throws.
  */
 export function requestHeaders(input: RequestHeaderInput): Record<string, string> {
-  refuseAmbiguous(input.rawHeaders);
+  checkHead(input.rawHeaders);
   const perConnection = connectionListed(input.rawHeaders);
   const headers: Record<string, string> = {};
   for (const [name, value] of pairs(input.rawHeaders)) {
@@ -87,8 +90,14 @@ export function requestHeaders(input: RequestHeaderInput): Record<string, string
   return headers;
 }
 
-/** Throws ambiguous_header where a header that may come once comes twice. To be asked before anything is decided. */
-export function refuseAmbiguous(rawHeaders: readonly string[]): void {
+/**
+ * Throws too_many_headers, and ambiguous_header where a header that may come once comes twice. To be asked before
+ * anything is decided.
+ */
+export function checkHead(rawHeaders: readonly string[]): void {
+  if (rawHeaders.length > 2 * MOST_HEADERS) {
+    throw new PrivatemodeError('too_many_headers', `the request has more than ${MOST_HEADERS} headers`);
+  }
   const seen = new Set<string>();
   for (const [name] of pairs(rawHeaders)) {
     if (!AT_MOST_ONCE.has(name)) continue;

@@ -5,8 +5,10 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { PrivatemodeError } from '../errors.ts';
+import { trackConnections } from './connections.ts';
+import { refuseMalformed } from './malformed.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
@@ -18,6 +20,8 @@ export interface ListenerOptions {
   readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
+  /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
+  readonly headTimeout?: number;
 }
 
 export interface Listener {
@@ -34,26 +38,31 @@ export interface Listener {
 /** Node's own limits fit browsers and small forms, not long uploads and streams that last minutes (trap 14). */
 const SERVER_OPTIONS = {
   requestTimeout: 0, // the upload's minimum rate is watched by the exchange
-  headersTimeout: 15_000,
   connectionsCheckingInterval: 1_000,
   keepAliveTimeout: 75_000,
   maxHeaderSize: 64 * 1024,
   insecureHTTPParser: false,
   noDelay: true,
 } as const;
+const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as const;
 
 /** Opens the application-facing port. Throws listen_failed. */
 export async function listen(options: ListenerOptions, handle: RequestHandler): Promise<Listener> {
+  const { tls, maxBodyBytes, headTimeout = 15_000 } = options;
+  const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout };
   const server: Server | HttpsServer =
-    options.tls === undefined
-      ? createHttpServer(SERVER_OPTIONS, handle)
-      : createHttpsServer({ ...SERVER_OPTIONS, ...options.tls, minVersion: 'TLSv1.2' }, handle);
+    tls === undefined
+      ? createHttpServer(serverOptions)
+      : createHttpsServer({ ...serverOptions, ...TLS_OPTIONS, ...tls, handshakeTimeout: headTimeout });
+  server.maxHeadersCount = 0; // Node would drop what is too much, unseen; headers.ts refuses it
+  const connections = trackConnections(server, { tls: tls !== undefined });
+  server.on('request', handle);
   server.on('checkContinue', (req, res) => {
     // Above the limit no 100 is sent: the body never travels (trap 13).
-    if (Number(req.headers['content-length'] ?? 0) <= options.maxBodyBytes) res.writeContinue();
+    if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();
     handle(req, res);
   });
-  server.on('clientError', refuseMalformed);
+  refuseMalformed(server, connections);
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
@@ -69,36 +78,19 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
     else server.listen({ fd: options.fd }, resolve);
   });
 
+  server.on('error', () => {}); // one connection that could not be accepted must not end the others
+
   const { address, port } = server.address() as AddressInfo;
   return {
     address,
     port,
     replaceTls(material) {
-      (server as HttpsServer).setSecureContext({ ...material, minVersion: 'TLSv1.2' });
+      (server as HttpsServer).setSecureContext({ ...material, minVersion: TLS_OPTIONS.minVersion });
     },
     drain() {
-      return new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeIdleConnections();
-      });
+      connections.endAfterAnswers();
+      return new Promise((resolve) => server.close(() => resolve()));
     },
-    destroy() {
-      server.closeAllConnections();
-    },
+    destroy: connections.destroyAll,
   };
-}
-
-/** Bytes that are no HTTP request get the status that says so, and nothing of them is kept or echoed. */
-function refuseMalformed(error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const status =
-    error.code === 'HPE_HEADER_OVERFLOW'
-      ? '431 Request Header Fields Too Large'
-      : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? '408 Request Timeout'
-        : '400 Bad Request';
-  socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
 }

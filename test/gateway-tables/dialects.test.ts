@@ -42,6 +42,7 @@ describe('error answers', () => {
     ['upload_too_slow', 'invalid_request_error', 'invalid_request_error'],
     ['body_too_large', 'invalid_request_error', 'request_too_large'],
     ['unsupported_encoding', 'invalid_request_error', 'invalid_request_error'],
+    ['too_many_headers', 'invalid_request_error', 'invalid_request_error'],
     ['internal', 'server_error', 'api_error'],
     ['not_supported', 'invalid_request_error', 'invalid_request_error'],
     ['upstream_reset', 'server_error', 'api_error'],
