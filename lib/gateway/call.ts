@@ -3,9 +3,9 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Epoch } from '../session/session.ts';
+import type { UpstreamResponse } from './attempt.ts';
 import type { Match } from './endpoints.ts';
 import type { Tally } from './tally.ts';
-import type { UpstreamResponse } from './upstream.ts';
 import type { World } from './world.ts';
 
 /** One request of an application, from its head to the last byte of its answer. */

@@ -84,9 +84,14 @@ export function preflightHeaders(
   return headers;
 }
 
-/** The values of both Vary headers as one list. */
-export function mergeVary(a: string | undefined, b: string | undefined): string | undefined {
-  const names = [a, b].flatMap((value) => value?.split(',') ?? []).map((name) => name.trim());
+/** The values of all Vary headers as one list. */
+export function mergeVary(
+  ...headers: readonly (string | readonly string[] | undefined)[]
+): string | undefined {
+  const names = headers
+    .flat()
+    .flatMap((value) => value?.split(',') ?? [])
+    .map((name) => name.trim());
   const distinct = new Map(names.filter((name) => name !== '').map((name) => [name.toLowerCase(), name]));
   return distinct.size === 0 ? undefined : [...distinct.values()].join(', ');
 }

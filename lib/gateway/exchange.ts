@@ -7,14 +7,18 @@ import type { PreparedBody } from '../pipeline/request-body.ts';
 import { sealedReadable } from '../pipeline/streams.ts';
 import type { Epoch } from '../session/session.ts';
 import { answerError } from './answers.ts';
+import type { UpstreamResponse } from './attempt.ts';
 import { decideAuth } from './auth.ts';
+import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
 import { stageFor } from './codecs.ts';
 import { requestHeaders } from './headers.ts';
+import { identityOpener, openedResponse } from './relay.ts';
 import { respond } from './respond.ts';
 import { type RetryRow, retryForAnswer, retryForFailure } from './retry.ts';
+import { newTally } from './tally.ts';
 import { ClientGone, receiveBody } from './upload.ts';
-import { UpstreamFailure, type UpstreamResponse } from './upstream.ts';
+import { UpstreamFailure } from './upstream-failure.ts';
 
 /** An attempt's request headers that come from the client, read before they are replaced. */
 interface ClientHead {
@@ -35,11 +39,14 @@ export async function exchange(call: Call): Promise<void> {
     });
     const head = { rawHeaders: req.rawHeaders, method: req.method as string, authorization };
     const stage = stageFor(call.match.endpoint, req.headers['content-type'], world.sharedSalt);
+    const attested = (): Promise<Epoch> =>
+      world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal });
     // The body arrives while the remote is being verified; whichever fails first answers.
-    const [body, epoch] = await Promise.all([
-      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits, call.tally),
-      world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal }),
+    const [body] = await Promise.all([
+      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits, call),
+      attested(),
     ]);
+    const epoch = await attested(); // a slow upload may have outlived the first one
     call.tally.uploadedAt = performance.now();
     call.tally.model = body?.model;
     await respond(call, await answeredBy(call, head, body, epoch));
@@ -59,20 +66,35 @@ async function answeredBy(
   body: PreparedBody | undefined,
   epoch: Epoch,
 ): Promise<Answered> {
+  const { signal, world } = call;
   const first = await attempt(call, head, body, epoch, 0, false).catch(asFailure);
   const row = first instanceof UpstreamFailure ? retryForFailure(first) : retryOfAnswer(first);
-  if (row === undefined || call.signal.aborted) return settled(first);
+  if (row === undefined) return settled(first);
 
-  count(call.world.counters.upstreamRetries, row.id);
-  call.log.warn({ retry: row.id, why: row.why }, 'Request failed, trying once more');
+  signal.throwIfAborted();
   let next = epoch;
   try {
-    if (row.renew) next = await call.world.session.renewAfterRejection(epoch.secretId);
-    if (row.delay > 0) await delay(row.delay, undefined, { signal: call.signal });
+    if (row.renew) next = await unlessAborted(signal, world.session.renewAfterRejection(epoch.secretId));
+    if (row.delay > 0) await delay(row.delay, undefined, { signal });
   } catch {
+    signal.throwIfAborted();
     return settled(first); // without a new secret the first answer is the one to tell
   }
+  count(world.counters.upstreamRetries, row.id);
+  call.log.warn({ retry: row.id, why: row.why }, 'Request failed, trying once more');
   return settled(await attempt(call, head, body, next, 1, row.fresh).catch(asFailure));
+}
+
+/** Rejects with the reason of `signal` where that aborts before the promise has come to something. */
+async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal.reason);
+  signal.addEventListener('abort', abort);
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }
 
 function asFailure(thrown: unknown): UpstreamFailure {
@@ -103,7 +125,7 @@ async function attempt(
   const sealed = cipher && body?.seal(cipher);
   const headers: Record<string, string> = requestHeaders({
     rawHeaders: head.rawHeaders,
-    host: world.upstreamAuthority,
+    host: world.upstream.authority,
     authorization: head.authorization,
     requestId: encrypted ? `${requestId}_${number}` : requestId,
   });
@@ -131,7 +153,7 @@ async function attempt(
     signal: call.signal,
   });
   const mayRetry = number === 0 && encrypted && isPlainServerError(sent);
-  return { ...sent, epoch, cipher, plainBody: mayRetry ? await readSmall(sent) : undefined };
+  return { ...sent, epoch, cipher, plainBody: mayRetry ? await readSmall(call, sent) : undefined };
 }
 
 const isPlainServerError = ({ response }: UpstreamResponse): boolean =>
@@ -139,18 +161,21 @@ const isPlainServerError = ({ response }: UpstreamResponse): boolean =>
 
 const SMALL_BODY = 1024 * 1024;
 
-/** The whole body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. */
-async function readSmall({ response, request }: UpstreamResponse): Promise<Buffer> {
+/** The whole body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. Throws its failure. */
+async function readSmall({ world }: Call, { response }: UpstreamResponse): Promise<Buffer> {
+  const opened = openedResponse(response, identityOpener, {
+    tally: newTally(), // what is answered from it is counted there
+    idleTimeout: world.streamIdleTimeout,
+    signal: world.terminate,
+  });
   const chunks: Buffer[] = [];
   let length = 0;
-  for await (const chunk of response) {
+  for await (const chunk of opened) {
     chunks.push(chunk as Buffer);
     length += (chunk as Buffer).length;
-    if (length > SMALL_BODY) {
-      request.destroy();
-      break;
-    }
+    if (length > SMALL_BODY) break;
   }
+  if (opened.failure !== undefined) throw opened.failure;
   return Buffer.concat(chunks, Math.min(length, SMALL_BODY));
 }
 
@@ -165,7 +190,7 @@ function conclude(call: Call, thrown: unknown): void {
   const error = asPrivatemodeError(thrown);
   logFailure(call, error);
   if (res.headersSent) {
-    res.destroy();
+    breakConnection(call);
     return;
   }
   answerError(req, res, error, { dialect: match.endpoint.dialect, requestId }, { headers: call.corsHeaders });

@@ -34,11 +34,14 @@ export function openedResponse(
   let ended = false;
   const opened = new Readable({
     read() {
+      if (source.isPaused()) idle.refresh(); // from here on the silence would be the service's
       source.resume();
     },
     destroy(error, callback) {
-      stop();
-      source.destroy();
+      if (!ended) {
+        stop();
+        source.destroy();
+      }
       callback(error);
     },
   }) as OpenedResponse;

@@ -4,6 +4,7 @@ import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.
 import { count } from '../observe/counters.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
+import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
 import { bodyOpener, streamOpener } from './codecs.ts';
 import { mergeVary } from './cors.ts';
@@ -13,7 +14,7 @@ import { interpretAnswer } from './interpret.ts';
 import { identityOpener, openedResponse, type RelayOptions } from './relay.ts';
 import { ClientGone } from './upload.ts';
 
-type Headers = Record<string, string | string[] | number>;
+type Headers = ReturnType<typeof responseHeaders>;
 
 /**
  * Reads the upstream's answer the way its head asks for and gives it to the client. Rejects, with nothing written, where
@@ -162,7 +163,7 @@ const relayOptions = ({ world, tally }: Call): RelayOptions => ({
 
 function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolean): Headers {
   const headers: Headers = responseHeaders(response.rawHeaders);
-  const vary = mergeVary(headers['vary'] as string | undefined, call.corsHeaders['vary']);
+  const vary = mergeVary(headers['vary'], call.corsHeaders['vary']);
   Object.assign(headers, call.corsHeaders, encrypted ? receiptHeaders(epoch, call.requestId) : {});
   if (vary !== undefined) headers['vary'] = vary;
   delete headers['privatemode-encrypted'];
@@ -178,16 +179,6 @@ async function pipeUnended(source: NodeJS.ReadableStream, res: ServerResponse): 
     if (res.destroyed) throw new ClientGone();
     throw asPrivatemodeError(thrown);
   }
-}
-
-/** Ends the connection so that no client can take what it got for a complete answer (trap 12). */
-function breakConnection(call: Call): void {
-  const { res } = call;
-  call.broken = true;
-  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  const { socket } = res;
-  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
-  else socket.resetAndDestroy();
 }
 
 function finished(call: Call): void {

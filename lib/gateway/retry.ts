@@ -1,4 +1,4 @@
-import type { UpstreamFailure } from './upstream.ts';
+import type { UpstreamFailure } from './upstream-failure.ts';
 
 /**
  * When a request is tried a second time, and how (inference.md section 10; at most one retry of any kind).

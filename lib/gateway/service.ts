@@ -62,7 +62,6 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     counters,
     log,
     observe: deps.observe,
-    upstreamAuthority: port === 443 ? host : `${host}:${port}`,
     configuredKey: deps.configuredKey,
     apiKeyFallback: config.apiKeyFallback,
     sharedSalt: deps.sharedSalt,

@@ -36,12 +36,16 @@ export function classifyTransportError(thrown: unknown): {
   if (code === 'ECONNRESET' && syscall === 'read') return { error: reset(), connectionReset: true };
   if (code === 'ECONNRESET' && syscall === 'write')
     return { error: closedDuringUpload(), connectionReset: false };
+  if (code?.startsWith('HPE_')) return { error: notHttp(), connectionReset: false };
   const known = code === undefined ? undefined : BY_CODE[code];
   return { error: known === undefined ? reset() : known(), connectionReset: false };
 }
 
 const reset = (): PrivatemodeError =>
   new PrivatemodeError('upstream_reset', 'the service closed the connection before it answered');
+
+const notHttp = (): PrivatemodeError =>
+  new PrivatemodeError('response_malformed', 'the service answered with something that is not HTTP');
 
 const closedDuringUpload = (): PrivatemodeError =>
   new PrivatemodeError(

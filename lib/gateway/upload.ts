@@ -9,43 +9,46 @@ export class ClientGone extends Error {}
 
 export interface UploadLimits {
   readonly maxBodyBytes: number;
-  /** Bytes per second, averaged since the upload began; judged after a first grace of ten seconds. */
+  /** Bytes per second, averaged since the upload began. */
   readonly minUploadRate: number;
+  /** ms before the rate is judged for the first time. Default 10 s. */
+  readonly uploadRateGrace?: number;
 }
 
-const RATE_GRACE_MS = 10_000;
 const RATE_INTERVAL_MS = 1_000;
 
 /**
  * Feeds the request body to its stage while it arrives. Rejects as soon as something is wrong with it (body_too_large,
  * upload_too_slow, the stage's own codes) and then swallows what still comes, so that the error can be answered on
- * the same connection. Rejects with ClientGone where the client left.
+ * the same connection. Rejects with ClientGone where the client left, and with the reason where `signal` aborts.
  */
 export function receiveBody(
   req: IncomingMessage,
   stage: RequestBodyStage,
   limits: UploadLimits,
-  tally: Tally,
+  { tally, signal }: { readonly tally: Tally; readonly signal: AbortSignal },
 ): Promise<PreparedBody> {
   const { promise, resolve, reject } = Promise.withResolvers<PreparedBody>();
+  const { maxBodyBytes, minUploadRate, uploadRateGrace = 10_000 } = limits;
   const startedAt = performance.now();
   let failed = false;
 
+  const settle = (): void => {
+    clearInterval(rateCheck);
+    signal.removeEventListener('abort', interrupted);
+  };
   const fail = (error: Error): void => {
     failed = true;
-    clearInterval(rateCheck);
+    settle();
     reject(error);
   };
+  const interrupted = (): void => fail(signal.reason);
+  signal.addEventListener('abort', interrupted);
   const rateCheck = setInterval(() => {
     const elapsed = performance.now() - startedAt;
-    if (elapsed > RATE_GRACE_MS && tally.bytes.fromClient < (limits.minUploadRate * elapsed) / 1000) {
-      fail(
-        new PrivatemodeError(
-          'upload_too_slow',
-          `the body arrives slower than ${limits.minUploadRate} bytes/s`,
-        ),
-      );
-    }
+    if (elapsed < uploadRateGrace || tally.bytes.fromClient >= (minUploadRate * elapsed) / 1000) return;
+    const words = `the body arrives slower than ${minUploadRate} bytes/s`;
+    fail(new PrivatemodeError('upload_too_slow', words));
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
 
@@ -53,7 +56,7 @@ export function receiveBody(
     write(chunk: Uint8Array, _encoding, callback) {
       tally.bytes.fromClient += chunk.length;
       if (!failed) {
-        if (tally.bytes.fromClient > limits.maxBodyBytes) fail(tooLarge(limits));
+        if (tally.bytes.fromClient > maxBodyBytes) fail(tooLarge(maxBodyBytes));
         else {
           try {
             stage.feed(chunk);
@@ -66,13 +69,13 @@ export function receiveBody(
     },
   });
 
-  if (Number(req.headers['content-length'] ?? 0) > limits.maxBodyBytes) fail(tooLarge(limits));
+  if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
   const encoding = req.headers['content-encoding'];
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     fail(new PrivatemodeError('unsupported_encoding', 'the request body is compressed'));
   }
   pipeline(req, sink, (error) => {
-    clearInterval(rateCheck);
+    settle();
     if (failed) return;
     if (error) fail(new ClientGone());
     else
@@ -83,5 +86,5 @@ export function receiveBody(
   return promise;
 }
 
-const tooLarge = (limits: UploadLimits): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${limits.maxBodyBytes} bytes`);
+const tooLarge = (maxBodyBytes: number): PrivatemodeError =>
+  new PrivatemodeError('body_too_large', `the body is larger than ${maxBodyBytes} bytes`);

@@ -17,8 +17,6 @@ export interface World {
   readonly log: Logger;
   /** Once per request, when it is over. */
   readonly observe: (observation: RequestObservation) => void;
-  /** Authority of the remote, with the port where it is not 443. */
-  readonly upstreamAuthority: string;
   /** The configured key as it is now (a key file may change). */
   readonly configuredKey: () => string | undefined;
   readonly apiKeyFallback: FallbackMode;
