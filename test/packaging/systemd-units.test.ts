@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { parsed } from '../support/config.ts';
+import { findTool, ROOT, run } from '../support/tools.ts';
+
+const UNITS = join(ROOT, 'deploy/systemd');
+const ANALYZE = findTool(
+  'systemd-analyze',
+  'scripts/install-system-tools.sh installs it, with Debian’s systemd',
+);
+const read = (name: string): string => readFileSync(join(UNITS, name), 'utf8');
+
+/** All values of a setting, in order. */
+const settings = (unit: string, name: string): string[] =>
+  [...unit.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map((match) => match[1] as string);
+
+const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service'];
+
+describe('systemd units', () => {
+  for (const name of [...SERVICES, 'privatemode-proxy.service.d/shared-cache.conf.example']) {
+    it(`${name} starts the proxy with flags it accepts`, () => {
+      const files = {
+        '/creds/api-key': 'key',
+        '/creds/prompt-cache-salt': 's'.repeat(32),
+        '/config/privatemode-proxy/api-key': 'key',
+      };
+      const command = settings(read(name), 'ExecStart').at(-1)!;
+      const words = command
+        .replaceAll('%d', '/creds')
+        .replaceAll('%E', '/config')
+        .replaceAll('%S', '/state')
+        .split(' ');
+      const flags = words.slice(1).filter((word) => word !== '$PRIVATEMODE_PROXY_FLAGS');
+      const { config } = parsed(flags, files);
+      assert.equal(config.workspace, '/state/privatemode-proxy');
+      assert.equal(config.apiKey?.kind, 'file');
+      assert.equal(config.promptCacheSalt !== undefined, name.includes('shared-cache'));
+      // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is over
+      const unit = read(name.includes('.service.d') ? SERVICES[0]! : name);
+      assert.ok(
+        Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000 >= config.shutdownGrace + 10_000,
+      );
+    });
+  }
+
+  for (const name of SERVICES) {
+    it(`${name} takes its port from the socket unit, says when it is ready, and is watched`, () => {
+      const unit = read(name);
+      assert.deepEqual(settings(unit, 'Requires'), ['privatemode-proxy.socket']);
+      assert.deepEqual(settings(unit, 'Type'), ['notify']);
+      assert.deepEqual(settings(unit, 'NotifyAccess'), ['all']);
+      assert.equal(settings(unit, 'WatchdogSec').length, 1);
+      assert.match(settings(unit, 'ExecReload')[0]!, /kill -HUP \$MAINPID/);
+      const socket = read(name.replace('.service', '.socket'));
+      assert.deepEqual(settings(socket, 'ListenStream'), ['127.0.0.1:8080']);
+    });
+  }
+});
+
+if (ANALYZE !== undefined) {
+  describe('systemd-analyze', () => {
+    let directory: string;
+    // The units as they are, but for a program that exists on this machine.
+    before(() => {
+      directory = mkdtempSync(join(tmpdir(), 'units-'));
+      cpSync(UNITS, directory, { recursive: true });
+      for (const name of SERVICES) {
+        const path = join(directory, name);
+        writeFileSync(path, readFileSync(path, 'utf8').replaceAll(/^ExecStart=\S+/gm, 'ExecStart=/bin/true'));
+      }
+    });
+    after(() => rmSync(directory, { recursive: true }));
+
+    const verify = (scope: string, units: readonly string[]) =>
+      run(ANALYZE, [scope, 'verify', '--man=no', ...units.map((unit) => join(directory, unit))], {
+        env: { PATH: process.env['PATH'], HOME: '/root', XDG_RUNTIME_DIR: directory },
+      });
+
+    it('finds nothing wrong with the units of the system', () => {
+      const { status, stderr } = verify('--system', [
+        'privatemode-proxy.service',
+        'privatemode-proxy.socket',
+      ]);
+      assert.deepEqual([status, stderr], [0, '']);
+    });
+
+    it('finds nothing wrong with the units of a user', () => {
+      const { status, stderr } = verify('--user', [
+        'user/privatemode-proxy.service',
+        'user/privatemode-proxy.socket',
+      ]);
+      assert.deepEqual([status, stderr], [0, '']);
+    });
+
+    it('would notice a misspelt setting', () => {
+      const path = join(directory, 'privatemode-proxy.service');
+      const unit = readFileSync(path, 'utf8');
+      writeFileSync(path, unit.replace('WatchdogSec', 'WatchDogSec'));
+      assert.match(verify('--system', ['privatemode-proxy.service']).stderr, /WatchDogSec/);
+      writeFileSync(path, unit);
+    });
+
+    it('rates the exposure of the service at 2.0 at most', () => {
+      const unit = join(directory, 'privatemode-proxy.service');
+      const { stdout } = run(ANALYZE, ['security', '--offline=true', '--no-pager', unit]);
+      const exposure = Number(/Overall exposure level .*: ([\d.]+)/.exec(stdout)?.[1]);
+      assert.ok(exposure > 0 && exposure <= 2, stdout);
+    });
+  });
+}
