@@ -1,4 +1,4 @@
-/** Servers on loopback, and their end: each helper registers its own clean-up with the running test. */
+/** Servers on loopback, and their end: each of these registers its own clean-up with the running test. */
 import { createServer as createHttpServer, type RequestListener } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import { type AddressInfo, connect, type Server, type Socket } from 'node:net';
