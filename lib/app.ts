@@ -14,6 +14,7 @@ import { createLogger, type Logger } from './observe/log.ts';
 import { createMetrics } from './observe/metrics.ts';
 import { serviceManager } from './observe/service-manager.ts';
 import { randomSalt } from './pipeline/salt.ts';
+import type { Lifetimes } from './session/lifetimes.ts';
 import { openSession } from './session/open-session.ts';
 import { createOutbound, type Environment } from './session/outbound.ts';
 import type { AttestedSession } from './session/session.ts';
@@ -40,12 +41,14 @@ export interface ProxyEnvironment {
   readonly log: Logger;
   /** Told of causes that waiting cannot cure; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
+  /** How long secrets are used, where the service is a simulated one that keeps them for another time. */
+  readonly lifetimes?: Lifetimes;
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
 export async function startProxy(
   config: Config,
-  { env, log, onPermanent }: ProxyEnvironment,
+  { env, log, onPermanent, lifetimes }: ProxyEnvironment,
 ): Promise<RunningProxy> {
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
@@ -60,6 +63,7 @@ export async function startProxy(
     log,
     counters,
     onPermanent,
+    lifetimes,
     onEvent: () => setImmediate(() => pool?.announce()), // once the session stands at what the event says
   });
   const metrics = createMetrics({

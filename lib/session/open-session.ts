@@ -12,6 +12,7 @@ import { createControlApi } from './control-api.ts';
 import { eventLog } from './event-log.ts';
 import type { Observer } from './events.ts';
 import { createHttpCall, type HttpCall } from './http-call.ts';
+import type { Lifetimes } from './lifetimes.ts';
 import type { Outbound } from './outbound.ts';
 import { type AttestedSession, createSession } from './session.ts';
 import { loadUnsafeTrustRoots } from './trust-roots.ts';
@@ -38,6 +39,8 @@ export interface SessionSurroundings {
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** Besides the log. */
   readonly onEvent?: Observer;
+  /** Default: what the service keeps secrets for. */
+  readonly lifetimes?: Lifetimes | undefined;
 }
 
 /** A session with everything it needs. Throws config_invalid and unsafe_roots_refused. */
@@ -45,7 +48,7 @@ export async function openSession(
   settings: SessionSettings,
   around: SessionSurroundings,
 ): Promise<AttestedSession> {
-  const { outbound, protocolVersion, apiKey, log, counters, onPermanent, onEvent } = around;
+  const { outbound, protocolVersion, apiKey, log, counters, onPermanent, onEvent, lifetimes } = around;
   const logged = eventLog(log, counters);
   const { apiEndpoint, amdKdsUrl, intelPcsUrl, workspace } = settings;
   const call = createHttpCall(outbound.dispatcher);
@@ -62,6 +65,7 @@ export async function openSession(
       onEvent?.(event);
     },
     ...(onPermanent === undefined ? {} : { onPermanent }),
+    ...(lifetimes === undefined ? {} : { lifetimes }),
   });
 }
 
