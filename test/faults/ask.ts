@@ -1,0 +1,115 @@
+/** One chat request in either dialect over a plain socket, and everything that can be told of its answer. */
+import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+
+export type Dialect = 'openai' | 'anthropic';
+export type Mode = 'stream' | 'unary';
+
+export interface Question {
+  readonly dialect: Dialect;
+  readonly mode: Mode;
+  readonly model: string;
+  /** The user's message; `sim-echo` answers with the same. */
+  readonly prompt: string;
+  /** Bytes that nobody asked for, in a member of their own. */
+  readonly padding?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+export interface Told {
+  /** 0 where no head came. */
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+  /** Whether the framing says that this is all of it. */
+  readonly ended: 'clean' | 'broken';
+  /** The words of the model, as far as they came. */
+  readonly text: string;
+  /** Whether the dialect's own end was seen: `[DONE]`, `message_stop`, or a whole JSON object. */
+  readonly terminal: boolean;
+  /** The error object of the body or of the last event, in the dialect's shape. */
+  readonly error: { readonly code?: unknown; readonly message?: unknown } | undefined;
+}
+
+const PATHS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
+
+/** The request body of a question. */
+export const bodyOf = ({ dialect, mode, model, prompt, padding = 0 }: Question): string =>
+  JSON.stringify({
+    model,
+    messages: [{ role: 'user', content: prompt }],
+    stream: mode === 'stream',
+    ...(dialect === 'anthropic' ? { max_tokens: 1000 } : {}),
+    ...(padding > 0 ? { padding: 'x'.repeat(padding) } : {}),
+  });
+
+/** Asks on a connection of its own. Resolves however it ends; rejects only where the signal ends it. */
+export function ask(url: string, question: Question): Promise<Told> {
+  const { promise, resolve, reject } = Promise.withResolvers<Told>();
+  const { signal } = question;
+  const chunks: Buffer[] = [];
+  let head: IncomingMessage | undefined;
+  const settle = (): void => {
+    signal?.removeEventListener('abort', leave);
+    if (signal?.aborted) reject(signal.reason);
+    else resolve(told(question, head, Buffer.concat(chunks).toString()));
+  };
+  const req = request(`${url}${PATHS[question.dialect]}`, {
+    method: 'POST',
+    agent: false,
+    headers: { 'content-type': 'application/json', ...question.headers },
+  });
+  const leave = (): void => void req.destroy();
+  signal?.addEventListener('abort', leave, { once: true });
+  req.on('error', () => {});
+  req.on('close', settle);
+  req.on('response', (res) => {
+    head = res;
+    res.on('error', () => {});
+    res.on('data', (chunk: Buffer) => chunks.push(chunk));
+  });
+  req.end(bodyOf(question));
+  return promise;
+}
+
+function told({ dialect }: Question, head: IncomingMessage | undefined, body: string): Told {
+  const isStream = head?.headers['content-type']?.includes('event-stream') === true;
+  const objects = isStream ? dataOf(body) : parsed(body);
+  return {
+    status: head?.statusCode ?? 0,
+    headers: head?.headers ?? {},
+    body,
+    ended: head?.complete === true ? 'clean' : 'broken',
+    text: objects.map(dialect === 'openai' ? openaiWords : anthropicWords).join(''),
+    terminal: isStream
+      ? dialect === 'openai'
+        ? body.endsWith('data: [DONE]\n\n')
+        : body.trimEnd().split('\n').at(-1) === 'data: {"type":"message_stop"}'
+      : objects.length === 1,
+    error: objects.map(({ error }) => error).findLast((error) => error !== undefined),
+  };
+}
+
+interface Answer {
+  readonly error?: { readonly code?: unknown; readonly message?: unknown };
+  readonly choices?: readonly { delta?: { content?: string }; message?: { content: string } }[];
+  readonly delta?: { readonly text?: string };
+  readonly content?: readonly { readonly text: string }[];
+}
+
+/** The JSON objects of an event stream. */
+const dataOf = (body: string): Answer[] =>
+  body.split('\n').flatMap((line) => (line.startsWith('data: {') ? parsed(line.slice('data: '.length)) : []));
+
+function parsed(json: string): Answer[] {
+  try {
+    return [JSON.parse(json) as Answer];
+  } catch {
+    return [];
+  }
+}
+
+const openaiWords = ({ choices }: Answer): string =>
+  choices?.[0]?.delta?.content ?? choices?.[0]?.message?.content ?? '';
+
+const anthropicWords = ({ delta, content }: Answer): string => delta?.text ?? content?.[0]?.text ?? '';

@@ -1,0 +1,106 @@
+/** What a fault leads to, as values: one cell of the matrix says everything that its test asserts. */
+import { ERRORS, type ErrorCode } from '../../lib/errors.ts';
+
+/** Counters as plain objects: names of lib/observe/counters.ts, a map as an object of its counts. */
+export type Counted = Readonly<Record<string, number | Readonly<Record<string, number>>>>;
+
+export interface Cell {
+  readonly status: number;
+  /** `clean`: the framing says that this is all of it, and the connection may be used again. */
+  readonly ended: 'clean' | 'broken';
+  /**
+   * `answer`: every word and the dialect's end. `error`: an error object in place of the answer. `error event`: the
+   * words so far, then an error in the dialect's form and no end.
+   */
+  readonly shows: 'answer' | 'error' | 'error event';
+  /** Our own error; undefined where there is none, or it is the service's and shown in its words. */
+  readonly code: ErrorCode | undefined;
+  /** Answer headers that must be as they are here. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Every line above level info: its code, or what else it tells. */
+  readonly log: readonly string[];
+  /** What the request adds to the counters, `requests` and `streamEvents` aside. */
+  readonly counters: Counted;
+  /** Inference requests that reach the service. */
+  readonly upstream: number;
+}
+
+export const inWords = ({ status, shows, code, ended }: Cell): string =>
+  `${status} ${shows}${code === undefined ? '' : ` ${code}`}, ${ended}`;
+
+type More = Partial<Pick<Cell, 'headers' | 'log' | 'counters' | 'upstream'>>;
+
+const cell = (base: Omit<Cell, 'headers' | 'upstream'>, more: More): Cell => ({
+  headers: {},
+  upstream: 1,
+  ...base,
+  ...more,
+  log: [...(more.log ?? []), ...base.log],
+  counters: { ...base.counters, ...more.counters },
+});
+
+/** The whole answer, as if nothing had happened. */
+export const complete = (more: More = {}): Cell =>
+  cell(
+    {
+      status: 200,
+      ended: 'clean',
+      shows: 'answer',
+      code: undefined,
+      log: [],
+      counters: { responses: { 200: 1 } },
+    },
+    more,
+  );
+
+/** An error of ours in place of an answer; with `status`, the service's own status is kept. */
+export function refused(code: ErrorCode, more: More & { readonly status?: number } = {}): Cell {
+  const { status = ERRORS[code].status, ...rest } = more;
+  return cell(
+    {
+      status,
+      ended: 'clean',
+      shows: 'error',
+      code,
+      log: [code],
+      counters: { responses: { [status]: 1 }, ...unopened(code) },
+    },
+    rest,
+  );
+}
+
+/** An error of the service that says of itself that it is not encrypted: shown as it is. */
+export const serviceError = (status: number, more: More = {}): Cell =>
+  cell(
+    {
+      status,
+      ended: 'clean',
+      shows: 'error',
+      code: undefined,
+      log: [`status ${status}`],
+      counters: { responses: { [status]: 1 } },
+    },
+    { headers: { 'privatemode-encrypted': 'false' }, ...more },
+  );
+
+/** A stream that had begun: an error event in the dialect's form, then a connection that is visibly broken. */
+export const brokenOff = (code: ErrorCode, more: More = {}): Cell =>
+  cell(
+    {
+      status: 200,
+      ended: 'broken',
+      shows: 'error event',
+      code,
+      log: [code],
+      counters: Object.keys(unopened(code)).length > 0 ? unopened(code) : { truncatedStreams: 1 },
+    },
+    more,
+  );
+
+/** The model server's own error event, which authenticated: passed on, and the stream ends well after it. */
+export const modelError = (): Cell => ({ ...complete(), shows: 'error event' });
+
+/** Failures of opening are counted by their code; an answer that was cut off, or never came, is none. */
+function unopened(code: ErrorCode): Counted {
+  return code.startsWith('response_') ? { decryptFailures: { [code]: 1 } } : {};
+}

@@ -1,0 +1,166 @@
+/** Every cell of the fault matrix, in both dialects, over real sockets and real cryptography. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { FORGED } from '../../lib/simulator/inference/faults/messages.ts';
+import { INFERENCE_FAULTS } from '../../lib/simulator/inference/faults.ts';
+import { type Guard, guard, newCanaries } from '../support/invariants.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+import { ask, type Dialect, type Mode, type Told } from './ask.ts';
+import { type Cell, inWords } from './cells.ts';
+import { countersSince, type Snapshot, snapshot } from './counted.ts';
+import { type FaultRow, faultName, MATRIX, nameOf } from './matrix.ts';
+
+const CANARIES = newCanaries();
+/** The model answers with the same words, so that both directions carry the canary. */
+const PROMPT = Array.from({ length: 12 }, (_, i) => `${CANARIES.prompt}-${i}`).join(' ');
+
+const FLAGS: Readonly<Record<'patient' | NonNullable<FaultRow['proxy']>, readonly string[]>> = {
+  patient: [],
+  fresh: [],
+  impatient: ['--first-byte-timeout=400ms', '--stream-idle-timeout=400ms'],
+  strict: ['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0'],
+};
+
+const PLAIN = { dialect: 'openai', mode: 'stream', model: 'sim-echo', prompt: 'x' } as const;
+
+/** What leaves no connection in the pool, or one. */
+const PREPARATIONS = { new: 'sim-echo+fault=reset_after_headers', reused: 'sim-echo' } as const;
+
+interface Guarded {
+  readonly stack: Stack;
+  readonly guard: Guard;
+}
+
+describe('the fault matrix', () => {
+  const temporary = process.env['TMPDIR'];
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-faults-'));
+  const stacks = new Map<string, Guarded>();
+
+  async function start(kind: keyof typeof FLAGS): Promise<Guarded> {
+    const stack = await startStack({ apiKey: CANARIES.key, flags: FLAGS[kind] });
+    // Connections, caches and code paths that stay for good are made before the baseline is taken.
+    for (const mode of ['stream', 'unary'] as const) {
+      await ask(stack.url, { ...PLAIN, mode });
+    }
+    return { stack, guard: await guard(stack, CANARIES, [directory]) };
+  }
+
+  async function guarded(kind: keyof typeof FLAGS): Promise<Guarded> {
+    if (kind === 'fresh') return start(kind);
+    const known = stacks.get(kind) ?? (await start(kind));
+    stacks.set(kind, known);
+    return known;
+  }
+
+  before(async () => {
+    process.env['TMPDIR'] = directory; // whatever is written goes where the guard looks
+    // All that live long, so that none counts as what another one's fault has left behind.
+    for (const kind of ['patient', 'impatient', 'strict'] as const) stacks.set(kind, await start(kind));
+    for (const [kind, { stack }] of stacks) {
+      stacks.set(kind, { stack, guard: await guard(stack, CANARIES, [directory]) });
+    }
+  });
+  after(async () => {
+    for (const { stack } of stacks.values()) await stack.close();
+    if (temporary === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = temporary;
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  for (const row of MATRIX) {
+    describe(`${nameOf(row)} (${row.does ?? INFERENCE_FAULTS[faultName(row)].does})`, () => {
+      for (const dialect of ['openai', 'anthropic'] as const) {
+        for (const mode of ['stream', 'unary'] as const) {
+          const cell = row.cells[mode];
+          it(`${dialect} ${mode}: ${inWords(cell)}`, async () => {
+            const { stack, guard: watched } = await guarded(row.proxy ?? 'patient');
+            try {
+              if (row.connection !== undefined) {
+                await ask(stack.url, { ...PLAIN, model: PREPARATIONS[row.connection] });
+                await watched.verify({ upstream: 1 });
+              }
+              const before = snapshot(stack);
+              const told = await ask(stack.url, question(row, dialect, mode));
+              assertSeen(told, cell, mode);
+              const shown = [JSON.stringify(told.headers), JSON.stringify(told.error ?? '')];
+              if (told.status >= 400) shown.push(told.body);
+              await watched.verify({ upstream: cell.upstream, shown });
+              assertTold(stack, before, cell);
+            } finally {
+              if (row.proxy === 'fresh') await stack.close();
+            }
+          });
+        }
+      }
+    });
+  }
+
+  it('has a row for every fault of the simulator', () => {
+    const rows = new Set<string>(MATRIX.map(faultName));
+    assert.deepEqual([...rows].sort(), Object.keys(INFERENCE_FAULTS).sort());
+    assert.equal(new Set(MATRIX.map(nameOf)).size, MATRIX.length, 'two rows have the same name');
+  });
+
+  it('lets a fault pass only where it is harmless, or provided for by a flag or a retry', () => {
+    for (const row of MATRIX) {
+      const passes = row.cells.stream.shows === 'answer';
+      const { harmless } = INFERENCE_FAULTS[faultName(row)] as { harmless?: true };
+      if (harmless) assert.ok(passes, nameOf(row));
+      else if (passes) {
+        const isProvidedFor = row.asks.startsWith('fault-once=') || faultName(row) === 'gpu_status';
+        assert.ok(isProvidedFor || nameOf(row) === 'huge_line', nameOf(row));
+      }
+    }
+  });
+});
+
+function question({ asks, uploadBytes = 0 }: FaultRow, dialect: Dialect, mode: Mode) {
+  return { dialect, mode, model: `sim-echo+${asks}`, prompt: PROMPT, padding: uploadBytes };
+}
+
+/** What the client sees. */
+function assertSeen(told: Told, cell: Cell, mode: Mode): void {
+  assert.equal(told.status, cell.status, told.body);
+  assert.equal(told.ended, cell.ended, 'the end of the connection');
+  for (const [name, value] of Object.entries(cell.headers)) assert.equal(told.headers[name], value, name);
+  assert.ok(!told.body.includes(FORGED), 'a forged text was shown');
+  if (cell.shows === 'answer') {
+    assert.equal(told.error, undefined);
+    assert.equal(told.text.trim(), PROMPT);
+    assert.ok(told.terminal, 'the end of the answer is missing');
+    return;
+  }
+  assert.ok(told.error, 'no error was shown');
+  if (cell.code !== undefined) assert.equal(told.error.code, cell.code);
+  assert.ok(String(told.error.message).length > 0, 'an error without words');
+  if (cell.shows === 'error') assert.equal(told.text, '');
+  // What came before the fault is shown, and nothing that would let it pass for the whole.
+  else assert.ok(PROMPT.startsWith(told.text.trimEnd()), 'words that the model did not say');
+  if (cell.ended === 'broken') assert.ok(!told.terminal, 'an end was shown');
+  if (mode === 'stream' && cell.ended === 'broken') {
+    const last = told.body.trimEnd().split('\n\n').at(-1) ?? '';
+    assert.match(last, /"error"/, 'the error is not the last event');
+  }
+}
+
+/** What the operator is told. */
+function assertTold(stack: Stack, before: Snapshot, cell: Cell): void {
+  const { streamEvents: _, ...counted } = countersSince(before, stack);
+  assert.deepEqual(counted, { requests: 1, ...cell.counters }, 'counters');
+  const lines = stack.logLines.slice(before.logLines).map((line) => JSON.parse(line));
+  assert.deepEqual(
+    lines.filter(({ level }) => level === 'WARN' || level === 'ERROR').map(label),
+    cell.log,
+    'log',
+  );
+}
+
+/** A log line in one word: its code, the retry it announces, the service's status, or its message. */
+function label(line: { code?: string; retry?: string; status?: number; msg: string }): string {
+  if (line.code !== undefined) return line.code;
+  if (line.retry !== undefined) return `retry ${line.retry}`;
+  return line.status === undefined ? line.msg : `status ${line.status}`;
+}

@@ -1,0 +1,146 @@
+/**
+ * What must hold after every fault, whatever the fault was: no canary where it does not belong, nothing plain on the
+ * wire, nothing left behind, and a `/readyz` that tells the truth.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { get } from 'node:http';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Stack } from './stack.ts';
+
+/** Texts that no test has by accident: whoever finds one knows where it comes from. */
+export interface Canaries {
+  /** In the user's message and, echoed, in the model's answer. */
+  readonly prompt: string;
+  /** The configured API key. */
+  readonly key: string;
+}
+
+export const newCanaries = (): Canaries => {
+  const mark = randomBytes(6).toString('hex');
+  return { prompt: `canary-prompt-${mark}`, key: `canary-key-${mark}` };
+};
+
+export interface Guard {
+  /**
+   * Asserts every invariant, waiting up to `PATIENCE` for what ends by itself. `upstream` is the number of inference
+   * requests since the last call; `shown` what clients were shown that must hold no canary: errors and headers.
+   */
+  verify(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
+}
+
+/** Of this process, since the beginning: the runtime warns of listeners that pile up, among other things. */
+const warnings: string[] = [];
+process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
+
+/** ms for sockets and timers to go: the control path keeps a connection for four seconds. */
+const PATIENCE = 8_000;
+
+/** Watches one stack, and the files below `directories`; the sockets, timers and warnings of the whole process. */
+export async function guard(
+  stack: Stack,
+  canaries: Canaries,
+  directories: readonly string[],
+): Promise<Guard> {
+  const { simulator, proxy } = stack;
+  const signals = listeners();
+  await atRest(stack);
+  const baseline = resources();
+  let requestsBefore = simulator.counts['inference'] ?? 0;
+
+  return {
+    async verify({ upstream, shown = [] }) {
+      await atRest(stack);
+      await eventually('back to the baseline', () => excess(resources(), baseline));
+      assert.deepEqual(listeners(), signals, 'listeners on the process');
+      assert.deepEqual(warnings, [], 'warnings of the runtime');
+
+      const requests = simulator.counts['inference'] ?? 0;
+      assert.equal(requests - requestsBefore, upstream, 'requests that reached the service');
+      requestsBefore = requests;
+
+      assert.deepEqual(simulator.exchanges.violations(), [], 'rules of the wire');
+      assert.equal(simulator.recorder.containing(canaries.prompt).length, 0, 'plaintext on the wire');
+      const secrets = simulator.secrets.ids().flatMap((id) => {
+        const secret = Buffer.from(simulator.secrets.lookup(id) ?? []);
+        return [secret.toString('hex'), secret.toString('base64')];
+      });
+      const forbidden = [canaries.prompt, canaries.key, ...secrets].filter((text) => text !== '');
+      refuse(forbidden, stack.logLines, 'the log');
+      refuse(forbidden, shown, 'an error or a header');
+      for (const directory of directories) assertClean(directory, forbidden);
+
+      const ready = proxy.session.current() !== undefined;
+      assert.equal(await status(`${stack.url}/readyz`), ready ? 204 : 503, '/readyz');
+      simulator.recorder.clear();
+      simulator.exchanges.clear();
+    },
+  };
+}
+
+/** Nothing of a request is running any more, on either side. */
+async function atRest({ simulator, proxy }: Stack): Promise<void> {
+  await eventually('requests at rest', () => {
+    const running = `${simulator.exchanges.inFlight()} in the service, ${proxy.counters.inFlight} in the proxy`;
+    return running === '0 in the service, 0 in the proxy' ? [] : [running];
+  });
+}
+
+/** Asserts that no file below `directory` contains any of these texts. */
+export function assertClean(directory: string, forbidden: readonly string[]): void {
+  for (const entry of readdirSync(directory, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const bytes = readFileSync(path);
+    for (const text of forbidden) assert.ok(!bytes.includes(text), `${path} contains ${mask(text)}`);
+  }
+}
+
+function refuse(forbidden: readonly string[], texts: readonly string[], where: string): void {
+  for (const text of texts) {
+    for (const needle of forbidden) assert.ok(!text.includes(needle), `${where} contains ${mask(needle)}`);
+  }
+}
+
+/** A failing test must not print a secret either. */
+const mask = (text: string): string => `${text.slice(0, 14)}…`;
+
+/** Open sockets, timers that keep the process alive, and the rest of what libuv knows of, by kind. */
+function resources(): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const kind of process.getActiveResourcesInfo()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return counts;
+}
+
+/** Requests of the file system are nobody's leak: they end by themselves, and the next one is a new one. */
+const PASSING = new Set(['FSReqCallback', 'FSReqPromise', 'FileHandle', 'Immediate', 'GetAddrInfoReqWrap']);
+
+const excess = (now: ReadonlyMap<string, number>, baseline: ReadonlyMap<string, number>): string[] =>
+  [...now]
+    .filter(([kind, count]) => !PASSING.has(kind) && count > (baseline.get(kind) ?? 0))
+    .map(([kind, count]) => `${kind}: ${count}, was ${baseline.get(kind) ?? 0}`);
+
+const listeners = (): Record<string, number> =>
+  Object.fromEntries(process.eventNames().map((name) => [String(name), process.listenerCount(name)]));
+
+/** Polls until `unmet` finds nothing; fails with what it found last. */
+export async function eventually(what: string, unmet: () => readonly string[], ms = PATIENCE): Promise<void> {
+  const deadline = Date.now() + ms;
+  for (;;) {
+    const found = unmet();
+    if (found.length === 0) return;
+    if (Date.now() > deadline) assert.fail(`${what}: ${found.join('; ')}`);
+    await delay(2);
+  }
+}
+
+function status(url: string): Promise<number> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  get(url, { agent: false }, (res) => {
+    res.resume();
+    res.on('close', () => resolve(res.statusCode as number));
+  }).on('error', reject);
+  return promise;
+}
