@@ -10,13 +10,14 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../../lib/attestation/x509/certificate.ts';
+import { contextTag } from '../../lib/attestation/x509/der.ts';
 import { EXTENSION_OID } from '../../lib/attestation/x509/extensions.ts';
 import { commonName, nameText, sameName } from '../../lib/attestation/x509/name.ts';
 import { decodeOneCertificate, decodePem } from '../../lib/attestation/x509/pem.ts';
 import { isPssSha384 } from '../../lib/attestation/x509/signed.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type CertificateRequest, issueCertificate, toPem } from '../../lib/simulator/pki/certificate.ts';
-import { integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
+import { element, integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
@@ -165,6 +166,24 @@ describe('parseCertificate', () => {
     assert.equal(may(basicConstraints(true), keyUsage('digitalSignature')), false);
     assert.equal(may(basicConstraints(false), keyUsage('keyCertSign')), false);
     assert.equal(may(), false);
+  });
+
+  it('tells alternative names by kind', () => {
+    const value = sequence(
+      element(contextTag(2, false), Buffer.from('a.example')),
+      element(contextTag(6, false), Buffer.from('spiffe://b')),
+      element(contextTag(7, false), Uint8Array.of(10, 0, 0, 1)),
+      element(contextTag(1, false), Buffer.from('c@example')),
+    );
+    const names = parseCertificate(
+      issue({ extensions: [vendorExtension(EXTENSION_OID.subjectAltName, value)] }),
+    ).subjectAltNames;
+    assert.deepEqual(names?.dns, ['a.example']);
+    assert.deepEqual(names?.uri, ['spiffe://b']);
+    assert.deepEqual(
+      names?.ip.map((ip) => [...ip]),
+      [[10, 0, 0, 1]],
+    );
   });
 
   it('refuses a repeated extension, and bytes after a value or the certificate', () => {

@@ -71,14 +71,14 @@ describe('CRLs', () => {
     assert.ok(!isCurrent({ ...crl, nextUpdate: undefined }, new Date('2026-11-15T00:00:00Z')));
   });
 
-  it('with a critical extension, of the list or of an entry, are refused', () => {
+  it('with a critical extension, of the list or of an entry, or of another version are refused', () => {
     const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
     const extension = (critical: boolean): Uint8Array =>
       sequence(oid('1.2.3'), ...(critical ? [boolean(true)] : []), octetString(new Uint8Array(1)));
-    const crl = (ofList: boolean, ofEntry: boolean): Uint8Array =>
+    const crl = (ofList: boolean, ofEntry: boolean, version = 1): Uint8Array =>
       sequence(
         sequence(
-          integer(1),
+          integer(version),
           algorithm,
           sequence(),
           time(new Date()),
@@ -91,6 +91,8 @@ describe('CRLs', () => {
     assert.deepEqual([...parseCrl(crl(false, false)).revoked], ['05']);
     assert.throws(() => parseCrl(crl(true, false)), malformed);
     assert.throws(() => parseCrl(crl(false, true)), malformed);
+    assert.throws(() => parseCrl(crl(false, false, 0)), malformed);
+    assert.throws(() => parseCrl(crl(false, false, 2)), malformed);
   });
 
   it('never verify after a change, and never throw anything but the typed error', () => {

@@ -34,6 +34,8 @@ describe('DER elements', () => {
     ['a tag alone', '30'],
     ['a content shorter than its length', '3005020101'],
     ['bytes after the element', '30030201010000'],
+    ['an end inside a length', '30840101'],
+    ['an indefinite length, with bytes enough for 128', `3080${'00'.repeat(128)}`],
     ['an indefinite length', '30800201010000'],
     ['a length not in its shortest form', '308103020101'],
     ['a length with a leading zero byte', '30820003020101'],

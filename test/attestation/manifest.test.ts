@@ -111,6 +111,17 @@ describe('manifests that must be accepted', () => {
     assert.equal(parse(live(/"APEIP": "0080b004",\s*/, '')).snp[0]?.apeip, undefined);
   });
 
+  it('mean false and 0 by what they leave out (rule 9)', () => {
+    const bare = live(/"GuestPolicy": \{[^}]*\},\s*/, '').replace(/"PlatformInfo": \{[^}]*\},\s*/, '');
+    const [snp] = parse(bare).snp;
+    assert.ok(snp);
+    assert.equal(guestPolicyValue(snp.guestPolicy), 0x20000n);
+    assert.deepEqual(Object.values(snp.guestPolicy).filter(Boolean), []);
+    assert.deepEqual(Object.values(snp.platformInfo), new Array(7).fill(false));
+    const empty = parse(live(/"GuestPolicy": \{[^}]*\}/, '"GuestPolicy": {}')).snp[0];
+    assert.deepEqual(empty?.guestPolicy, snp.guestPolicy);
+  });
+
   it('may name several coordinators', () => {
     const two = parse(
       live('"Role": "coordinator"', `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "coordinator"`),

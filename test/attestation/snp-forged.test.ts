@@ -7,7 +7,7 @@ import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { toPem } from '../../lib/simulator/pki/certificate.ts';
-import { ia5String, integer, octetString } from '../../lib/simulator/pki/der.ts';
+import { ia5String, integer, octetString, utf8String } from '../../lib/simulator/pki/der.ts';
 import { basicConstraints, keyUsage, vendorExtension } from '../../lib/simulator/pki/extensions.ts';
 import {
   ARK,
@@ -103,6 +103,12 @@ describe('the report', () => {
     ],
   ];
   for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
+
+  it('may belong to any of several coordinators', async () => {
+    assert.deepEqual(failures(await judge({ secondCoordinator: true })), []);
+    const none = { ...report({ hostData: new Uint8Array(32) }), secondCoordinator: true };
+    assert.deepEqual(failures(await judge(none)), ['snp.host_data']);
+  });
 
   it('may mask the chip where the manifest allows any', async () => {
     const any = { ...REFERENCE_VALUE, AllowedChipIDs: [] };
@@ -209,11 +215,7 @@ describe('the VCEK certificate', () => {
       ['snp.vcek.extensions'],
     ],
     ['another structure version', replaced('1', integer(1)), ['snp.vcek.extensions']],
-    [
-      'a product name of another type',
-      replaced('2', octetString(Buffer.from('Genoa'))),
-      ['snp.vcek.extensions'],
-    ],
+    ['a product name of another type', replaced('2', utf8String('Genoa')), ['snp.vcek.extensions']],
     ['an SPL above 255', replaced('3.8', integer(256)), ['snp.vcek.extensions']],
     ['an SPL that is no INTEGER', replaced('3.1', octetString(new Uint8Array(1))), ['snp.vcek.extensions']],
     [
@@ -365,10 +367,16 @@ describe('the revocation list', () => {
   for (const each of cases) it(`refuses ${each[0]}`, () => assertCase(each));
 
   it('is fetched where the embedded one is absent, unreadable or not current', async () => {
-    for (const crl of [null, new Uint8Array(10), old, future]) {
+    for (const [crl, why] of [
+      [null, 'absent'],
+      [new Uint8Array(10), 'unreadable'],
+      [old, 'not current'],
+      [future, 'not current'],
+    ] as const) {
       const verdict = await judge({ crl, collateral: serve(CRL) });
       assert.deepEqual(failures(verdict), []);
-      assert.match(verdict.checks.find(({ id }) => id === 'snp.crl.available')?.found ?? '', /^fetched/);
+      const found = verdict.checks.find(({ id }) => id === 'snp.crl.available')?.found ?? '';
+      assert.match(found, new RegExp(`^fetched, the one in the document being ${why}; number 04`));
     }
   });
 

@@ -124,6 +124,13 @@ describe('the report layout', () => {
     assert.equal(toHex(serializeReport({ ...report, version: 2 }).subarray(0x188, 0x18b)), '000000');
   });
 
+  it('fits every family that a byte can hold', () => {
+    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
+    const bytes = serializeReport({ ...report, cpuid1EaxFms: 0x0f000f00 });
+    assert.equal(bytes[0x188], 255);
+    assert.equal(parseReport(bytes).cpuid1EaxFms, 0x0f000f00);
+  });
+
   it('refuses fields that do not fit', () => {
     const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
     for (const change of [

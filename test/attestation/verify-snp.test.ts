@@ -209,6 +209,13 @@ describe('a verdict', () => {
     assert.equal(verdict.checks.filter(({ outcome }) => outcome === 'fail').length, 1);
   });
 
+  it('tells how many vCPUs the measurement stands for', async () => {
+    const found = async (set: SyntheticSet): Promise<string | undefined> =>
+      (await verify(syntheticInput(set))).checks.find(({ id }) => id === 'snp.measurement')?.found;
+    assert.match((await found('synthetic_v158')) ?? '', /^[0-9a-f]{96} \(2 vCPUs\)$/);
+    assert.match((await found('synthetic')) ?? '', /^[0-9a-f]{96}$/);
+  });
+
   it('says what was not evaluated, and why', async () => {
     const verdict = await verify(syntheticInput('synthetic', 'negative/vcek_missing_hwid.json'));
     const chip = verdict.checks.find(({ id }) => id === 'snp.chip_id.vcek');

@@ -217,6 +217,8 @@ export interface Changes {
   readonly snp?: readonly Readonly<Record<string, unknown>>[];
   readonly tdx?: readonly Readonly<Record<string, unknown>>[];
   readonly meshCaPem?: string;
+  /** A further coordinator entry, before the one whose hash the report carries. */
+  readonly secondCoordinator?: boolean;
   readonly attestationType?: readonly number[];
   readonly collateral?: Partial<CollateralSource>;
   readonly nonce?: Uint8Array;
@@ -225,9 +227,12 @@ export interface Changes {
 /** The verifier's input for a platform with these changes. */
 export function attestedBy(changes: Changes): VerifyInput {
   const nonce = changes.nonce ?? new Uint8Array(32).fill(9);
+  const policies = changes.secondCoordinator ? [Buffer.from('another'), COORDINATOR] : [COORDINATOR];
   const manifest = Buffer.from(
     JSON.stringify({
-      Policies: { [Buffer.from(sha256(COORDINATOR)).toString('hex')]: { SANs: [], Role: 'coordinator' } },
+      Policies: Object.fromEntries(
+        policies.map((policy) => [Buffer.from(sha256(policy)).toString('hex'), { Role: 'coordinator' }]),
+      ),
       ReferenceValues: { snp: changes.snp ?? [REFERENCE_VALUE], tdx: changes.tdx ?? [] },
     }),
   );
@@ -259,7 +264,7 @@ export function attestedBy(changes: Changes): VerifyInput {
     raw_attestation_doc: base64(message),
     ...(changes.attestationType === undefined ? {} : { attestation_type: changes.attestationType }),
     manifests: [base64(manifest)],
-    policies: [base64(COORDINATOR)],
+    policies: policies.map(base64),
     root_ca: base64(rootCa),
     mesh_ca: base64(meshCa),
   };

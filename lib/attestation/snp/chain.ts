@@ -69,7 +69,8 @@ export const CHAIN_ROWS: readonly CheckRow<ChainSubject>[] = [
       if (defect !== undefined) return finding(false, defect);
       const chained = sameName(ark.issuer, ark.subject) && sameName(ask.issuer, ark.subject);
       const signed = verifySignedBy(ark, ark) && verifySignedBy(ask, ark);
-      return finding(chained && signed, chained && signed ? `ARK-${line}, SEV-${line}` : 'they do not chain');
+      const holds = chained && signed;
+      return finding(holds, holds ? `ARK-${line}, SEV-${line}` : 'they do not chain');
     },
   },
   {
