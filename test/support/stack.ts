@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { type RunningProxy, startProxy } from '../../lib/app.ts';
 import { parseConfig } from '../../lib/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import type { Lifetimes } from '../../lib/session/lifetimes.ts';
 import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
 
@@ -32,6 +33,10 @@ export async function startStack(
     readonly simulator?: SimulatorOptions;
     readonly flags?: readonly string[];
     readonly apiKey?: string | null;
+    /** The manifest comes from the simulator's CDN, not from a file. */
+    readonly managedManifest?: boolean;
+    readonly lifetimes?: Lifetimes;
+    readonly workspace?: string;
   } = {},
 ): Promise<Stack> {
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-test-'));
@@ -45,9 +50,11 @@ export async function startStack(
   const { config } = parseConfig(
     [
       `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
+      options.managedManifest === true
+        ? `--cdn-base-url=${simulator.url}`
+        : `--manifest-path=${join(directory, 'manifest.json')}`,
       `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, 'workspace')}`,
+      `--workspace=${options.workspace ?? join(directory, 'workspace')}`,
       '--listen-address=127.0.0.1',
       '--port=0',
       ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
@@ -58,6 +65,7 @@ export async function startStack(
   const proxy = await startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
+    ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
   });
   return {
     simulator,
