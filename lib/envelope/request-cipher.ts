@@ -5,6 +5,7 @@
 import { type KeyObject, randomFillSync } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
+import { decodeHex } from './hex.ts';
 
 /**
  * The secret shared with the attested service (inference.md section 10).
@@ -73,7 +74,11 @@ function randomIv(): Uint8Array {
 }
 
 // Where hex is decoded before it goes to the cipher: ciphertext only, and only within one call of open().
+// Messages of a stream are short and many, so iv and tag have places, and views, of their own.
 const scratch = Buffer.alloc(16 * 1024);
+const BODY_AT = IV_BYTES + TAG_BYTES;
+const ivView = scratch.subarray(0, IV_BYTES);
+const tagView = scratch.subarray(IV_BYTES, BODY_AT);
 
 /**
  * A cipher for one attempt. Throws `internal` where `secret.key` does not hold 32 bytes, and after 2^32 messages.
@@ -143,20 +148,16 @@ export function createRequestCipher(
         throw fail('response_malformed', MALFORMED);
       }
       if (bodyHex < 2 * TAG_BYTES || bodyHex % 2 !== 0) throw fail('response_malformed', MALFORMED);
-      const body = bodyHex / 2;
-      const bytes = IV_BYTES + body <= scratch.length ? scratch : Buffer.allocUnsafeSlow(IV_BYTES + body);
-      // Hex decoding stops at the first character that is none, a fifth part's colon included.
-      const decoded =
-        bytes.write(message.slice(ivAt, bodyAt - 1), 0, IV_BYTES, 'hex') +
-        bytes.write(message.slice(bodyAt, end), IV_BYTES, body, 'hex');
-      if (decoded !== IV_BYTES + body) throw fail('response_malformed', MALFORMED);
-      const tagAt = IV_BYTES + body - TAG_BYTES;
-      const plaintext = aead.decrypt(
-        bytes.subarray(0, IV_BYTES),
-        aadFor(received),
-        bytes.subarray(IV_BYTES, tagAt),
-        bytes.subarray(tagAt, IV_BYTES + body),
-      );
+      const size = bodyHex / 2 - TAG_BYTES;
+      const tagAt = end - 2 * TAG_BYTES;
+      const bytes = BODY_AT + size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(BODY_AT + size);
+      const valid =
+        decodeHex(message, ivAt, scratch, 0, IV_BYTES) &&
+        decodeHex(message, tagAt, scratch, IV_BYTES, TAG_BYTES) &&
+        decodeHex(message, bodyAt, bytes, BODY_AT, size);
+      if (!valid) throw fail('response_malformed', MALFORMED);
+      const ciphertext = bytes.subarray(BODY_AT, BODY_AT + size);
+      const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);
       if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
       received += 1;
       return plaintext;

@@ -3,6 +3,7 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
+import { hasShape, type RequiredPart, requiredParts } from './event-shape.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { FINISH_RULES, finishedAfter, type TerminalEvent } from './stream-end.ts';
 
@@ -22,14 +23,21 @@ export interface SseOpener extends ResponseOpener {
 }
 
 const EMPTY = Buffer.alloc(0);
-/** Events of the messages API that have no encrypted member, hence no content. */
-const BARE_TYPES = new Set(['ping', 'message_stop']);
 /** Streams alternate between few kinds of events; more layouts than this are not remembered. */
 const REMEMBERED_LAYOUTS = 8;
 
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
-/** Opens the parts and puts the event's data together again. */
+/** A kind of event this stream has had, and what is asked of the next one like it. */
+interface KnownEvent {
+  readonly layout: EventLayout;
+  readonly required: readonly RequiredPart[];
+  /** The parts that may finish the stream, or hold its error; -1 for none. */
+  readonly finishAt: number;
+  readonly errorAt: number;
+}
+
+/** The parts opened, in the order of their sequence numbers. */
 function opened(layout: EventLayout, parts: readonly string[], open: (message: string) => Buffer): string[] {
   const texts = parts.slice();
   for (const part of layout.order) texts[part] = open(parts[part]!).toString('latin1');
@@ -41,17 +49,17 @@ function opened(layout: EventLayout, parts: readonly string[], open: (message: s
  * and comments kept; event names only for messages, where they must agree with the plain member `type`
  * (they are not authenticated, and OpenAI-style clients skip events by name). Unknown fields go.
  *
- * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event with no
- * ciphertext at all other than `ping` and `message_stop`, whose kind a forger may choose), response_malformed,
- * response_too_large or stream_unfinished (`stream-end.ts`). Events before the failing one are delivered,
- * even of the same chunk. An unfinished stream's terminal event is withheld: clients take it for success.
+ * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event that is
+ * not one of this API, `event-shape.ts`), response_malformed, response_too_large or stream_unfinished
+ * (`stream-end.ts`). Events before the failing one are delivered, even of the same chunk. An unfinished
+ * stream's terminal event is withheld: clients take it for success.
  */
 export function createSseOpener(options: SseOpenOptions): SseOpener {
   const { cipher, plain, terminal, maxEventBytes } = options;
   const rule = FINISH_RULES[terminal];
   const open = (message: string) => cipher.open(message);
-  const layouts: EventLayout[] = [];
-  let last = 0; // index of the layout that matched last
+  const known: KnownEvent[] = [];
+  let last = 0; // index of the kind that came last
   let out = ''; // latin1 text delivered by this chunk
   let events = 0;
   let failure: PrivatemodeError | undefined;
@@ -59,22 +67,31 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let errorSeen = false;
   let ended = false;
 
-  /** The layout of the data and its parts: by a known layout, else by a strict scan. */
-  const split = (data: string): { layout: EventLayout; parts: string[] } => {
-    for (let k = 0; k < layouts.length; k++) {
-      const at = (last + k) % layouts.length;
-      const parts = matchLayout(layouts[at]!, data);
-      if (parts !== undefined) {
-        last = at;
-        return { layout: layouts[at]!, parts };
-      }
-    }
+  /** The kind of an event not seen before, by a strict scan. */
+  const learn = (data: string): KnownEvent => {
     const layout = layoutOf(data, plain);
-    const parts = matchLayout(layout, data);
+    const required = requiredParts(layout, terminal);
+    if (required === undefined) throw notAuthentic('an event is not one of this API');
+    const [finishAt, errorAt] = [layout.names.indexOf(rule.member), layout.names.indexOf('error')];
+    return { layout, required, finishAt, errorAt };
+  };
+
+  /** The kind of the event and its parts. */
+  const split = (data: string): { kind: KnownEvent; parts: readonly string[] } => {
+    for (let k = 0; k < known.length; k++) {
+      const at = (last + k) % known.length;
+      const kind = known[at]!;
+      const parts = matchLayout(kind.layout, data);
+      if (parts === undefined) continue;
+      last = at;
+      return { kind, parts };
+    }
+    const kind = learn(data);
+    const parts = matchLayout(kind.layout, data);
     if (parts === undefined) throw new PrivatemodeError('response_malformed', 'an event is malformed');
-    last = layouts.length < REMEMBERED_LAYOUTS ? layouts.length : (last + 1) % REMEMBERED_LAYOUTS;
-    layouts[last] = layout;
-    return { layout, parts };
+    last = known.length < REMEMBERED_LAYOUTS ? known.length : (last + 1) % REMEMBERED_LAYOUTS;
+    known[last] = kind;
+    return { kind, parts };
   };
 
   const emit = (event: EventSourceMessage, data: string): void => {
@@ -105,28 +122,22 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       return;
     }
     if (errorSeen) return;
-    const { layout, parts } = split(data);
+    const { kind, parts } = split(data);
+    const { layout, finishAt, errorAt } = kind;
     if (terminal === 'message_stop' && event.event !== undefined && event.event !== layout.type) {
       throw notAuthentic('the name of an event contradicts its type');
     }
     if (layout.order.length === 0) {
-      if (terminal !== 'message_stop' || !BARE_TYPES.has(layout.type ?? '')) {
-        throw notAuthentic('an event holds nothing that is encrypted');
-      }
       if (layout.type === 'message_stop') end(event);
       else emit(event, data);
       return;
     }
-    if (terminal === 'message_stop' && BARE_TYPES.has(layout.type ?? '')) {
-      throw notAuthentic('an event with content is labelled as one without');
-    }
     const texts = opened(layout, parts, open);
+    if (!hasShape(kind.required, texts)) throw notAuthentic('the members of an event are not its own');
+    if (finishAt >= 0) finishSeen = finishedAfter(rule, texts[finishAt]!, finishSeen);
+    if (errorAt >= 0 && texts[errorAt] !== 'null') errorSeen = true;
     let text = layout.copied[0]!;
     for (let k = 0; k < texts.length; k++) text += texts[k]! + layout.copied[k + 1]!;
-    const finishAt = layout.names.indexOf(rule.member);
-    if (finishAt >= 0) finishSeen = finishedAfter(rule, texts[finishAt]!, finishSeen);
-    const errorAt = layout.names.indexOf('error');
-    if (errorAt >= 0 && texts[errorAt] !== 'null') errorSeen = true;
     emit(event, text);
   };
 
@@ -162,7 +173,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       if (!ended && failure === undefined) out += `: ${comment}\n\n`;
     },
     onError(error) {
-      if (error.type === 'max-buffer-size-exceeded') fail(tooLarge());
+      if (error.type === 'max-buffer-size-exceeded' && !errorSeen) fail(tooLarge());
     },
   });
 

@@ -245,11 +245,35 @@ describe('event streams, messages', () => {
     assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
   });
 
-  it('refuse content that is labelled as a ping or an end, by name and type', () => {
-    for (const type of ['ping', 'message_stop']) {
-      const wire = messages().event({ ...delta('a'), type }, type);
-      assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
+  it('refuse content that is labelled as anything it is not, by name and type', () => {
+    for (const type of [
+      'ping',
+      'message_stop',
+      'p\\u0069ng',
+      'message_start',
+      'content_block_start',
+      'new_thing',
+      '',
+    ]) {
+      const sealed = messages().event({ ...delta('a') });
+      const wire = sealed.replace('"content_block_delta"', `"${type}"`);
+      assert.notEqual(wire, sealed);
+      for (const name of ['', `event: ${type}\n`, `event: ${type.replace('\\u0069', 'i')}\n`]) {
+        assert.equal(open(name + wire, 'messages').failure, 'response_not_authentic', type);
+      }
     }
+    // The delta of a block, passed off as that of the message: its index stands where the delta belongs.
+    const forged = messages()
+      .event(delta('a'))
+      .replace('"content_block_delta"', '"message_delta"')
+      .replace('"delta"', '"aelta"')
+      .replace('"index"', '"delta"');
+    assert.equal(open(forged, 'messages').failure, 'response_not_authentic');
+  });
+
+  it('refuse an event without a type', () => {
+    const wire = messages().event({ index: 0, delta: {} });
+    assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
   });
 
   it('refuse any other event without ciphertext', () => {
@@ -354,6 +378,19 @@ describe('event streams, tampering', () => {
       const { text, failure } = open(usage(a, first) + usage(b, second));
       assert.equal(failure, code ?? 'stream_unfinished', `${first} then ${second}`);
       assert.equal(text.includes(`{"a":${second}}`), code === undefined);
+    }
+  });
+
+  it('a chunk whose choices were renamed, so that clients would skip it, is not authentic', () => {
+    const [a, b] = events() as [string, string];
+    for (const forge of [
+      (event: string) => event.replace('"choices"', '"choicez"'),
+      // The created time in place of the choices: both open, under each other's names.
+      (event: string) => event.replace('"choices"', '"a"').replace('"created"', '"choices"'),
+    ]) {
+      assert.notEqual(forge(b), b);
+      const { text, failure } = open(a + forge(b) + DONE);
+      assert.deepEqual({ text, failure }, { text: first, failure: 'response_not_authentic' });
     }
   });
 
@@ -472,7 +509,7 @@ describe('event streams, against the literal envelope', () => {
     )
     .map(([members, id, used]) => {
       const { error: _, choices: __, ...others } = members;
-      return { ...others, x: 1, id: `c${id}`, usage: used };
+      return { ...others, choices: [], id: `c${id}`, usage: used };
     });
 
   it('delivers any sequence of events as it was sealed, in any chunks', () => {
