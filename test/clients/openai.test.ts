@@ -1,0 +1,317 @@
+/** What an application does with OpenAI's own client, through proxy and simulator: the same table for each major. */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import type OpenAI from 'openai';
+import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions';
+import { vectorOf } from '../../lib/simulator/inference/models/embeddings.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+import { all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
+
+const CANARY = 'canary-openai-5d1e the quick brown fox';
+const MESSAGES: ChatCompletionMessageParam[] = [{ role: 'user', content: CANARY }];
+const TOOL: ChatCompletionTool = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'canary-openai-5d1e in the description of a tool',
+    parameters: { type: 'object', properties: { city: { type: 'string' }, days: { type: 'integer' } } },
+  },
+};
+const ARGUMENTS = { city: 'sim', days: 1 };
+
+interface Scene {
+  readonly client: OpenAI;
+  readonly Client: OpenAIClass;
+  readonly stack: Stack;
+}
+
+const image = (url: string): ChatCompletionMessageParam[] => [
+  {
+    role: 'user',
+    content: [
+      { type: 'text', text: CANARY },
+      { type: 'image_url', image_url: { url } },
+    ],
+  },
+];
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+const opened = ({ stack }: Scene): string => stack.simulator.exchanges.last()?.opened ?? '';
+
+/** Texts of 32-bit floats lose nothing in base64, and are printed exactly in JSON. */
+const vectors = (...texts: string[]): number[][] => texts.map((text) => [...vectorOf(text, 16)]);
+
+const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
+  async 'streams a chat, with finish reason and usage'({ client }) {
+    const stream = await client.chat.completions.create({
+      model: 'sim-echo',
+      messages: MESSAGES,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    const chunks = await all(stream);
+    const choices = chunks.flatMap((chunk) => chunk.choices);
+    assert.equal(choices.map(({ delta }) => delta.content ?? '').join(''), CANARY);
+    assert.deepEqual(
+      choices.map((choice) => choice.finish_reason).filter((reason) => reason !== null),
+      ['stop'],
+    );
+    assert.ok((chunks.at(-1)?.usage?.completion_tokens ?? 0) > 1);
+  },
+
+  async 'answers a chat whole'({ client }) {
+    const completion = await client.chat.completions.create({ model: 'sim-echo', messages: MESSAGES });
+    assert.equal(completion.choices[0]?.message.content, CANARY);
+    assert.equal(completion.object, 'chat.completion');
+    assert.ok((completion.usage?.total_tokens ?? 0) > 0);
+  },
+
+  async 'gathers a stream by its own helper'({ client }) {
+    const stream = client.chat.completions.stream({ model: 'sim-200x0', messages: MESSAGES });
+    const completion = await stream.finalChatCompletion();
+    const text = Array.from({ length: 200 }, (_, index) => `t${index}`).join(' ');
+    assert.equal(completion.choices[0]?.message.content, text);
+  },
+
+  async 'gets a tool call whole, and the words after its result'({ client }) {
+    const request = { model: 'sim-tools', tools: [TOOL] };
+    const first = await client.chat.completions.create({ ...request, messages: MESSAGES });
+    const message = first.choices[0]?.message;
+    assert.equal(first.choices[0]?.finish_reason, 'tool_calls');
+    const call = message?.tool_calls?.[0];
+    assert.ok(message !== undefined && call?.type === 'function');
+    assert.equal(call.function.name, 'get_weather');
+    assert.deepEqual(JSON.parse(call.function.arguments), ARGUMENTS);
+
+    const result: ChatCompletionMessageParam = { role: 'tool', tool_call_id: call.id, content: 'sunny' };
+    const messages = [...MESSAGES, message, result];
+    const second = await client.chat.completions.create({ ...request, messages });
+    assert.equal(second.choices[0]?.message.content, 'The tool has answered.');
+  },
+
+  async 'gets a tool call in pieces'({ client }) {
+    const request = { model: 'sim-tools', messages: MESSAGES, tools: [TOOL] };
+    const pieces = await all(await client.chat.completions.create({ ...request, stream: true }));
+    const calls = pieces.flatMap(({ choices }) => choices[0]?.delta.tool_calls ?? []);
+    assert.equal(calls.map((call) => call.function?.name ?? '').join(''), 'get_weather');
+    assert.ok(calls.length > 2, 'came as one piece');
+    assert.deepEqual(JSON.parse(calls.map((call) => call.function?.arguments ?? '').join('')), ARGUMENTS);
+  },
+
+  async 'runs tools by its own helper'({ client }) {
+    const seen: unknown[] = [];
+    const runner = client.chat.completions.runTools({
+      model: 'sim-tools',
+      messages: MESSAGES,
+      tools: [
+        {
+          type: 'function',
+          function: {
+            name: 'get_weather',
+            description: 'a function of the program',
+            parameters: { type: 'object', properties: { city: { type: 'string' } } },
+            parse: (text: string): object => JSON.parse(text),
+            function(values: object) {
+              seen.push(values);
+              return 'sunny';
+            },
+          },
+        },
+      ],
+      stream: true,
+    });
+    assert.equal(await runner.finalContent(), 'The tool has answered.');
+    assert.deepEqual(seen, [{ city: 'sim' }]);
+  },
+
+  async 'shows an image in a data URL, of megabytes'(scene) {
+    const url = `data:image/png;base64,${randomBytes(3 * 1024 * 1024).toString('base64')}`;
+    const completion = await scene.client.chat.completions.create({
+      model: 'sim-echo',
+      messages: image(url),
+    });
+    assert.equal(completion.choices[0]?.message.content, CANARY);
+    assert.ok(opened(scene).includes('data:image/png;base64,'));
+    assert.equal(scene.stack.simulator.recorder.containing('data:image').length, 0);
+  },
+
+  async 'may point at an image by https'({ client }) {
+    const messages = image('https://images.example/cat.png');
+    const completion = await client.chat.completions.create({ model: 'sim-echo', messages });
+    assert.equal(completion.choices[0]?.message.content, CANARY);
+  },
+
+  async 'may not point at an image by http: refused before anything is sent'({ client, Client, stack }) {
+    const before = stack.simulator.exchanges.all().length;
+    const messages = image('http://images.example/cat.png');
+    await assert.rejects(client.chat.completions.create({ model: 'sim-echo', messages }), (error) => {
+      assert.ok(error instanceof Client.BadRequestError, String(error));
+      assert.equal(error.code, 'media_url_refused');
+      assert.ok(!error.message.includes('images.example'));
+      return true;
+    });
+    assert.equal(stack.simulator.exchanges.all().length, before);
+  },
+
+  async 'has a recording transcribed'({ client, Client, stack }) {
+    const bytes = randomBytes(700_000);
+    const file = await Client.toFile(bytes, 'canary-openai-5d1e.wav', { type: 'audio/wav' });
+    const { text } = await client.audio.transcriptions.create({ model: 'sim-echo', file, language: 'en' });
+    assert.ok(text.includes(`file=${bytes.length} bytes sha256:${sha256(bytes)}`), text);
+    assert.ok(text.includes('language=en'), text);
+    assert.equal(stack.simulator.recorder.containing(bytes.subarray(1000, 1040)).length, 0);
+  },
+
+  async 'has a recording transcribed with its segments'({ client, Client }) {
+    const answer = await client.audio.transcriptions.create({
+      model: 'sim-echo',
+      file: await Client.toFile(Buffer.from('some sound'), 'a.wav'),
+      response_format: 'verbose_json',
+      timestamp_granularities: ['segment'],
+    });
+    assert.equal(answer.segments?.length, 1);
+    assert.equal(Number(answer.duration), 1);
+  },
+
+  async 'has a recording transcribed in a stream'({ client, Client }) {
+    const bytes = Buffer.from('some sound');
+    const stream = await client.audio.transcriptions.create({
+      model: 'sim-echo',
+      file: await Client.toFile(bytes, 'a.wav'),
+      stream: true,
+    });
+    // The service streams transcripts in the shape of a chat, not in that of the client's types.
+    const events = (await all(stream)) as unknown as {
+      choices: { delta: { content: string } }[];
+    }[];
+    const text = events.flatMap(({ choices }) => choices.map(({ delta }) => delta.content)).join('');
+    assert.ok(text.includes(sha256(bytes)), text);
+    assert.ok(events.length > 2);
+  },
+
+  async 'is told that a transcript can be JSON only, and which field must not be repeated'({
+    client,
+    Client,
+  }) {
+    const file = await Client.toFile(Buffer.from('some sound'), 'a.wav');
+    const base = { model: 'sim-echo', file };
+    const asked = {
+      unsupported_response_format: { ...base, response_format: 'srt' as const },
+      repeated_form_field: { ...base, timestamp_granularities: ['word' as const, 'segment' as const] },
+    };
+    for (const [code, request] of Object.entries(asked)) {
+      await assert.rejects(client.audio.transcriptions.create(request), (error) => {
+        assert.ok(error instanceof Client.BadRequestError, String(error));
+        assert.equal(error.code, code);
+        return true;
+      });
+    }
+  },
+
+  async 'gets embeddings as it asks for them by itself'({ client }) {
+    const { data } = await client.embeddings.create({ model: 'sim-embed', input: [CANARY, 'other'] });
+    assert.deepEqual(
+      data.map(({ embedding }) => embedding),
+      vectors(CANARY, 'other'),
+    );
+  },
+
+  async 'gets embeddings as floats'({ client }) {
+    const request = { model: 'sim-embed', input: CANARY, encoding_format: 'float' as const };
+    const { data } = await client.embeddings.create(request);
+    assert.deepEqual(
+      data.map(({ embedding }) => embedding),
+      vectors(CANARY),
+    );
+  },
+
+  async 'gets embeddings as base64'({ client }) {
+    const request = { model: 'sim-embed', input: CANARY, encoding_format: 'base64' as const };
+    const { data } = await client.embeddings.create(request);
+    const bytes = Buffer.from(String(data[0]?.embedding), 'base64');
+    assert.deepEqual(bytes, Buffer.from(vectorOf(CANARY, 16).buffer));
+  },
+
+  async 'lists the models, and looks one up'({ client, Client }) {
+    const listed = (await all(client.models.list())).map(({ id }) => id);
+    assert.ok(listed.includes('sim-echo'), listed.join());
+    assert.equal((await client.models.retrieve('sim-echo')).id, 'sim-echo');
+    await assert.rejects(client.models.retrieve('absent'), (error) => {
+      assert.ok(error instanceof Client.NotFoundError, String(error));
+      assert.equal(error.code, 'model_not_found');
+      return true;
+    });
+  },
+
+  async 'gets legacy completions, whole and in a stream'({ client }) {
+    const request = { model: 'sim-echo', prompt: CANARY };
+    const whole = await client.completions.create(request);
+    assert.equal(whole.choices[0]?.text, CANARY);
+    const chunks = await all(await client.completions.create({ ...request, stream: true }));
+    assert.equal(chunks.map(({ choices }) => choices[0]?.text ?? '').join(''), CANARY);
+  },
+
+  async 'may add members that nobody knows, and a salt of its own'(scene) {
+    await scene.client.chat.completions.create({
+      model: 'sim-echo',
+      messages: MESSAGES,
+      ...{ cache_salt: 'a salt of at least thirty-two bytes', chat_template_kwargs: { thinking: true } },
+    });
+    assert.match(opened(scene), /"cache_salt":\s*"a salt of at least thirty-two bytes"/);
+    assert.match(opened(scene), /"chat_template_kwargs":\s*\{"thinking":true\}/);
+  },
+
+  async 'finds the receipt and the request id beside the answer'({ client, stack }) {
+    const request = { model: 'sim-echo', messages: MESSAGES };
+    const { data, response } = await client.chat.completions.create(request).withResponse();
+    assert.equal(data.choices[0]?.message.content, CANARY);
+    assert.match(response.headers.get('privatemode-proxy-request-id') ?? '', /^proxy_[0-9a-f-]{36}$/);
+    assert.equal(response.headers.get('privatemode-proxy-manifest-sha256'), stack.simulator.manifestSha256);
+  },
+};
+
+for (const [name, Client] of Object.entries(OPENAI_CLIENTS)) {
+  describe(name, () => {
+    let scene: Scene;
+    before(async () => {
+      const stack = await startStack();
+      scene = {
+        stack,
+        Client,
+        client: new Client({
+          baseURL: `${stack.url}/v1`,
+          apiKey: 'the key of another vendor',
+          maxRetries: 0,
+          timeout: 10_000,
+        }),
+      };
+    });
+    after(() => scene.stack.close());
+
+    for (const [what, run] of Object.entries(CASES)) it(what, () => run(scene));
+
+    it('never let the remote see prompt, answer, its key, or itself, and broke no rule of the wire', () => {
+      const { recorder, exchanges } = scene.stack.simulator;
+      assert.ok(exchanges.all().length >= Object.keys(CASES).length, 'nearly nothing was recorded');
+      for (const word of [
+        'canary-openai-5d1e',
+        'get_weather',
+        'another vendor',
+        'x-stainless',
+        'OpenAI/JS',
+      ]) {
+        assert.deepEqual(
+          recorder.containing(word).map(({ path }) => path),
+          [],
+          word,
+        );
+      }
+      assert.deepEqual(exchanges.violations(), []);
+    });
+  });
+}
+
+it('there are two majors of it', () => {
+  const majors = Object.keys(OPENAI_CLIENTS).map((name) => Number(/ (\d+)\./.exec(name)?.[1]));
+  assert.equal((majors[0] as number) - 1, majors[1]);
+});

@@ -1,0 +1,48 @@
+/** The official clients, current and previous major, under the names they give themselves. */
+import Anthropic from '@anthropic-ai/sdk';
+import { VERSION as ANTHROPIC } from '@anthropic-ai/sdk/version';
+import PreviousAnthropic from 'anthropic-previous';
+import { VERSION as PREVIOUS_ANTHROPIC } from 'anthropic-previous/version';
+import OpenAI from 'openai';
+import { VERSION as OPENAI } from 'openai/version';
+import PreviousOpenAI from 'openai-previous';
+import { VERSION as PREVIOUS_OPENAI } from 'openai-previous/version';
+
+export type OpenAIClass = typeof OpenAI;
+export type AnthropicClass = typeof Anthropic;
+
+/** What the tests use of them is the same in both majors; the compiler sees two unrelated packages. */
+export const OPENAI_CLIENTS: Readonly<Record<string, OpenAIClass>> = {
+  [`openai ${OPENAI}`]: OpenAI,
+  [`openai ${PREVIOUS_OPENAI}`]: PreviousOpenAI as unknown as OpenAIClass,
+};
+
+export const ANTHROPIC_CLIENTS: Readonly<Record<string, AnthropicClass>> = {
+  [`@anthropic-ai/sdk ${ANTHROPIC}`]: Anthropic,
+  [`@anthropic-ai/sdk ${PREVIOUS_ANTHROPIC}`]: PreviousAnthropic as unknown as AnthropicClass,
+};
+
+export interface CountingFetch {
+  readonly fetch: typeof fetch;
+  /** When each request was sent, in ms of the process's clock. */
+  readonly sentAt: readonly number[];
+}
+
+/** A fetch for a client's options that tells how often, and when, the client really asked. */
+export function countingFetch(): CountingFetch {
+  const sentAt: number[] = [];
+  return {
+    sentAt,
+    fetch(input, init) {
+      sentAt.push(performance.now());
+      return fetch(input, init);
+    },
+  };
+}
+
+/** Everything a stream gives, once it has ended. */
+export async function all<Item>(stream: AsyncIterable<Item>): Promise<Item[]> {
+  const items: Item[] = [];
+  for await (const item of stream) items.push(item);
+  return items;
+}
