@@ -22,19 +22,20 @@ export const ANTHROPIC_CLIENTS: Readonly<Record<string, AnthropicClass>> = {
   [`@anthropic-ai/sdk ${PREVIOUS_ANTHROPIC}`]: PreviousAnthropic as unknown as AnthropicClass,
 };
 
-export interface CountingFetch {
-  readonly fetch: typeof fetch;
-  /** When each request was sent, in ms of the process's clock. */
-  readonly sentAt: readonly number[];
+export interface SentRequest {
+  readonly url: string;
+  readonly headers: Headers;
+  /** ms of the process's clock. */
+  readonly sentAt: number;
 }
 
-/** A fetch for a client's options that tells how often, and when, the client really asked. */
-export function countingFetch(): CountingFetch {
-  const sentAt: number[] = [];
+/** A fetch for a client's options, and what the client really sent with it, retries included. */
+export function watchedFetch(): { readonly fetch: typeof fetch; readonly sent: readonly SentRequest[] } {
+  const sent: SentRequest[] = [];
   return {
-    sentAt,
+    sent,
     fetch(input, init) {
-      sentAt.push(performance.now());
+      sent.push({ url: String(input), headers: new Headers(init?.headers), sentAt: performance.now() });
       return fetch(input, init);
     },
   };
