@@ -68,7 +68,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   await service?.close();
   session.close();
   await outbound.close();
-  if (process.connected) process.disconnect(); // the channel alone would keep the process alive
+  if (process.connected) process.disconnect?.(); // the channel alone would keep the process alive
   return code;
 }
 
