@@ -114,8 +114,8 @@ export function secretServiceEntry(
   const [entry, ...others] = [...manifest.policies.values()].filter(
     ({ workloadSecretId, sans }) => workloadSecretId?.includes('secret-service') && sans[0] === 'root',
   );
-  const id = entry?.workloadSecretId;
-  if (entry === undefined || id === undefined || others.length > 0) return undefined;
+  if (entry?.workloadSecretId === undefined || others.length > 0) return undefined;
+  const id = entry.workloadSecretId;
   const shared = [...manifest.policies.values()].filter(({ workloadSecretId }) => workloadSecretId === id);
   return shared.length === 1 ? { ...entry, workloadSecretId: id } : undefined;
 }

@@ -223,6 +223,7 @@ describe('manifest_invalid', () => {
     ],
     ['no coordinator', '"Role": "coordinator"', '"Role": ""'],
     ['three RTMRs', /"Rtmrs": \[\s*"[0-9a-f]*",/, '"Rtmrs": ['],
+    ['five RTMRs', '"Rtmrs": [', `"Rtmrs": ["${'00'.repeat(48)}",`],
     ['a short MrTd', '"MrTd": "a7', '"MrTd": "'],
     ['a missing MrSeam', /"MrSeam": "[0-9a-f]*",\s*/, ''],
     ['a short Xfam', '"Xfam": "e7', '"Xfam": "'],

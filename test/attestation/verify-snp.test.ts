@@ -243,6 +243,7 @@ describe('a verdict', () => {
     const verdict = await verify(withMembers(input, { raw_attestation_doc: development }));
     assertRefused(verdict, 'evidence.form');
     assert.equal(verdict.outcome, 'malformed');
+    assert.match(verdict.failure?.found ?? '', /^no SEV-SNP message \(.+\) and no TDX message \(.+\)$/);
   });
 
   it('does not come from asking anybody while the document carries everything', async () => {
