@@ -1,0 +1,324 @@
+/**
+ * Which class of its own each official client raises for an error, whether it asks again by itself, and what a program can
+ * read from it: for the model server's errors (they arrive encrypted), the gateway's (in clear) and our own.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { type Stack, startStack } from '../support/stack.ts';
+import {
+  ANTHROPIC_CLIENTS,
+  type AnthropicClass,
+  OPENAI_CLIENTS,
+  type OpenAIClass,
+  watchedFetch,
+} from './versions.ts';
+
+/** Names that both makers give to the same thing. */
+type ErrorClass =
+  | 'APIError'
+  | 'AuthenticationError'
+  | 'BadRequestError'
+  | 'ConflictError'
+  | 'InternalServerError'
+  | 'NotFoundError'
+  | 'PermissionDeniedError'
+  | 'RateLimitError'
+  | 'UnprocessableEntityError';
+
+interface Asked {
+  readonly baseURL: string;
+  readonly model: string;
+  readonly content: string;
+  readonly stream: boolean;
+  readonly headers: Record<string, string>;
+  readonly apiKey: string;
+  readonly maxRetries?: number;
+  readonly fetch: typeof fetch;
+}
+
+interface Client {
+  readonly classes: Pick<OpenAIClass, ErrorClass>;
+  /** What comes after http://HOST:PORT in a base URL. */
+  readonly base: string;
+  /** Resolves with the words of the answer. */
+  ask(asked: Asked): Promise<string>;
+}
+
+const optionsOf = ({ baseURL, apiKey, headers, fetch, maxRetries }: Asked) => ({
+  baseURL,
+  apiKey,
+  defaultHeaders: headers,
+  fetch,
+  timeout: 10_000,
+  ...(maxRetries === undefined ? {} : { maxRetries }),
+});
+
+const openai = (Class: OpenAIClass): Client => ({
+  classes: Class,
+  base: '/v1',
+  async ask(asked) {
+    const { model, content, stream } = asked;
+    const { completions } = new Class(optionsOf(asked)).chat;
+    const request = { model, messages: [{ role: 'user' as const, content }] };
+    if (!stream) return (await completions.create(request)).choices[0]?.message.content ?? '';
+    return (await completions.stream(request).finalContent()) ?? '';
+  },
+});
+
+const anthropic = (Class: AnthropicClass): Client => ({
+  classes: Class as unknown as OpenAIClass,
+  base: '',
+  async ask(asked) {
+    const { model, content, stream } = asked;
+    const { messages } = new Class(optionsOf(asked));
+    const request = { model, max_tokens: 100, messages: [{ role: 'user' as const, content }] };
+    if (stream) return messages.stream(request).finalText();
+    const [block] = (await messages.create(request)).content;
+    return block?.type === 'text' ? block.text : '';
+  },
+});
+
+const entries = <Class>(classes: Readonly<Record<string, Class>>, client: (Class: Class) => Client) =>
+  Object.entries(classes).map(([name, Class]) => [name, client(Class)] as const);
+
+const CLIENTS = new Map([...entries(OPENAI_CLIENTS, openai), ...entries(ANTHROPIC_CLIENTS, anthropic)]);
+
+interface Row {
+  readonly what: string;
+  readonly model?: string;
+  readonly content?: string;
+  readonly headers?: Record<string, string>;
+  /** `keyless`: clients bring their own keys, and the remote takes one only. */
+  readonly proxy?: 'keyless';
+  /** Added to the host in place of the client's usual. */
+  readonly base?: string;
+  readonly raises: ErrorClass;
+  readonly status: number;
+  /** Ours; the model server's errors have codes of their own. */
+  readonly code?: string;
+  /** Whether the client asks again by itself. */
+  readonly repeated: boolean;
+}
+
+const model = (status: number, raises: ErrorClass, repeated = false): Row => ({
+  what: `an encrypted ${status} of the model server`,
+  model: `sim-error-${status}`,
+  raises,
+  status,
+  repeated,
+});
+
+const ROWS: readonly Row[] = [
+  model(400, 'BadRequestError'),
+  model(401, 'AuthenticationError'),
+  model(403, 'PermissionDeniedError'),
+  model(404, 'NotFoundError'),
+  model(409, 'ConflictError', true),
+  model(413, 'APIError'),
+  model(422, 'UnprocessableEntityError'),
+  model(429, 'RateLimitError', true),
+  model(500, 'InternalServerError', true),
+  model(502, 'InternalServerError', true),
+  model(503, 'InternalServerError', true),
+  {
+    what: 'a 400 of the service, in clear and marked so',
+    model: 'sim-echo+fault=status:400',
+    raises: 'BadRequestError',
+    status: 400,
+    repeated: false,
+  },
+  {
+    what: 'a 429 of the service, in clear and marked so',
+    model: 'sim-echo+fault=status:429',
+    raises: 'RateLimitError',
+    status: 429,
+    repeated: true,
+  },
+  {
+    what: 'a 503 whose text is not authentic',
+    model: 'sim-echo+fault=gateway_status:503',
+    raises: 'InternalServerError',
+    status: 503,
+    repeated: true,
+  },
+  {
+    what: 'a request without the name of a model',
+    model: '',
+    raises: 'BadRequestError',
+    status: 400,
+    code: 'missing_model',
+    repeated: false,
+  },
+  {
+    what: 'a key that the service rejects',
+    proxy: 'keyless',
+    raises: 'AuthenticationError',
+    status: 401,
+    code: 'api_key_rejected',
+    repeated: false,
+  },
+  {
+    what: 'a request of a foreign web page',
+    headers: { origin: 'https://foreign.example' },
+    raises: 'PermissionDeniedError',
+    status: 403,
+    code: 'origin_forbidden',
+    repeated: false,
+  },
+  {
+    what: 'a base URL that leads nowhere',
+    base: '/v2',
+    raises: 'NotFoundError',
+    status: 404,
+    repeated: false,
+  },
+  {
+    what: 'a body over the limit',
+    content: 'x'.repeat(100_000),
+    raises: 'APIError',
+    status: 413,
+    code: 'body_too_large',
+    repeated: false,
+  },
+  {
+    what: 'an upstream that resets the connection',
+    model: 'sim-echo+fault=reset_before_headers',
+    raises: 'InternalServerError',
+    status: 502,
+    code: 'upstream_reset',
+    repeated: true,
+  },
+  {
+    what: 'a redirect',
+    model: 'sim-echo+fault=redirect',
+    raises: 'InternalServerError',
+    status: 502,
+    code: 'upstream_redirect',
+    repeated: false,
+  },
+];
+
+interface Raised {
+  readonly status: number;
+  readonly message: string;
+  readonly headers: Headers;
+  /** OpenAI's client keeps the object inside `error`, Anthropic's the whole body. */
+  readonly error?: { readonly code?: unknown; readonly error?: { readonly code?: unknown } };
+}
+
+const codeOf = ({ error }: Raised): unknown => error?.error?.code ?? error?.code;
+
+describe('errors, as the official clients show them', { concurrency: 8 }, () => {
+  let usual: Stack;
+  let keyless: Stack;
+  before(async () => {
+    usual = await startStack({ flags: ['--max-body-bytes=65536'] });
+    keyless = await startStack({ apiKey: null, simulator: { apiKey: 'right-key' } });
+  });
+  after(async () => {
+    await usual.close();
+    await keyless.close();
+  });
+
+  const asked = (client: Client, row: Partial<Row>, more: Pick<Asked, 'fetch'> & Partial<Asked>): Asked => ({
+    baseURL: `${(row.proxy === 'keyless' ? keyless : usual).url}${row.base ?? client.base}`,
+    model: row.model ?? 'sim-echo',
+    content: row.content ?? 'hello',
+    headers: row.headers ?? {},
+    apiKey: 'wrong-key',
+    stream: false,
+    ...more,
+  });
+
+  for (const [name, client] of CLIENTS) {
+    describe(name, { concurrency: 32 }, () => {
+      for (const stream of [false, true]) {
+        for (const row of ROWS) {
+          const { what, raises, repeated } = row;
+          const how = `${raises}, ${repeated ? 'asks again' : 'asks once'}`;
+          it(`${what}${stream ? ', for a stream' : ''}: ${how}`, async () => {
+            const { fetch, sent } = watchedFetch();
+            await assert.rejects(
+              client.ask(asked(client, row, { stream, fetch, maxRetries: 1 })),
+              (thrown) => {
+                assert.ok(thrown instanceof client.classes[raises], String(thrown));
+                const error = thrown as unknown as Raised;
+                assert.equal(error.status, row.status);
+                if (row.code !== undefined) {
+                  assert.equal(codeOf(error), row.code);
+                  assert.match(error.message, /request id proxy_[0-9a-f-]{36}/);
+                }
+                return true;
+              },
+            );
+            assert.equal(sent.length, repeated ? 2 : 1);
+          });
+        }
+      }
+    });
+
+    describe(`${name}, asking again`, { concurrency: 2 }, () => {
+      it('gives up after two more requests', async () => {
+        const { fetch, sent } = watchedFetch();
+        await assert.rejects(client.ask(asked(client, { model: 'sim-error-503' }, { fetch })));
+        assert.equal(sent.length, 3);
+      });
+
+      it('waits as long as the service says', async () => {
+        const { fetch, sent } = watchedFetch();
+        const row = { model: 'sim-echo+fault=status:503,1' };
+        await assert.rejects(client.ask(asked(client, row, { fetch, maxRetries: 1 })));
+        const waited = (sent[1]?.sentAt ?? 0) - (sent[0]?.sentAt ?? 0);
+        assert.ok(waited >= 990, `waited ${waited} ms`); // without the header: at most 500 ms
+      });
+    });
+  }
+
+  for (const [name, Class] of Object.entries(OPENAI_CLIENTS)) {
+    it(`${name}: the responses API is not there, and asking again is pointless`, async () => {
+      const { fetch, sent } = watchedFetch();
+      const client = new Class({ baseURL: `${usual.url}/v1`, apiKey: 'k', fetch });
+      await assert.rejects(client.responses.create({ model: 'sim-echo', input: 'x' }), (error) => {
+        assert.ok(error instanceof Class.InternalServerError, String(error));
+        assert.deepEqual([error.status, error.code], [501, 'not_supported']);
+        assert.match(error.message, /\/v1\/chat\/completions/);
+        return true;
+      });
+      assert.equal(sent.length, 1);
+    });
+
+    it(`${name}: a base URL without /v1 is told so`, async () => {
+      const client = new Class({ baseURL: usual.url, apiKey: 'k', maxRetries: 0 });
+      await assert.rejects(client.models.list(), (error) => {
+        assert.ok(error instanceof Class.NotFoundError, String(error));
+        assert.match(error.message, /set the base URL of the client to one like http:\/\/localhost:8080\/v1/);
+        return true;
+      });
+    });
+  }
+});
+
+describe('an error that passes', () => {
+  let stack: Stack;
+  before(async () => {
+    stack = await startStack();
+  });
+  after(() => stack.close());
+
+  for (const [name, client] of CLIENTS) {
+    it(`${name}: the program sees the answer only`, async () => {
+      const { fetch, sent } = watchedFetch();
+      stack.simulator.faults.set('inference-once', 'gateway_status:503');
+      const answer = await client.ask({
+        baseURL: `${stack.url}${client.base}`,
+        model: 'sim-echo',
+        content: 'hello',
+        stream: true,
+        headers: {},
+        apiKey: 'k',
+        fetch,
+      });
+      assert.deepEqual([answer, sent.length], ['hello', 2]);
+    });
+  }
+});
