@@ -22,8 +22,9 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   // Signals go to the whole group; the primary decides what they mean.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 
-  const start = await firstMessage();
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
+  const inbox = openInbox();
+  const start = await inbox.first;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
   const metrics = createMetrics({
@@ -32,7 +33,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
     serverAddress: config.apiEndpoint.host,
   });
   let service: Service | undefined;
-  process.on('message', async (message: ToWorker) => {
+  inbox.handle(async (message) => {
     switch (message.type) {
       case 'standing':
       case 'answer':
@@ -72,6 +73,21 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   return code;
 }
 
-function firstMessage(): Promise<Start> {
-  return new Promise((resolve) => process.once('message', (message: Start) => resolve(message)));
+/** Messages in their order: the first one, and a handler for the rest that misses none that came meanwhile. */
+function openInbox(): { readonly first: Promise<Start>; handle(handler: (message: ToWorker) => void): void } {
+  const { promise: first, resolve } = Promise.withResolvers<Start>();
+  const waiting: ToWorker[] = [];
+  let handler: ((message: ToWorker) => void) | undefined;
+  process.on('message', (message: ToWorker) => {
+    if (message.type === 'start') resolve(message);
+    else if (handler === undefined) waiting.push(message);
+    else handler(message);
+  });
+  return {
+    first,
+    handle(next) {
+      handler = next;
+      for (const message of waiting.splice(0)) next(message);
+    },
+  };
 }
