@@ -12,6 +12,12 @@ export interface ConnectionTable {
 }
 
 /**
+ * ms that a connection gets for its first request once the server closes. Its client has just connected and is about to
+ * send it, or has; to end it now would refuse a request that the server could still answer.
+ */
+const FIRST_REQUEST = 1_000;
+
+/**
  * Keeps account of `server`'s connections; to be called before it gets its request listener. Node's own account is not
  * enough: it takes an answer for done that is ended but still on its way to a slow reader, it knows no connection
  * in its TLS handshake, and it keeps one that becomes idle after the server has closed.
@@ -19,6 +25,8 @@ export interface ConnectionTable {
 export function trackConnections(server: Server, { tls }: { readonly tls: boolean }): ConnectionTable {
   const accepted = new Set<Socket>();
   const answers = new Map<Socket, Set<ServerResponse>>();
+  /** Those that have had a request. */
+  const used = new WeakSet<Socket>();
   let draining = false;
 
   server.on('connection', (socket: Socket) => {
@@ -33,6 +41,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   const track = ({ socket }: IncomingMessage, res: ServerResponse): void => {
     const open = answers.get(socket);
     if (open === undefined) return; // gone already
+    used.add(socket);
     open.add(res);
     if (draining) res.setHeader('connection', 'close');
     res.once('close', () => {
@@ -44,7 +53,11 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   server.on('checkContinue', track);
   // Asked for by close().
   server.closeIdleConnections = () => {
-    for (const [socket, open] of answers) if (open.size === 0) socket.destroy();
+    for (const [socket, open] of answers) {
+      if (open.size > 0) continue;
+      if (used.has(socket)) socket.destroy();
+      else setTimeout(() => open.size === 0 && socket.destroy(), FIRST_REQUEST);
+    }
   };
 
   return {

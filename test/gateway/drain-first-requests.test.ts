@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { listen } from '../../lib/gateway/server.ts';
+
+const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+
+async function serve(t: TestContext) {
+  const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, maxBodyBytes: 1, fd: undefined };
+  const listener = await listen(options, (_, res) => res.end('answered'));
+  t.after(() => listener.destroy());
+  const client = async (): Promise<{ socket: Socket; text: () => string; closed: Promise<unknown> }> => {
+    const socket = connect(listener.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    let text = '';
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
+      text += chunk;
+    });
+    socket.on('error', () => {});
+    const closed = once(socket, 'close');
+    await once(socket, 'connect');
+    await delay(50);
+    return { socket, text: () => text, closed };
+  };
+  return { listener, client };
+}
+
+describe('draining', { timeout: 10_000 }, () => {
+  it('answers the first request of a client that had connected before, and ends the connection', async (t) => {
+    const { listener, client } = await serve(t);
+    const { socket, text, closed } = await client();
+    const drained = listener.drain();
+    await delay(50);
+    socket.write(REQUEST);
+    await closed;
+    assert.match(text(), /200 OK[\s\S]*connection: close[\s\S]*answered$/i);
+    await drained;
+  });
+
+  it('waits a second for that request, not longer', async (t) => {
+    const { listener, client } = await serve(t);
+    const { closed } = await client();
+    const start = performance.now();
+    await listener.drain();
+    await closed;
+    const waited = performance.now() - start;
+    assert.ok(waited > 900 && waited < 3_000, `${waited} ms`);
+  });
+
+  it('ends at once a connection that is idle after an answer', async (t) => {
+    const { listener, client } = await serve(t);
+    const { socket, text, closed } = await client();
+    socket.write(REQUEST);
+    while (!text().includes('answered')) await delay(5);
+    const start = performance.now();
+    await listener.drain();
+    await closed;
+    assert.ok(performance.now() - start < 900);
+  });
+});

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { type ActivatedService, createActivatedService } from '../support/activated-service.ts';
+import { sharedHardware } from '../support/stack.ts';
+import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
+import { ROOT } from '../support/tools.ts';
+
+describe('a service behind a socket that outlives it', { timeout: 120_000 }, () => {
+  let directory: string;
+  let simulator: Simulator;
+  let service: ActivatedService;
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'privatemode-activated-'));
+    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    service = await createActivatedService(
+      [
+        process.execPath,
+        join(ROOT, 'bin/privatemode-proxy.ts'),
+        `--api-endpoint=localhost:${simulator.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+        '--api-key=test-key',
+        '--shutdown-grace=20s',
+        '--port=1', // never opened
+      ],
+      { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    );
+  });
+  after(async () => {
+    await service.close();
+    await simulator.close();
+    rmSync(directory, { recursive: true });
+  });
+
+  it('answers what was asked before it was started', async () => {
+    const early = streamsUnderLoad({ port: service.port, count: 3, everyMs: 10, model: 'sim-2x10' });
+    await delay(200);
+    await service.start();
+    assert.deepEqual(tally(await early), { complete: 3 });
+    assert.match(service.log(), new RegExp(`endpoint=http://127\\.0\\.0\\.1:${service.port}`));
+  });
+
+  it('is restarted three times under 200 streams, of which none is refused and none is cut', async () => {
+    const load = streamsUnderLoad({ port: service.port, count: 200, everyMs: 40, model: 'sim-20x50' });
+    for (let i = 0; i < 3; i++) {
+      await delay(500);
+      assert.equal(await service.restart(), 0);
+    }
+    assert.deepEqual(tally(await load), { complete: 200 });
+    assert.equal(await service.stop(), 0);
+  });
+});
