@@ -43,12 +43,14 @@ export interface ProxyEnvironment {
   readonly onPermanent?: (error: PrivatemodeError) => void;
   /** How long secrets are used, where the service is a simulated one that keeps them for another time. */
   readonly lifetimes?: Lifetimes;
+  /** ms a request waits for the first epoch, where half a minute is too long for a test. */
+  readonly epochTimeout?: number;
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
 export async function startProxy(
   config: Config,
-  { env, log, onPermanent, lifetimes }: ProxyEnvironment,
+  { env, log, onPermanent, lifetimes, epochTimeout }: ProxyEnvironment,
 ): Promise<RunningProxy> {
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
@@ -85,7 +87,8 @@ export async function startProxy(
     pool = await startWorkers({ ...shared, count: config.workers, patience });
   }
   const service =
-    pool ?? (await startService(config, { ...shared, outbound, counters, observe: metrics.observe }));
+    pool ??
+    (await startService(config, { ...shared, outbound, counters, observe: metrics.observe, epochTimeout }));
   log.info(
     { endpoint: service.url, workers: config.workers },
     service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',

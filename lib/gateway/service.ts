@@ -34,9 +34,11 @@ export interface ServiceDeps {
   readonly sharedSalt: string | undefined;
   /** A socket that listens already. */
   readonly fd: number | undefined;
+  /** ms a request waits for the first epoch. */
+  readonly epochTimeout?: number | undefined;
 }
 
-/** ms a request waits for the first epoch (design decision 13). */
+/** Design decision 13. */
 const EPOCH_TIMEOUT = 30_000;
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
@@ -71,7 +73,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     },
     cors: () => cors,
     limits: { maxBodyBytes: config.maxBodyBytes, minUploadRate: config.minUploadRate },
-    epochTimeout: EPOCH_TIMEOUT,
+    epochTimeout: deps.epochTimeout ?? EPOCH_TIMEOUT,
     streamIdleTimeout: config.streamIdleTimeout,
     dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
     terminate: terminate.signal,

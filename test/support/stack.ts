@@ -36,6 +36,7 @@ export async function startStack(
     /** The manifest comes from the simulator's CDN, not from a file. */
     readonly managedManifest?: boolean;
     readonly lifetimes?: Lifetimes;
+    readonly epochTimeout?: number;
     readonly workspace?: string;
   } = {},
 ): Promise<Stack> {
@@ -66,6 +67,7 @@ export async function startStack(
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
+    ...(options.epochTimeout === undefined ? {} : { epochTimeout: options.epochTimeout }),
   });
   return {
     simulator,
