@@ -87,6 +87,7 @@ describe('request cipher, malformed messages', () => {
     'blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
     'a colon in the iv': `${id}:${nonce}:${iv.slice(0, 12)}:${iv.slice(13)}:${body}`,
     'trailing text': `${good} `,
+    'a wide character whose low byte is a digit': good.replace(iv, iv.replace('0', '\u0130')),
     'not hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
   };
   for (const [name, message] of Object.entries(cases)) {
@@ -94,6 +95,13 @@ describe('request cipher, malformed messages', () => {
       assert.throws(() => fixedCipher().open(message), { code: 'response_malformed' });
     });
   }
+
+  it('not hex within a long message', () => {
+    const long = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.alloc(5000));
+    const at = long.length - 4000;
+    const message = `${long.slice(0, at)}g${long.slice(at + 1)}`;
+    assert.throws(() => fixedCipher().open(message), { code: 'response_malformed' });
+  });
 
   it('every single changed character of iv or ciphertext is noticed', () => {
     const start = good.indexOf(iv);
