@@ -80,6 +80,11 @@ export const ERRORS = {
   upstream_connect_timeout: row(504, 'network', 'Check the network and --api-endpoint.'),
   first_byte_timeout: row(504, 'upstream', 'Try again, or raise --first-byte-timeout.'),
   stream_idle_timeout: row(504, 'upstream', 'Try again, or raise --stream-idle-timeout.'),
+  resources_exhausted: row(
+    503,
+    'operator',
+    'Raise the limits of the machine (open files, local ports), or run more replicas.',
+  ),
   shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
 
   // The attested session (attestation.md sections 1 to 12, 19).

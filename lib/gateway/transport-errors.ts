@@ -18,6 +18,9 @@ const BY_CODE: Record<string, () => PrivatemodeError> = {
   ETIMEDOUT: () =>
     new PrivatemodeError('upstream_connect_timeout', 'the connection to the service timed out'),
   EPIPE: () => closedDuringUpload(),
+  EMFILE: () => exhausted('file descriptor'),
+  ENFILE: () => exhausted('file descriptor'),
+  EADDRNOTAVAIL: () => exhausted('local port'),
 };
 
 /**
@@ -41,13 +44,16 @@ export function classifyTransportError(thrown: unknown): {
   return { error: known === undefined ? reset() : known(), connectionReset: false };
 }
 
+const exhausted = (what: string): PrivatemodeError =>
+  new PrivatemodeError('resources_exhausted', `no ${what} is left for a connection to the service`);
+
 const reset = (): PrivatemodeError =>
   new PrivatemodeError('upstream_reset', 'the service closed the connection before it answered');
 
 const notHttp = (): PrivatemodeError =>
   new PrivatemodeError('response_malformed', 'the service answered with something that is not HTTP');
 
-const closedDuringUpload = (): PrivatemodeError =>
+export const closedDuringUpload = (): PrivatemodeError =>
   new PrivatemodeError(
     'upstream_closed_during_upload',
     'the service closed the connection while the request was sent',
