@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
+import { describe, it } from 'node:test';
+import {
+  audioForm,
+  chatBody,
+  DONE,
+  FORM_BOUNDARY,
+  modelOf,
+  OPEN_PROTECTION,
+  OPEN_SECRET,
+  PLAN,
+  plainAnswer,
+  plainEvents,
+  planOf,
+  protectionIn,
+  sealedAnswer,
+  sealedChatBody,
+  sealedEvents,
+} from '../../bench/fixtures.ts';
+import { bodyOf } from '../../bench/gate.ts';
+import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
+import { createMultipartSealer } from '../../lib/pipeline/seal-multipart.ts';
+
+const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
+const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
+const plain = PLAIN_MEMBERS['R'];
+
+describe('fixtures of the benchmark', () => {
+  it('are streams that the product opens to the expected text', () => {
+    const opener = createSseOpener({ cipher: cipher(), plain, terminal: 'done', maxEventBytes: 1e6 });
+    const wire = Buffer.concat([...sealedEvents(40, OPEN_PROTECTION), Buffer.from(DONE)]);
+    const text = Buffer.from(opener.feed(wire)).toString();
+    assert.equal(opener.failure, undefined);
+    assert.equal(text, plainEvents(40).join('') + DONE);
+    assert.equal(opener.events, 41);
+  });
+
+  it('have the real shape: four encrypted members of about the real sizes, id and usage plain', () => {
+    const event = JSON.parse(sealedEvents(3, OPEN_PROTECTION)[0]!.toString().slice('data: '.length));
+    assert.deepEqual(Object.keys(event), ['id', 'object', 'created', 'model', 'choices', 'usage']);
+    const sealed = Object.values(event).filter((value) => String(value).startsWith(`${OPEN_SECRET.id}:`));
+    assert.equal(sealed.length, 4);
+    const { choices } = JSON.parse(plainEvents(3)[1]!.slice('data: '.length));
+    assert.deepEqual(Object.keys(choices[0]), ['index', 'delta', 'logprobs', 'finish_reason', 'token_ids']);
+  });
+
+  it('are whole answers that the product opens to the expected text', () => {
+    const opener = createJsonOpener({ cipher: cipher(), plain, maxBytes: 1e6 });
+    const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
+    assert.equal(opener.failure, undefined);
+    assert.equal(Buffer.concat(parts).toString(), plainAnswer());
+  });
+
+  it('carry the plan of an answer where it is not encrypted', () => {
+    const plan = { events: 7, pace: 20, start: 1_763_683_200_123, hold: true, unary: false };
+    assert.deepEqual(planOf(modelOf(plan)), plan);
+    assert.deepEqual(planOf(modelOf({})), PLAN);
+    assert.equal(planOf('gpt'), undefined);
+    assert.equal(planOf('bench/1/x/0/0/0'), undefined);
+  });
+
+  for (const size of [400, 2_000_000]) {
+    it(`are prompts of about ${size} bytes that the product seals, from which id and nonce can be read`, async () => {
+      const body = chatBody({ events: 3 }, size);
+      assert.ok(body.length >= size && body.length < 1.1 * size + 400, `${body.length}`);
+      const stage = createJsonSealer({ plain: PLAIN_MEMBERS['C'], salt: { configured: undefined } });
+      stage.feed(body);
+      const prepared = await stage.finish();
+      assert.deepEqual(planOf(prepared.model ?? ''), { ...PLAN, events: 3 });
+      const sealed = Buffer.concat([...prepared.seal(cipher()).slices()]).toString('latin1');
+      assert.deepEqual(protectionIn(sealed), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
+    });
+  }
+
+  it('are sealed prompts for relays that leave encryption to the client', () => {
+    const body = sealedChatBody({ events: 3 }).toString();
+    assert.deepEqual(protectionIn(body), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
+    assert.equal(JSON.parse(body).model, modelOf({ events: 3 }));
+    assert.equal(protectionIn('{}'), undefined);
+  });
+
+  it('are audio forms that the product takes', async () => {
+    const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
+    const stage = createMultipartSealer({ plain: PLAIN_MEMBERS['T'], contentType });
+    for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
+    const prepared = await stage.finish();
+    assert.equal(prepared.model, modelOf({ unary: true }));
+    assert.ok(prepared.seal(cipher()).contentLength > 2_000_000);
+  });
+});
+
+describe('what the gate reads', () => {
+  it('is the body of an answer, chunked or not', () => {
+    assert.equal(bodyOf('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab'), 'ab');
+    const chunked =
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nA\r\n0123456789\r\n0\r\n\r\n';
+    assert.equal(bodyOf(chunked), 'ab0123456789');
+  });
+});

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { estimate, excess, median, quantile, shuffled, slope, verdictOf } from '../../bench/stats.ts';
+
+/** Numbers in [0, 1) that are the same in every run. */
+function seeded(seed = 1): () => number {
+  let state = seed;
+  return () => {
+    state = (state * 48271) % 2147483647;
+    return state / 2147483647;
+  };
+}
+
+describe('statistics of the benchmark', () => {
+  it('interpolates quantiles and does not depend on the order', () => {
+    assert.equal(median([3, 1, 2]), 2);
+    assert.equal(median([4, 1, 2, 3]), 2.5);
+    assert.equal(quantile([10, 0], 0.25), 2.5);
+    assert.equal(quantile([1, 2, 3], 0), 1);
+    assert.equal(quantile([1, 2, 3], 1), 3);
+    assert.throws(() => quantile([], 0.5), RangeError);
+  });
+
+  it('gives an interval around the median that narrows with more rounds', () => {
+    const noisy = (count: number): number[] => {
+      const random = seeded(7);
+      return Array.from({ length: count }, () => 1 + 0.2 * (random() - 0.5));
+    };
+    const few = estimate(noisy(5), seeded());
+    const many = estimate(noisy(200), seeded());
+    for (const { low, median: middle, high } of [few, many]) assert.ok(low <= middle && middle <= high);
+    assert.ok(many.high - many.low < (few.high - few.low) / 2);
+    assert.ok(many.low > 0.95 && many.high < 1.05);
+  });
+
+  it('is not moved by one round that went wrong', () => {
+    const { median: middle, high } = estimate([1, 1, 1, 1, 1, 1, 1, 1, 100], seeded());
+    assert.equal(middle, 1);
+    assert.ok(high < 100);
+  });
+
+  const most = { limit: 1, kind: 'at most' } as const;
+  const least = { limit: 0.5, kind: 'at least' } as const;
+  const cases = [
+    [most, { low: 0.95, median: 0.98, high: 0.99 }, 'met'],
+    [most, { low: 0.95, median: 0.98, high: 1.02 }, 'met'],
+    [most, { low: 0.98, median: 1.02, high: 1.05 }, 'missed'],
+    [most, { low: 0.7, median: 0.95, high: 1.3 }, 'unclear'],
+    [most, { low: 0.2, median: 0.5, high: 0.9 }, 'met'],
+    [most, { low: 1.1, median: 2, high: 3 }, 'missed'],
+    [least, { low: 0.55, median: 0.6, high: 0.9 }, 'met'],
+    [least, { low: 0.1, median: 0.2, high: 0.4 }, 'missed'],
+    [least, { low: 0.3, median: 0.55, high: 0.8 }, 'unclear'],
+  ] as const;
+  for (const [bar, found, verdict] of cases) {
+    it(`says ${verdict} of ${found.low} to ${found.high} for ${bar.kind} ${bar.limit}`, () => {
+      assert.equal(verdictOf(found, bar), verdict);
+    });
+  }
+
+  it('says how far beyond its bar a figure is, in either direction', () => {
+    assert.equal(excess(3, { limit: 2, kind: 'at most' }), 1.5);
+    assert.equal(excess(2, { limit: 3, kind: 'at least' }), 1.5);
+    assert.equal(excess(0, { limit: 0, kind: 'at most' }), 1);
+    assert.equal(excess(1, { limit: 0, kind: 'at most' }), Number.POSITIVE_INFINITY);
+  });
+
+  it('finds the slope of noisy points', () => {
+    assert.equal(
+      slope([
+        [0, 5],
+        [10, 25],
+        [20, 45],
+      ]),
+      2,
+    );
+    assert.ok(
+      Math.abs(
+        slope([
+          [0, 5.1],
+          [10, 24.8],
+          [20, 45.1],
+        ]) - 2,
+      ) < 0.05,
+    );
+  });
+
+  it('shuffles without losing anything', () => {
+    const items = ['a', 'b', 'c', 'd'];
+    const orders = new Set(Array.from({ length: 200 }, () => shuffled(items).join('')));
+    assert.equal(orders.size, 24);
+    for (const order of orders) assert.equal([...order].sort().join(''), 'abcd');
+  });
+});
