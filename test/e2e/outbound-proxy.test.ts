@@ -1,0 +1,189 @@
+/**
+ * Behind an HTTP proxy: attestation and secret, manifest, vendors' collateral and the requests themselves go through it by
+ * CONNECT, or past it where no_proxy says so; and nothing is ever sent to where a redirect points.
+ */
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { watchConnections } from '../support/connections.ts';
+import { serveInspector } from '../support/inspector.ts';
+import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
+import { hostsAt, outboundScene, streamChat } from '../support/outbound-scene.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
+
+const CANARY = 'canary-outbound-2b8e';
+const WAIT = { timeoutMs: 20_000 };
+/** Names that resolve nowhere: only a proxy can know where they are. */
+const HOSTS = { api: 'api.sim.test', cdn: 'cdn.sim.test', vendor: 'vendor.sim.test' };
+
+describe('behind an HTTP proxy', () => {
+  it('everything goes through it by CONNECT, and no name is resolved here', async (t) => {
+    const scene = await outboundScene(t, {
+      hostNames: Object.values(HOSTS),
+      faults: { 'evidence-no-crl': true },
+    });
+    const { simulator } = scene;
+    const connect = await serveConnectProxy(t, { route: () => simulator });
+    const connections = watchConnections();
+    t.after(() => connections.end());
+    const { proxy } = await scene.start(
+      { SSL_CERT_FILE: scene.bundle(simulator.caPem), https_proxy: `http://127.0.0.1:${connect.port}` },
+      hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor),
+    );
+    await proxy.session.acquire(WAIT);
+    const targets = (): string[] => connect.seen.map(({ target }) => target);
+    assert.deepEqual([...new Set(targets())].sort(), [
+      'api.sim.test:443',
+      'cdn.sim.test:443',
+      'vendor.sim.test:443',
+    ]);
+    const control = targets().length;
+
+    const { status, text } = await streamChat(proxy, CANARY);
+    assert.equal(status, 200);
+    assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
+    assert.deepEqual(targets().slice(control), ['api.sim.test:443']);
+    assert.deepEqual(
+      connections.targets().filter((target) => target.includes('sim.test')),
+      [],
+    );
+    assert.equal(simulator.recorder.containing(CANARY).length, 0);
+  });
+
+  it('where the proxy is gone, nothing goes out at all', async (t) => {
+    const scene = await outboundScene(t);
+    const host = `localhost:${scene.simulator.port}`;
+    const { proxy, lines } = await scene.start(
+      { SSL_CERT_FILE: scene.bundle(scene.simulator.caPem), https_proxy: 'http://user:hunter2@127.0.0.1:1' },
+      hostsAt(host, host, host),
+    );
+    await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+    assert.equal(
+      Object.values(scene.simulator.counts).reduce((sum, count) => sum + count),
+      0,
+    );
+    const log = JSON.stringify(lines);
+    assert.match(log, /the HTTP proxy 127\.0\.0\.1:1 cannot be reached/);
+    assert.doesNotMatch(log, /hunter2/);
+  });
+});
+
+describe('no_proxy', () => {
+  const rows: readonly (readonly [noProxy: string, proxied: readonly (keyof typeof HOSTS)[]])[] = [
+    ['', ['api', 'cdn', 'vendor']],
+    ['localhost', ['cdn', 'vendor']],
+    ['127.0.0.0/8', ['api']],
+    ['localhost, 127.0.0.2', ['cdn']],
+    ['example.com', ['api', 'cdn', 'vendor']],
+    ['*', []],
+  ];
+  for (const [noProxy, proxied] of rows) {
+    it(`"${noProxy}" leaves ${proxied.join(', ') || 'nothing'} to the proxy`, async (t) => {
+      // One machine under three names, all of which can be reached directly as well.
+      const scene = await outboundScene(t, { host: '0.0.0.0', hostNames: ['127.0.0.2'] });
+      const { port, caPem } = scene.simulator;
+      const hosts = { api: `localhost:${port}`, cdn: `127.0.0.1:${port}`, vendor: `127.0.0.2:${port}` };
+      const connect = await serveConnectProxy(t);
+      const { proxy } = await scene.start(
+        {
+          SSL_CERT_FILE: scene.bundle(caPem),
+          https_proxy: `127.0.0.1:${connect.port}`,
+          no_proxy: noProxy,
+        },
+        hostsAt(hosts.api, hosts.cdn, hosts.vendor),
+      );
+      await proxy.session.acquire(WAIT);
+      assert.equal((await streamChat(proxy, CANARY)).status, 200);
+      const targets = connect.seen.map(({ target }) => target);
+      assert.deepEqual([...new Set(targets)].sort(), proxied.map((name) => hosts[name]).sort());
+      // Control and data path have connections of their own.
+      const ofApi = targets.filter((target) => target === hosts.api).length;
+      assert.equal(ofApi, proxied.includes('api') ? 2 : 0);
+    });
+  }
+});
+
+describe('connections of the data path', () => {
+  it('are kept, used in turn, and resumed when they were lost', async (t) => {
+    const scene = await outboundScene(t);
+    const authority = createTestAuthority('Counting');
+    const counting = await serveInspector(t, authority.issue(['localhost']), scene.simulator);
+    const host = `localhost:${counting.port}`;
+    const { proxy } = await scene.start(
+      { SSL_CERT_FILE: scene.bundle(authority.pem) },
+      hostsAt(host, host, host),
+    );
+    await proxy.session.acquire(WAIT);
+    const { connections } = counting;
+    const control = { ...connections };
+    const handshakes = (): [full: number, resumed: number] => {
+      const resumed = connections.resumed - control.resumed;
+      return [connections.total - control.total - resumed, resumed];
+    };
+
+    for (let sent = 0; sent < 10; sent++) await streamChat(proxy, CANARY);
+    assert.deepEqual(handshakes(), [1, 0]);
+
+    // Streams at the same time need one connection each, and none of these a whole handshake.
+    await Promise.all(Array.from({ length: 5 }, () => streamChat(proxy, CANARY, 'sim-5x20')));
+    assert.deepEqual(handshakes(), [1, 4]);
+    for (let sent = 0; sent < 10; sent++) await streamChat(proxy, CANARY);
+    assert.deepEqual(handshakes(), [1, 4]);
+
+    counting.drop();
+    await delay(50);
+    assert.equal((await streamChat(proxy, CANARY)).status, 200);
+    assert.deepEqual(handshakes(), [1, 5]);
+  });
+});
+
+describe('a redirect', { concurrency: 4 }, () => {
+  /** A server that sends everything on to the simulator, by redirect, and counts how often it was asked. */
+  async function redirecting(t: TestContext, status: number) {
+    const scene = await outboundScene(t);
+    const authority = createTestAuthority('Redirecting');
+    const asked: string[] = [];
+    const { port } = await serveHttps(t, authority.issue(['localhost']), (request, response) => {
+      asked.push(`${request.method} ${request.url?.split('?')[0]}`);
+      request.resume();
+      response.writeHead(status, { location: `${scene.simulator.url}${request.url}` }).end();
+    });
+    const env = { SSL_CERT_FILE: scene.bundle(authority.pem, scene.simulator.caPem) };
+    const there = `localhost:${scene.simulator.port}`;
+    return { scene, asked, env, here: `localhost:${port}`, there };
+  }
+
+  type Where = Awaited<ReturnType<typeof redirecting>>;
+  const paths: Record<'manifest' | 'attest' | 'collateral', (where: Where) => string[]> = {
+    manifest: ({ here, there }) => hostsAt(there, here, there),
+    attest: ({ here, there }) => hostsAt(here, there, there),
+    collateral: ({ here, there }) => hostsAt(there, there, here),
+  };
+  for (const status of [302, 308]) {
+    for (const [what, flags] of Object.entries(paths)) {
+      it(`of status ${status} is not followed: ${what}`, async (t) => {
+        const where = await redirecting(t, status);
+        const { proxy, lines } = await where.scene.start(where.env, flags(where));
+        await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+        assert.ok(where.asked.length > 0, 'was not asked');
+        const { counts } = where.scene.simulator;
+        assert.deepEqual([counts[what], counts['secret'], counts['inference']], [0, 0, 0]);
+        assert.match(JSON.stringify(lines), new RegExp(`answered with a redirect \\(status ${status}\\)`));
+      });
+    }
+
+    it(`of status ${status} is not followed: requests`, async (t) => {
+      const scene = await outboundScene(t, { faults: {} });
+      const { simulator } = scene;
+      const host = `localhost:${simulator.port}`;
+      const { proxy } = await scene.start(
+        { SSL_CERT_FILE: scene.bundle(simulator.caPem) },
+        hostsAt(host, host, host),
+      );
+      const answer = await streamChat(proxy, CANARY, `sim-echo+fault=redirect:${status}`);
+      assert.equal(answer.status, 502);
+      assert.match(answer.text, /upstream_redirect/);
+      assert.equal(simulator.counts['inference'], 1);
+    });
+  }
+});

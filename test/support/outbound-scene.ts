@@ -1,0 +1,79 @@
+/** A whole proxy whose way to the outside a test decides, and a simulated deployment at its end. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { type RunningProxy, startProxy } from '../../lib/app.ts';
+import { parseConfig } from '../../lib/config.ts';
+import type { Simulator, SimulatorOptions } from '../../lib/simulator/simulator.ts';
+import { recordingLogger } from './logger.ts';
+import { startTestSimulator } from './simulator.ts';
+
+type Lines = Record<string, unknown>[];
+
+export interface OutboundScene {
+  readonly simulator: Simulator;
+  readonly directory: string;
+  /** PEM texts as a file for SSL_CERT_FILE. */
+  bundle(...pems: readonly string[]): string;
+  /** A proxy that gets a key, a workspace of its own and these flags; `env` is all it knows of its environment. */
+  start(
+    env: Readonly<Record<string, string>>,
+    flags: readonly string[],
+  ): Promise<{ readonly proxy: RunningProxy; readonly lines: Lines }>;
+}
+
+/** Flags that send the three paths to three authorities `HOST[:PORT]`. */
+export const hostsAt = (api: string, cdn: string, vendor: string): string[] => [
+  `--api-endpoint=${api}`,
+  `--cdn-base-url=https://${cdn}`,
+  `--amd-kds-url=https://${vendor}`,
+];
+
+/** Evidence comes without a revocation list unless told otherwise, so that the vendor has to be asked. Cleans up after `t`. */
+export async function outboundScene(t: TestContext, options: SimulatorOptions = {}): Promise<OutboundScene> {
+  const directory = mkdtempSync(join(tmpdir(), 'outbound-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const simulator = await startTestSimulator({ directory, faults: { 'evidence-no-crl': true }, ...options });
+  t.after(() => simulator.close());
+  let files = 0;
+  return {
+    simulator,
+    directory,
+    bundle(...pems) {
+      const path = join(directory, `bundle-${files++}.pem`);
+      writeFileSync(path, pems.join('\n'));
+      return path;
+    },
+    async start(env, flags) {
+      const { log, lines } = recordingLogger();
+      const { config } = parseConfig(
+        [
+          '--api-key=k',
+          '--listen-address=127.0.0.1',
+          '--port=0',
+          `--unsafe-trust-roots=${join(directory, 'roots')}`,
+          `--workspace=${join(directory, `workspace-${files++}`)}`,
+          ...flags,
+        ],
+        {},
+      );
+      const proxy = await startProxy(config, { env, log });
+      t.after(() => proxy.close());
+      return { proxy, lines };
+    },
+  };
+}
+
+/** A chat completion in a stream; resolves with the status and the whole text of the answer. */
+export async function streamChat(
+  { url }: { readonly url: string },
+  content: string,
+  model = 'sim-echo',
+): Promise<{ readonly status: number; readonly text: string }> {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    body: JSON.stringify({ model, stream: true, messages: [{ role: 'user', content }] }),
+  });
+  return { status: response.status, text: await response.text() };
+}
