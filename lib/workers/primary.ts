@@ -1,4 +1,5 @@
 import cluster, { type Worker } from 'node:cluster';
+import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { AttestedSession } from '../session/session.ts';
@@ -116,6 +117,7 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     });
   }
 
+  forkTheSameCommand();
   for (let i = 0; i < count; i++) fork();
   const { url, port } = await listening;
 
@@ -163,4 +165,13 @@ function ended(
     });
     tell(worker, { type: 'drain' });
   });
+}
+
+/**
+ * A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
+ * script goes the first flag instead; there is one at least, which asked for workers.
+ */
+function forkTheSameCommand(): void {
+  const [exec, ...args] = process.argv.slice(2);
+  if (isSea() && exec !== undefined) cluster.setupPrimary({ exec, args });
 }
