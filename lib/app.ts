@@ -1,7 +1,6 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
-import type { TextOutput } from './cli.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
@@ -10,7 +9,7 @@ import { inheritedSocket } from './gateway/listen-fds.ts';
 import { startService } from './gateway/service.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
-import { createLogger, type Logger } from './observe/log.ts';
+import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
 import { createMetrics } from './observe/metrics.ts';
 import { serviceManager } from './observe/service-manager.ts';
 import { randomSalt } from './pipeline/salt.ts';
@@ -145,7 +144,7 @@ const WORKER_PATIENCE = 5_000;
 export async function run(
   config: Config,
   warnings: readonly string[],
-  io: { readonly stderr: TextOutput & { readonly isTTY?: boolean } },
+  io: { readonly stderr: LogOutput },
 ): Promise<number> {
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output: io.stderr });
   if (cluster.isWorker) return runWorker(config, log, process.env);

@@ -1,6 +1,6 @@
 /** A collateral source for one verification: the same question is asked once, and none after a failed check. */
 import { PrivatemodeError } from '../errors.ts';
-import type { CollateralSource } from './verify.ts';
+import type { CollateralSource } from './collateral.ts';
 
 /**
  * Wraps a source. `allowed` = false refuses every question. Whatever the source rejects with, the caller sees

@@ -4,7 +4,8 @@
  * message and TdxReferenceValues.
  */
 import type { Check, CheckDescription } from './check.ts';
-import type { CollateralSource, TrustRoots } from './verify.ts';
+import type { CollateralSource } from './collateral.ts';
+import type { TrustRoots } from './trust-roots.ts';
 
 /** What does not depend on the reference value that is being tried. */
 export interface EvidenceContext {

@@ -5,6 +5,7 @@
 import { sha256 } from '../crypto/digest.ts';
 import { attempt, valueIn } from './attempt.ts';
 import { allAccepted, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
+import type { CollateralSource } from './collateral.ts';
 import { askOnce } from './collateral-once.ts';
 import { type AttestationDocument, parseDocument } from './document.ts';
 import { DOCUMENT_ROWS, NONCE_BYTES } from './document-checks.ts';
@@ -13,9 +14,12 @@ import { coordinatorHashes, type Manifest, parseManifest } from './manifest.ts';
 import { reportData, transitionDigest } from './report-data.ts';
 import { SNP } from './snp/verify.ts';
 import { TDX } from './tdx/verify.ts';
+import type { TrustRoots } from './trust-roots.ts';
 import { malformed } from './x509/der.ts';
 
 export type { Check } from './check.ts';
+export type { CollateralSource, SignedCollateral } from './collateral.ts';
+export type { TrustRoots } from './trust-roots.ts';
 
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
@@ -29,38 +33,6 @@ export interface Verdict {
   readonly failure: Check | undefined;
   /** PEM text of the mesh CA certificate, bound by the report data; only for an accepted verdict. */
   readonly meshCaPem: string | undefined;
-}
-
-/** Hardware roots to trust, by product line; PEM. Production roots are embedded in ./roots. */
-export interface TrustRoots {
-  readonly snp: Readonly<Partial<Record<'Milan' | 'Genoa', { readonly ark: string; readonly ask: string }>>>;
-  readonly tdx: { readonly root: string } | undefined;
-}
-
-/** Where evidence that the document does not carry comes from. Each call rejects with collateral_unavailable. */
-export interface CollateralSource {
-  /** DER. TCB parts are the decimal SPL values of REPORTED_TCB; chipId is lower-case hex. */
-  amdVcek(query: {
-    product: 'Milan' | 'Genoa';
-    chipId: string;
-    bootloader: number;
-    tee: number;
-    snp: number;
-    microcode: number;
-  }): Promise<Uint8Array>;
-  /** DER. */
-  amdCrl(query: { product: 'Milan' | 'Genoa' }): Promise<Uint8Array>;
-  intelTcbInfo(query: { fmspc: string; evaluationDataNumber?: number }): Promise<SignedCollateral>;
-  intelQeIdentity(): Promise<SignedCollateral>;
-  intelPckCrl(): Promise<{ readonly crl: Uint8Array; readonly issuerChain: string }>;
-  /** `url` is the distribution point of the root certificate. */
-  intelRootCrl(query: { url: string }): Promise<Uint8Array>;
-}
-
-/** A JSON body exactly as received, and the PEM chain of the certificate that signed it. */
-export interface SignedCollateral {
-  readonly body: string;
-  readonly issuerChain: string;
 }
 
 export interface VerifyInput {

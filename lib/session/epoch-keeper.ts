@@ -1,7 +1,7 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
+import type { Epoch } from './epoch.ts';
 import type { Observer } from './events.ts';
-import type { Epoch } from './session.ts';
 import type { Update } from './update.ts';
 
 /** The key that attests; `configured` tells an operator's key from one that a client brought. */

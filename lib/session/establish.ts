@@ -10,10 +10,10 @@ import { PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import type { Clock } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
+import type { Epoch } from './epoch.ts';
 import type { Observer } from './events.ts';
 import type { Lifetimes } from './lifetimes.ts';
 import { createExchange } from './secret-exchange.ts';
-import type { Epoch } from './session.ts';
 
 /** What it takes to make an epoch. */
 export interface EstablishDeps {

@@ -1,7 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
-import type { Epoch } from './session.ts';
+import type { Epoch } from './epoch.ts';
 
 export interface KeyOffersOptions {
   /** Attests with a key that a client brought. */

@@ -1,29 +1,14 @@
-import type { KeyObject } from 'node:crypto';
 import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type Clock, systemClock } from './clock.ts';
+import type { Epoch } from './epoch.ts';
 import { createEpochKeeper } from './epoch-keeper.ts';
 import type { Observer } from './events.ts';
 import { createKeyOffers } from './key-offers.ts';
 import { type Lifetimes, lifetimesOf } from './lifetimes.ts';
 import { createUpdate, type UpdateDeps } from './update.ts';
 
-/**
- * Everything that has to be known before a byte may leave: which secret, shared with whom, proved when.
- * Immutable; a request attempt holds exactly one.
- */
-export interface Epoch {
-  readonly secretId: string;
-  readonly key: KeyObject;
-  /** Lower-case hex SHA-256 of the manifest the remote was verified against. */
-  readonly manifestSha256: string;
-  /** Wall clock, ms since 1970. */
-  readonly attestedAt: number;
-  /** From here on the session renews it in the background. */
-  readonly renewAt: number;
-  /** From here on no request may use it. */
-  readonly expiresAt: number;
-}
+export type { Epoch } from './epoch.ts';
 
 export interface Session {
   /** The unexpired epoch, or undefined. */

@@ -1,8 +1,8 @@
 import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
 import type { ManifestSource } from '../transparency/manifest-source.ts';
 import { pause } from './clock.ts';
+import type { Epoch } from './epoch.ts';
 import { type EstablishDeps, establish } from './establish.ts';
-import type { Epoch } from './session.ts';
 
 export interface UpdateDeps extends EstablishDeps {
   readonly manifests: ManifestSource;

@@ -1,5 +1,5 @@
 /** The hardware roots that the product trusts; there is no way to add to them but an explicit, loud flag. */
-import type { TrustRoots } from '../verify.ts';
+import type { TrustRoots } from '../trust-roots.ts';
 import { ARK_GENOA, ARK_MILAN, ASK_GENOA, ASK_MILAN } from './amd.ts';
 import { INTEL_SGX_ROOT_CA } from './intel.ts';
 

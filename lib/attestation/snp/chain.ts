@@ -1,7 +1,7 @@
 /** From the pinned ARK over the ASK to the VCEK (attestation.md 7). ASK and ARK in the document are ignored. */
 import { type Attempt, demand, valueIn } from '../attempt.ts';
 import { type CheckRow, finding } from '../check.ts';
-import type { TrustRoots } from '../verify.ts';
+import type { TrustRoots } from '../trust-roots.ts';
 import {
   type Certificate,
   isTimeValid,

@@ -1,7 +1,7 @@
 /** The CRL of the ARK: whether AMD has revoked the pinned ASK (attestation.md 7, CRL). Always required. */
 import { type Attempt, attempt, attemptAsync, demand, valueIn } from '../attempt.ts';
 import { type CheckRow, finding } from '../check.ts';
-import type { CollateralSource } from '../verify.ts';
+import type { CollateralSource } from '../collateral.ts';
 import { type Crl, isCurrent, parseCrl, verifySignedBy } from '../x509/crl.ts';
 import { sameName } from '../x509/name.ts';
 import type { SnpRoots } from './chain.ts';

@@ -4,8 +4,8 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attemptAsync, valueIn } from '../attempt.ts';
+import type { SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext } from '../evidence.ts';
-import type { SignedCollateral } from '../verify.ts';
 import type { Certificate } from '../x509/certificate.ts';
 import { type Crl, parseCrl } from '../x509/crl.ts';
 import { anchorDefects, linkDefects, profileDefects, validityDefects } from './chain.ts';
