@@ -84,6 +84,7 @@ export async function startProxy(
   if (config.workers > 1) {
     const patience = config.shutdownGrace + WORKER_PATIENCE;
     pool = await startWorkers({ ...shared, count: config.workers, patience });
+    pool.announce(); // what the session came to while the workers started had nobody to be told to
   }
   const service =
     pool ??

@@ -95,3 +95,35 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     assert.equal(history.trim().split('\n').length, 1);
   });
 });
+
+describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
+  it('tells its workers of a session that stands before they listen', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    const proxy = await startProxyProcess(
+      [
+        '--workers=2',
+        '--api-key=some-key',
+        `--api-endpoint=localhost:${simulator.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+        '--listen-address=127.0.0.1',
+        '--port=0',
+      ],
+      { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    );
+    try {
+      let status = 0;
+      for (let i = 0; i < 100 && status !== 204; i++) {
+        status = (await fetch(`${proxy.url}/readyz`, { headers: { connection: 'close' } })).status;
+        if (status !== 204) await delay(50);
+      }
+      assert.equal(status, 204);
+    } finally {
+      await proxy.stop('SIGKILL');
+      await simulator.close();
+      rmSync(directory, { recursive: true, force: true });
+    }
+  });
+});
