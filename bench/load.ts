@@ -1,0 +1,153 @@
+/** The generator: streams over raw sockets, so that what it measures is the subject and not an HTTP client. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { chatBody, modelOf, type Plan, sealedChatBody } from './fixtures.ts';
+import { monotonicMs } from './processes.ts';
+
+/** Where a subject is reached, and what it expects. */
+export interface Target {
+  readonly port: number;
+  readonly host: string;
+  /** PEM of the authority, where it speaks TLS. */
+  readonly ca?: string;
+  /** Bare relays get bodies that are sealed already, and return what is. */
+  readonly sealed: boolean;
+}
+
+export async function dial(target: Target): Promise<Socket> {
+  const { port, host, ca } = target;
+  const socket =
+    ca === undefined ? connect({ port, host }) : connectTls({ port, host, servername: 'localhost', ca });
+  await once(socket, ca === undefined ? 'connect' : 'secureConnect');
+  socket.setNoDelay(true);
+  return socket;
+}
+
+export function requestHead(
+  target: Target,
+  plan: Partial<Plan>,
+  length: number,
+  { path = '/v1/chat/completions', contentType = 'application/json' } = {},
+): string {
+  const direct = target.sealed ? `Privatemode-Target-Model: ${modelOf(plan)}\r\n` : '';
+  return (
+    `POST ${path} HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: ${contentType}\r\n` +
+    `Authorization: Bearer bench\r\n${direct}Content-Length: ${length}\r\n\r\n`
+  );
+}
+
+/** A stream that has been asked for. Times as `monotonicMs` tells them. */
+export interface RunningStream {
+  readonly socket: Socket;
+  /** When the request was written, and when its last byte had left. */
+  readonly askedAt: number;
+  readonly sentAt: Promise<number>;
+  /** Arrival of each event, `[DONE]` included; those of one chunk have the same. */
+  readonly arrivals: readonly number[];
+  /** Resolves at the last event; rejects where the stream breaks or is not what was asked for. */
+  readonly finished: Promise<void>;
+  /** Resolves when that many events are there. */
+  reached(events: number): Promise<void>;
+}
+
+const MARK = Buffer.from('data: ');
+/** Ends every chunked body. A client that leaves before it has given up, and its proxy drops the upstream connection. */
+const LAST_CHUNK = '0\r\n\r\n';
+
+/** Asks for a stream on a connection of its own, opened before the clock starts. */
+export async function openStream(
+  target: Target,
+  plan: Partial<Plan>,
+  promptBytes?: number,
+): Promise<RunningStream> {
+  const socket = await dial(target);
+  const body = target.sealed ? sealedChatBody(plan) : chatBody(plan, promptBytes);
+  const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + 1;
+  const arrivals: number[] = [];
+  const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
+  finished.catch(() => {}); // whoever does not wait for it does not care
+  const waiting: {
+    readonly events: number;
+    readonly resolve: () => void;
+    readonly reject: (error: Error) => void;
+  }[] = [];
+  const broken = (why: string): void => {
+    const error = new Error(`a stream of port ${target.port} broke after ${arrivals.length} events: ${why}`);
+    reject(error);
+    for (const waiter of waiting) waiter.reject(error);
+  };
+
+  let tail: Buffer = Buffer.alloc(0); // a mark may be cut by the end of a chunk
+  let begun = false;
+  let over = false;
+  socket.on('data', (chunk: Buffer) => {
+    if (!begun && !chunk.toString('latin1', 0, 13).startsWith('HTTP/1.1 200 '))
+      broken(chunk.toString('latin1', 0, 600));
+    begun = true;
+    const now = monotonicMs();
+    const bytes = tail.length === 0 ? chunk : Buffer.concat([tail, chunk]);
+    let at = bytes.indexOf(MARK);
+    let end = 0;
+    while (at >= 0) {
+      arrivals.push(now);
+      end = at + MARK.length;
+      at = bytes.indexOf(MARK, end);
+    }
+    tail = bytes.subarray(Math.max(end, bytes.length - MARK.length + 1));
+    while (waiting.length > 0 && waiting[0]!.events <= arrivals.length) waiting.shift()!.resolve();
+    if (
+      arrivals.length >= expected &&
+      bytes.toString('latin1', bytes.length - LAST_CHUNK.length) === LAST_CHUNK
+    ) {
+      over = true;
+      resolve();
+      socket.destroy();
+    }
+  });
+  socket.on('error', (error) => broken(error.message));
+  socket.on('close', () => {
+    if (!over) broken('closed');
+  });
+
+  const { promise: sentAt, resolve: sent } = Promise.withResolvers<number>();
+  const askedAt = monotonicMs();
+  socket.write(Buffer.concat([Buffer.from(requestHead(target, plan, body.length)), body]), () =>
+    sent(monotonicMs()),
+  );
+  return {
+    socket,
+    askedAt,
+    sentAt,
+    arrivals,
+    finished,
+    reached(events) {
+      if (arrivals.length >= events) return Promise.resolve();
+      return new Promise((done, failed) => {
+        waiting.push({ events, resolve: done, reject: failed });
+        waiting.sort((a, b) => a.events - b.events);
+      });
+    },
+  };
+}
+
+/** Gaps between the arrivals of events that follow each other. */
+export const gapsOf = ({ arrivals }: RunningStream): number[] =>
+  arrivals.slice(1).map((at, index) => at - arrivals[index]!);
+
+/** `count` paced streams whose first events are spread over one pace, `lead` ms from now. */
+export async function openPaced(
+  target: Target,
+  { count, events, pace, lead }: { count: number; events: number; pace: number; lead: number },
+): Promise<RunningStream[]> {
+  const begin = Date.now() + lead;
+  return Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      openStream(target, {
+        events,
+        pace,
+        start: Math.round(begin + (index * pace) / count),
+      }),
+    ),
+  );
+}

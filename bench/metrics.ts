@@ -1,0 +1,28 @@
+/** What is measured, in the order of the table. */
+import type { Metric } from './metric.ts';
+import { cancel } from './metrics/cancel.ts';
+import { firstTokenAdded } from './metrics/first-token.ts';
+import { interToken } from './metrics/inter-token.ts';
+import { memoryPerStream } from './metrics/memory.ts';
+import { neighbourStall } from './metrics/neighbour-stall.ts';
+import { timeToReady } from './metrics/start.ts';
+import { streamCpu } from './metrics/stream-cpu.ts';
+import { streamSaturated } from './metrics/stream-saturated.ts';
+import { upload } from './metrics/upload.ts';
+import { uploadMemory } from './metrics/upload-memory.ts';
+import { workers } from './metrics/workers.ts';
+
+export const METRICS: readonly Metric[] = [
+  streamCpu,
+  streamSaturated,
+  firstTokenAdded,
+  interToken,
+  upload(2),
+  upload(16),
+  neighbourStall,
+  memoryPerStream,
+  uploadMemory,
+  workers,
+  timeToReady,
+  cancel,
+];

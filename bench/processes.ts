@@ -1,0 +1,105 @@
+/** Child processes of the benchmark, and what Linux knows of them. */
+import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+
+/** ms of the clock that all processes of a machine share. */
+export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
+
+/** Whether processes are kept to a processor each: the subject on the first, all else on the second. */
+export const PINNED = availableParallelism() > 1 && spawnSync('taskset', ['-V']).status === 0;
+export type Place = 'subject' | 'others' | 'anywhere';
+const PROCESSORS: Record<Place, string | undefined> = {
+  subject: '0',
+  others: '1',
+  anywhere: undefined,
+};
+
+/** Keeps a process, all its threads, to its place; what it forks later inherits that. */
+export function pin(pid: number, place: Place): void {
+  const processor = PROCESSORS[place];
+  if (PINNED && processor !== undefined) spawnSync('taskset', ['-a', '-c', '-p', processor, String(pid)]);
+}
+
+/** Environment without anything that would change how connections are made. */
+export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
+  const kept = Object.entries(process.env).filter(
+    ([name, value]) =>
+      value !== undefined && !/^(SSL_CERT_|NODE_|LISTEN_|NOTIFY_|WATCHDOG_)|_proxy$/i.test(name),
+  );
+  return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
+}
+
+/** Starts a module of this directory with a message channel; its standard error is ours. */
+export function start(module: string, args: readonly string[], options: ForkOptions = {}): ChildProcess {
+  return fork(module, [...args], {
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    serialization: 'advanced',
+    env: cleanEnvironment(),
+    ...options,
+  });
+}
+
+/** The next message of a type that is `meant`. Rejects where the process ends before. */
+export function message<T extends { readonly type: string }>(
+  child: ChildProcess,
+  type: T['type'],
+  meant: (note: T) => boolean = () => true,
+): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const settle = (): void => {
+      child.off('message', received);
+      child.off('exit', exited);
+    };
+    const received = (note: T): void => {
+      if (note.type !== type || !meant(note)) return;
+      settle();
+      resolve(note);
+    };
+    const exited = (code: number | null): void => {
+      settle();
+      reject(new Error(`${child.spawnargs.slice(1, 3).join(' ')} ended with ${code}`));
+    };
+    child.on('message', received);
+    child.on('exit', exited);
+  });
+}
+
+export async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, 'exit');
+  const impatience = setTimeout(() => child.kill('SIGKILL'), 5_000);
+  child.kill('SIGTERM');
+  await exited;
+  clearTimeout(impatience);
+}
+
+const processFile = (pid: number, name: string): string => readFileSync(`/proc/${pid}/${name}`, 'latin1');
+
+/** A process and all it has started. */
+export function family(pid: number): number[] {
+  const children = processFile(pid, `task/${pid}/children`).split(' ').filter(Boolean).map(Number);
+  return [pid, ...children.flatMap(family)];
+}
+
+/** Microseconds of processor time of a process and its children: all threads, by the scheduler's own account. */
+export function cpuMicroseconds(pid: number): number {
+  let nanoseconds = 0;
+  for (const member of family(pid)) {
+    for (const task of readdirSync(`/proc/${member}/task`)) {
+      nanoseconds += Number(processFile(member, `task/${task}/schedstat`).split(' ')[0]);
+    }
+  }
+  return nanoseconds / 1e3;
+}
+
+const field = (pid: number, name: string): number =>
+  1024 * Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(processFile(pid, 'status'))?.[1]);
+
+export const residentBytes = (pid: number): number => field(pid, 'VmRSS');
+/** The largest resident size since `forgetPeak`. */
+export const peakBytes = (pid: number): number => field(pid, 'VmHWM');
+export const forgetPeak = (pid: number): void => writeFileSync(`/proc/${pid}/clear_refs`, '5');
+
+export const openSockets = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;

@@ -1,0 +1,81 @@
+/** The few statistics a benchmark on a noisy machine needs: medians, quantiles, and how far to trust them. */
+
+/** The value below which `q` (0..1) of the sorted values lie, interpolated. Throws RangeError without values. */
+export function quantile(values: readonly number[], q: number): number {
+  if (values.length === 0) throw new RangeError('no values');
+  const sorted = values.toSorted((a, b) => a - b);
+  const at = (sorted.length - 1) * q;
+  const low = sorted[Math.floor(at)]!;
+  const high = sorted[Math.ceil(at)]!;
+  return low + (high - low) * (at - Math.floor(at));
+}
+
+export const median = (values: readonly number[]): number => quantile(values, 0.5);
+
+export interface Estimate {
+  readonly median: number;
+  /** Bootstrap 95 % interval of the median. */
+  readonly low: number;
+  readonly high: number;
+}
+
+const RESAMPLES = 2_000;
+
+/** The median of per-round figures and its bootstrap interval; `random` gives numbers in [0, 1). */
+export function estimate(values: readonly number[], random: () => number = Math.random): Estimate {
+  const medians = Array.from({ length: RESAMPLES }, () =>
+    median(values.map(() => values[Math.floor(random() * values.length)]!)),
+  );
+  return {
+    median: median(values),
+    low: quantile(medians, 0.025),
+    high: quantile(medians, 0.975),
+  };
+}
+
+export interface Bar {
+  readonly limit: number;
+  readonly kind: 'at most' | 'at least';
+}
+
+export type Verdict = 'met' | 'missed' | 'unclear';
+
+/** An interval wider than this share of the figure on either side decides nothing. */
+const CLEAR = 0.1;
+
+/**
+ * Whether the bar is met. `unclear` where the interval is wider than ±10 % of the larger of figure and bar, unless all of
+ * it lies on one side of the bar: then its width does not matter.
+ */
+export function verdictOf({ median: middle, low, high }: Estimate, bar: Bar): Verdict {
+  const good = (value: number): boolean => (bar.kind === 'at most' ? value <= bar.limit : value >= bar.limit);
+  if (good(low) === good(high)) return good(middle) ? 'met' : 'missed';
+  const scale = Math.max(Math.abs(middle), bar.limit);
+  if (Math.max(high - middle, middle - low) > CLEAR * scale) return 'unclear';
+  return good(middle) ? 'met' : 'missed';
+}
+
+/** How many times the bar the figure is; above 1 it is missed. */
+export function excess(value: number, { limit, kind }: Bar): number {
+  if (value === limit) return 1;
+  return kind === 'at most' ? value / limit : limit / value;
+}
+
+/** Slope of the least-squares line through the points. */
+export function slope(points: readonly (readonly [number, number])[]): number {
+  const n = points.length;
+  const meanX = points.reduce((sum, [x]) => sum + x, 0) / n;
+  const meanY = points.reduce((sum, [, y]) => sum + y, 0) / n;
+  const above = points.reduce((sum, [x, y]) => sum + (x - meanX) * (y - meanY), 0);
+  return above / points.reduce((sum, [x]) => sum + (x - meanX) ** 2, 0);
+}
+
+/** A shuffled copy. */
+export function shuffled<T>(items: readonly T[], random: () => number = Math.random): T[] {
+  const copy = [...items];
+  for (let i = copy.length - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1));
+    [copy[i], copy[j]] = [copy[j]!, copy[i]!];
+  }
+  return copy;
+}

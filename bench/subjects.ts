@@ -1,0 +1,197 @@
+/** The subjects: what stands between the generator and the upstream. Each is started when it is first asked for. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { get } from 'node:http';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { LimitAnswer, LimitRequest } from './limit.ts';
+import type { Target } from './load.ts';
+import { cleanEnvironment, message, type Place, pin, start, stop } from './processes.ts';
+import type { UpstreamNote } from './upstream.ts';
+
+export interface Subject {
+  readonly name: string;
+  readonly target: Target;
+  /** Undefined for what runs elsewhere. */
+  readonly pid: number | undefined;
+}
+
+export interface Subjects {
+  readonly upstream: ChildProcess;
+  /** Names given with --subject. */
+  readonly external: readonly string[];
+  get(name: string): Promise<Subject>;
+  /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. */
+  fresh(name: string, options?: LaunchOptions): Promise<Subject & { stop(): Promise<void> }>;
+  limit<T extends LimitAnswer>(request: LimitRequest): Promise<T>;
+  close(): Promise<void>;
+}
+
+export interface LaunchOptions {
+  readonly execArgv?: readonly string[];
+  readonly place?: Place;
+  /** Return as soon as it is started, before it is ready. */
+  readonly unready?: boolean;
+}
+
+const HERE = import.meta.dirname;
+const PROXY = join(HERE, '../dist/bin/privatemode-proxy.js');
+
+/** Our own program in its variants: the flags beyond those that all have. */
+const OURS: Readonly<Record<string, readonly string[]>> = {
+  ours: [],
+  'ours, shared salt': ['--disable-prompt-cache=false'],
+  'ours, 1 worker': ['--workers=1'],
+  'ours, 2 workers': ['--workers=2'],
+};
+
+export async function startSubjects(
+  directory: string,
+  externals: Readonly<Record<string, URL>>,
+  { profile }: { readonly profile?: string | undefined } = {},
+): Promise<Subjects> {
+  const upstream = start(join(HERE, 'upstream.ts'), [directory]);
+  const ready = await message<Extract<UpstreamNote, { type: 'ready' }>>(upstream, 'ready');
+  pin(upstream.pid as number, 'others');
+  pin(process.pid, 'others');
+  const caFile = join(directory, 'ca.pem');
+  const children: ChildProcess[] = [];
+  const started = new Map<string, Promise<Subject>>();
+  let limitProcess: Promise<ChildProcess> | undefined;
+
+  async function launchPassthrough({ execArgv = [], place = 'subject' }: LaunchOptions) {
+    const child = start(join(HERE, 'passthrough.ts'), [String(ready.port), caFile], {
+      execArgv: [...execArgv],
+    });
+    children.push(child);
+    const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
+    pin(child.pid as number, place);
+    return { child, target: { port, host: '127.0.0.1', sealed: true } };
+  }
+
+  async function launchOurs(
+    name: string,
+    { execArgv = [], place = 'subject', unready = false }: LaunchOptions,
+  ) {
+    const port = await freePort();
+    const child = spawn(
+      process.execPath,
+      [
+        ...execArgv,
+        ...(profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`]),
+        PROXY,
+        `--api-endpoint=localhost:${ready.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+        '--listen-address=127.0.0.1',
+        `--port=${port}`,
+        '--api-key=bench',
+        ...(OURS[name] as readonly string[]),
+      ],
+      {
+        env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
+        stdio: 'ignore',
+      },
+    );
+    children.push(child);
+    if (!unready) await untilReady(port);
+    pin(child.pid as number, place);
+    return { child, target: { port, host: '127.0.0.1', sealed: false } };
+  }
+
+  async function launch(name: string, options: LaunchOptions): Promise<Subject & { stop(): Promise<void> }> {
+    const { child, target } =
+      name === 'passthrough' ? await launchPassthrough(options) : await launchOurs(name, options);
+    return { name, target, pid: child.pid, stop: () => stop(child) };
+  }
+
+  async function find(name: string): Promise<Subject> {
+    const url = externals[name];
+    if (url !== undefined) {
+      const target = {
+        port: Number(url.port),
+        host: url.hostname,
+        sealed: false,
+      };
+      return {
+        name,
+        target,
+        pid: Number(url.searchParams.get('pid')) || undefined,
+      };
+    }
+    if (name === 'direct') {
+      const ca = readFileSync(caFile, 'utf8');
+      return {
+        name,
+        target: { port: ready.port, host: '127.0.0.1', ca, sealed: true },
+        pid: undefined,
+      };
+    }
+    return launch(name, name.endsWith('workers') || name.endsWith('worker') ? { place: 'anywhere' } : {});
+  }
+
+  async function startLimit(): Promise<ChildProcess> {
+    const child = start(join(HERE, 'limit.ts'), [String(ready.port), caFile]);
+    children.push(child);
+    await message(child, 'ready');
+    pin(child.pid as number, 'subject');
+    return child;
+  }
+
+  return {
+    upstream,
+    external: Object.keys(externals),
+    get(name) {
+      let subject = started.get(name);
+      if (subject === undefined) {
+        subject = find(name);
+        started.set(name, subject);
+      }
+      return subject;
+    },
+    fresh: (name, options = {}) => launch(name, options),
+    async limit<T extends LimitAnswer>(request: LimitRequest) {
+      limitProcess ??= startLimit();
+      const child = await limitProcess;
+      const answer = message<T>(child, request.type === 'open' ? 'opened' : 'sent');
+      child.send(request);
+      return answer;
+    },
+    async close() {
+      await Promise.all(children.map(stop));
+      await stop(upstream);
+    },
+  };
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+const PATIENCE = 20_000;
+
+/** Asks for /readyz every few ms until it answers 204. Rejects after 20 s. */
+export async function untilReady(port: number): Promise<void> {
+  const deadline = Date.now() + PATIENCE;
+  while ((await statusOf(port)) !== 204) {
+    if (Date.now() > deadline) throw new Error('the proxy did not become ready');
+    await delay(3);
+  }
+}
+
+function statusOf(port: number): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    const request = get({ port, host: '127.0.0.1', path: '/readyz', agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    });
+    request.on('error', () => resolve(undefined));
+  });
+}

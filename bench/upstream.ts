@@ -1,0 +1,139 @@
+/**
+ * The remote side of the benchmark, in a process of its own: the simulator's trust services, and an inference endpoint
+ * that seals a whole answer before it begins to pace it. Tells its parent when uploads arrive and connections close.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { amdKdsRoutes } from '../lib/simulator/collateral/amd-kds.ts';
+import { intelPcsRoutes } from '../lib/simulator/collateral/intel-pcs.ts';
+import { createDeployment } from '../lib/simulator/deployment.ts';
+import { hardwareIn, writeManifest, writeTrustAnchors } from '../lib/simulator/directory.ts';
+import { createFaults } from '../lib/simulator/faults.ts';
+import { issueServerCertificate } from '../lib/simulator/pki/tls.ts';
+import { createSecretStore } from '../lib/simulator/secrets.ts';
+import { createConnectionTable, startServer } from '../lib/simulator/server.ts';
+import { trustRoutes } from '../lib/simulator/trust-api.ts';
+import {
+  DONE,
+  OPEN_SECRET,
+  type Plan,
+  planOf,
+  protectionIn,
+  sealedAnswer,
+  sealedEvents,
+  sealedTranscript,
+} from './fixtures.ts';
+import { monotonicMs } from './processes.ts';
+
+export type UpstreamNote =
+  | { readonly type: 'ready'; readonly port: number }
+  /** A request body is complete; `at` as `monotonicMs` tells it. */
+  | { readonly type: 'uploaded'; readonly bytes: number; readonly at: number }
+  /** The client's side closed before the answer was over. */
+  | { readonly type: 'closed'; readonly at: number };
+
+const HEAD_BYTES = 256 * 1024;
+const PIECE_BYTES = 16 * 1024;
+const LIFETIME = 24 * 3_600_000;
+
+const directory = process.argv[2] as string;
+const note = (message: UpstreamNote): void => {
+  process.send?.(message);
+};
+const faults = createFaults();
+const hardware = await hardwareIn(directory);
+const deployment = createDeployment({
+  hardware,
+  tee: 'snp',
+  faults,
+  now: Date.now,
+});
+const secrets = createSecretStore(LIFETIME, Date.now);
+secrets.put(OPEN_SECRET.id, OPEN_SECRET.key);
+await writeTrustAnchors(directory, hardware);
+await writeManifest(directory, deployment.manifest().bytes);
+
+const server = await startServer({
+  host: '127.0.0.1',
+  port: 0,
+  tls: issueServerCertificate(hardware.keys, ['localhost', '127.0.0.1']),
+  routes: [
+    ...trustRoutes({ deployment, secrets, apiKeys: () => true }),
+    ...amdKdsRoutes(hardware, faults),
+    ...intelPcsRoutes(hardware, faults),
+  ],
+  inference: (request, response) => void infer(request, response),
+  faults,
+  connections: createConnectionTable(),
+  onRequest: () => {},
+});
+process.once('disconnect', () => process.exit());
+note({ type: 'ready', port: server.port });
+
+async function infer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const plan = planOf(String(request.headers['privatemode-target-model']));
+  let head = '';
+  let bytes = 0;
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (head.length < HEAD_BYTES) head += chunk.toString('latin1');
+  });
+  request.once('end', () => {
+    note({ type: 'uploaded', bytes, at: monotonicMs() });
+    const named = protectionIn(head);
+    const key = named && secrets.lookup(named.secretId);
+    if (plan === undefined || named === undefined || key === undefined) {
+      response.writeHead(400, { 'privatemode-encrypted': 'false' }).end('no plan, or no secret');
+      return;
+    }
+    const protection = { ...named, key };
+    if (plan.unary) {
+      const whole = request.url?.includes('transcriptions') ? sealedTranscript : sealedAnswer;
+      response.writeHead(200, { 'content-type': 'application/json' }).end(whole(protection));
+      return;
+    }
+    const events = sealedEvents(plan.events, protection);
+    response.once('close', () => {
+      if (!response.writableFinished) note({ type: 'closed', at: monotonicMs() });
+    });
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.socket?.setNoDelay(true);
+    if (plan.pace > 0 || plan.hold) pacedly(response, events, plan);
+    else later(plan.start, () => unpaced(response, events));
+  });
+}
+
+function later(start: number, then: () => void): void {
+  const wait = start - Date.now();
+  if (wait > 0) setTimeout(then, wait);
+  else then();
+}
+
+/** One event per write, each at its time, whenever the previous one left. */
+function pacedly(response: ServerResponse, events: readonly Buffer[], { start, pace, hold }: Plan): void {
+  const begin = Math.max(start, Date.now());
+  let next = 0;
+  const step = (): void => {
+    if (response.destroyed) return;
+    while (next < events.length && begin + next * pace <= Date.now()) response.write(events[next++]);
+    if (next < events.length) later(begin + next * pace, step);
+    else if (!hold) response.end(DONE);
+  };
+  later(begin, step);
+}
+
+/** In pieces of a TLS record, as a fast model server's writes coalesce. */
+function unpaced(response: ServerResponse, events: readonly Buffer[]): void {
+  const whole = Buffer.concat([...events, Buffer.from(DONE)]);
+  let at = 0;
+  const fill = (): void => {
+    while (at < whole.length && !response.destroyed) {
+      const piece = whole.subarray(at, at + PIECE_BYTES);
+      at += PIECE_BYTES;
+      if (!response.write(piece)) return;
+    }
+    response.off('drain', fill);
+    response.end();
+  };
+  response.on('drain', fill);
+  fill();
+}
