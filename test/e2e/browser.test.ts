@@ -1,0 +1,185 @@
+/** Web pages in a real browser: those that were allowed may use the proxy; all others reach nothing behind it. */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
+import { CHAT_PAGE, type PageServer, servePage } from '../support/chat-page.ts';
+import { program } from '../support/programs.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+
+const CHROMIUM = program('chromium');
+const CANARY = 'canary-browser-e4d9 shown in a page';
+const HOSTS = ['app.test', 'foreign.test', 'evil.test', 'localhost'];
+
+interface Question {
+  readonly content: string;
+  readonly model?: string;
+  readonly type?: string;
+  readonly mode?: 'no-cors';
+}
+
+const ask = (page: Page, url: string, question: Question): Promise<void> =>
+  page.evaluate(`void ask(${JSON.stringify(url)}, ${JSON.stringify(question)})`);
+
+const shown = (page: Page): Promise<string> => page.evaluate(`document.querySelector('#answer').textContent`);
+
+describe('in a browser', { skip: CHROMIUM.skip }, () => {
+  let browser: Browser;
+  let pages: PageServer;
+  let stack: Stack;
+  let chat: string;
+  before(async () => {
+    pages = await servePage();
+    stack = await startStack({ flags: [`--cors-allowed-origins=http://app.test:${pages.port}`] });
+    chat = `${stack.url}/v1/chat/completions`;
+    browser = await launchBrowser(CHROMIUM, HOSTS);
+    await stack.proxy.session.acquire({ timeoutMs: 20_000 });
+  });
+  after(async () => {
+    await browser?.close();
+    await stack?.close();
+    await pages?.close();
+  });
+  beforeEach(() => {
+    stack.simulator.exchanges.clear();
+    stack.simulator.recorder.clear();
+  });
+
+  const open = (host: string): Promise<Page> => browser.open(`http://${host}:${pages.port}/`);
+
+  function assertNothingWentOut({ simulator }: Stack): void {
+    assert.deepEqual(
+      simulator.recorder.requests().map(({ method, path }) => `${method} ${path}`),
+      [],
+    );
+  }
+
+  describe('a page on an allowed origin', () => {
+    it('streams a completion and shows it, token by token', async () => {
+      const page = await open('app.test');
+      await ask(page, chat, { content: CANARY, model: 'sim-10x50' });
+      assert.equal(await page.titleLike(/^(?!ready|asking)/), 'answered');
+      assert.equal(await shown(page), 't0 t1 t2 t3 t4 t5 t6 t7 t8 t9');
+      const arrivals = await page.evaluate<number[]>('arrivals');
+      assert.ok(arrivals.length >= 8, `the answer came in ${arrivals.length} pieces`);
+      assert.ok((arrivals.at(-1) ?? 0) - (arrivals[0] ?? 0) > 300, 'the answer came at once');
+    });
+
+    it('sends a prompt that only the model sees, and reads the receipt', async () => {
+      const page = await open('app.test');
+      await ask(page, chat, { content: CANARY });
+      assert.equal(await page.titleLike(/^(?!ready|asking)/), 'answered');
+      assert.equal(await shown(page), CANARY);
+      const receipt = await page.evaluate(`document.querySelector('#receipt').textContent`);
+      assert.equal(receipt, stack.simulator.manifestSha256);
+      assert.ok(stack.simulator.exchanges.last()?.opened.includes(CANARY));
+      assert.equal(stack.simulator.recorder.containing('canary-browser').length, 0);
+      for (const [, value] of Object.entries(stack.simulator.recorder.requests()[0]?.headers ?? {})) {
+        assert.doesNotMatch(value, /app\.test|Mozilla/);
+      }
+    });
+
+    it('reads why a request failed', async () => {
+      const page = await open('app.test');
+      await ask(page, chat, { content: CANARY, model: 'sim-error-429' });
+      assert.equal(await page.titleLike(/^(?!ready|asking)/), 'refused 429');
+    });
+
+    it('that is closed in mid-stream ends the request', async () => {
+      const page = await open('app.test');
+      await ask(page, chat, { content: CANARY, model: 'sim-1000x20' });
+      for (let waited = 0; (await shown(page)) === '' && waited < 5_000; waited += 20) await delay(20);
+      await page.close();
+      const exchange = stack.simulator.exchanges.last();
+      for (let waited = 0; !exchange?.closedEarlyAt && waited < 5_000; waited += 20) await delay(20);
+      assert.notEqual(exchange?.closedEarlyAt, undefined);
+    });
+  });
+
+  const foreign: readonly (readonly [what: string, host: string])[] = [
+    ['a page on a foreign origin', 'foreign.test'],
+    ["a page of this machine's own, from another port", '127.0.0.1'],
+    ['a page of the allowed host from a page server on localhost', 'localhost'],
+  ];
+  for (const [what, host] of foreign) {
+    describe(what, () => {
+      it('is refused by the preflight', async () => {
+        const page = await open(host);
+        await ask(page, chat, { content: CANARY });
+        assert.equal(await page.titleLike(/^(?!ready|asking)/), 'failed TypeError');
+        assertNothingWentOut(stack);
+      });
+
+      it('is refused without one', async () => {
+        const page = await open(host);
+        await ask(page, chat, { content: CANARY, type: 'text/plain', mode: 'no-cors' });
+        assert.equal(await page.titleLike(/^(?!ready|asking)/), 'opaque');
+        assertNothingWentOut(stack);
+      });
+
+      it('is refused as a form, and told how to be allowed', async () => {
+        const page = await open(host);
+        await page.evaluate(`{
+          const form = Object.assign(document.createElement('form'), { method: 'POST', action: ${JSON.stringify(chat)}, enctype: 'text/plain' });
+          form.append(Object.assign(document.createElement('input'), { name: '{"model":"sim-echo","x":"', value: '"}' }));
+          document.body.append(form);
+          form.submit();
+        }`);
+        let text = '';
+        for (let waited = 0; !text.includes('origin_forbidden') && waited < 10_000; waited += 50) {
+          await delay(50);
+          text = await page.evaluate('document.body?.innerText ?? ""');
+        }
+        assert.match(text, /--cors-allowed-origins/);
+        assertNothingWentOut(stack);
+      });
+
+      it('reads no models, neither by fetch nor as an image', async () => {
+        const page = await open(host);
+        const models = JSON.stringify(`${stack.url}/v1/models`);
+        const outcome = await page.evaluate(`Promise.all([
+          fetch(${models}).then(() => 'read', (error) => error.name),
+          new Promise((done) => Object.assign(new Image(), { src: ${models}, onload: done, onerror: () => done('error') })),
+        ])`);
+        assert.deepEqual(outcome, ['TypeError', 'error']);
+        assertNothingWentOut(stack);
+      });
+    });
+  }
+
+  it('a page from a file is refused', async () => {
+    const path = join(stack.directory, 'page.html');
+    writeFileSync(path, CHAT_PAGE);
+    const page = await browser.open(pathToFileURL(path).href);
+    await ask(page, chat, { content: CANARY });
+    assert.equal(await page.titleLike(/^failed|^answered|^refused/), 'failed TypeError');
+    await ask(page, chat, { content: CANARY, type: 'text/plain', mode: 'no-cors' });
+    assert.equal(await page.titleLike(/^(?!failed|asking)/), 'opaque');
+    assertNothingWentOut(stack);
+  });
+
+  it('a name that was bound to this machine after its page had loaded is refused', async () => {
+    const attacker = await servePage();
+    const page = await browser.open(`http://evil.test:${attacker.port}/`);
+    await attacker.close();
+    const victim = await startStack({ flags: [`--port=${attacker.port}`] });
+    try {
+      await victim.proxy.session.acquire({ timeoutMs: 20_000 });
+      victim.simulator.recorder.clear();
+      await ask(page, '/v1/chat/completions', { content: CANARY });
+      assert.equal(await page.titleLike(/^(?!ready|asking)/), 'refused 403');
+      assertNothingWentOut(victim);
+    } finally {
+      await victim.close();
+    }
+  });
+
+  it("the proxy's own address shows that it is there", async () => {
+    const page = await browser.open(`${stack.url}/`);
+    assert.match(await page.evaluate<string>('document.body.innerText'), /privatemode/i);
+    assertNothingWentOut(stack);
+  });
+});

@@ -1,0 +1,181 @@
+/** A real browser without a window, steered over the DevTools protocol through a pipe; nothing of it leaves this machine. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Program } from './programs.ts';
+import { cleanEnvironment } from './proxy-process.ts';
+
+export interface Page {
+  /** Value of an expression, awaited where it is a promise; has to be JSON. */
+  evaluate<Value>(expression: string): Promise<Value>;
+  navigate(url: string): Promise<void>;
+  /** Resolves with the document's title once it fits. */
+  titleLike(pattern: RegExp): Promise<string>;
+  /** PNG. */
+  screenshot(): Promise<Buffer>;
+  /** Closes the tab. */
+  close(): Promise<void>;
+}
+
+export interface Browser {
+  /** A page in a tab of its own. */
+  open(url: string): Promise<Page>;
+  close(): Promise<void>;
+}
+
+const FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--disable-dev-shm-usage',
+  '--no-first-run',
+  '--no-default-browser-check',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-default-apps',
+  '--disable-domain-reliability',
+  '--disable-sync',
+  '--no-pings',
+  '--no-proxy-server',
+  '--remote-debugging-pipe',
+];
+
+const ANSWER_WITHIN = 20_000;
+
+interface Message {
+  readonly id?: number;
+  readonly result?: Record<string, unknown>;
+  readonly error?: { readonly message: string };
+}
+
+type Send = (
+  method: string,
+  params?: Record<string, unknown>,
+  sessionId?: string,
+) => Promise<Record<string, unknown>>;
+
+/** Host names of `hosts` are this machine; all others resolve to nothing. */
+export async function launchBrowser(chromium: Program, hosts: readonly string[]): Promise<Browser> {
+  const directory = mkdtempSync(join(tmpdir(), 'browser-'));
+  const rules = [...hosts.map((host) => `MAP ${host} 127.0.0.1`), 'MAP * ~NOTFOUND', 'EXCLUDE 127.0.0.1'];
+  const child = spawn(
+    chromium.path,
+    [
+      ...FLAGS,
+      `--user-data-dir=${join(directory, 'profile')}`,
+      `--host-resolver-rules=${rules.join(', ')}`,
+      'about:blank',
+    ],
+    {
+      env: cleanEnvironment({ HOME: directory }),
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'],
+      detached: true, // a process group of its own, so that its end takes its children along
+    },
+  );
+  let said = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  const exited = once(child, 'exit');
+  const send = protocol(
+    child.stdio[3] as Writable,
+    child.stdio[4] as Readable,
+    () => `the browser said:\n${said}`,
+  );
+
+  return {
+    async open(url) {
+      const { targetId } = await send('Target.createTarget', { url: 'about:blank' });
+      const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true });
+      const page = pageOf((method, params) => send(method, params, String(sessionId)));
+      await page.navigate(url);
+      return page;
+    },
+    async close() {
+      if (child.pid !== undefined && child.exitCode === null && child.signalCode === null) {
+        await Promise.race([send('Browser.close').catch(() => {}), delay(2_000)]);
+        const force = setTimeout(() => process.kill(-(child.pid as number), 'SIGKILL'), 3_000);
+        await exited;
+        clearTimeout(force);
+      }
+      rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    },
+  };
+}
+
+/** Commands out, answers in: JSON texts, each ended by a NUL. Commands reject where the browser refuses or is silent. */
+function protocol(commands: Writable, answers: Readable, context: () => string): Send {
+  const waiting = new Map<number, (message: Message) => void>();
+  let last = 0;
+  let rest = '';
+  answers.setEncoding('utf8').on('data', (text: string) => {
+    const messages = (rest + text).split('\0');
+    rest = messages.pop() ?? '';
+    for (const message of messages.map((json) => JSON.parse(json) as Message)) {
+      if (message.id !== undefined) waiting.get(message.id)?.(message);
+    }
+  });
+  commands.on('error', () => {});
+  return (method, params = {}, sessionId) => {
+    const id = ++last;
+    const { promise, resolve, reject } = Promise.withResolvers<Record<string, unknown>>();
+    const late = setTimeout(
+      () => reject(new Error(`${method} was not answered; ${context()}`)),
+      ANSWER_WITHIN,
+    );
+    waiting.set(id, ({ result, error }) => {
+      clearTimeout(late);
+      waiting.delete(id);
+      if (error === undefined) resolve(result ?? {});
+      else reject(new Error(`${method}: ${error.message}`));
+    });
+    commands.write(`${JSON.stringify({ id, method, params, ...(sessionId && { sessionId }) })}\0`);
+    return promise;
+  };
+}
+
+function pageOf(send: (method: string, params?: Record<string, unknown>) => ReturnType<Send>): Page {
+  const evaluate = async <Value>(expression: string): Promise<Value> => {
+    const { result, exceptionDetails } = await send('Runtime.evaluate', {
+      expression,
+      awaitPromise: true,
+      returnByValue: true,
+    });
+    if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails));
+    return (result as { value: Value }).value;
+  };
+  return {
+    evaluate,
+    async navigate(url) {
+      const { errorText } = await send('Page.navigate', { url });
+      if (errorText !== undefined) throw new Error(`${url}: ${errorText}`);
+      for (let waited = 0; waited < ANSWER_WITHIN; waited += 20) {
+        const [href, state] = await evaluate<[string, string]>('[location.href, document.readyState]');
+        if (state === 'complete' && (href !== 'about:blank' || url === href)) return;
+        await delay(20);
+      }
+      throw new Error(`${url} did not load`);
+    },
+    async titleLike(pattern) {
+      let title = '';
+      for (let waited = 0; waited < ANSWER_WITHIN; waited += 20) {
+        title = await evaluate<string>('document.title');
+        if (pattern.test(title)) return title;
+        await delay(20);
+      }
+      throw new Error(`the title stayed ${JSON.stringify(title)}`);
+    },
+    async screenshot() {
+      const { data } = await send('Page.captureScreenshot', { format: 'png' });
+      return Buffer.from(String(data), 'base64');
+    },
+    async close() {
+      await send('Page.close');
+    },
+  };
+}
