@@ -1,5 +1,6 @@
 /** One chat request in either dialect over a plain socket, and everything that can be told of its answer. */
 import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+import { connect, type Socket } from 'node:net';
 
 export type Dialect = 'openai' | 'anthropic';
 export type Mode = 'stream' | 'unary';
@@ -70,6 +71,19 @@ export function ask(url: string, question: Question): Promise<Told> {
   });
   req.end(bodyOf(question));
   return promise;
+}
+
+/** The request as bytes on a socket that nobody reads; `part` of its body is sent (1: all of it). */
+export function send(port: number, question: Question, part = 1): Socket {
+  const body = Buffer.from(bodyOf(question));
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.on('error', () => {});
+  socket.write(
+    `POST ${PATHS[question.dialect]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n`,
+  );
+  socket.write(body.subarray(0, body.length * part));
+  return socket;
 }
 
 function told({ dialect }: Question, head: IncomingMessage | undefined, body: string): Told {

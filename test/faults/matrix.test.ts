@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { FORGED } from '../../lib/simulator/inference/faults/messages.ts';
 import { INFERENCE_FAULTS } from '../../lib/simulator/inference/faults.ts';
-import { type Guard, guard, newCanaries } from '../support/invariants.ts';
+import { atRest, type Guard, guard, newCanaries, resources } from '../support/invariants.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ask, type Dialect, type Mode, type Told } from './ask.ts';
 import { type Cell, inWords } from './cells.ts';
@@ -39,28 +39,29 @@ describe('the fault matrix', () => {
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-faults-'));
   const stacks = new Map<string, Guarded>();
 
-  async function start(kind: keyof typeof FLAGS): Promise<Guarded> {
+  async function start(kind: keyof typeof FLAGS): Promise<Stack> {
     const stack = await startStack({ apiKey: CANARIES.key, flags: FLAGS[kind] });
-    // Connections, caches and code paths that stay for good are made before the baseline is taken.
-    for (const mode of ['stream', 'unary'] as const) {
-      await ask(stack.url, { ...PLAIN, mode });
-    }
-    return { stack, guard: await guard(stack, CANARIES, [directory]) };
+    // Connections that are kept are made before the baseline is taken.
+    for (const mode of ['stream', 'unary'] as const) await ask(stack.url, { ...PLAIN, mode });
+    await atRest(stack);
+    return stack;
   }
 
   async function guarded(kind: keyof typeof FLAGS): Promise<Guarded> {
-    if (kind === 'fresh') return start(kind);
-    const known = stacks.get(kind) ?? (await start(kind));
-    stacks.set(kind, known);
-    return known;
+    const known = stacks.get(kind);
+    if (known !== undefined) return known;
+    const stack = await start(kind);
+    return { stack, guard: await guard(stack, CANARIES, [directory], resources()) };
   }
 
   before(async () => {
     process.env['TMPDIR'] = directory; // whatever is written goes where the guard looks
-    // All that live long, so that none counts as what another one's fault has left behind.
-    for (const kind of ['patient', 'impatient', 'strict'] as const) stacks.set(kind, await start(kind));
-    for (const [kind, { stack }] of stacks) {
-      stacks.set(kind, { stack, guard: await guard(stack, CANARIES, [directory]) });
+    const lasting = ['patient', 'impatient', 'strict'] as const;
+    const started = new Map<keyof typeof FLAGS, Stack>();
+    for (const kind of lasting) started.set(kind, await start(kind));
+    const baseline = resources();
+    for (const [kind, stack] of started) {
+      stacks.set(kind, { stack, guard: await guard(stack, CANARIES, [directory], baseline) });
     }
   });
   after(async () => {

@@ -38,22 +38,25 @@ process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`
 /** ms for sockets and timers to go: the control path keeps a connection for four seconds. */
 const PATIENCE = 8_000;
 
-/** Watches one stack, and the files below `directories`; the sockets, timers and warnings of the whole process. */
+/**
+ * Watches one stack, and the files below `directories`; listeners and warnings of the whole process. Sockets and timers are
+ * compared with `baseline`: connections that wait for the next request belong to it. A stack that ends with its test
+ * needs none, but `assertReturned` afterwards.
+ */
 export async function guard(
   stack: Stack,
   canaries: Canaries,
   directories: readonly string[],
+  baseline?: Resources,
 ): Promise<Guard> {
   const { simulator, proxy } = stack;
   const signals = listeners();
-  await atRest(stack);
-  const baseline = resources();
   let requestsBefore = simulator.counts['inference'] ?? 0;
 
   return {
     async verify({ upstream, shown = [] }) {
       await atRest(stack);
-      await eventually('back to the baseline', () => excess(resources(), baseline));
+      if (baseline !== undefined) await assertReturned(baseline);
       assert.deepEqual(listeners(), signals, 'listeners on the process');
       assert.deepEqual(warnings, [], 'warnings of the runtime');
 
@@ -81,7 +84,7 @@ export async function guard(
 }
 
 /** Nothing of a request is running any more, on either side. */
-async function atRest({ simulator, proxy }: Stack): Promise<void> {
+export async function atRest({ simulator, proxy }: Stack): Promise<void> {
   await eventually('requests at rest', () => {
     const running = `${simulator.exchanges.inFlight()} in the service, ${proxy.counters.inFlight} in the proxy`;
     return running === '0 in the service, 0 in the proxy' ? [] : [running];
@@ -107,8 +110,10 @@ function refuse(forbidden: readonly string[], texts: readonly string[], where: s
 /** A failing test must not print a secret either. */
 const mask = (text: string): string => `${text.slice(0, 14)}…`;
 
+export type Resources = ReadonlyMap<string, number>;
+
 /** Open sockets, timers that keep the process alive, and the rest of what libuv knows of, by kind. */
-function resources(): Map<string, number> {
+export function resources(): Resources {
   const counts = new Map<string, number>();
   for (const kind of process.getActiveResourcesInfo()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   return counts;
@@ -117,7 +122,11 @@ function resources(): Map<string, number> {
 /** Requests of the file system are nobody's leak: they end by themselves, and the next one is a new one. */
 const PASSING = new Set(['FSReqCallback', 'FSReqPromise', 'FileHandle', 'Immediate', 'GetAddrInfoReqWrap']);
 
-const excess = (now: ReadonlyMap<string, number>, baseline: ReadonlyMap<string, number>): string[] =>
+/** Waits until there is no more of anything than there was. */
+export const assertReturned = (baseline: Resources): Promise<void> =>
+  eventually('back to the baseline', () => excess(resources(), baseline));
+
+const excess = (now: Resources, baseline: Resources): string[] =>
   [...now]
     .filter(([kind, count]) => !PASSING.has(kind) && count > (baseline.get(kind) ?? 0))
     .map(([kind, count]) => `${kind}: ${count}, was ${baseline.get(kind) ?? 0}`);
@@ -125,14 +134,19 @@ const excess = (now: ReadonlyMap<string, number>, baseline: ReadonlyMap<string, 
 const listeners = (): Record<string, number> =>
   Object.fromEntries(process.eventNames().map((name) => [String(name), process.listenerCount(name)]));
 
-/** Polls until `unmet` finds nothing; fails with what it found last. */
-export async function eventually(what: string, unmet: () => readonly string[], ms = PATIENCE): Promise<void> {
+/** Polls every `interval` ms until `unmet` finds nothing; fails after `ms` with what it found last. */
+export async function eventually(
+  what: string,
+  unmet: () => readonly string[],
+  ms = PATIENCE,
+  interval = 2,
+): Promise<void> {
   const deadline = Date.now() + ms;
   for (;;) {
     const found = unmet();
     if (found.length === 0) return;
     if (Date.now() > deadline) assert.fail(`${what}: ${found.join('; ')}`);
-    await delay(2);
+    await delay(interval);
   }
 }
 

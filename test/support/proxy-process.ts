@@ -26,12 +26,17 @@ export function cleanEnvironment(extra: Record<string, string> = {}): Record<str
   return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
 }
 
-/** The real program in a process of its own, listening; rejects where it ends before that. */
+/**
+ * The real program in a process of its own, listening; rejects where it ends before that. `limits` is what the shell does
+ * to itself before it becomes the program, such as `ulimit -n 64`.
+ */
 export async function startProxyProcess(
   flags: readonly string[],
   env: Record<string, string>,
+  limits = ':',
 ): Promise<ProxyProcess> {
-  const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-proxy.ts'), ...flags], {
+  const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags];
+  const child = spawn('/bin/sh', ['-c', `${limits}; exec "$@"`, 'sh', ...program], {
     env: cleanEnvironment(env),
     stdio: ['ignore', 'ignore', 'pipe'],
   });

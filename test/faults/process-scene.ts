@@ -1,0 +1,100 @@
+/** A scenario that needs a process of its own: signals, limits of the system, memory. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+import {
+  assertClean,
+  assertReturned,
+  type Canaries,
+  eventually,
+  newCanaries,
+  resources,
+} from '../support/invariants.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { sharedHardware } from '../support/stack.ts';
+import { ask, type Question, type Told } from './ask.ts';
+import { question } from './scenario.ts';
+
+export interface ProcessScene {
+  readonly simulator: Simulator;
+  readonly proxy: ProxyProcess;
+  readonly canaries: Canaries;
+  readonly url: string;
+  /** The simulator's files, and the proxy's workspace. */
+  readonly directory: string;
+  log(): string;
+  /** Resolves when the remote has been verified. */
+  ready(): Promise<void>;
+  ask(overrides?: Partial<Question>): Promise<Told>;
+  /** SIGTERM unless it has ended already, exit code 0, and every invariant that shows from outside. */
+  finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
+}
+
+/** A simulated deployment here, and the program in front of it in a process that ends with the test at the latest. */
+export async function processScene(
+  t: TestContext,
+  options: {
+    readonly flags?: readonly string[];
+    readonly limits?: string;
+    /** Where the API key is; default: on the command line. */
+    readonly keyFile?: (canaries: Canaries) => string;
+    readonly simulator?: SimulatorOptions;
+  } = {},
+): Promise<ProcessScene> {
+  const canaries = newCanaries();
+  const hardware = await sharedHardware();
+  const before = resources();
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-process-'));
+  const simulator = await startSimulator({ directory, hardware, ...options.simulator });
+  const key = options.keyFile?.(canaries);
+  const proxy = await startProxyProcess(
+    [
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+      `--api-key=${key === undefined ? canaries.key : `@${key}`}`,
+      '--listen-address=127.0.0.1',
+      '--port=0',
+      '--log-level=debug',
+      ...(options.flags ?? []),
+    ],
+    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    options.limits,
+  );
+  t.after(async () => {
+    await proxy.stop('SIGKILL');
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  return {
+    simulator,
+    proxy,
+    canaries,
+    url: proxy.url,
+    directory,
+    log: proxy.log,
+    ready: () =>
+      eventually('the secret', () => (proxy.log().includes('Secret updated') ? [] : ['none']), 15_000),
+    ask: (overrides) => ask(proxy.url, { ...question(canaries), ...overrides }),
+    async finish({ upstream, shown = [] }) {
+      await eventually('requests at rest', () =>
+        simulator.exchanges.inFlight() === 0 ? [] : [`${simulator.exchanges.inFlight()} in the service`],
+      );
+      assert.equal(simulator.counts['inference'], upstream, 'requests that reached the service');
+      assert.deepEqual(simulator.exchanges.violations(), [], 'rules of the wire');
+      assert.equal(simulator.recorder.containing(canaries.prompt).length, 0, 'plaintext on the wire');
+      assert.equal(await proxy.stop(), 0, proxy.log());
+      for (const text of [proxy.log(), ...shown]) {
+        assert.ok(!text.includes(canaries.prompt) && !text.includes(canaries.key), 'a canary was shown');
+      }
+      assert.doesNotMatch(proxy.log(), /Warning|uncaught|unhandled/i);
+      assertClean(directory, [canaries.prompt, canaries.key]);
+      await simulator.close();
+      await assertReturned(before);
+    },
+  };
+}

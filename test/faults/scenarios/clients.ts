@@ -1,0 +1,115 @@
+/** Clients that leave, in each window. */
+import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
+import { eventually } from '../../support/invariants.ts';
+import { type Dialect, send } from '../ask.ts';
+import { question, type Scenario, type Scene, scene } from '../scenario.ts';
+
+interface Window {
+  readonly name: string;
+  readonly phase: 'before_headers' | 'before_first_token' | 'mid_stream';
+  readonly model: string;
+  /** How much of the body is sent. */
+  readonly part?: number;
+  /** Resolves when the client is in that window. */
+  readonly reached: (s: Scene, socket: Socket) => Promise<void>;
+  readonly upstream: 0 | 1;
+}
+
+const inService = (s: Scene): Promise<void> =>
+  eventually('the request in the service', () =>
+    s.stack.simulator.exchanges.inFlight() === 1 ? [] : ['no'],
+  );
+
+async function received(socket: Socket, text: string): Promise<void> {
+  let all = '';
+  socket.on('data', (chunk: Buffer) => {
+    all += chunk;
+  });
+  await eventually(`${text} at the client`, () => (all.includes(text) ? [] : [all]));
+}
+
+const WINDOWS: readonly Window[] = [
+  {
+    name: 'while it sends its request',
+    phase: 'before_headers',
+    model: 'sim-echo',
+    part: 0.5,
+    reached: (s) => eventually('the request', () => (s.stack.proxy.counters.inFlight === 1 ? [] : ['none'])),
+    upstream: 0,
+  },
+  {
+    name: 'before the answer begins',
+    phase: 'before_headers',
+    model: 'sim-echo+fault=stall_before',
+    reached: inService,
+    upstream: 1,
+  },
+  {
+    name: 'before the first token',
+    phase: 'before_first_token',
+    model: 'sim-echo+fault=stall_mid:0',
+    reached: (_, socket) => received(socket, '\r\n\r\n'),
+    upstream: 1,
+  },
+  {
+    name: 'in mid-stream',
+    phase: 'mid_stream',
+    model: 'sim-1000x20',
+    reached: (_, socket) => received(socket, 't3'),
+    upstream: 1,
+  },
+];
+
+const LEAVING = {
+  'client abort': (socket: Socket) => socket.resetAndDestroy(),
+  'client half-close': (socket: Socket) => socket.end(),
+} as const;
+
+/** ms in which the service must be told. */
+const PROMPT = 1_000;
+
+const leaving = (how: keyof typeof LEAVING, window: Window, dialect: Dialect): Scenario => ({
+  name: `${how} ${window.name} (${dialect})`,
+  outcome:
+    window.upstream === 0
+      ? 'no request reaches the service; counted, no error in the log'
+      : 'the request at the service is closed within a second; counted, no error in the log',
+  async run(t) {
+    const s = await scene(t);
+    const socket = send(
+      s.stack.proxy.port,
+      { ...question(s.canaries), dialect, model: window.model },
+      window.part,
+    );
+    t.after(() => socket.destroy());
+    await window.reached(s, socket);
+    const goneAt = Date.now();
+    LEAVING[how](socket);
+    await eventually('the end of the request', () => (s.stack.proxy.counters.inFlight === 0 ? [] : ['none']));
+    if (window.upstream === 1) {
+      await eventually('the end at the service', () =>
+        s.stack.simulator.exchanges.inFlight() === 0 ? [] : ['none'],
+      );
+      const { closedEarlyAt = Number.POSITIVE_INFINITY } = s.stack.simulator.exchanges.last() ?? {};
+      assert.ok(closedEarlyAt - goneAt < PROMPT, `closed after ${closedEarlyAt - goneAt} ms`);
+    }
+    const { clientAborts, decryptFailures, truncatedStreams } = s.stack.proxy.counters;
+    assert.deepEqual([...clientAborts], [[window.phase, 1]]);
+    assert.deepEqual([decryptFailures.size, truncatedStreams], [0, 0]);
+    assert.deepEqual(
+      s.stack.logLines.filter((line) => /"level":"(WARN|ERROR)"/.test(line)),
+      [],
+    );
+    socket.destroy();
+    await s.finish({ upstream: window.upstream });
+  },
+});
+
+export const CLIENT_SCENARIOS: readonly Scenario[] = [
+  ...(['client abort', 'client half-close'] as const).flatMap((how) =>
+    WINDOWS.flatMap((window) =>
+      (['openai', 'anthropic'] as const).map((dialect) => leaving(how, window, dialect)),
+    ),
+  ),
+];

@@ -1,0 +1,136 @@
+/** Signals, and the limits of the system. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../../support/invariants.ts';
+import type { Told } from '../ask.ts';
+import { type ProcessScene, processScene } from '../process-scene.ts';
+import type { Scenario } from '../scenario.ts';
+
+const STREAMS = 100;
+
+/** So many streams, all of which have begun. */
+async function streams(s: ProcessScene, model: string): Promise<Promise<Told>[]> {
+  const asked = Array.from({ length: STREAMS }, () => s.ask({ model }));
+  await eventually('all streams under way', () => {
+    const begun = s.simulator.exchanges.all().filter(({ written }) => written > 0).length;
+    return begun >= STREAMS ? [] : [`${begun} of ${STREAMS}`];
+  });
+  return asked;
+}
+
+const kinds = (told: readonly Told[]): Set<string> =>
+  new Set(told.map(({ status, ended, terminal, error }) => `${status} ${ended} ${terminal} ${error?.code}`));
+
+async function refusesConnections(url: string): Promise<void> {
+  await assert.rejects(fetch(`${url}/readyz`), 'a connection was accepted after SIGTERM');
+}
+
+export const PROCESS_SCENARIOS: readonly Scenario[] = [
+  {
+    name: 'SIGTERM with 100 streams',
+    outcome: 'no new connections; all streams end well within the grace, then exit code 0',
+    async run(t) {
+      const s = await processScene(t, { flags: ['--shutdown-grace=30s'] });
+      await s.ready();
+      const asked = await streams(s, 'sim-60x40');
+      s.proxy.process.kill('SIGTERM');
+      await delay(200);
+      await refusesConnections(s.url);
+      assert.deepEqual(kinds(await Promise.all(asked)), new Set(['200 clean true undefined']));
+      await s.finish({ upstream: STREAMS });
+    },
+  },
+  {
+    name: 'SIGTERM with 100 streams that outlast the grace',
+    outcome: 'each stream gets an error event `shutting_down` and a broken connection, then exit code 0',
+    async run(t) {
+      const s = await processScene(t, { flags: ['--shutdown-grace=500ms'] });
+      await s.ready();
+      const asked = await streams(s, 'sim-10000x20');
+      s.proxy.process.kill('SIGTERM');
+      const told = await Promise.all(asked);
+      assert.deepEqual(kinds(told), new Set(['200 broken false shutting_down']));
+      await s.finish({ upstream: STREAMS, shown: told.map(({ error }) => JSON.stringify(error)) });
+    },
+  },
+  {
+    name: 'SIGHUP during a stream',
+    outcome: 'the stream does not notice; the API key file is read again and the next request uses it',
+    async run(t) {
+      const elsewhere = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
+      t.after(() => rmSync(elsewhere, { recursive: true }));
+      const keyFile = join(elsewhere, 'key');
+      const s = await processScene(t, {
+        keyFile({ key }) {
+          writeFileSync(keyFile, key);
+          return keyFile;
+        },
+      });
+      await s.ready();
+      const running = s.ask({ model: 'sim-40x30' });
+      await eventually('the stream', () => (s.simulator.exchanges.inFlight() === 1 ? [] : ['not yet']));
+      const next = `${s.canaries.key}-next`;
+      writeFileSync(keyFile, next);
+      s.proxy.process.kill('SIGHUP');
+      await eventually('the reload', () => (s.log().includes('was read again') ? [] : [s.log()]));
+      s.simulator.setApiKeys([next]);
+      assert.ok((await s.ask()).terminal, 'the new key is not used');
+      assert.deepEqual(kinds([await running]), new Set(['200 clean true undefined']));
+      await s.finish({ upstream: 2 });
+    },
+  },
+  {
+    name: 'EMFILE: a file descriptor for the client is left, and none for the service',
+    outcome: '503 `resources_exhausted`: it is not the service that failed',
+    async run(t) {
+      const s = await processScene(t, { limits: 'ulimit -n 64' });
+      await s.ready();
+      const idle = (): Socket => connect(Number(new URL(s.url).port), '127.0.0.1').on('error', () => {});
+      const sockets = Array.from({ length: 25 }, idle);
+      let asked = 0;
+      let told: Told;
+      // One more each time; the answers in between leave no connection in the pool.
+      do {
+        sockets.push(idle());
+        told = await s.ask({ model: 'sim-echo+fault=reset_after_headers' });
+        asked++;
+      } while (told.status === 200 && asked < 40);
+      assert.equal(told.status, 503);
+      assert.equal(told.error?.code, 'resources_exhausted');
+      for (const socket of sockets) socket.destroy();
+      await s.finish({ upstream: asked - 1, shown: [told.body] });
+    },
+  },
+  {
+    name: 'EMFILE: no file descriptor is left',
+    outcome:
+      'connections beyond the limit are closed, the process lives; when they have gone, all is as before',
+    async run(t) {
+      const s = await processScene(t, { limits: 'ulimit -n 64' });
+      await s.ready();
+      const sockets: Socket[] = [];
+      let closed = 0;
+      for (let i = 0; i < 200; i++) {
+        const socket = connect(Number(new URL(s.url).port), '127.0.0.1');
+        socket.on('error', () => {});
+        socket.once('close', () => closed++);
+        sockets.push(socket);
+      }
+      await eventually('closed connections', () => (closed > 100 ? [] : [`${closed} closed`]));
+      const refused = await s.ask();
+      assert.notEqual(refused.status, 200);
+      for (const socket of sockets) socket.destroy();
+      let told = await s.ask();
+      for (let i = 0; i < 50 && !told.terminal; i++) {
+        await delay(100);
+        told = await s.ask();
+      }
+      assert.ok(told.terminal, `${told.status} ${told.body}`);
+      await s.finish({ upstream: 1, shown: [refused.body] });
+    },
+  },
+];

@@ -1,0 +1,203 @@
+/** The remote that cannot be verified, or has become another one. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../../support/invariants.ts';
+import { type Scenario, type Scene, scene } from '../scenario.ts';
+
+/** Keeps secrets for five seconds, uses them for four. */
+const BRIEF = {
+  simulator: { secretLifetime: 5_000 },
+  lifetimes: { renewAfter: 1_500, jitter: 0, usable: 4_000 },
+};
+
+const readiness = async ({ stack }: Scene): Promise<{ status: number; words: string }> => {
+  const response = await fetch(`${stack.url}/readyz`, { headers: { connection: 'close' } });
+  return { status: response.status, words: await response.text() };
+};
+
+const ready = (s: Scene): Promise<void> =>
+  eventually('an epoch', () => (s.stack.proxy.session.current() === undefined ? ['none'] : []), 15_000);
+
+const enforced = ({ stack }: Scene): string[] =>
+  readFileSync(join(stack.directory, 'workspace/manifests/log.txt'), 'utf8').trim().split('\n');
+
+const secretId = ({ stack }: Scene): string => stack.proxy.session.current()?.secretId ?? '';
+
+/** A request that is asked while the remote cannot be verified waits, and is answered when it can. */
+const waits =
+  (fault: string, value: unknown): Scenario['run'] =>
+  async (t) => {
+    const s = await scene(t, { managedManifest: true, simulator: { faults: { [fault]: value } } });
+    const { status, words } = await readiness(s);
+    assert.equal(status, 503, words);
+    const waiting = s.ask();
+    await delay(300);
+    assert.equal(s.stack.simulator.counts['inference'], 0, 'a request left before the remote was verified');
+    s.stack.simulator.faults.clear();
+    const told = await waiting;
+    assert.equal(told.status, 200, told.body);
+    assert.ok(told.terminal);
+    assert.equal((await readiness(s)).status, 204);
+    await s.finish({ upstream: 1 });
+  };
+
+export const TRUST_SCENARIOS: readonly Scenario[] = [
+  {
+    name: 'CDN down at start: answers 503',
+    outcome: '`/readyz` is 503; requests wait, nothing leaves; they are answered once the CDN is back',
+    run: waits('manifest-status', 503),
+  },
+  {
+    name: 'CDN down at start: resets connections',
+    outcome: 'as above; one update tries three times by itself',
+    run: waits('manifest-reset', 2),
+  },
+  {
+    name: 'evidence of a machine in debug mode at start',
+    outcome: '`/readyz` is 503; requests wait, nothing leaves; they are answered once the evidence is good',
+    run: waits('evidence-debug', true),
+  },
+  {
+    name: 'CDN down at start, for good',
+    outcome: 'a request is answered 503 `not_ready` with `Retry-After` after 30 s; nothing leaves',
+    async run(t) {
+      const faults = { 'manifest-status': 503 };
+      const s = await scene(t, { managedManifest: true, simulator: { faults }, epochTimeout: 5_000 });
+      const told = await s.ask();
+      assert.equal(told.status, 503);
+      assert.equal(told.error?.code, 'not_ready');
+      assert.ok(Number(told.headers['retry-after']) > 0);
+      assert.match((await readiness(s)).words, /manifest/);
+      await s.finish({ upstream: 0, shown: [told.body] });
+    },
+  },
+  {
+    name: 'CDN down later',
+    outcome: 'nothing: renewals go on with the manifest that is enforced',
+    async run(t) {
+      const s = await scene(t, { ...BRIEF, managedManifest: true });
+      assert.equal((await s.ask()).status, 200);
+      const first = secretId(s);
+      s.stack.simulator.faults.set('manifest-status', 503);
+      await eventually('a renewal', () => (secretId(s) === first ? ['none'] : []));
+      const told = await s.ask();
+      assert.equal(told.headers['privatemode-proxy-secret-id'], secretId(s));
+      assert.ok(told.terminal);
+      assert.equal(enforced(s).length, 1);
+      await s.finish({ upstream: 2 });
+    },
+  },
+  {
+    name: 'CDN down later, and the deployment was replaced meanwhile',
+    outcome:
+      'the epoch at hand is used to its end, then `/readyz` is 503 and nothing leaves; it recovers with the CDN',
+    async run(t) {
+      const s = await scene(t, { ...BRIEF, managedManifest: true });
+      await ready(s);
+      await s.stack.simulator.rotateManifest();
+      s.stack.simulator.faults.set('manifest-status', 503);
+      assert.equal((await s.ask()).status, 200, 'the epoch is still good');
+      await eventually('the end of the epoch', () => (secretId(s) === '' ? [] : ['still there']), 10_000);
+      const { status, words } = await readiness(s);
+      assert.equal(status, 503);
+      assert.match(words, /manifest/);
+      const waiting = s.ask();
+      await delay(300);
+      assert.equal(s.stack.simulator.counts['inference'], 1, 'a request left without an epoch');
+      s.stack.simulator.faults.clear();
+      const told = await waiting;
+      assert.equal(told.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
+      assert.equal(enforced(s).length, 2);
+      await s.finish({ upstream: 2 });
+    },
+  },
+  {
+    name: 'manifest rotation in flight',
+    outcome:
+      'the running stream ends well under the old manifest; the next request is under the new one, and says so',
+    async run(t) {
+      const s = await scene(t, { managedManifest: true });
+      await ready(s);
+      const old = s.stack.simulator.manifestSha256;
+      const running = s.ask({ model: 'sim-20x30' });
+      await eventually('the stream', () => (s.stack.proxy.counters.inFlight === 1 ? [] : ['not yet']));
+      await delay(100);
+      await s.stack.simulator.rotateManifest();
+      s.stack.simulator.secrets.dropAll();
+      const next = await s.ask();
+      assert.equal(next.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
+      assert.ok(next.terminal);
+      const told = await running;
+      assert.equal(told.headers['privatemode-proxy-manifest-sha256'], old);
+      assert.ok(told.terminal, told.body);
+      assert.notEqual(s.stack.simulator.manifestSha256, old);
+      assert.equal(enforced(s).length, 2);
+      await s.finish({ upstream: 3 });
+    },
+  },
+  {
+    name: 'epoch change in flight',
+    outcome: 'forty streams across two renewals all end well, each under the secret that its receipt names',
+    async run(t) {
+      const s = await scene(t, BRIEF);
+      await ready(s);
+      const told = await Promise.all(
+        Array.from({ length: 40 }, async (_, i) => {
+          await delay(i * 70);
+          return s.ask({ model: 'sim-40x30' });
+        }),
+      );
+      assert.deepEqual(
+        new Set(told.map(({ terminal, ended }) => `${terminal} ${ended}`)),
+        new Set(['true clean']),
+      );
+      const secrets = new Set(told.map(({ headers }) => headers['privatemode-proxy-secret-id']));
+      assert.ok(secrets.size >= 2, `${secrets.size} secrets were used`);
+      assert.equal(s.stack.proxy.counters.upstreamRetries.size, 0);
+      await s.finish({ upstream: 40 });
+    },
+  },
+  {
+    name: 'clock skew: the service is 59 minutes ahead, or behind',
+    outcome: 'nothing: its secrets live by its own clock, and certificates leave more room',
+    async run(t) {
+      const s = await scene(t);
+      for (const minutes of [59, -59]) {
+        s.stack.simulator.setClockSkew(minutes * 60_000);
+        assert.ok((await s.ask()).terminal);
+        const { session } = s.stack.proxy;
+        if (minutes > 0) await session.renewAfterRejection(secretId(s));
+        assert.ok((await s.ask()).terminal);
+      }
+      await s.finish({ upstream: 4 });
+    },
+  },
+  {
+    name: 'clock skew: the clock of the service jumps ahead, beyond the life of the secret',
+    outcome: 'it has forgotten the secret: one renewal, one retry, and the whole answer',
+    async run(t) {
+      const s = await scene(t, { simulator: { secretLifetime: 600_000 } });
+      await ready(s);
+      s.stack.simulator.setClockSkew(900_000);
+      const told = await s.ask();
+      assert.ok(told.terminal, told.body);
+      assert.equal(s.stack.proxy.counters.upstreamRetries.get('no_secret'), 1);
+      await s.finish({ upstream: 2 });
+    },
+  },
+  {
+    name: 'clock skew: the service is a day ahead',
+    outcome: 'its certificates are not valid yet: no new secret is accepted, its own 500 is shown',
+    async run(t) {
+      const s = await scene(t);
+      await ready(s);
+      s.stack.simulator.setClockSkew(26 * 3_600_000);
+      const told = await s.ask();
+      assert.equal(told.status, 500);
+      assert.match(s.stack.proxy.session.lastError()?.message ?? '', /mesh\.certificate\.validity/);
+      await s.finish({ upstream: 1, shown: [told.body] });
+    },
+  },
+];
