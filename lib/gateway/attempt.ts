@@ -46,7 +46,7 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
   const { signal } = attempt;
   const deadlines = createDeadlines();
   let request: ClientRequest | undefined;
-  let connectedAt = Number.NaN;
+  let connectedAt: number | undefined;
   let answered = false;
   let settled = false;
 
@@ -61,8 +61,14 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
     if (settled) return;
     settle();
     request?.destroy();
-    const age = performance.now() - connectedAt;
-    reject(failureOf(thrown, { answered, reused: request?.reusedSocket === true, age }));
+    reject(
+      failureOf(thrown, {
+        answered,
+        reused: request?.reusedSocket === true,
+        age: connectedAt && performance.now() - connectedAt,
+        sent: request?.writableFinished === true,
+      }),
+    );
   }
 
   const interrupted = (): void => fail(signal.reason);

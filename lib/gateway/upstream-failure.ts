@@ -1,5 +1,5 @@
 import { PrivatemodeError } from '../errors.ts';
-import { classifyTransportError } from './transport-errors.ts';
+import { classifyTransportError, closedDuringUpload } from './transport-errors.ts';
 
 /** Why an attempt failed before any response header. */
 export class UpstreamFailure extends Error {
@@ -20,8 +20,10 @@ export interface AttemptState {
   readonly answered: boolean;
   /** Whether it went out on a connection that had been used before. */
   readonly reused: boolean;
-  /** ms since it had a connection. */
-  readonly age: number;
+  /** ms since it had a connection; undefined: it never had one. */
+  readonly age: number | undefined;
+  /** Whether the request has left completely. */
+  readonly sent: boolean;
 }
 
 /** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
@@ -31,9 +33,14 @@ const STALE_WITHIN = 2_000;
  * The failure of an attempt, and whether it may be tried again (trap 3 and 4): what we ended ourselves never, and
  * nothing after the first byte of an answer.
  */
-export function failureOf(thrown: unknown, { answered, reused, age }: AttemptState): UpstreamFailure {
+export function failureOf(thrown: unknown, { answered, reused, age, sent }: AttemptState): UpstreamFailure {
   const { error, connectionReset } = classifyTransportError(thrown);
   if (thrown instanceof PrivatemodeError || answered) return new UpstreamFailure(error, undefined);
-  if (reused && age < STALE_WITHIN) return new UpstreamFailure(error, 'stale_connection');
+  if (reused && age !== undefined && age < STALE_WITHIN)
+    return new UpstreamFailure(error, 'stale_connection');
+  // Whether such a reset is seen by reading or by writing is chance. It may hide an answer: 413, and closed (trap 6).
+  if (age !== undefined && !sent && error.code === 'upstream_reset') {
+    return new UpstreamFailure(closedDuringUpload(), undefined);
+  }
   return new UpstreamFailure(error, connectionReset ? 'connection_reset' : undefined);
 }
