@@ -1,0 +1,88 @@
+/** Trap 4: a connection that the remote closed while it idled is found out by the next request. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import type { Script, Scripted } from '../support/scripted-upstream.ts';
+import { completion, exchangeOf } from '../support/sealed-answers.ts';
+
+const answering: Script = async (scripted) => scripted.write(completion(await scripted.body()));
+
+describe('trap 4: stale keep-alive connections', { concurrency: true }, () => {
+  const ways: [name: string, close: (scripted: Scripted) => void][] = [
+    ['closed', (scripted) => scripted.end()],
+    ['reset', (scripted) => scripted.reset()],
+  ];
+  for (const [name, close] of ways) {
+    it(`a request on a kept connection that is ${name} unanswered goes out once more, on a fresh one`, async (t) => {
+      const { upstream, gateway, ask } = await gatewayFixture(t);
+      upstream.on(answering, close, answering);
+      assert.equal((await ask(post())).status, 200);
+      assert.equal((await ask(post())).status, 200);
+      assert.deepEqual(
+        upstream.requests.map(({ connection }) => connection),
+        [0, 0, 1],
+      );
+      const [, stale, fresh] = upstream.requests.map(({ headers }) => headers['privatemode-user-request-id']);
+      assert.equal(stale?.replace(/0$/, '1'), fresh);
+      assert.deepEqual([...gateway.counters.upstreamRetries], [['stale_connection', 1]]);
+    });
+  }
+
+  it('the retry has a nonce of its own', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const bodies: Buffer[] = [];
+    const keeping = async (scripted: Scripted): Promise<void> => {
+      bodies.push(await scripted.body());
+    };
+    upstream.on(
+      answering,
+      async (scripted) => {
+        await keeping(scripted);
+        scripted.end();
+      },
+      async (scripted) => {
+        await keeping(scripted);
+        await scripted.write(completion(bodies.at(-1) as Buffer));
+      },
+    );
+    await ask(post());
+    await ask(post());
+    const [first, second] = bodies.map((body) => exchangeOf(body).nonce.toString('hex'));
+    assert.notEqual(first, second);
+  });
+
+  it('happens at most once per request', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(answering, (scripted) => scripted.end());
+    await ask(post());
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assert.equal(upstream.requests.length, 3);
+  });
+
+  it('a remote that closes after it began to answer was not stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(answering, async (scripted) => {
+      await scripted.body();
+      await scripted.write('HTTP/1.1 103 Early Hints\r\n\r\n');
+      await delay(20);
+      scripted.end();
+    });
+    await ask(post());
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  it('a remote that closes after it thought for a while was not stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(answering, async (scripted) => {
+      await scripted.body();
+      await delay(2_300);
+      scripted.end();
+    });
+    await ask(post());
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
+  });
+});

@@ -1,0 +1,103 @@
+/** Traps 5 and 6: errors that come after the answer, and answers that come before the upload is over. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import { plainError } from '../support/sealed-answers.ts';
+
+const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
+const limits = { maxBodyBytes: 10_000_000 };
+
+describe('trap 5: errors after success', { concurrency: true }, () => {
+  it('a 401 and then a reset is a 401', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(401, 'no such key'));
+      await delay(20);
+      scripted.reset();
+    });
+    const answer = await ask(post());
+    assert.equal(answer.status, 401);
+    assert.match(answer.body, /no such key/);
+    await delay(50);
+    assert.equal(upstream.requests.length, 1);
+    assert.deepEqual([...gateway.counters.responses], [[401, 1]]);
+  });
+
+  it('a 401 during the upload, and then a reset, is told once and never sent again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => {
+      scripted.pause();
+      await scripted.write(plainError(401, 'no such key'));
+      await delay(50);
+      scripted.reset();
+    });
+    const answer = await ask(post(LARGE));
+    assert.equal(answer.status, 401);
+    assert.equal(answer.rest, '');
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('an answer before the end of the upload ends the upload', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { promise: answered, resolve: answers } = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      scripted.pause();
+      await scripted.write(plainError(413, 'maximum request size exceeded'));
+      await answered;
+      scripted.resume();
+    });
+    const answer = await ask(post(LARGE));
+    assert.equal(answer.status, 413);
+    answers();
+    await until(() => upstream.connections.open === 0, 'the connection was kept, with half a request in it');
+    assert.equal(upstream.requests[0]?.complete, false);
+  });
+
+  it('after a client that left nothing is left, although the error callback never comes', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const closed = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      asking.socket.destroy();
+      await scripted.closed;
+      closed.resolve();
+    });
+    const asking = client();
+    asking.send(post());
+    await closed.promise;
+    await until(() => gateway.active() === 0, 'the exchange never ended');
+    assert.equal(gateway.observations.length, 1);
+  });
+});
+
+describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
+  it('a 413 that is drained reaches the client', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => {
+      await scripted.write(plainError(413, 'maximum request size exceeded (max 50MB)'));
+      await scripted.body();
+      scripted.end();
+    });
+    const answer = await ask(post(LARGE));
+    assert.equal(answer.status, 413);
+    assert.match(answer.body, /max 50MB/);
+  });
+
+  it('a 413 that is lost in the reset is told as a close during the upload, without a retry', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => {
+      scripted.pause();
+      await delay(100);
+      void scripted.write(plainError(413, 'lost'));
+      scripted.reset();
+    });
+    const answer = await ask(post(LARGE));
+    if (answer.status !== 413) {
+      assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_closed_during_upload']);
+    }
+    assert.equal(upstream.requests.length, 1);
+    assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+});

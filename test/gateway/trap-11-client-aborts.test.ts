@@ -1,0 +1,120 @@
+/** Trap 11: a client is gone when its answer can go nowhere, not when its request has been read. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fakeSession } from '../support/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import type { RawClient } from '../support/raw-client.ts';
+import { chunked, completion, plainError, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+
+const STREAMING = chatBody({ stream: true });
+
+/** The ways to vanish. A half-close counts: in Node as in Go nobody is there any more. */
+const DEPARTURES: [name: string, leave: (client: RawClient) => void][] = [
+  ['closes', ({ socket }) => socket.destroy()],
+  ['resets', ({ socket }) => socket.resetAndDestroy()],
+  ['half-closes', ({ socket }) => socket.end()],
+];
+
+describe('trap 11: client aborts', { concurrency: true }, () => {
+  for (const [how, leave] of DEPARTURES) {
+    it(`a client that ${how} during its upload: nothing was sent`, async (t) => {
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      const asking = client();
+      asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
+      await until(() => gateway.active() === 1, 'the request was not seen');
+      leave(asking);
+      await until(() => gateway.active() === 0, 'the upload was waited for');
+      assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
+      assert.equal(upstream.connections.total, 0);
+    });
+
+    it(`a client that ${how} before the answer: the remote's connection closes`, async (t) => {
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      const closed = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        void scripted.closed.then(closed.resolve);
+        leave(asking);
+      });
+      const asking = client();
+      asking.send(post());
+      await closed.promise;
+      await until(() => gateway.active() === 0, 'the exchange never ended');
+      assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
+      assert.equal(upstream.requests.length, 1);
+      assert.match(gateway.logLines.join(''), /Client went away/);
+    });
+
+    it(`a client that ${how} before the first token: the remote's connection closes`, async (t) => {
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      const closed = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        void scripted.closed.then(closed.resolve);
+        await scripted.write(STREAM_HEAD);
+      });
+      const asking = client();
+      asking.send(post(STREAMING));
+      await asking.until(/\r\n\r\n/);
+      leave(asking);
+      await closed.promise;
+      await until(() => gateway.active() === 0, 'the exchange never ended');
+      assert.deepEqual([...gateway.counters.clientAborts], [['before_first_token', 1]]);
+    });
+
+    it(`a client that ${how} in mid-stream: the remote's connection closes`, async (t) => {
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      const closed = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        void scripted.closed.then(closed.resolve);
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      });
+      const asking = client();
+      asking.send(post(STREAMING));
+      await asking.until(/"hel"/);
+      leave(asking);
+      await closed.promise;
+      await until(() => gateway.active() === 0, 'the exchange never ended');
+      assert.deepEqual([...gateway.counters.clientAborts], [['mid_stream', 1]]);
+    });
+  }
+
+  it('a client that waits a second for its answer is there', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      await delay(1_000);
+      await scripted.write(completion(body));
+    });
+    const asking = client();
+    asking.send(post());
+    assert.equal((await answerTo(asking)).status, 200);
+    assert.equal(gateway.counters.clientAborts.size, 0);
+  });
+
+  it('a client that leaves while the secret is renewed for it gets no second request', async (t) => {
+    const session = fakeSession();
+    const { upstream, gateway, client } = await gatewayFixture(t, {
+      session: {
+        ...session,
+        async renewAfterRejection(secretId) {
+          asking.socket.destroy();
+          await until(() => gateway.active() === 0, 'the exchange waited');
+          return session.renewAfterRejection(secretId);
+        },
+      },
+    });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(500, 'no secret for ID "x"'));
+    });
+    const asking = client();
+    asking.send(post());
+    await until(() => session.rejected.length === 1, 'the secret was not renewed');
+    await delay(100);
+    assert.equal(upstream.requests.length, 1);
+    assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+});

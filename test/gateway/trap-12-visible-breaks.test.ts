@@ -1,0 +1,137 @@
+/** Trap 12: the last words of a broken stream arrive, and no client can take what it got for complete. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { answerTo, chatBody, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import { chatStream, chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+
+const STREAMING = chatBody({ stream: true });
+const MESSAGES = chatBody({ stream: true, max_tokens: 5 });
+
+const breaking: Script = async (scripted) => {
+  const sealed = sealedAnswers(await scripted.body());
+  await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+  await delay(20);
+  scripted.reset();
+};
+
+/** Sends `count` events of 64 KiB and then dies. */
+const flooding =
+  (count: number): Script =>
+  async (scripted) => {
+    const sealed = sealedAnswers(await scripted.body());
+    void scripted.write(STREAM_HEAD);
+    for (let i = 0; i < count; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+    scripted.end();
+  };
+
+describe('trap 12: broken streams', { concurrency: true }, () => {
+  it('OpenAI style: the error is the last event, and the last chunk never comes', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(breaking);
+    const { complete, body } = await ask(post(STREAMING));
+    assert.equal(complete, false);
+    assert.match(body, /\n\ndata: \{"error":\{"message":"[^"]+","type":"server_error".*\}\}\n\n$/);
+  });
+
+  it('Anthropic style: the error is the last event, and the last chunk never comes', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'));
+      await delay(20);
+      scripted.reset();
+    });
+    const { complete, body } = await ask(post(MESSAGES, { path: '/v1/messages' }));
+    assert.equal(complete, false);
+    assert.match(body, /\n\nevent: error\ndata: \{"type":"error","error":\{"type":"api_error".*\}\}?\n\n$/);
+  });
+
+  it('a slow reader gets every event before the break, and the error', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(flooding(100));
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    await delay(500);
+    asking.socket.resume();
+    const { complete, body } = await answerTo(asking);
+    assert.equal(complete, false);
+    const events = body.split('\n\n').filter((event) => event.includes('xxxxxxxx'));
+    assert.equal(events.length, 100);
+    assert.match(body, /"code":"stream_unfinished"[^\n]*\n\n$/);
+  });
+
+  it('HTTP/1.0 has no chunks: the error arrives and the connection is reset, not closed', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(breaking);
+    const asking = client();
+    asking.send(post(STREAMING, { version: '1.0' }));
+    assert.equal(await asking.ended, 'ECONNRESET');
+    assert.match(asking.received(), /"hel"[\s\S]*"code":"stream_unfinished"[^\n]*\n\n$/);
+  });
+
+  it('HTTP/1.0: a stream that ends well is closed in order', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const asking = client();
+    asking.send(post(STREAMING, { version: '1.0' }));
+    assert.equal(await asking.ended, 'end');
+    const text = asking.received();
+    assert.match(text, /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\nConnection: close\r\n/);
+    assert.doesNotMatch(text, /Transfer-Encoding/i);
+    assert.match(text, /"hel"[\s\S]*"lo"[\s\S]*data: \[DONE\]\n\n$/);
+  });
+
+  it('HTTP/1.0: a whole answer has its length', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const answer = await ask(post(chatBody(), { version: '1.0' }));
+    assert.deepEqual([answer.status, answer.complete], [200, true]);
+    assert.match(answer.body, /"hello"/);
+  });
+});
+
+describe('slow readers', { concurrency: true }, () => {
+  it('one that pauses longer than the idle time-out is not taken for a stalled remote', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { streamIdleTimeout: 300 });
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      void scripted.write(STREAM_HEAD);
+      for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+      await scripted.write(`${chunked(sealed.chunk('end', 'stop'))}e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n`);
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    await delay(1_200);
+    asking.socket.resume();
+    const { complete, body } = await answerTo(asking);
+    assert.ok(complete && body.endsWith('data: [DONE]\n\n'), body.slice(-300));
+  });
+
+  it('one that has just begun to read again is given a whole interval for the rest', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t, { streamIdleTimeout: 600 });
+    const resumed = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      void scripted.write(STREAM_HEAD);
+      for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+      await resumed.promise;
+      await delay(400);
+      await scripted.write(`${chunked(sealed.chunk('end', 'stop'))}e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n`);
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    await until(() => gateway.active() === 1, 'not active');
+    await delay(1_100);
+    asking.socket.resume();
+    resumed.resolve();
+    assert.ok((await answerTo(asking)).complete);
+  });
+});

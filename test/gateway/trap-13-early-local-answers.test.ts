@@ -1,0 +1,153 @@
+/** Trap 13: an answer of our own while the body is still arriving must survive the connection it came on. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { fakeSession } from '../support/gateway.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { completion } from '../support/sealed-answers.ts';
+
+const limits = { maxBodyBytes: 100_000 };
+const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
+
+describe('trap 13: early answers of our own', { concurrency: true }, () => {
+  it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { limits });
+    const asking = client();
+    asking.send(post('{"model":', { headers: ['Content-Length: 100001'] }));
+    const answer = await answerTo(asking, 900); // long before the rest of the body was given up
+    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+    assert.equal(answer.headers['connection'], 'close');
+    assert.equal(await asking.ended, 'end');
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a body of exactly the limit passes', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const padding = limits.maxBodyBytes - chatBody({ user: '' }).length;
+    assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
+  });
+
+  it('a chunked body over the limit is refused when it gets there', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const chunk = `1000\r\n${'x'.repeat(4096)}\r\n`;
+    const body = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${chunk.repeat(40)}2\r\n"}\r\n0\r\n\r\n`;
+    const answer = await ask(post(body, { headers: ['Transfer-Encoding: chunked'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a form over the limit is refused when it gets there', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const form =
+      '--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' +
+      `${'x'.repeat(120_000)}\r\n--b--\r\n`;
+    const chunks = `${form.length.toString(16)}\r\n${form}\r\n0\r\n\r\n`;
+    const request = post(chunks, {
+      path: '/v1/audio/transcriptions',
+      headers: ['Transfer-Encoding: chunked'],
+    });
+    const answer = await ask(
+      request.toString('latin1').replace('application/json', 'multipart/form-data; boundary=b'),
+    );
+    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('Anthropic clients get it in their words', async (t) => {
+    const { ask } = await gatewayFixture(t, { limits });
+    const answer = await ask(post(TOO_LARGE, { path: '/v1/messages' }));
+    assert.equal(answer.status, 413);
+    assert.deepEqual(JSON.parse(answer.body).error.type, 'request_too_large');
+  });
+
+  it('with Expect over the limit no 100 is sent: the body never travels', async (t) => {
+    const { client } = await gatewayFixture(t, { limits });
+    const asking = client();
+    asking.send(post('', { headers: ['Content-Length: 100001', 'Expect: 100-continue'] }));
+    const answer = await answerTo(asking);
+    assert.equal(answer.status, 413);
+    assert.ok(!asking.received().includes(' 100 '));
+  });
+
+  it('with Expect within the limit the 100 comes before the body', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const asking = client();
+    asking.send(post('', { headers: [`Content-Length: ${chatBody().length}`, 'Expect: 100-continue'] }));
+    await asking.until(/^HTTP\/1\.1 100 Continue\r\n\r\n/);
+    asking.send(chatBody());
+    assert.equal((await answerTo(asking)).status, 200);
+  });
+
+  it('an expectation that nobody knows is 417', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    assert.equal((await ask(post(chatBody(), { headers: ['Expect: a-miracle'] }))).status, 417);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a client that sends on regardless still reads the refusal', async (t) => {
+    const { client } = await gatewayFixture(t, { limits });
+    const asking = client();
+    asking.send(post(TOO_LARGE.slice(0, 900_000), { headers: [`Content-Length: ${TOO_LARGE.length}`] }));
+    const answer = await answerTo(asking);
+    assert.equal(answer.status, 413);
+    assert.equal(await asking.ended, 'end');
+  });
+
+  it('what is thrown away of the rest is bounded in time', async (t) => {
+    const { gateway, client } = await gatewayFixture(t, { limits });
+    const asking = client();
+    asking.send(post('{', { headers: ['Content-Length: 100001'] }));
+    const begun = performance.now();
+    await once(asking.socket, 'close');
+    const waited = performance.now() - begun;
+    assert.ok(waited > 700 && waited < 2_500, `${waited} ms`);
+    assert.equal(gateway.active(), 0);
+  });
+
+  it('what is thrown away of the rest is bounded in bytes', async (t) => {
+    const { client } = await gatewayFixture(t, { limits });
+    const asking = client();
+    asking.send(post('{', { headers: ['Content-Length: 1000000000'] }));
+    const begun = performance.now();
+    const timer = setInterval(() => asking.socket.writable && asking.send(Buffer.alloc(300_000)), 20);
+    await asking.ended;
+    clearInterval(timer);
+    assert.ok(performance.now() - begun < 700, 'a second was waited for');
+  });
+
+  it('bad JSON is told before the rest of it has come', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    const asking = client();
+    asking.send(post('{"model":}', { headers: ['Content-Length: 100000'] }));
+    const answer = await answerTo(asking, 900);
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'invalid_json']);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a remote that cannot be verified is told before the rest of the body has come', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, {
+      session: fakeSession({
+        acquire: async () => {
+          await delay(50);
+          throw new PrivatemodeError('not_ready', 'not yet');
+        },
+      }),
+    });
+    const asking = client();
+    asking.send(post(chatBody(), { headers: ['Content-Length: 100000'] }));
+    const answer = await answerTo(asking, 900);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'not_ready']);
+    assert.equal(answer.headers['retry-after'], '2');
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a compressed body is refused', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    const answer = await ask(post(chatBody(), { headers: ['Content-Encoding: gzip'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [415, 'unsupported_encoding']);
+  });
+});

@@ -1,0 +1,115 @@
+/** A gateway in front of a scripted remote, for one test; what must hold after every test is asserted when it ends. */
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
+import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
+import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts';
+
+/** Part of every prompt; must not appear where it has no business. */
+export const CANARY = 'canary-5d1f9';
+
+export interface Fixture {
+  readonly upstream: ScriptedUpstream;
+  readonly gateway: TestGateway;
+  /** A new connection; gone when the test ends. */
+  client(): RawClient;
+  /** One request on a connection of its own, and its answer. */
+  ask(request: string | Uint8Array): Promise<RawAnswer>;
+}
+
+/** Starts both. When the test ends, nothing may be under way, and the prompt neither on the wire nor in the log. */
+export async function gatewayFixture(
+  t: Pick<TestContext, 'after'>,
+  options: Omit<TestGatewayOptions, 'upstream'> = {},
+): Promise<Fixture> {
+  const upstream = await startScriptedUpstream();
+  const gateway = await startGateway({ upstream, ...options });
+  const clients: RawClient[] = [];
+  const client = (): RawClient => {
+    const opened = rawClient(gateway.port);
+    clients.push(opened);
+    return opened;
+  };
+  t.after(async () => {
+    for (const { socket } of clients) socket.destroy();
+    try {
+      await until(() => gateway.active() === 0, 'an exchange that never ended');
+      assert.deepEqual(upstream.violations, []);
+      assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');
+      assert.ok(!gateway.logLines.join('').includes(CANARY), 'the prompt was in the log');
+    } finally {
+      await gateway.close();
+      await upstream.close();
+    }
+  });
+  return {
+    upstream,
+    gateway,
+    client,
+    async ask(request) {
+      const asking = client();
+      asking.send(request);
+      return answerTo(asking);
+    },
+  };
+}
+
+/** Waits for a complete answer, or for the end of the connection if that comes first; then for what there is. */
+export async function answerTo(client: RawClient, ms = 10_000): Promise<RawAnswer> {
+  const over = client.ended.then(() => true);
+  const deadline = Date.now() + ms;
+  for (let ended = false; ; ) {
+    const text = client.received();
+    const answer = readAnswer(text);
+    if (answer?.complete === true) return answer;
+    if (ended) {
+      assert.ok(answer !== undefined, `the connection ended without an answer: ${await client.ended}`);
+      return answer;
+    }
+    assert.ok(Date.now() < deadline, 'no answer in time');
+    ended = await Promise.race([over, delay(2 + text.length / 50_000, false)]); // reading it all takes time
+  }
+}
+
+/** Waits until it holds; fails with these words. */
+export async function until(condition: () => boolean, words: string, ms = 3_000): Promise<void> {
+  const deadline = Date.now() + ms;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, words);
+    await delay(2);
+  }
+}
+
+/** A chat request with the canary in it. */
+export const chatBody = (members: Readonly<Record<string, unknown>> = {}): string =>
+  JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${CANARY} hello` }], ...members });
+
+/** An HTTP/1.1 POST, byte for byte; Content-Length is added unless the headers decide otherwise. */
+export function post(
+  body: string | Uint8Array = chatBody(),
+  options: {
+    readonly path?: string;
+    readonly version?: '1.0' | '1.1';
+    readonly headers?: readonly string[];
+  } = {},
+): Buffer {
+  const { path = '/v1/chat/completions', version = '1.1', headers = [] } = options;
+  const bytes = Buffer.from(body as string);
+  const framed = headers.some((line) => /^(content-length|transfer-encoding):/i.test(line));
+  const lines = [
+    `POST ${path} HTTP/${version}`,
+    'Host: localhost:8080',
+    'Content-Type: application/json',
+    ...headers,
+    ...(framed ? [] : [`Content-Length: ${bytes.length}`]),
+  ];
+  return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), bytes]);
+}
+
+export const get = (path: string, headers: readonly string[] = []): string =>
+  `${[`GET ${path} HTTP/1.1`, 'Host: localhost:8080', ...headers].join('\r\n')}\r\n\r\n`;
+
+/** The code of an error answer, in either dialect. */
+export const codeOf = ({ body }: RawAnswer): string =>
+  (JSON.parse(body) as { error: { code: string } }).error.code;

@@ -1,0 +1,172 @@
+/** The gateway alone: a real listener and the real data path, but a session that is always attested. */
+import { createSecretKey } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { CorsPolicy } from '../../lib/gateway/cors.ts';
+import { drain } from '../../lib/gateway/drain.ts';
+import { createDumper } from '../../lib/gateway/dump.ts';
+import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
+import { type ListenerOptions, listen } from '../../lib/gateway/server.ts';
+import type { UploadLimits } from '../../lib/gateway/upload.ts';
+import { createUpstream, type Upstream } from '../../lib/gateway/upstream.ts';
+import type { World } from '../../lib/gateway/world.ts';
+import { type Counters, createCounters } from '../../lib/observe/counters.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import type { RequestObservation } from '../../lib/observe/metrics.ts';
+import { createOutbound } from '../../lib/session/outbound.ts';
+import type { Epoch, Session } from '../../lib/session/session.ts';
+import { EXCHANGE } from './exchange-fixture.ts';
+
+export const EPOCH: Epoch = {
+  secretId: EXCHANGE.id,
+  key: EXCHANGE.key,
+  manifestSha256: 'a'.repeat(64),
+  attestedAt: Date.UTC(2026, 0, 1),
+  renewAt: Number.POSITIVE_INFINITY,
+  expiresAt: Number.POSITIVE_INFINITY,
+};
+
+/** What a renewal leads to. */
+export const NEXT_EPOCH: Epoch = {
+  ...EPOCH,
+  secretId: 'BnextSecretBnextSecretBnextSecretBnextSecre=',
+  key: createSecretKey(Buffer.alloc(32, 7)),
+  manifestSha256: 'b'.repeat(64),
+  attestedAt: Date.UTC(2026, 0, 2),
+};
+
+export interface FakeSession extends Session {
+  /** The keys that requests offered. */
+  readonly offered: (string | undefined)[];
+  /** The secret ids that were rejected. */
+  readonly rejected: string[];
+}
+
+/** A session without attestation; `overrides` replace what a test wants otherwise. */
+export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
+  const offered: (string | undefined)[] = [];
+  const rejected: string[] = [];
+  let epoch = EPOCH;
+  return {
+    offered,
+    rejected,
+    current: () => epoch,
+    async acquire({ offeredKey }) {
+      offered.push(offeredKey);
+      return epoch;
+    },
+    async renewAfterRejection(secretId) {
+      rejected.push(secretId);
+      epoch = NEXT_EPOCH;
+      return epoch;
+    },
+    state: () => 'ready',
+    lastError: () => undefined,
+    close() {},
+    ...overrides,
+  };
+}
+
+export interface TestGateway {
+  readonly port: number;
+  /** http://127.0.0.1:PORT */
+  readonly url: string;
+  readonly counters: Counters;
+  readonly observations: readonly RequestObservation[];
+  /** Everything that was logged, at level debug, one JSON object per line. */
+  readonly logLines: readonly string[];
+  readonly session: Session;
+  readonly active: Gateway['active'];
+  readonly directory: string;
+  /** Stops as SIGTERM does, with this grace in ms. */
+  drain(grace: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface TestGatewayOptions {
+  readonly upstream: { readonly port: number; readonly ca: string };
+  readonly session?: Session;
+  readonly limits?: Partial<UploadLimits>;
+  readonly listener?: Partial<ListenerOptions>;
+  readonly connectTimeout?: number;
+  readonly firstByteTimeout?: number;
+  readonly streamIdleTimeout?: number;
+  readonly cors?: CorsPolicy;
+  readonly dump?: boolean;
+  readonly world?: Partial<World>;
+  /** Stands between the exchange and the data path. */
+  readonly wrapUpstream?: (upstream: Upstream) => Upstream;
+}
+
+/** Opens a gateway on a free port of 127.0.0.1. */
+export async function startGateway(options: TestGatewayOptions): Promise<TestGateway> {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-gateway-'));
+  const caFile = join(directory, 'ca.pem');
+  writeFileSync(caFile, options.upstream.ca);
+  const { port: upstreamPort } = options.upstream;
+  const connectTimeout = options.connectTimeout ?? 5_000;
+  const outbound = createOutbound({ SSL_CERT_FILE: caFile }, connectTimeout);
+  const logLines: string[] = [];
+  const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
+  const counters = createCounters();
+  const observations: RequestObservation[] = [];
+  const terminate = new AbortController();
+  const session = options.session ?? fakeSession();
+  const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, ...options.limits };
+  const upstream = createUpstream({
+    host: 'localhost',
+    port: upstreamPort,
+    agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
+    freshAgent: outbound.agent({ keepAlive: false }),
+    connectTimeout,
+    firstByteTimeout: options.firstByteTimeout ?? 5_000,
+  });
+  const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
+  const gateway = createGateway({
+    session,
+    upstream: wrapUpstream(upstream),
+    counters,
+    log,
+    observe: (observation) => observations.push(observation),
+    configuredKey: () => 'configured-key',
+    apiKeyFallback: 'always',
+    sharedSalt: undefined,
+    gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
+    cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
+    limits,
+    epochTimeout: 5_000,
+    streamIdleTimeout: options.streamIdleTimeout ?? 5_000,
+    dumper: options.dump === true ? createDumper({ workspace: directory, log }) : undefined,
+    terminate: terminate.signal,
+    ...options.world,
+  });
+  const listener = await listen(
+    {
+      listenAddress: '127.0.0.1',
+      port: 0,
+      tls: undefined,
+      maxBodyBytes: limits.maxBodyBytes,
+      fd: undefined,
+      ...options.listener,
+    },
+    gateway.handle,
+  );
+  return {
+    port: listener.port,
+    url: `${options.listener?.tls === undefined ? 'http' : 'https'}://127.0.0.1:${listener.port}`,
+    counters,
+    observations,
+    logLines,
+    session,
+    active: gateway.active,
+    directory,
+    drain: (grace) => drain(listener, { active: gateway.active, grace, terminate, log }),
+    async close() {
+      listener.destroy();
+      await drain(listener, { active: gateway.active, grace: 0, terminate, log });
+      await outbound.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
