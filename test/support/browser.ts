@@ -15,8 +15,6 @@ export interface Page {
   navigate(url: string): Promise<void>;
   /** Resolves with the document's title once it fits. */
   titleLike(pattern: RegExp): Promise<string>;
-  /** PNG. */
-  screenshot(): Promise<Buffer>;
   /** Closes the tab. */
   close(): Promise<void>;
 }
@@ -169,10 +167,6 @@ function pageOf(send: (method: string, params?: Record<string, unknown>) => Retu
         await delay(20);
       }
       throw new Error(`the title stayed ${JSON.stringify(title)}`);
-    },
-    async screenshot() {
-      const { data } = await send('Page.captureScreenshot', { format: 'png' });
-      return Buffer.from(String(data), 'base64');
     },
     async close() {
       await send('Page.close');
