@@ -1,5 +1,5 @@
 /**
- * The fault matrix: what an application sees of everything that can go wrong with the service, and what the log and the
+ * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log and the
  * counters tell. matrix.test.ts asserts every cell in both dialects; docs/reliability.md is made from it.
  */
 import type { InferenceFaultName } from '../../lib/simulator/inference/faults.ts';
@@ -9,11 +9,11 @@ import { brokenOff, type Cell, complete, modelError, refused, serviceError } fro
 export interface FaultRow {
   /** The fault as a request asks for it by its model name: `fault=flip_tag:3`. */
   readonly asks: string;
-  /** What identifies the row to a reader, where `asks` does not. */
-  readonly label?: string;
-  /** Where the fault's own line of help does not say it. */
-  readonly does?: string;
+  /** What goes wrong, for a reader who does not know the simulator. */
+  readonly does: string;
   readonly cells: Readonly<Record<Mode, Cell>>;
+  /** What identifies the row, where `asks` does not. */
+  readonly label?: string;
   /**
    * `impatient`: a proxy with short time-outs. `fresh`: one of its own, for what a session allows but once in a while.
    * `strict`: one that accepts no GPU certificate but a good one.
@@ -25,42 +25,50 @@ export interface FaultRow {
   readonly uploadBytes?: number;
 }
 
-type Options = Omit<FaultRow, 'asks' | 'cells'>;
+type Options = Omit<FaultRow, 'asks' | 'does' | 'cells'>;
 
-const row = (asks: string, stream: Cell, unary: Cell = stream, options: Options = {}): FaultRow => ({
-  asks,
-  cells: { stream, unary },
-  ...options,
-});
+const row = (
+  asks: string,
+  does: string,
+  cells: Cell | readonly [stream: Cell, unary: Cell],
+  options: Options = {},
+): FaultRow => {
+  const [stream, unary] = 'status' in cells ? [cells, cells] : cells;
+  return { asks, does, cells: { stream, unary }, ...options };
+};
 
-const tampered = (asks: string, code: Parameters<typeof refused>[0] = 'response_not_authentic') =>
-  row(`fault=${asks}`, brokenOff(code), refused(code));
+/** The answer comes, and cannot be opened. */
+const unopened = (code: Parameters<typeof refused>[0]) => [brokenOff(code), refused(code)] as const;
+
+const FORGED = unopened('response_not_authentic');
+const MALFORMED = unopened('response_malformed');
+const CUT_OFF = unopened('stream_unfinished');
 
 /** Shows on event streams only. */
-const streams = (asks: string, stream: Cell) => row(`fault=${asks}`, stream, complete());
+const onStreams = (stream: Cell) => [stream, complete()] as const;
 
 const retried = (retry: string) => ({
   log: [`retry ${retry}`],
   counters: { upstreamRetries: { [retry]: 1 } },
 });
-
+const RESET = { ...retried('connection_reset'), upstream: 2 };
+const STALE = { ...retried('stale_connection'), upstream: 2 };
 /** The words of the retry table, and of the renewal that comes with it. */
 const RENEWED = {
-  log: ['retry no_secret', 'The service does not know the secret any more'],
+  log: ['The service does not know the secret any more', 'retry no_secret'],
   counters: { upstreamRetries: { no_secret: 1 }, attestations: { accepted: 1 } },
   upstream: 2,
 };
-const RESET = { ...retried('connection_reset'), upstream: 2 };
-const STALE = { ...retried('stale_connection'), upstream: 2 };
 
 const HOUR = 3_600;
 const revokedAt = (hoursAgo: number): number => Math.floor(Date.now() / 1000) - hoursAgo * HOUR;
 
-/** Statuses that the service or the gateway before it answers, with and without a hint when to come back. */
+/** Statuses that the service answers, with and without a hint when to come back. */
 const STATUSES: readonly FaultRow[] = [401, 403, 409, 429, 500, 503].flatMap((status) => [
-  row(`fault=status:${status}`, serviceError(status)),
+  row(`fault=status:${status}`, `the service answers ${status}`, serviceError(status)),
   row(
     `fault=status:${status},7`,
+    `the service answers ${status} and says when to come back`,
     serviceError(status, { headers: { 'privatemode-encrypted': 'false', 'retry-after': '7' } }),
   ),
 ]);
@@ -72,100 +80,136 @@ const gatewayError = (status: number, headers: Record<string, string> = {}) =>
 export const MATRIX: readonly FaultRow[] = [
   // Answers in place of the model's.
   ...STATUSES,
-  row('fault=gateway_status', gatewayError(502)),
-  row('fault=gateway_status:429,7', gatewayError(429, { 'retry-after': '7' })),
-  row('fault=gateway_status:503', gatewayError(503)),
-  row('fault=redirect', refused('upstream_redirect')),
-  row('fault-once=no_secret', complete(RENEWED), complete(RENEWED), {
-    proxy: 'fresh',
-    does: 'the worker does not know the secret, once',
-  }),
-  row('fault=no_secret', serviceError(500, RENEWED), serviceError(500, RENEWED), {
-    proxy: 'fresh',
-    does: 'the worker knows no secret at all',
-  }),
-  row('fault=gpu_status:good', complete()),
-  row('fault=gpu_status:unknown', complete()),
-  row('fault=gpu_status:unknown', serviceError(500), serviceError(500), {
+  row('fault=gateway_status:502', 'a gateway in between answers 502 in plain text', gatewayError(502)),
+  row(
+    'fault=gateway_status:429,7',
+    'a gateway in between answers 429 and says when to come back',
+    gatewayError(429, { 'retry-after': '7' }),
+  ),
+  row('fault=gateway_status:503', 'a gateway in between answers 503', gatewayError(503)),
+  row('fault=redirect', 'the service redirects', refused('upstream_redirect')),
+  row('fault-once=no_secret', 'the worker does not know the secret', complete(RENEWED), { proxy: 'fresh' }),
+  row('fault=no_secret', 'the worker knows no secret at all', serviceError(500, RENEWED), { proxy: 'fresh' }),
+  row('fault=gpu_status:good', "the worker's GPU certificate is good", complete()),
+  row('fault=gpu_status:unknown', "nobody knows the status of the worker's GPU certificate", complete()),
+  row('fault=gpu_status:unknown', 'the same, and the flags do not allow it', serviceError(500), {
     proxy: 'strict',
-    does: 'the same, and the flags allow no unknown status',
   }),
-  row(`fault=gpu_status:revoked,${revokedAt(47)}`, complete(), complete(), {
-    label: 'gpu_status:revoked, 47 hours ago',
-    does: "the worker's GPU certificate was revoked 47 hours ago, an hour within the grace period",
-  }),
-  row(`fault=gpu_status:revoked,${revokedAt(49)}`, serviceError(500), serviceError(500), {
-    label: 'gpu_status:revoked, 49 hours ago',
-    does: "the worker's GPU certificate was revoked 49 hours ago, an hour after the grace period",
-  }),
-  row('fault=early_413', serviceError(413)),
-  row('fault=early_413', serviceError(413), serviceError(413), {
+  row(
+    `fault=gpu_status:revoked,${revokedAt(47)}`,
+    "the worker's GPU certificate was revoked an hour less ago than the grace period",
+    complete(),
+    {
+      label: 'gpu_status:revoked 47 hours ago',
+    },
+  ),
+  row(
+    `fault=gpu_status:revoked,${revokedAt(49)}`,
+    "the worker's GPU certificate was revoked an hour longer ago than the grace period",
+    serviceError(500),
+    { label: 'gpu_status:revoked 49 hours ago' },
+  ),
+  row('fault=early_413', 'the service answers 413 before the body arrived', serviceError(413)),
+  row('fault=early_413', 'the same, while a large upload is under way', serviceError(413), {
     uploadBytes: 4 << 20,
-    does: 'the same, while a large upload is under way',
   }),
-  row('fault=early_413_abrupt', serviceError(413), serviceError(413)),
+  row('fault=early_413_abrupt', 'the service answers 413 and closes at once', serviceError(413)),
   row(
     'fault=early_413_abrupt',
+    'the service closes while a large upload is under way, and its answer is lost',
     refused('upstream_closed_during_upload'),
-    refused('upstream_closed_during_upload'),
-    { uploadBytes: 16 << 20, does: 'the same, while a large upload is under way: the answer is lost' },
+    { uploadBytes: 16 << 20 },
   ),
 
   // Delivery: late, in pieces, or not all of it.
-  row('fault=slow_drain', complete()),
-  row('fault=stall_before', refused('first_byte_timeout'), refused('first_byte_timeout'), {
+  row('fault=slow_drain', 'the service reads the upload slowly', complete()),
+  row('fault=stall_before', 'the service does not begin to answer', refused('first_byte_timeout'), {
     proxy: 'impatient',
   }),
-  row('fault-once=reset_before_headers', complete(RESET), complete(RESET), {
-    connection: 'new',
-    does: 'resets a new connection after the request was read, once',
-  }),
-  row('fault-once=reset_before_headers', complete(STALE), complete(STALE), {
-    connection: 'reused',
-    does: 'the same on a connection that was kept alive, where it may have been closed meanwhile',
-  }),
-  row('fault=reset_before_headers', refused('upstream_reset', RESET), refused('upstream_reset', RESET), {
-    connection: 'new',
-  }),
-  row('fault=reset_before_headers', refused('upstream_reset', STALE), refused('upstream_reset', STALE), {
-    connection: 'reused',
-  }),
-  row('fault=informational', complete()),
-  row('fault=reset_after_headers', brokenOff('stream_unfinished'), refused('stream_unfinished')),
-  row('fault=reset_mid_event', brokenOff('stream_unfinished'), refused('stream_unfinished')),
-  row('fault=half_close', brokenOff('stream_unfinished'), refused('stream_unfinished')),
-  row('fault=stall_mid', brokenOff('stream_idle_timeout'), refused('stream_idle_timeout'), {
+  row(
+    'fault-once=reset_before_headers',
+    'a new connection is reset before the answer begins',
+    complete(RESET),
+    {
+      connection: 'new',
+    },
+  ),
+  row(
+    'fault-once=reset_before_headers',
+    'the same on a connection that was kept alive: it may have been closed meanwhile',
+    complete(STALE),
+    { connection: 'reused' },
+  ),
+  row(
+    'fault=reset_before_headers',
+    'every connection is reset before the answer begins',
+    refused('upstream_reset', RESET),
+    {
+      connection: 'new',
+    },
+  ),
+  row(
+    'fault=reset_before_headers',
+    'the same, beginning with one that was kept alive',
+    refused('upstream_reset', STALE),
+    {
+      connection: 'reused',
+    },
+  ),
+  row('fault=informational', 'a burst of 1xx answers comes first', complete()),
+  row('fault=reset_after_headers', 'the connection is reset after the head', CUT_OFF),
+  row('fault=reset_mid_event', 'the connection is reset inside an event', CUT_OFF),
+  row('fault=half_close', 'the service closes its side inside an event', CUT_OFF),
+  row('fault=stall_mid', 'the answer stops inside an event', unopened('stream_idle_timeout'), {
     proxy: 'impatient',
   }),
-  row('fault=trickle', complete()),
-  row('fault=split_events', complete()),
+  row('fault=trickle', 'every byte comes on its own', complete()),
+  row('fault=split_events', 'every event comes in two, cut at each place in turn', complete()),
 
   // Protection: messages altered, marks forged, plaintext where none may be.
-  tampered('flip_tag'),
-  tampered('short_iv', 'response_malformed'),
-  tampered('plain_member', 'response_malformed'),
-  tampered('wrong_nonce'),
-  row('fault=foreign_labels', complete()),
-  tampered('plain_unmarked'),
-  row('fault=plain_marked', refused('response_not_encrypted')),
-  row('fault=sealed_marked', refused('response_not_encrypted')),
-  row('fault=gzip', refused('response_malformed')),
+  row('fault=flip_tag', 'one bit of a tag is flipped', FORGED),
+  row('fault=short_iv', 'an iv is a byte too short', MALFORMED),
+  row('fault=plain_member', 'a plaintext stands where a message belongs', MALFORMED),
+  row('fault=wrong_nonce', 'the answer is encrypted under another nonce', FORGED),
+  row(
+    'fault=foreign_labels',
+    'the messages name another secret and nonce, which are only labels',
+    complete(),
+  ),
+  row('fault=plain_unmarked', 'the answer is in clear', FORGED),
+  row(
+    'fault=plain_marked',
+    'the answer is in clear, and marked as such: a forged success',
+    refused('response_not_encrypted'),
+  ),
+  row(
+    'fault=sealed_marked',
+    'the answer is encrypted, and marked as clear',
+    refused('response_not_encrypted'),
+  ),
+  row('fault=gzip', 'the answer is compressed, which was not asked for', refused('response_malformed')),
 
   // The sequence of events: lost, doubled, swapped, ended too soon, too long, or oddly framed.
-  row('fault=huge_line', complete()),
-  row('fault=huge_line:41943040', brokenOff('response_too_large'), complete(), {
-    does: 'makes one event an authentic line of 40 MiB, beyond the limit of an event',
-  }),
-  streams('replay', brokenOff('response_not_authentic')),
-  streams('reorder', brokenOff('response_not_authentic')),
-  streams('drop', brokenOff('response_not_authentic')),
-  streams('missing_terminal', brokenOff('stream_unfinished')),
-  streams('duplicate_terminal', complete()),
-  streams('truncate', brokenOff('stream_unfinished')),
-  streams('forged_terminal', brokenOff('stream_unfinished')),
-  streams('error_event', modelError()),
-  streams('crlf', complete()),
-  streams('comments', complete()),
+  row('fault=huge_line', 'one event is a line of 10 MiB', complete()),
+  row(
+    'fault=huge_line:41943040',
+    'one event is a line of 40 MiB, beyond the limit',
+    onStreams(brokenOff('response_too_large')),
+  ),
+  row('fault=replay', 'an event comes twice', onStreams(brokenOff('response_not_authentic'))),
+  row('fault=reorder', 'two events are swapped', onStreams(brokenOff('response_not_authentic'))),
+  row('fault=drop', 'an event is left out', onStreams(brokenOff('response_not_authentic'))),
+  row('fault=missing_terminal', 'the terminal event is missing', onStreams(brokenOff('stream_unfinished'))),
+  row('fault=duplicate_terminal', 'the terminal event comes twice', onStreams(complete())),
+  row('fault=truncate', 'the stream ends cleanly in the middle', onStreams(brokenOff('stream_unfinished'))),
+  row(
+    'fault=forged_terminal',
+    'the stream ends in the middle, with a forged terminal event',
+    onStreams(brokenOff('stream_unfinished')),
+  ),
+  row('fault=error_event', 'the model server breaks off with an error event', onStreams(modelError())),
+  row('fault=crlf', 'lines end with CR LF', onStreams(complete())),
+  row('fault=comments', 'comments, ids and retry lines stand between the events', onStreams(complete())),
 ];
 
 /** What the row is called; no two rows have the same name. */
