@@ -1,0 +1,254 @@
+/**
+ * Nothing that is secret is left lying about: after requests of every kind, good and bad, the prompt, the key and the
+ * secrets are searched for in everything that was written, logged or answered.
+ */
+import assert from 'node:assert/strict';
+import { KeyObject } from 'node:crypto';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { inspect } from 'node:util';
+import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
+import { assertClean, atRest, eventually, newCanaries } from '../support/invariants.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+
+const CANARIES = newCanaries();
+const { prompt: P, key: K } = CANARIES;
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+interface Attempt {
+  readonly what: string;
+  readonly path: string;
+  readonly init: RequestInit;
+  /** Status; 0: the connection broke. */
+  readonly status: number;
+}
+
+const post = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({
+  method: 'POST',
+  headers: { ...JSON_TYPE, ...headers },
+  body: typeof body === 'string' ? body : JSON.stringify(body),
+});
+
+const chat = (model: string, extra: object = {}) => ({
+  model,
+  messages: [{ role: 'user', content: `${P} and more ${P}` }],
+  ...extra,
+});
+
+function form(...fields: (readonly [string, string | Blob])[]): RequestInit {
+  const body = new FormData();
+  for (const [name, value] of fields) body.append(name, value);
+  return { method: 'POST', body };
+}
+
+const CHAT = '/v1/chat/completions';
+
+const GOOD: readonly Attempt[] = [
+  { what: 'a chat', path: CHAT, init: post(chat('sim-echo')), status: 200 },
+  { what: 'a stream', path: CHAT, init: post(chat('sim-echo', { stream: true })), status: 200 },
+  {
+    what: 'tools and images',
+    path: CHAT,
+    init: post(chat('sim-tools', { tools: [{ type: 'function', function: { name: 'f', description: P } }] })),
+    status: 200,
+  },
+  {
+    what: 'a completion',
+    path: '/v1/completions',
+    init: post({ model: 'sim-echo', prompt: P }),
+    status: 200,
+  },
+  {
+    what: 'a message',
+    path: '/v1/messages',
+    init: post(chat('sim-echo', { max_tokens: 9, system: P }), {
+      'x-api-key': K,
+      'anthropic-version': '2023-06-01',
+    }),
+    status: 200,
+  },
+  { what: 'embeddings', path: '/v1/embeddings', init: post({ model: 'sim', input: P }), status: 200 },
+  {
+    what: 'a transcription',
+    path: '/v1/audio/transcriptions',
+    init: form(['model', 'sim'], ['prompt', P], ['file', new Blob([P])]),
+    status: 200,
+  },
+  { what: 'a document', path: '/unstructured/general', init: form(['files', new Blob([P])]), status: 200 },
+  { what: 'the models', path: '/v1/models', init: { headers: { cookie: `session=${P}` } }, status: 200 },
+];
+
+const BAD: readonly Attempt[] = [
+  { what: 'no JSON', path: CHAT, init: post(`{"model":"m","messages":"${P}`), status: 400 },
+  { what: 'text after the JSON', path: CHAT, init: post(`{"model":"m"} ${P}`), status: 400 },
+  { what: 'a repeated member', path: CHAT, init: post(`{"model":"m","${P}":1,"${P}":2}`), status: 400 },
+  {
+    what: 'a member no service can address',
+    path: CHAT,
+    init: post({ model: 'm', [`${P}|x`]: P }),
+    status: 400,
+  },
+  { what: 'a short salt', path: CHAT, init: post(chat('m', { cache_salt: P.slice(0, 20) })), status: 400 },
+  { what: 'no model', path: CHAT, init: post({ messages: P }), status: 400 },
+  { what: 'a model that is none', path: CHAT, init: post(chat(`m\n${P}`)), status: 400 },
+  {
+    what: 'media of a scheme that is refused',
+    path: CHAT,
+    init: post({
+      model: 'm',
+      messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: `file:///${P}` } }] }],
+    }),
+    status: 400,
+  },
+  {
+    what: 'a repeated field',
+    path: '/v1/audio/transcriptions',
+    init: form(['model', 'sim'], [P, P], [P, P]),
+    status: 400,
+  },
+  {
+    what: 'a broken form',
+    path: '/v1/audio/transcriptions',
+    init: post(P, { 'content-type': `multipart/form-data; boundary=${P}` }),
+    status: 400,
+  },
+  { what: 'an unknown path', path: `/v1/${P}`, init: {}, status: 404 },
+  { what: 'a path with a backslash', path: `/unstructured/%5c${P}`, init: post(P), status: 400 },
+  {
+    what: 'a page of another origin',
+    path: CHAT,
+    init: post(chat('m'), { origin: `https://${P}.example` }),
+    status: 403,
+  },
+  { what: 'an encoded body', path: CHAT, init: post(P, { 'content-encoding': P }), status: 415 },
+  { what: 'a large body', path: CHAT, init: post(chat('m', { padding: P.repeat(5_000) })), status: 413 },
+  { what: 'an error of the model', path: CHAT, init: post(chat('sim-error-422')), status: 422 },
+  { what: 'an error of the service', path: CHAT, init: post(chat('sim-echo+fault=status:500')), status: 500 },
+  { what: 'a forged answer', path: CHAT, init: post(chat('sim-echo+fault=flip_tag')), status: 502 },
+  {
+    what: 'a broken stream',
+    path: CHAT,
+    init: post(chat('sim-echo+fault=flip_tag', { stream: true })),
+    status: 0,
+  },
+  { what: 'a lost secret', path: CHAT, init: post(chat('sim-echo+fault-once=no_secret')), status: 200 },
+];
+
+/** What an answer shows beside the answer itself. */
+async function shownBy(stack: Stack, { path, init, status }: Attempt): Promise<string[]> {
+  const response = await fetch(`${stack.url}${path}`, init);
+  const headers = JSON.stringify([...response.headers.entries()]);
+  const body = await response.text().catch(() => undefined);
+  assert.equal(body === undefined ? 0 : response.status, status, body ?? 'broken');
+  // A good answer is the client's own; all else are our words.
+  return status === 200 ? [headers] : [headers, body ?? ''];
+}
+
+/** The secrets of a deployment, as they might be written down. */
+const secretsOf = ({ simulator }: Stack): string[] =>
+  simulator.secrets.ids().flatMap((id) => {
+    const bytes = Buffer.from(simulator.secrets.lookup(id) ?? []);
+    assert.equal(bytes.length, 32);
+    return (['hex', 'base64', 'base64url', 'latin1'] as const).map((encoding) => bytes.toString(encoding));
+  });
+
+describe('secrets hygiene', () => {
+  const temporary = process.env['TMPDIR'];
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-hygiene-'));
+  let stack: Stack;
+  before(async () => {
+    process.env['TMPDIR'] = directory;
+    stack = await startStack({
+      apiKey: K,
+      flags: ['--max-body-bytes=100000', '--metrics-address=127.0.0.1:0'],
+    });
+  });
+  after(async () => {
+    await stack.close();
+    if (temporary === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = temporary;
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  for (const attempt of [...GOOD, ...BAD]) {
+    it(`${attempt.what} leaves no trace of prompt, key or secret`, async () => {
+      const shown = await shownBy(stack, attempt);
+      await atRest(stack);
+      const forbidden = [P, K, ...secretsOf(stack)];
+      for (const text of [...shown, ...stack.logLines]) {
+        for (const secret of forbidden)
+          assert.ok(!text.includes(secret), `${attempt.what}: ${text.slice(0, 200)}`);
+      }
+      assertClean(directory, forbidden);
+      assert.equal(stack.simulator.recorder.containing(P).length, 0, 'plaintext on the wire');
+    });
+  }
+
+  it('was looked for in files that were really written', () => {
+    const files = readdirSync(directory, { recursive: true, withFileTypes: true }).filter((file) =>
+      file.isFile(),
+    );
+    assert.ok(files.some(({ name }) => name === 'log.txt') && files.length >= 5, `${files.length} files`);
+    assert.ok(stack.logLines.length > 50, `${stack.logLines.length} lines`);
+  });
+
+  it('keeps the secret in a key object, which shows nothing of it', () => {
+    const epoch = stack.proxy.session.current();
+    assert.ok(epoch?.key instanceof KeyObject);
+    assert.equal(epoch.key.type, 'secret');
+    const shown = [inspect(epoch, { depth: 9, showHidden: true }), JSON.stringify(epoch), String(epoch.key)];
+    for (const text of shown) for (const secret of secretsOf(stack)) assert.ok(!text.includes(secret));
+  });
+
+  it('wipes the copy of the secret that the exchange hands out', async (t) => {
+    let handedOut: Uint8Array | undefined;
+    const receive = SUITE.ReceiveExport.bind(SUITE);
+    t.mock.method(SUITE, 'ReceiveExport', async (...given: Parameters<typeof receive>) => {
+      handedOut = await receive(...given);
+      return handedOut;
+    });
+    const exchange = await createExchange();
+    const { encapsulatedSecret } = await SUITE.SendExport(
+      await SUITE.DeserializePublicKey(exchange.publicKey),
+      new Uint8Array(0),
+      32,
+    );
+    const response = {
+      encapsulatedKey: encapsulatedSecret,
+      signature: new Uint8Array(),
+      meshCert: new Uint8Array(),
+    };
+    const { key } = await exchange.complete(response as never, () => [
+      { id: 'x', outcome: 'pass', source: '', expected: '', found: '' } as never,
+    ]);
+    assert.equal(key.export().length, 32);
+    assert.ok(key.export().some((byte) => byte !== 0));
+    assert.deepEqual(handedOut, new Uint8Array(32));
+  });
+
+  it('dumps hold the prompt, as they are asked to, and no credential; only their owner may read them', async () => {
+    const dumping = await startStack({ apiKey: K, flags: ['--dump-requests'] });
+    try {
+      await shownBy(dumping, { ...GOOD[4]!, status: 200 });
+      await atRest(dumping);
+      const folder = join(dumping.directory, 'workspace/requests');
+      const dumps = (): string[] =>
+        readdirSync(folder, { recursive: true, withFileTypes: true })
+          .filter((file) => file.isFile())
+          .map(({ parentPath, name }) => join(parentPath, name));
+      await eventually('two dumps with what was said', () =>
+        dumps().filter((path) => readFileSync(path, 'utf8').includes(P)).length === 2 ? [] : dumps(),
+      );
+      for (const path of dumps()) {
+        const text = readFileSync(path, 'utf8');
+        for (const secret of [K, ...secretsOf(dumping)])
+          assert.ok(!text.includes(secret), `a credential in ${path}`);
+        assert.equal(statSync(path).mode & 0o077, 0);
+      }
+    } finally {
+      await dumping.close();
+    }
+  });
+});
