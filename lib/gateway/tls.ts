@@ -1,3 +1,4 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
@@ -17,7 +18,10 @@ export function loadTls(files: TlsFiles): TlsMaterial {
   const cert = read(files.certPath, '--tls-cert-path');
   const key = read(files.keyPath, '--tls-key-path');
   try {
-    createSecureContext({ cert, key, minVersion: 'TLSv1.2' });
+    // An empty text, as of a file that is just being written, would pass for a context without certificate or key.
+    const ours = new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
+    if (!ours) throw new Error('the key is that of another certificate');
+    createSecureContext({ cert, key });
   } catch (cause) {
     const words = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;
     throw new PrivatemodeError('config_invalid', words, { cause });
