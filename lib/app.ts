@@ -1,6 +1,7 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
@@ -139,7 +140,7 @@ export async function startProxy(
 const WORKER_PATIENCE = 5_000;
 
 /**
- * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a clean drain, 1 where it cannot start or
+ * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a drain, 1 where it cannot start or
  * must not go on (design decision 13).
  */
 export async function run(
@@ -162,11 +163,13 @@ export async function run(
       end(1);
     },
   });
-  const signals = {
-    SIGTERM: () => end(0),
-    SIGINT: () => end(0),
-    SIGHUP: () => proxy.reload(),
-  } as const;
+  let told = false;
+  const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
+    if (told) endNow(signal, log);
+    told = true;
+    end(0);
+  };
+  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
   for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
   const manager = serviceManager(process.env, (reason) =>
     log.warn({ reason }, 'The service manager cannot be told'),
@@ -177,4 +180,11 @@ export async function run(
   await Promise.all([manager.stopping(), proxy.close()]);
   for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
   return code;
+}
+
+/** Whoever says it twice does not want to wait: no stream is finished, the exit code is that of the signal. */
+function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
+  log.warn({ signal }, 'A second signal, ending at once');
+  for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');
+  process.exit(128 + constants.signals[signal]);
 }

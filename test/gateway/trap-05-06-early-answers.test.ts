@@ -90,7 +90,7 @@ describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
     upstream.on(async (scripted) => {
       scripted.pause();
       await delay(100);
-      void scripted.write(plainError(413, 'lost'));
+      scripted.write(plainError(413, 'lost'));
       scripted.reset();
     });
     const answer = await ask(post(LARGE));

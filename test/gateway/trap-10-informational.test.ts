@@ -17,7 +17,7 @@ describe('trap 10: informational answers', { concurrency: true }, () => {
     upstream.on(async (scripted) => {
       await scripted.body();
       for (let i = 0, open = true; open; i++) {
-        void scripted.write(BURST[i % BURST.length] as string);
+        scripted.write(BURST[i % BURST.length] as string);
         open = await Promise.race([scripted.closed.then(() => false), delay(50, true)]);
       }
     });

@@ -21,7 +21,7 @@ const flooding =
   (count: number): Script =>
   async (scripted) => {
     const sealed = sealedAnswers(await scripted.body());
-    void scripted.write(STREAM_HEAD);
+    scripted.write(STREAM_HEAD);
     for (let i = 0; i < count; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
     scripted.end();
   };
@@ -99,7 +99,7 @@ describe('slow readers', { concurrency: true }, () => {
     const { upstream, client } = await gatewayFixture(t, { streamIdleTimeout: 300 });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
-      void scripted.write(STREAM_HEAD);
+      scripted.write(STREAM_HEAD);
       for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
       await scripted.write(`${chunked(sealed.chunk('end', 'stop'))}e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n`);
     });
@@ -118,7 +118,7 @@ describe('slow readers', { concurrency: true }, () => {
     const resumed = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
-      void scripted.write(STREAM_HEAD);
+      scripted.write(STREAM_HEAD);
       for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
       await resumed.promise;
       await delay(400);

@@ -24,7 +24,7 @@ export interface Scripted {
   readonly request: SeenRequest;
   /** The whole body; rejects where the connection closes before. */
   body(): Promise<Buffer>;
-  /** Sends bytes as they are (latin1); resolves when they are with the operating system. */
+  /** Sends bytes as they are (latin1); resolves when they are with the operating system, rejects where they cannot be. */
   write(bytes: string | Uint8Array): Promise<void>;
   /** Stops reading from the connection: the sender's buffers fill up. */
   pause(): void;
@@ -90,10 +90,13 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
         const scripted: Scripted = {
           request,
           body: () => Promise.race([body, closed.then(() => Promise.reject(new Error('closed')))]),
-          write: (bytes) =>
-            new Promise((resolve) => {
-              tls.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes, () => resolve());
-            }),
+          write(bytes) {
+            const { promise, resolve, reject } = Promise.withResolvers<void>();
+            promise.catch(() => {}); // not every script waits for it
+            const data = typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes;
+            tls.write(data, (error) => (error ? reject(error) : resolve()));
+            return promise;
+          },
           pause: () => tls.pause(),
           resume: () => tls.resume(),
           end: () => tls.end(),

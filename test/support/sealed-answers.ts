@@ -99,6 +99,12 @@ export function chatStream(request: Buffer): string {
   return STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK;
 }
 
+/** The same answer with one bit of the tag of its first message turned. */
+export const tampered = (answer: string): string =>
+  answer.replace(/([0-9a-f]{31})([0-9a-f])"/, (_, rest: string, last: string) => {
+    return `${rest}${(Number.parseInt(last, 16) ^ 1).toString(16)}"`;
+  });
+
 /** An error of the service that says of itself that it is plain. */
 export const plainError = (status: number, message: string, headers: Readonly<Record<string, string>> = {}) =>
   http(status, JSON.stringify({ error: { message, type: 'server_error' } }), {

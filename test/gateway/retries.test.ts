@@ -1,0 +1,193 @@
+/** The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { RETRIES } from '../../lib/gateway/retry.ts';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
+import { chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import {
+  COMPLETION,
+  completion,
+  exchangeOf,
+  http,
+  plainError,
+  sealedAnswers,
+  tampered,
+} from '../support/sealed-answers.ts';
+
+const NO_SECRET = 'getting secret for OCSP verification: no secret for ID "x"';
+
+const saying =
+  (answer: string): Script =>
+  async (scripted) => {
+    await scripted.body();
+    await scripted.write(answer);
+  };
+const noSecret = saying(plainError(500, NO_SECRET));
+const answeringNext: Script = async (scripted) => {
+  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, NEXT_EPOCH.key);
+  await scripted.write(http(200, sealed.object(COMPLETION), { 'Content-Type': 'application/json' }));
+};
+
+describe('no_secret: the service has forgotten the secret', { concurrency: true }, () => {
+  it('once: the secret is renewed, and the request sealed anew with it', async (t) => {
+    const session = fakeSession();
+    const { upstream, gateway, ask } = await gatewayFixture(t, { session });
+    upstream.on(noSecret, answeringNext);
+    const answer = await ask(post());
+    assert.equal(answer.status, 200);
+    assert.deepEqual(session.rejected, [EPOCH.secretId]);
+    assert.deepEqual([...gateway.counters.upstreamRetries], [['no_secret', 1]]);
+    const [first, second] = upstream.requests;
+    assert.equal(upstream.requests.length, 2);
+    assert.equal(first?.headers['privatemode-secret-id'], EPOCH.secretId);
+    assert.equal(second?.headers['privatemode-secret-id'], NEXT_EPOCH.secretId);
+    assert.equal(exchangeOf(second?.body as Buffer).id, NEXT_EPOCH.secretId);
+    assert.notDeepEqual(exchangeOf(second?.body as Buffer).nonce, exchangeOf(first?.body as Buffer).nonce);
+    assert.notEqual(
+      second?.headers['privatemode-nvidia-ocsp-policy-mac'],
+      first?.headers['privatemode-nvidia-ocsp-policy-mac'],
+    );
+    assert.match(second?.headers['privatemode-user-request-id'] ?? '', /^proxy_[0-9a-f-]{36}_1$/);
+  });
+
+  it('the receipt is that of the attempt that answered', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(noSecret, answeringNext);
+    const { headers } = await ask(post());
+    assert.equal(headers['privatemode-proxy-secret-id'], NEXT_EPOCH.secretId);
+    assert.equal(headers['privatemode-proxy-manifest-sha256'], NEXT_EPOCH.manifestSha256);
+    assert.equal(headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
+  });
+
+  it('always: two requests, and the second refusal is told as it is', async (t) => {
+    const session = fakeSession();
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on(noSecret, saying(plainError(500, 'no secret for ID "y", still')));
+    const answer = await ask(post());
+    assert.equal(answer.status, 500);
+    assert.match(answer.body, /no secret for ID .*still/);
+    assert.equal(answer.headers['privatemode-encrypted'], 'false');
+    assert.equal(upstream.requests.length, 2);
+    assert.equal(session.rejected.length, 1);
+  });
+
+  it('without a new secret the first refusal is told', async (t) => {
+    const failing: FakeSession = fakeSession({
+      renewAfterRejection: async () => {
+        throw new PrivatemodeError('not_ready', 'renewed a moment ago');
+      },
+    });
+    const { upstream, gateway, ask } = await gatewayFixture(t, { session: failing });
+    upstream.on(noSecret);
+    const answer = await ask(post());
+    assert.equal(answer.status, 500);
+    assert.match(answer.body, /no secret for ID/);
+    assert.equal(upstream.requests.length, 1);
+    assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+
+  it('a second attempt that breaks off is told as that', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(noSecret, async (scripted) => {
+      await scripted.body();
+      scripted.end();
+    });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  it('a second attempt that is reset is not followed by a third', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(noSecret, async (scripted) => {
+      await scripted.body();
+      await delay(10);
+      scripted.reset();
+    });
+    assert.equal((await ask(post())).status, 502);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  const others: [name: string, answer: string][] = [
+    ['another status with these words', plainError(503, NO_SECRET)],
+    ['status 400 with these words', plainError(400, NO_SECRET)],
+    ['status 500 with other words', plainError(500, 'no secrets at all')],
+    ['these words without the mark', http(500, JSON.stringify({ error: { message: NO_SECRET } }))],
+    ['these words marked in another case', plainError(500, NO_SECRET).replace(': false', ': False')],
+    ['429', plainError(429, 'slow down', { 'Retry-After': '3' })],
+    ['502', http(502, 'bad gateway', { 'Content-Type': 'text/plain' })],
+    ['503', http(503, 'unavailable', { 'Content-Type': 'text/plain' })],
+    ['a redirect', 'HTTP/1.1 302 Found\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n'],
+  ];
+  for (const [name, answer] of others) {
+    it(`${name} is not tried again`, async (t) => {
+      const session = fakeSession();
+      const { upstream, ask } = await gatewayFixture(t, { session });
+      upstream.on(saying(answer));
+      await ask(post());
+      assert.equal(upstream.requests.length, 1);
+      assert.deepEqual(session.rejected, []);
+    });
+  }
+
+  it('means nothing where nothing is encrypted', async (t) => {
+    const session = fakeSession();
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on((scripted) => scripted.write(plainError(500, NO_SECRET)));
+    assert.equal((await ask(get('/v1/models'))).status, 500);
+    assert.equal(upstream.requests.length, 1);
+    assert.deepEqual(session.rejected, []);
+  });
+
+  it('of a plain error one MiB is kept, and the connection of the rest is not', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(saying(plainError(500, 'x'.repeat(3_000_000))));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, answer.body.length, answer.complete], [500, 1024 * 1024, true]);
+    await delay(50);
+    assert.equal(upstream.connections.open, 0);
+  });
+});
+
+describe('the retry table', () => {
+  it('has a test for each of its rows', () => {
+    assert.deepEqual(
+      RETRIES.map(({ id }) => id),
+      ['no_secret', 'connection_reset', 'stale_connection'],
+      'trap-03-resets and trap-04-stale-keep-alive hold the others',
+    );
+  });
+
+  it('a body is sealed for each attempt from what the client sent', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(noSecret, saying(plainError(400, 'enough')));
+    await ask(post(chatBody({ temperature: 0.25 })));
+    const lengths = upstream.requests.map(({ body }) => body.length);
+    // Secret ids have one length, so do nonces and ivs.
+    assert.equal(lengths[0], lengths[1]);
+    assert.notDeepEqual(upstream.requests[0]?.body, upstream.requests[1]?.body);
+  });
+
+  it('GET requests are tried again after a reset, too', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(
+      (scripted) => scripted.reset(),
+      (scripted) => scripted.write(http(200, '{"data":[]}')),
+    );
+    const answer = await ask(get('/v1/models'));
+    assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  it('what was encrypted and came to nothing is not asked for again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(tampered(completion(await scripted.body()))));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_not_authentic']);
+    assert.equal(upstream.requests.length, 1);
+  });
+});

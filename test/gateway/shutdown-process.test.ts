@@ -1,0 +1,77 @@
+/** The same with the real program: exit codes, and what a second signal does. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { answerTo, post } from '../support/gateway-fixture.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type RawClient, rawClient } from '../support/raw-client.ts';
+import { sharedHardware } from '../support/stack.ts';
+
+describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, () => {
+  let directory: string;
+  let simulator: Simulator;
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'privatemode-shutdown-'));
+    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  });
+  after(async () => {
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  /** The program, and a stream of it that takes its time. */
+  async function streaming(
+    grace: string,
+    model: string,
+  ): Promise<{ proxy: ProxyProcess; client: RawClient }> {
+    const flags = [
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, `workspace-${model}`)}`,
+      '--api-key=test-key',
+      '--listen-address=127.0.0.1',
+      '--port=0',
+      `--shutdown-grace=${grace}`,
+    ];
+    const proxy = await startProxyProcess(flags, { SSL_CERT_FILE: join(directory, 'ca.pem') });
+    const client = rawClient(Number(new URL(proxy.url).port));
+    const messages = [{ role: 'user', content: 'x' }];
+    client.send(post(JSON.stringify({ model, stream: true, messages })));
+    await client.until(/t1/, 15_000);
+    return { proxy, client };
+  }
+
+  it('SIGTERM: the stream is finished, the exit code 0', async () => {
+    const { proxy, client } = await streaming('10s', 'sim-20x50');
+    const begun = performance.now();
+    const code = await proxy.stop('SIGTERM');
+    assert.equal(code, 0, proxy.log());
+    assert.ok(performance.now() - begun < 5_000, 'the grace period was waited for');
+    const answer = await answerTo(client);
+    assert.ok(answer.complete && answer.body.endsWith('data: [DONE]\n\n'));
+  });
+
+  it('SIGINT: a stream that outlasts the grace is told so, the exit code 0', async () => {
+    const { proxy, client } = await streaming('1s', 'sim-1000x50');
+    assert.equal(await proxy.stop('SIGINT'), 0, proxy.log());
+    const answer = await answerTo(client);
+    assert.equal(answer.complete, false);
+    assert.match(answer.body, /"code":"shutting_down"\}\}\n\n$/);
+  });
+
+  it('SIGTERM twice: ends at once, with the exit code of the signal', async () => {
+    const { proxy, client } = await streaming('30s', 'sim-999x50');
+    const begun = performance.now();
+    const stopped = proxy.stop('SIGTERM');
+    await delay(300);
+    proxy.process.kill('SIGTERM');
+    assert.equal(await stopped, 143, proxy.log());
+    assert.ok(performance.now() - begun < 2_000);
+    assert.equal((await answerTo(client)).complete, false);
+  });
+});

@@ -1,0 +1,234 @@
+/** SIGTERM: no new connections, streams may finish, and what is left then is told in its client's words. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fakeSession } from '../support/gateway.ts';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  type Fixture,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+import { rawClient } from '../support/raw-client.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import {
+  chunked,
+  completion,
+  DONE,
+  LAST_CHUNK,
+  plainError,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
+
+const STREAMING = chatBody({ stream: true });
+
+/** Begins an answer, and ends it when `go` resolves. */
+const inTwoParts =
+  (go: Promise<unknown>): Script =>
+  async (scripted) => {
+    const sealed = sealedAnswers(await scripted.body());
+    await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    await go;
+    await scripted.write(chunked(sealed.chunk('lo', 'stop')) + chunked(DONE) + LAST_CHUNK);
+  };
+
+const never = new Promise<never>(() => {});
+
+/** Resolves to how long the drain took, in ms. */
+async function drained(gateway: Fixture['gateway'], grace: number): Promise<number> {
+  const begun = performance.now();
+  await gateway.drain(grace);
+  return performance.now() - begun;
+}
+
+describe('shutdown', { concurrency: true }, () => {
+  it('lets a stream finish, and then ends its connection at once though it was to be kept', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const go = Promise.withResolvers<void>();
+    upstream.on(inTwoParts(go.promise));
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/"hel"/);
+    const draining = drained(gateway, 10_000);
+    await delay(100);
+    go.resolve();
+    assert.ok((await draining) < 1_500, 'the grace period was waited for');
+    const answer = await answerTo(asking);
+    assert.ok(answer.complete && answer.body.endsWith(DONE));
+    assert.equal(answer.headers['connection'], 'keep-alive');
+    assert.equal(await asking.ended, 'end');
+  });
+
+  it('lets a whole answer finish, which says that the connection closes', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const asked = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      asked.resolve();
+      await go.promise;
+      await scripted.write(completion(body));
+    });
+    const asking = client();
+    asking.send(post());
+    await asked.promise;
+    const draining = drained(gateway, 10_000);
+    go.resolve();
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, answer.headers['connection']], [200, 'close']);
+    assert.ok((await draining) < 1_500);
+  });
+
+  it('lets an answer that is ended reach a slow reader', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      scripted.write(STREAM_HEAD);
+      for (let i = 0; i < 100; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+      await scripted.write(chunked(sealed.chunk('end', 'stop')) + chunked(DONE) + LAST_CHUNK);
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    const draining = drained(gateway, 10_000);
+    await delay(400);
+    asking.socket.resume();
+    assert.ok((await answerTo(asking)).complete);
+    assert.ok((await draining) < 5_000);
+  });
+
+  it('ends idle connections at once', async (t) => {
+    const { gateway, client } = await gatewayFixture(t);
+    const idle = client();
+    idle.send(get('/healthz'));
+    await idle.until(/200 OK/);
+    assert.ok((await drained(gateway, 10_000)) < 500);
+    assert.equal(await idle.ended, 'end');
+  });
+
+  it('refuses new connections', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const go = Promise.withResolvers<void>();
+    upstream.on(inTwoParts(go.promise));
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/"hel"/);
+    const draining = drained(gateway, 10_000);
+    const late = rawClient(gateway.port);
+    assert.equal(await late.ended, 'ECONNREFUSED');
+    go.resolve();
+    await draining;
+  });
+
+  it('tells a stream that outlasts the grace, in the OpenAI style', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(inTwoParts(never));
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/"hel"/);
+    const took = await drained(gateway, 300);
+    assert.ok(took > 250 && took < 1_500, `${took} ms`);
+    const answer = await answerTo(asking);
+    assert.equal(answer.complete, false);
+    assert.match(answer.body, /\n\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/);
+    assert.equal(upstream.connections.open, 0);
+  });
+
+  it('tells a stream that outlasts the grace, in the Anthropic style', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'));
+    });
+    const asking = client();
+    asking.send(post(chatBody({ stream: true, max_tokens: 9 }), { path: '/v1/messages' }));
+    await asking.until(/ping"\}/);
+    await gateway.drain(100);
+    const answer = await answerTo(asking);
+    assert.equal(answer.complete, false);
+    assert.match(
+      answer.body,
+      /event: error\ndata: \{"type":"error","error":\{"type":"overloaded_error",.*"code":"shutting_down"\}.*\n\n$/,
+    );
+  });
+
+  const waiting: [name: string, prepare: (fixture: Fixture) => Buffer][] = [
+    ['waits for its answer', () => post()],
+    [
+      'waits in the middle of a whole answer',
+      ({ upstream }) => {
+        upstream.on(async (scripted) => scripted.write(completion(await scripted.body()).slice(0, -20)));
+        return post();
+      },
+    ],
+    ['is still being uploaded', () => post(chatBody(), { headers: ['Content-Length: 100000'] })],
+  ];
+  for (const [name, prepare] of waiting) {
+    it(`a whole answer that ${name} becomes 503`, async (t) => {
+      const fixture = await gatewayFixture(t);
+      const { gateway, client } = fixture;
+      const asking = client();
+      asking.send(prepare(fixture));
+      await until(() => gateway.active() === 1, 'the request was not seen');
+      await delay(150);
+      await gateway.drain(100);
+      const answer = await answerTo(asking);
+      assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+      assert.equal(answer.headers['retry-after'], '2');
+      assert.equal(answer.headers['connection'], 'close');
+    });
+  }
+
+  it('a request that waits for the remote to be verified becomes 503', async (t) => {
+    const session = fakeSession({
+      acquire: ({ signal }) =>
+        new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason))),
+    });
+    const { upstream, gateway, client } = await gatewayFixture(t, { session });
+    const asking = client();
+    asking.send(post());
+    await until(() => gateway.active() === 1, 'the request was not seen');
+    await gateway.drain(100);
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a request that waits for a new secret becomes 503', async (t) => {
+    const session = fakeSession({ renewAfterRejection: () => never });
+    const { upstream, gateway, client } = await gatewayFixture(t, { session });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(500, 'no secret for ID "x"'));
+    });
+    const asking = client();
+    asking.send(post());
+    await until(() => upstream.requests.length === 1, 'nothing was sent');
+    await delay(50);
+    await gateway.drain(100);
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+  });
+
+  it('is not held up by a client that does not read its farewell', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      scripted.write(STREAM_HEAD);
+      for (;;) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    await delay(300);
+    const took = await drained(gateway, 100);
+    assert.ok(took > 1_500 && took < 4_000, `${took} ms`);
+  });
+});
