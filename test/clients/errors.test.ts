@@ -5,83 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { type Stack, startStack } from '../support/stack.ts';
-import {
-  ANTHROPIC_CLIENTS,
-  type AnthropicClass,
-  OPENAI_CLIENTS,
-  type OpenAIClass,
-  watchedFetch,
-} from './versions.ts';
-
-/** Names that both makers give to the same thing. */
-type ErrorClass =
-  | 'APIError'
-  | 'AuthenticationError'
-  | 'BadRequestError'
-  | 'ConflictError'
-  | 'InternalServerError'
-  | 'NotFoundError'
-  | 'PermissionDeniedError'
-  | 'RateLimitError'
-  | 'UnprocessableEntityError';
-
-interface Asked {
-  readonly baseURL: string;
-  readonly model: string;
-  readonly content: string;
-  readonly stream: boolean;
-  readonly headers: Record<string, string>;
-  readonly apiKey: string;
-  readonly maxRetries?: number;
-  readonly fetch: typeof fetch;
-}
-
-interface Client {
-  readonly classes: Pick<OpenAIClass, ErrorClass>;
-  /** What comes after http://HOST:PORT in a base URL. */
-  readonly base: string;
-  /** Resolves with the words of the answer. */
-  ask(asked: Asked): Promise<string>;
-}
-
-const optionsOf = ({ baseURL, apiKey, headers, fetch, maxRetries }: Asked) => ({
-  baseURL,
-  apiKey,
-  defaultHeaders: headers,
-  fetch,
-  timeout: 10_000,
-  ...(maxRetries === undefined ? {} : { maxRetries }),
-});
-
-const openai = (Class: OpenAIClass): Client => ({
-  classes: Class,
-  base: '/v1',
-  async ask(asked) {
-    const { model, content, stream } = asked;
-    const { completions } = new Class(optionsOf(asked)).chat;
-    const request = { model, messages: [{ role: 'user' as const, content }] };
-    if (!stream) return (await completions.create(request)).choices[0]?.message.content ?? '';
-    return (await completions.stream(request).finalContent()) ?? '';
-  },
-});
-
-const anthropic = (Class: AnthropicClass): Client => ({
-  classes: Class as unknown as OpenAIClass,
-  base: '',
-  async ask(asked) {
-    const { model, content, stream } = asked;
-    const { messages } = new Class(optionsOf(asked));
-    const request = { model, max_tokens: 100, messages: [{ role: 'user' as const, content }] };
-    if (stream) return messages.stream(request).finalText();
-    const [block] = (await messages.create(request)).content;
-    return block?.type === 'text' ? block.text : '';
-  },
-});
-
-const entries = <Class>(classes: Readonly<Record<string, Class>>, client: (Class: Class) => Client) =>
-  Object.entries(classes).map(([name, Class]) => [name, client(Class)] as const);
-
-const CLIENTS = new Map([...entries(OPENAI_CLIENTS, openai), ...entries(ANTHROPIC_CLIENTS, anthropic)]);
+import { type Asked, CLIENTS, type Client, type ErrorClass } from './ask.ts';
+import { OPENAI_CLIENTS, watchedFetch } from './versions.ts';
 
 interface Row {
   readonly what: string;

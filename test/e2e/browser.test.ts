@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
 import { CHAT_PAGE, type PageServer, servePage } from '../support/chat-page.ts';
-import { program } from '../support/programs.ts';
+import { program } from '../support/foreign-programs.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
 const CHROMIUM = program('chromium');

@@ -4,8 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { freePort, program, type RunningProgram, runBeside, waitFor } from '../support/foreign-programs.ts';
 import { hostsAt, outboundScene, streamChat } from '../support/outbound-scene.ts';
-import { freePort, program, type RunningProgram, runBeside, waitFor } from '../support/programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 
 const CANARY = 'canary-programs-0ad7';

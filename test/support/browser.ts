@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Program } from './programs.ts';
+import type { Program } from './foreign-programs.ts';
 import { cleanEnvironment } from './proxy-process.ts';
 
 export interface Page {
