@@ -2,156 +2,18 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import type OpenAI from 'openai';
-import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions';
 import { vectorOf } from '../../lib/simulator/inference/models/embeddings.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
+import { startStack } from '../support/stack.ts';
+import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
+import { all, OPENAI_CLIENTS } from './versions.ts';
 
-const CANARY = 'canary-openai-5d1e the quick brown fox';
-const MESSAGES: ChatCompletionMessageParam[] = [{ role: 'user', content: CANARY }];
-const TOOL: ChatCompletionTool = {
-  type: 'function',
-  function: {
-    name: 'get_weather',
-    description: 'canary-openai-5d1e in the description of a tool',
-    parameters: { type: 'object', properties: { city: { type: 'string' }, days: { type: 'integer' } } },
-  },
-};
-const ARGUMENTS = { city: 'sim', days: 1 };
-
-interface Scene {
-  readonly client: OpenAI;
-  readonly Client: OpenAIClass;
-  readonly stack: Stack;
-}
-
-const image = (url: string): ChatCompletionMessageParam[] => [
-  {
-    role: 'user',
-    content: [
-      { type: 'text', text: CANARY },
-      { type: 'image_url', image_url: { url } },
-    ],
-  },
-];
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
-const opened = ({ stack }: Scene): string => stack.simulator.exchanges.last()?.opened ?? '';
 
 /** Texts of 32-bit floats lose nothing in base64, and are printed exactly in JSON. */
 const vectors = (...texts: string[]): number[][] => texts.map((text) => [...vectorOf(text, 16)]);
 
-const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
-  async 'streams a chat, with finish reason and usage'({ client }) {
-    const stream = await client.chat.completions.create({
-      model: 'sim-echo',
-      messages: MESSAGES,
-      stream: true,
-      stream_options: { include_usage: true },
-    });
-    const chunks = await all(stream);
-    const choices = chunks.flatMap((chunk) => chunk.choices);
-    assert.equal(choices.map(({ delta }) => delta.content ?? '').join(''), CANARY);
-    assert.deepEqual(
-      choices.map((choice) => choice.finish_reason).filter((reason) => reason !== null),
-      ['stop'],
-    );
-    assert.ok((chunks.at(-1)?.usage?.completion_tokens ?? 0) > 1);
-  },
-
-  async 'answers a chat whole'({ client }) {
-    const completion = await client.chat.completions.create({ model: 'sim-echo', messages: MESSAGES });
-    assert.equal(completion.choices[0]?.message.content, CANARY);
-    assert.equal(completion.object, 'chat.completion');
-    assert.ok((completion.usage?.total_tokens ?? 0) > 0);
-  },
-
-  async 'gathers a stream by its own helper'({ client }) {
-    const stream = client.chat.completions.stream({ model: 'sim-200x0', messages: MESSAGES });
-    const completion = await stream.finalChatCompletion();
-    const text = Array.from({ length: 200 }, (_, index) => `t${index}`).join(' ');
-    assert.equal(completion.choices[0]?.message.content, text);
-  },
-
-  async 'gets a tool call whole, and the words after its result'({ client }) {
-    const request = { model: 'sim-tools', tools: [TOOL] };
-    const first = await client.chat.completions.create({ ...request, messages: MESSAGES });
-    const message = first.choices[0]?.message;
-    assert.equal(first.choices[0]?.finish_reason, 'tool_calls');
-    const call = message?.tool_calls?.[0];
-    assert.ok(message !== undefined && call?.type === 'function');
-    assert.equal(call.function.name, 'get_weather');
-    assert.deepEqual(JSON.parse(call.function.arguments), ARGUMENTS);
-
-    const result: ChatCompletionMessageParam = { role: 'tool', tool_call_id: call.id, content: 'sunny' };
-    const messages = [...MESSAGES, message, result];
-    const second = await client.chat.completions.create({ ...request, messages });
-    assert.equal(second.choices[0]?.message.content, 'The tool has answered.');
-  },
-
-  async 'gets a tool call in pieces'({ client }) {
-    const request = { model: 'sim-tools', messages: MESSAGES, tools: [TOOL] };
-    const pieces = await all(await client.chat.completions.create({ ...request, stream: true }));
-    const calls = pieces.flatMap(({ choices }) => choices[0]?.delta.tool_calls ?? []);
-    assert.equal(calls.map((call) => call.function?.name ?? '').join(''), 'get_weather');
-    assert.ok(calls.length > 2, 'came as one piece');
-    assert.deepEqual(JSON.parse(calls.map((call) => call.function?.arguments ?? '').join('')), ARGUMENTS);
-  },
-
-  async 'runs tools by its own helper'({ client }) {
-    const seen: unknown[] = [];
-    const runner = client.chat.completions.runTools({
-      model: 'sim-tools',
-      messages: MESSAGES,
-      tools: [
-        {
-          type: 'function',
-          function: {
-            name: 'get_weather',
-            description: 'a function of the program',
-            parameters: { type: 'object', properties: { city: { type: 'string' } } },
-            parse: (text: string): object => JSON.parse(text),
-            function(values: object) {
-              seen.push(values);
-              return 'sunny';
-            },
-          },
-        },
-      ],
-      stream: true,
-    });
-    assert.equal(await runner.finalContent(), 'The tool has answered.');
-    assert.deepEqual(seen, [{ city: 'sim' }]);
-  },
-
-  async 'shows an image in a data URL, of megabytes'(scene) {
-    const url = `data:image/png;base64,${randomBytes(3 * 1024 * 1024).toString('base64')}`;
-    const completion = await scene.client.chat.completions.create({
-      model: 'sim-echo',
-      messages: image(url),
-    });
-    assert.equal(completion.choices[0]?.message.content, CANARY);
-    assert.ok(opened(scene).includes('data:image/png;base64,'));
-    assert.equal(scene.stack.simulator.recorder.containing('data:image').length, 0);
-  },
-
-  async 'may point at an image by https'({ client }) {
-    const messages = image('https://images.example/cat.png');
-    const completion = await client.chat.completions.create({ model: 'sim-echo', messages });
-    assert.equal(completion.choices[0]?.message.content, CANARY);
-  },
-
-  async 'may not point at an image by http: refused before anything is sent'({ client, Client, stack }) {
-    const before = stack.simulator.exchanges.all().length;
-    const messages = image('http://images.example/cat.png');
-    await assert.rejects(client.chat.completions.create({ model: 'sim-echo', messages }), (error) => {
-      assert.ok(error instanceof Client.BadRequestError, String(error));
-      assert.equal(error.code, 'media_url_refused');
-      assert.ok(!error.message.includes('images.example'));
-      return true;
-    });
-    assert.equal(stack.simulator.exchanges.all().length, before);
-  },
+const CASES: typeof CHAT_CASES = {
+  ...CHAT_CASES,
 
   async 'has a recording transcribed'({ client, Client, stack }) {
     const bytes = randomBytes(700_000);
@@ -249,16 +111,6 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.equal(whole.choices[0]?.text, CANARY);
     const chunks = await all(await client.completions.create({ ...request, stream: true }));
     assert.equal(chunks.map(({ choices }) => choices[0]?.text ?? '').join(''), CANARY);
-  },
-
-  async 'may add members that nobody knows, and a salt of its own'(scene) {
-    await scene.client.chat.completions.create({
-      model: 'sim-echo',
-      messages: MESSAGES,
-      ...{ cache_salt: 'a salt of at least thirty-two bytes', chat_template_kwargs: { thinking: true } },
-    });
-    assert.match(opened(scene), /"cache_salt":\s*"a salt of at least thirty-two bytes"/);
-    assert.match(opened(scene), /"chat_template_kwargs":\s*\{"thinking":true\}/);
   },
 
   async 'finds the receipt and the request id beside the answer'({ client, stack }) {
