@@ -14,6 +14,8 @@ export interface BrowserHeaders {
   readonly origin?: string | undefined;
   readonly host?: string | undefined;
   readonly 'sec-fetch-site'?: string | string[] | undefined;
+  readonly 'user-agent'?: string | undefined;
+  readonly 'accept-language'?: string | undefined;
 }
 
 export interface OriginDecision {
@@ -30,8 +32,9 @@ const PREFLIGHT_SECONDS = '86400';
 /**
  * Whether the page that asks may spend our key (design decision 9). Programs send neither Origin nor Sec-Fetch-Site
  * and pass. An allowed origin passes. Of the rest, only our own pages pass: `same-origin` or typed into the address
- * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a foreign page look
- * like our own, "our own" is believed for localhost, IP literals and names known to be ours only.
+ * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a
+ * foreign page look like our own, "our own" is believed for localhost, IP literals and names known to be ours only. Over
+ * plain HTTP under such a name, browsers tell neither header of a same-origin GET: there they are known by their looks.
  */
 export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): OriginDecision {
   const { origin } = browser;
@@ -39,7 +42,7 @@ export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): Origi
   const headers = corsHeaders(origin, policy);
   if (origin !== undefined && isAllowed(origin, policy)) return { refusal: undefined, headers };
 
-  const fromBrowser = site !== undefined || origin !== undefined;
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(browser);
   const foreign =
     site === undefined
       ? origin !== undefined && !originIsHost(origin, browser.host)
@@ -115,6 +118,12 @@ function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<str
   // A cache must not hand the answer for one origin to another, so Vary is there for everybody.
   if (origin === undefined || !isAllowed(origin, policy)) return { vary: 'Origin' };
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
+}
+
+/** Every browser says both, and no client library does (Node's fetch says `*` for the language). */
+function looksLikeBrowser(headers: BrowserHeaders): boolean {
+  const language = headers['accept-language'];
+  return headers['user-agent']?.startsWith('Mozilla/') === true && language !== undefined && language !== '*';
 }
 
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>

@@ -78,6 +78,7 @@ export function errorAnswer(error: PrivatemodeError, context: ErrorContext): Err
     'cache-control': 'no-store',
     'privatemode-encrypted': 'false', // as the reference marks what it says itself (inference.md 11)
     'x-content-type-options': 'nosniff',
+    ...requestIdHeader(context),
   };
   const retryAfter = RETRY_AFTER[error.code];
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
@@ -85,6 +86,14 @@ export function errorAnswer(error: PrivatemodeError, context: ErrorContext): Err
   if (error.status === 401) headers['www-authenticate'] = 'Bearer';
   if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
   return { status: error.status, headers, body };
+}
+
+/** The request id where the SDKs of the dialect look for it. */
+export function requestIdHeader({
+  dialect,
+  requestId,
+}: Pick<ErrorContext, 'dialect' | 'requestId'>): Record<string, string> {
+  return { [dialect === 'anthropic' ? 'request-id' : 'x-request-id']: requestId };
 }
 
 /**

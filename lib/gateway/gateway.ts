@@ -72,7 +72,7 @@ export function createGateway(world: World): Gateway {
   function handle(req: IncomingMessage, res: ServerResponse): void {
     res.on('error', () => {}); // the client went away; 'close' tells
     const requestId = newRequestId();
-    const log = world.log.child({ requestId });
+    const log = world.log.child({ requestId, clientRequestId: clientRequestId(req) });
     try {
       const arrival: Arrival = {
         req,
@@ -91,6 +91,12 @@ export function createGateway(world: World): Gateway {
   }
 
   return { handle, active: () => active };
+}
+
+/** The id that the client gave its request, for the log only, where it is one. */
+function clientRequestId(req: IncomingMessage): string | undefined {
+  const id = req.headers['x-request-id'];
+  return typeof id === 'string' && /^[\w.-]{1,64}$/.test(id) ? id : undefined;
 }
 
 /** Answers what needs no remote: refusals, preflights, and what the proxy says about itself. */

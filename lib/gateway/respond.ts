@@ -8,7 +8,7 @@ import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
 import { bodyOpener, streamOpener } from './codecs.ts';
 import { mergeVary } from './cors.ts';
-import { errorEvent } from './dialects.ts';
+import { errorEvent, requestIdHeader } from './dialects.ts';
 import { responseHeaders } from './headers.ts';
 import { interpretAnswer } from './interpret.ts';
 import { identityOpener, openedResponse, type RelayOptions } from './relay.ts';
@@ -162,9 +162,13 @@ const relayOptions = ({ world, tally }: Call): RelayOptions => ({
 });
 
 function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolean): Headers {
-  const headers: Headers = responseHeaders(response.rawHeaders);
+  const { requestId } = call;
+  const headers: Headers = {
+    ...requestIdHeader({ dialect: call.match.endpoint.dialect, requestId }),
+    ...responseHeaders(response.rawHeaders), // an id of the service wins: its operators know that one
+  };
   const vary = mergeVary(headers['vary'], call.corsHeaders['vary']);
-  Object.assign(headers, call.corsHeaders, encrypted ? receiptHeaders(epoch, call.requestId) : {});
+  Object.assign(headers, call.corsHeaders, encrypted ? receiptHeaders(epoch, requestId) : {});
   if (vary !== undefined) headers['vary'] = vary;
   delete headers['privatemode-encrypted'];
   if (!encrypted && call.match.endpoint.encrypted) headers['privatemode-encrypted'] = 'false';

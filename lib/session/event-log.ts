@@ -35,7 +35,10 @@ export function eventLog(log: Logger, counters: Counters): Observer {
         );
       case 'update-failed': {
         const { code, message: reason, remedy } = event.error;
-        return session.error({ code, reason, remedy, retryInMs: event.retryIn }, message);
+        return session.error(
+          { code, reason, remedy, retryInMs: event.retryIn && Math.round(event.retryIn) },
+          message,
+        );
       }
       case 'forced-renewal':
         return session.warn({ secretId: event.secretId }, message);

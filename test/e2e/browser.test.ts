@@ -171,6 +171,8 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
       victim.simulator.recorder.clear();
       await ask(page, '/v1/chat/completions', { content: CANARY });
       assert.equal(await page.titleLike(/^(?!ready|asking)/), 'refused 403');
+      // Of a same-origin GET over plain HTTP the browser says neither Origin nor Sec-Fetch-Site.
+      assert.equal(await page.evaluate("fetch('/v1/models').then((answer) => answer.status)"), 403);
       assertNothingWentOut(victim);
     } finally {
       await victim.close();

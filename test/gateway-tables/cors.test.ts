@@ -21,6 +21,10 @@ const browser = (host: string | undefined, origin?: string, site?: string): Brow
   origin,
   'sec-fetch-site': site,
 });
+const CHROMIUM = {
+  'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0',
+  'accept-language': 'en-US,en;q=0.9',
+};
 const passes = (headers: BrowserHeaders, policy = OFF): boolean =>
   decideOrigin(headers, policy).refusal === undefined;
 
@@ -76,6 +80,15 @@ describe('who may ask (design decision 9)', () => {
       false,
     ],
     ['rebound name, without Origin', browser('evil.example:8080', undefined, 'same-origin'), false],
+    // Over plain HTTP a browser tells neither header of a same-origin GET.
+    ['rebound name, GET over plain HTTP', { host: 'evil.example:8080', ...CHROMIUM }, false],
+    ['a browser at localhost, GET', { host: 'localhost:8080', ...CHROMIUM }, true],
+    ['a browser at a name of ours, GET', { host: 'gpu-box:8080', ...CHROMIUM }, true],
+    [
+      "Node's fetch under any host name",
+      { host: 'proxy.default.svc:8080', 'user-agent': 'node', 'accept-language': '*' },
+      true,
+    ],
     ['rebound name with a final dot', browser('evil.example.:8080', 'http://evil.example.:8080'), false],
     [
       'rebound name that begins like localhost',
