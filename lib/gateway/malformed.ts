@@ -32,6 +32,7 @@ export function refuseMalformed(server: Server, connections: ConnectionTable): v
 
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const code = error.code ?? '';
+    if (code === 'HPE_CLOSED_CONNECTION') return; // bytes behind a last request are nobody's
     // Failed TLS handshakes and resets arrive here too; they leave nobody to answer.
     if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? '400 Bad Request');
     else socket.destroy();

@@ -56,7 +56,11 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
       : createHttpsServer({ ...serverOptions, ...TLS_OPTIONS, ...tls, handshakeTimeout: headTimeout });
   server.maxHeadersCount = 0; // Node would drop what is too much, unseen; headers.ts refuses it
   const connections = trackConnections(server, { tls: tls !== undefined });
-  server.on('request', handle);
+  server.on('request', (req, res) => {
+    // Node takes a request line without a version for HTTP/0.9, which has no headers and no errors.
+    if (req.httpVersionMajor === 1) handle(req, res);
+    else res.writeHead(505, { connection: 'close', 'content-length': 0 }).end();
+  });
   server.on('checkContinue', (req, res) => {
     // Above the limit no 100 is sent: the body never travels (trap 13).
     if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();

@@ -74,7 +74,11 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     const connection = total++;
     sockets.add(raw);
     raw.on('error', () => {});
-    raw.once('close', () => sockets.delete(raw));
+    const { promise: closed, resolve: closes } = Promise.withResolvers<void>();
+    raw.once('close', () => {
+      sockets.delete(raw);
+      closes();
+    });
     const tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['http/1.1'] });
     tls.on('error', () => {});
     const reader = createStrictReader({
@@ -83,10 +87,6 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       begun(request, body) {
         requests.push(request);
         const script = scripts.length > 1 ? scripts.shift() : scripts[0];
-        const closed = new Promise<void>((resolve) => {
-          if (raw.closed) resolve();
-          else raw.once('close', () => resolve());
-        });
         const scripted: Scripted = {
           request,
           body: () => Promise.race([body, closed.then(() => Promise.reject(new Error('closed')))]),

@@ -1,0 +1,144 @@
+/** Bodies that are meant to hurt: what is sealed is what was read, and nothing of it takes more than its share. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { describe, it } from 'node:test';
+import { startGateway } from '../support/gateway.ts';
+import { answerTo, CANARY, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { rawClient } from '../support/raw-client.ts';
+import { completion, openedRequest, plainError } from '../support/sealed-answers.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
+
+const nested = (depth: number, open = '[', close = ']'): string => open.repeat(depth) + close.repeat(depth);
+const member = (text: string): string => `{"model":"m","messages":[],${text}}`;
+
+const REFUSED: [name: string, body: string | Buffer, code: string][] = [
+  ['a member twice', member(`"user":1,"user":"${CANARY}"`), 'duplicate_member'],
+  ['a member twice, once escaped', member(`"user":1,"\\u0075ser":"${CANARY}"`), 'duplicate_member'],
+  ['the model twice', member('"model":"n"'), 'duplicate_member'],
+  ['__proto__ twice', member('"__proto__":1,"__proto__":2'), 'duplicate_member'],
+  ['a member without a name', member(`"":"${CANARY}"`), 'unsupported_member_name'],
+  ['a name that is a modifier', member(`"@this":"${CANARY}"`), 'unsupported_member_name'],
+  ['a name with a bar', member(`"a|b":"${CANARY}"`), 'unsupported_member_name'],
+  ['a name that begins with a brace', member(`"{a":"${CANARY}"`), 'unsupported_member_name'],
+  ['a name with a backslash', member(`"a\\\\b":"${CANARY}"`), 'unsupported_member_name'],
+  ['another object behind it', `${chatBody()}${chatBody()}`, 'invalid_json'],
+  ['a list', `[${chatBody()}]`, 'invalid_json'],
+  ['a text', '"x"', 'invalid_json'],
+  ['null', 'null', 'invalid_json'],
+  ['nothing', '', 'invalid_json'],
+  ['blanks', ' \r\n\t ', 'invalid_json'],
+  ['a byte order mark', `\ufeff${chatBody()}`, 'invalid_json'],
+  ['UTF-16', Buffer.from(chatBody(), 'utf16le'), 'invalid_json'],
+  ['a broken sequence', Buffer.from(member('"a":"\xc3"'), 'latin1'), 'invalid_json'],
+  ['half a surrogate pair as bytes', Buffer.from(member('"a":"\xed\xa0\x80"'), 'latin1'), 'invalid_json'],
+  ['100k nested lists', member(`"tools":${nested(100_000)}`), 'invalid_json'],
+  ['100k nested lists as messages', `{"model":"m","messages":${nested(100_000)}}`, 'invalid_json'],
+  ['100k nested objects', `{"a":${nested(100_000, '{"a":', '}')}}`, 'invalid_json'],
+  ['100k brackets that never close', `{"a":${'['.repeat(100_000)}`, 'invalid_json'],
+  ['100k brackets of two kinds', `{"a":${'[{"a":'.repeat(100_000)}`, 'invalid_json'],
+  ['100k closing brackets', `{"model":"m"}${'}'.repeat(100_000)}`, 'invalid_json'],
+  ['a form', 'model=m&messages=x', 'invalid_json'],
+  ['a line break in a text', member('"a":"\n"'), 'invalid_json'],
+];
+
+const ACCEPTED: [name: string, body: string, member: string, value: string][] = [
+  ['9,000 nested lists', `{"model":"m","tools":${nested(9_000)}}`, 'tools', nested(9_000)],
+  ['9,000 nested lists as messages', `{"model":"m","messages":${nested(9_000)}}`, 'messages', nested(9_000)],
+  [
+    '9,000 nested objects',
+    `{"model":"m","a":${nested(9_000, '{"a":', '}').replace(':}', ':1}')}}`,
+    'a',
+    nested(9_000, '{"a":', '}').replace(':}', ':1}'),
+  ],
+  ['numbers beyond all doubles', member('"seed":1e999999'), 'seed', '1e999999'],
+  ['numbers of many digits', member(`"seed":0.${'1'.repeat(9_999)}`), 'seed', `0.${'1'.repeat(9_999)}`],
+  ['__proto__ once', member('"__proto__":{"x":1}'), '__proto__', '{"x":1}'],
+  ['constructor', member('"constructor":1,"toString":2'), 'toString', '2'],
+  ['half a surrogate pair, escaped', member('"a":"\\ud800"'), 'a', '"\\ud800"'],
+  ['a NUL, escaped', member('"a":"\\u0000"'), 'a', '"\\u0000"'],
+  ['blanks of all kinds', ' {\r\n"model"\t:\n"m" , "a" : [ 1 , 2 ] }\r\n ', 'a', '[ 1 , 2 ]'],
+  ['duplicates further down', member('"a":{"b":1,"b":2}'), 'a', '{"b":1,"b":2}'],
+];
+
+describe('hostile bodies', { concurrency: true }, () => {
+  for (const [name, body, code] of REFUSED) {
+    it(`${name}: 400 ${code}, and nothing is sent`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const answer = await ask(post(body));
+      assert.deepEqual([answer.status, codeOf(answer)], [400, code]);
+      assert.ok(!answer.body.includes(CANARY), 'the answer quotes the body');
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+
+  for (const [name, body, named, value] of ACCEPTED) {
+    it(`${name}: sealed, byte for byte`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      assert.equal((await ask(post(body))).status, 200);
+      const opened = openedRequest(upstream.requests[0]?.body as Buffer);
+      assert.ok(opened.get(named) === value, 'the value is another one');
+    });
+  }
+
+  it('100,000 members', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits: { maxBodyBytes: 4_000_000 } });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(400, 'too many'));
+    });
+    const members = Array.from({ length: 100_000 }, (_, i) => `"m${i}":${i}`).join();
+    const begun = performance.now();
+    assert.equal((await ask(post(`{"model":"m",${members}}`))).status, 400);
+    assert.equal(upstream.requests.length, 1);
+    assert.ok(performance.now() - begun < 5_000);
+  });
+});
+
+describe('a body of 128 MiB', { timeout: 60_000 }, () => {
+  it('is sealed without a second copy of all of it', async (t) => {
+    const authority = createTestAuthority('sink');
+    let received = 0;
+    const sink = createServer(authority.issue(['localhost']), (req, res) => {
+      req.on('data', (chunk: Buffer) => {
+        received += chunk.length;
+      });
+      req.on('end', () => res.writeHead(400, { 'privatemode-encrypted': 'false' }).end('enough'));
+    });
+    sink.listen(0, '127.0.0.1');
+    await once(sink, 'listening');
+    const size = 128 * 1024 * 1024;
+    const { port } = sink.address() as AddressInfo;
+    const gateway = await startGateway({
+      upstream: { port, ca: authority.pem },
+      limits: { maxBodyBytes: size },
+    });
+    const { socket, ...client } = rawClient(gateway.port);
+    t.after(async () => {
+      socket.destroy();
+      await gateway.close();
+      sink.closeAllConnections();
+      sink.close();
+    });
+
+    const before = process.memoryUsage().arrayBuffers;
+    let peak = 0;
+    const watch = setInterval(() => {
+      peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);
+    }, 5);
+    const head = '{"model":"m","messages":"';
+    client.send(post(head, { headers: [`Content-Length: ${size}`] }));
+    const block = Buffer.alloc(1024 * 1024, 'x');
+    for (let left = size - head.length - 2; left > 0; left -= block.length) {
+      if (!socket.write(block.subarray(0, left))) await once(socket, 'drain');
+    }
+    client.send('"}');
+    const answer = await answerTo({ socket, ...client }, 30_000);
+    clearInterval(watch);
+    assert.deepEqual([answer.status, answer.body], [400, 'enough']);
+    assert.ok(received > 2 * size && received < 2 * size + 2_000, `${received} bytes were sent`);
+    assert.ok(peak < 2.5 * size, `${Math.round(peak / 2 ** 20)} MiB at the peak`);
+  });
+});

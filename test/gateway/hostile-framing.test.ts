@@ -1,0 +1,238 @@
+/** Malformed HTTP and request smuggling: the remote sees at most one well-formed request for each that a client sent. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { answerTo, CANARY, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import { readAnswer } from '../support/raw-client.ts';
+import {
+  chunked,
+  completion,
+  DONE,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
+
+const BODY = chatBody();
+const CHUNKED = `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`;
+const START = 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\n';
+/** What an attacker would like to see arrive as a request of its own. */
+const SMUGGLED = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`;
+
+const withHeaders = (...headers: string[]) => post(BODY, { headers });
+const withChunks = (body: string, ...headers: string[]) =>
+  post(body, { headers: ['Transfer-Encoding: chunked', ...headers] });
+
+/** Answered with this status; nothing is sent to the remote. */
+const REFUSED: [name: string, request: string | Buffer, status: number][] = [
+  ['no Host', `POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`, 400],
+  ['two Hosts', withHeaders('Host: evil.example'), 400],
+  [
+    'Content-Length and Transfer-Encoding',
+    post(CHUNKED, { headers: [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'] }),
+    400,
+  ],
+  [
+    'Transfer-Encoding and Content-Length',
+    post(CHUNKED, { headers: ['Transfer-Encoding: chunked', 'Content-Length: 4'] }),
+    400,
+  ],
+  [
+    'two Content-Lengths',
+    post(BODY, { headers: [`Content-Length: ${BODY.length}`, 'Content-Length: 3'] }),
+    400,
+  ],
+  [
+    'two equal Content-Lengths',
+    post(BODY, { headers: [`Content-Length: ${BODY.length}`, `Content-Length: ${BODY.length}`] }),
+    400,
+  ],
+  [
+    'a list as Content-Length',
+    post(BODY, { headers: [`Content-Length: ${BODY.length}, ${BODY.length}`] }),
+    400,
+  ],
+  ['a signed Content-Length', post(BODY, { headers: [`Content-Length: +${BODY.length}`] }), 400],
+  ['a negative Content-Length', post(BODY, { headers: ['Content-Length: -1'] }), 400],
+  ['a hexadecimal Content-Length', post(BODY, { headers: ['Content-Length: 0x10'] }), 400],
+  [
+    'a Content-Length beyond all numbers',
+    post(BODY, { headers: ['Content-Length: 99999999999999999999'] }),
+    400,
+  ],
+  ['an empty Content-Length', post(BODY, { headers: ['Content-Length: '] }), 400],
+  ['two Transfer-Encodings', withChunks(CHUNKED, 'Transfer-Encoding: identity'), 400],
+  ['an unknown Transfer-Encoding', post(CHUNKED, { headers: ['Transfer-Encoding: xchunked'] }), 400],
+  ['identity', post(CHUNKED, { headers: ['Transfer-Encoding: identity'] }), 400],
+  ['chunked that is not last', post(CHUNKED, { headers: ['Transfer-Encoding: chunked, identity'] }), 400],
+  ['chunked with a vertical tab', post(CHUNKED, { headers: ['Transfer-Encoding: \x0bchunked'] }), 400],
+  ['a blank before the colon', post(CHUNKED, { headers: ['Transfer-Encoding : chunked'] }), 400],
+  ['a tab before the colon', post(CHUNKED, { headers: ['Transfer-Encoding\t: chunked'] }), 400],
+  ['a folded header', post(BODY, { headers: ['X: a\r\n Transfer-Encoding: chunked'] }), 400],
+  ['a header that begins with a blank', `${START} X: y\r\n\r\n`, 400],
+  ['a NUL in a name', withHeaders('X\0Y: z'), 400],
+  ['a NUL in a value', withHeaders('X: y\0z'), 400],
+  ['a bare CR in a value', withHeaders('X: y\rTransfer-Encoding: chunked'), 400],
+  ['a header without a colon', withHeaders('Transfer-Encoding'), 400],
+  ['a header without a name', withHeaders(': y'), 400],
+  ['a name with a slash', withHeaders('X/Y: z'), 400],
+  ['a name beyond ASCII', withHeaders('X\xe9: z'), 400],
+  ['bare line feeds', withHeaders().toString('latin1').replaceAll('\r\n', '\n'), 400],
+  ['one bare line feed', `${START.slice(0, -2)}\nContent-Length: 2\r\n\r\n{}`, 400],
+  ['bare carriage returns', withHeaders().toString('latin1').replaceAll('\r\n', '\r'), 400],
+  ['HTTP/0.9', 'GET /v1/models\r\n\r\n', 505],
+  ['HTTP/1.2', get('/v1/models').replace('1.1', '1.2'), 400],
+  ['HTTP/3.0', get('/v1/models').replace('1.1', '3.0'), 400],
+  ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
+  ['a method in small letters', get('/v1/models').replace('GET', 'get'), 400],
+  ['an unknown method', get('/v1/models').replace('GET', 'GIT'), 400],
+  ['a blank in the target', get('/v1/models x'), 400],
+  ['a target beyond ASCII', get('/v1/models/\xe9'), 400],
+  ['a TLS handshake', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400],
+  ['CONNECT', 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n', 405],
+  ['TRACE', get('/v1/models').replace('GET', 'TRACE'), 405],
+  ['a head of 70 KB', withHeaders(`X: ${'y'.repeat(70_000)}`), 431],
+  ['a target of 70 KB', get(`/v1/models?${'y'.repeat(70_000)}`), 431],
+  ['300 headers', withHeaders(...Array.from({ length: 300 }, (_, i) => `X${i}: y`)), 431],
+  ['a chunk of a size that is none', withChunks(`zz\r\n${BODY}\r\n0\r\n\r\n`), 400],
+  ['a chunk of a signed size', withChunks(`+${CHUNKED}`), 400],
+  ['a chunk of a size with a prefix', withChunks(`0x${CHUNKED}`), 400],
+  ['a chunk of a size beyond all numbers', withChunks(`ffffffffffffffffff\r\n${BODY}`), 400],
+  ['a chunk size that ends in a bare line feed', withChunks(CHUNKED.replace('\r\n', '\n')), 400],
+  ['a chunk longer than its size', withChunks(`5\r\n${BODY}\r\n0\r\n\r\n`), 400],
+  ['a chunk without its end', withChunks(`${BODY.length.toString(16)}\r\n${BODY}0\r\n\r\n`), 400],
+  ['an endless chunk extension', withChunks(`1;${'x'.repeat(70_000)}\r\n{\r\n`), 413],
+];
+
+/** Taken for what they are: one request. */
+const ACCEPTED: [name: string, request: string | Buffer][] = [
+  ['chunks', withChunks(CHUNKED)],
+  ['chunks in capital letters', post(CHUNKED, { headers: ['TRANSFER-ENCODING: CHUNKED'] })],
+  ['chunks with a chunk extension', withChunks(CHUNKED.replace('\r\n', ';a=b\r\n'))],
+  [
+    'chunks with trailers, which go',
+    withChunks(CHUNKED.replace(/0\r\n\r\n$/, '0\r\nAuthorization: Bearer x\r\nHost: y\r\n\r\n')),
+  ],
+  ['Content-Length with leading zeros', post(BODY, { headers: [`Content-Length: 000${BODY.length}`] })],
+  [
+    'an upgrade to h2c, which is ignored',
+    withHeaders(
+      'Connection: Upgrade, HTTP2-Settings',
+      'Upgrade: h2c',
+      'HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA',
+    ),
+  ],
+  [
+    'an upgrade to a WebSocket, which is ignored',
+    withHeaders(
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      'Sec-WebSocket-Version: 13',
+      'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+    ),
+  ],
+  [
+    'headers named in Connection, which go',
+    withHeaders('Connection: anthropic-beta, keep-alive', 'Anthropic-Beta: x'),
+  ],
+  ['two blanks in the request line', withHeaders().toString('latin1').replace('POST /', 'POST  /')],
+  ['an empty line before the request', `\r\n${withHeaders().toString('latin1')}`],
+];
+
+describe('malformed requests', { concurrency: true }, () => {
+  for (const [name, request, status] of REFUSED) {
+    it(`${name}: ${status}, and nothing is sent`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const answer = await ask(request);
+      assert.equal(answer.status, status);
+      assert.ok(!answer.body.includes(CANARY));
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+
+  for (const [name, request] of ACCEPTED) {
+    it(`${name}: one well-formed request arrives`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      assert.equal((await ask(request)).status, 200);
+      assert.equal(upstream.requests.length, 1);
+      const names = Object.keys(upstream.requests[0]?.headers ?? {});
+      for (const hopByHop of [
+        'upgrade',
+        'http2-settings',
+        'transfer-encoding',
+        'te',
+        'trailer',
+        'anthropic-beta',
+      ]) {
+        assert.ok(!names.includes(hopByHop), hopByHop);
+      }
+      assert.equal(upstream.requests[0]?.headers['authorization'], 'Bearer configured-key');
+    });
+  }
+});
+
+describe('requests inside and behind requests', { concurrency: true }, () => {
+  it('the body of a GET is not taken for a request', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
+    const request = get('/v1/models', [`Content-Length: ${SMUGGLED.length}`]) + SMUGGLED;
+    const answer = await ask(request);
+    await delay(100);
+    assert.deepEqual([answer.status, answer.rest], [200, '']);
+    assert.deepEqual(
+      upstream.requests.map(({ method, headers }) => [method, headers['content-length']]),
+      [['GET', undefined]],
+    );
+  });
+
+  it('what follows the body is the next request, and its answer the next answer', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const asking = client();
+    asking.send(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
+    await until(() => asking.received().split('HTTP/1.1 200').length === 3, 'not two answers');
+    const first = readAnswer(asking.received());
+    assert.ok(first?.complete && readAnswer(first.rest)?.complete);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  it('garbage behind a request ends the connection, and does not get into the answer', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    const left = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      await left.promise;
+      await scripted.write(chunked(sealed.chunk('lo', 'stop')) + chunked(DONE) + LAST_CHUNK);
+    });
+    const asking = client();
+    asking.send(post(chatBody({ stream: true })));
+    await asking.until(/"hel"/);
+    asking.send('GARBAGE\r\n\r\n');
+    await asking.ended;
+    left.resolve();
+    assert.equal(asking.received().split('HTTP/1.1').length, 2);
+    assert.doesNotMatch(asking.received(), /400/);
+  });
+
+  it('a body longer than its Content-Length is cut there: bad JSON, and a bad request behind it', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    const asking = client();
+    asking.send(post(BODY, { headers: [`Content-Length: ${BODY.length - 10}`] }));
+    assert.equal((await answerTo(asking)).status, 400);
+    await asking.ended;
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a request whose connection asks to be closed is the last one', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const asking = client();
+    asking.send(Buffer.concat([post(BODY, { headers: ['Connection: close'] }), Buffer.from(SMUGGLED)]));
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, answer.rest], [200, '']);
+    await asking.ended;
+    assert.equal(upstream.requests.length, 1);
+  });
+});

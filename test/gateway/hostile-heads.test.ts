@@ -1,0 +1,188 @@
+/** Request heads with random damage: whatever arrives at the remote is well-formed, sealed, and not more than was asked. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import fc from 'fast-check';
+import { chatBody, type Fixture, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { rawClient, readAnswer } from '../support/raw-client.ts';
+import { completion, http } from '../support/sealed-answers.ts';
+
+/** Changes a head, given as latin1 text. */
+type Damage = (head: string) => string;
+
+const NASTY_BYTES = [
+  '\r',
+  '\n',
+  '\r\n',
+  '\0',
+  ' ',
+  '\t',
+  ':',
+  '/',
+  '%',
+  '.',
+  ';',
+  ',',
+  '\\',
+  '\x0b',
+  '\x7f',
+  '\x80',
+  '\xff',
+  '0',
+  'é',
+];
+const NASTY_LINES = [
+  ...[
+    'Transfer-Encoding: chunked',
+    'Transfer-Encoding: identity',
+    'Transfer-Encoding : chunked',
+    ' chunked',
+    'TE: trailers',
+  ],
+  ...[
+    'Content-Length: 0',
+    'Content-Length: 5',
+    'Content-Length: -1',
+    'Host: evil.example',
+    'Host:',
+    'Connection: close',
+  ],
+  ...[
+    'Connection: Upgrade',
+    'Upgrade: h2c',
+    'Expect: 100-continue',
+    'Content-Encoding: gzip',
+    'Authorization: Bearer x',
+  ],
+  ...[
+    'Origin: https://evil.example',
+    'Sec-Fetch-Site: cross-site',
+    'Privatemode-Secret-ID: x',
+    '__proto__: x',
+    'X',
+    '',
+  ],
+];
+const NASTY_TARGETS = [
+  ...[
+    '/',
+    '*',
+    '//v1/models',
+    '/v1/../v1/models',
+    'http://x/v1/models',
+    'x:443',
+    '/v1/models?\\',
+    '/unstructured/x',
+    '/v1/%6dodels',
+  ],
+];
+
+const at = fc.integer({ min: 0, max: 9_999 }).map((n) => n / 10_000);
+const index = (where: number, length: number): number => Math.floor(where * length);
+
+const damages: fc.Arbitrary<Damage> = fc.oneof(
+  fc.tuple(at, fc.constantFrom(...NASTY_BYTES)).map(
+    ([where, byte]): Damage =>
+      (head) => {
+        const i = index(where, head.length);
+        return head.slice(0, i) + byte + head.slice(i);
+      },
+  ),
+  fc.tuple(at, fc.constantFrom(...NASTY_BYTES)).map(
+    ([where, byte]): Damage =>
+      (head) => {
+        const i = index(where, head.length);
+        return head.slice(0, i) + byte + head.slice(i + 1);
+      },
+  ),
+  fc.tuple(at, fc.integer({ min: 1, max: 12 })).map(
+    ([where, count]): Damage =>
+      (head) => {
+        const i = index(where, head.length);
+        return head.slice(0, i) + head.slice(i + count);
+      },
+  ),
+  fc.tuple(at, fc.constantFrom(...NASTY_LINES)).map(
+    ([where, line]): Damage =>
+      (head) => {
+        const lines = head.split('\r\n');
+        return lines.toSpliced(1 + index(where, lines.length - 2), 0, line).join('\r\n');
+      },
+  ),
+  at.map(
+    (where): Damage =>
+      (head) => {
+        const lines = head.split('\r\n');
+        const i = index(where, lines.length - 2);
+        return lines.toSpliced(i, 0, lines[i] as string).join('\r\n');
+      },
+  ),
+  fc.constantFrom(...NASTY_TARGETS).map(
+    (target): Damage =>
+      (head) =>
+        head.replace(/ \S+ /, ` ${target} `),
+  ),
+);
+
+const requests = fc
+  .tuple(fc.constantFrom('chat', 'chunked', 'models'), fc.array(damages, { minLength: 1, maxLength: 2 }))
+  .map(([kind, list]) => {
+    const body = chatBody();
+    const whole = {
+      chat: () => post(body),
+      chunked: () =>
+        post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, {
+          headers: ['Transfer-Encoding: chunked'],
+        }),
+      models: () => get('/v1/models'),
+    }
+      [kind as 'chat']()
+      .toString('latin1');
+    const end = whole.indexOf('\r\n\r\n') + 4;
+    return list.reduce((head, damage) => damage(head), whole.slice(0, end)) + whole.slice(end);
+  });
+
+/** Sends it, and gives an answer 150 ms to begin: some damage makes a request that is never complete. */
+async function outcome({ gateway }: Fixture, request: string): Promise<string> {
+  const client = rawClient(gateway.port);
+  client.send(request);
+  await Promise.race([client.ended, client.until(/HTTP\/1\.1 [2-5]/, 150).catch(() => {})]);
+  const text = client.received();
+  client.socket.destroy();
+  return text;
+}
+
+const ANSWERS = new Set([200, 400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 501, 502, 505]);
+
+describe('damaged request heads', () => {
+  it('never get anything to the remote but well-formed requests, one at most for each', {
+    timeout: 60_000,
+  }, async (t) => {
+    const fixture = await gatewayFixture(t);
+    const { upstream, ask } = fixture;
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      await scripted.write(scripted.request.method === 'POST' ? completion(body) : http(200, '{"data":[]}'));
+    });
+    let sealed = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.array(requests, { minLength: 25, maxLength: 25 }), async (batch) => {
+        upstream.clear();
+        const texts = await Promise.all(batch.map((request) => outcome(fixture, request)));
+        await delay(20);
+        assert.deepEqual(upstream.violations, []);
+        assert.ok(upstream.requests.length <= batch.length, 'more arrived than were sent');
+        assert.ok(!upstream.received().includes('canary'), 'the prompt was on the wire');
+        for (const text of texts) {
+          const unfinished = text === '' || text === 'HTTP/1.1 100 Continue\r\n\r\n';
+          const status = unfinished ? 200 : readAnswer(text)?.status;
+          assert.ok(status !== undefined && ANSWERS.has(status), `answered ${JSON.stringify(text)}`);
+        }
+        sealed += upstream.requests.length;
+      }),
+      { numRuns: 40, seed: 20_260_801, endOnFailure: true },
+    );
+    assert.ok(sealed > 80, `only ${sealed} requests got through: the damage is too great to show anything`);
+    assert.equal((await ask(post())).status, 200);
+  });
+});

@@ -1,0 +1,107 @@
+/** Many clients that take their time, on purpose: they hold their own connection, and nothing else. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import { type RawClient, readAnswer } from '../support/raw-client.ts';
+import { chatStream, chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+
+const memory = (): number => {
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+};
+
+describe('slow senders', { timeout: 30_000 }, () => {
+  it('300 heads that trickle in are given up, and others are served meanwhile', async (t) => {
+    const { upstream, gateway, ask, client } = await gatewayFixture(t, { listener: { headTimeout: 1_000 } });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const slow = Array.from({ length: 300 }, () => client());
+    for (const { socket } of slow) socket.write('POST /v1/chat/completions HTTP/1.1\r\n');
+    const trickle = setInterval(() => {
+      for (const { socket } of slow) if (socket.writable) socket.write('X: y\r\n');
+    }, 100);
+    assert.equal((await ask(post())).status, 200);
+    await Promise.all(slow.map(({ ended }) => ended));
+    clearInterval(trickle);
+    for (const { received } of slow) assert.equal(readAnswer(received())?.status, 408);
+    assert.equal(gateway.active(), 0);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('300 bodies that trickle in are given up, and others are served meanwhile', async (t) => {
+    const limits = { minUploadRate: 1_000, uploadRateGrace: 500 };
+    const { upstream, gateway, ask, client } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const slow = Array.from({ length: 300 }, () => client());
+    for (const { send } of slow) send(post('{"model":"', { headers: ['Content-Length: 100000'] }));
+    const trickle = setInterval(() => {
+      for (const { socket } of slow) if (socket.writable) socket.write('x');
+    }, 100);
+    assert.equal((await ask(post())).status, 200);
+    await Promise.all(slow.map(({ ended }) => ended));
+    clearInterval(trickle);
+    for (const { received } of slow) assert.equal(readAnswer(received())?.status, 408);
+    await until(() => gateway.active() === 0, 'an exchange never ended');
+    assert.equal(upstream.requests.length, 1);
+  });
+});
+
+describe('slow readers', { timeout: 60_000 }, () => {
+  it('1,000 that never read hold up nobody, and leave nothing behind', async (t) => {
+    const { upstream, gateway, ask, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      if (scripted.request.headers['privatemode-target-model'] === 'quick') {
+        await scripted.write(chatStream(body));
+        return;
+      }
+      const sealed = sealedAnswers(body);
+      scripted.write(STREAM_HEAD);
+      for (let open = true; open; ) {
+        scripted.write(chunked(sealed.chunk('x'.repeat(1_000))));
+        open = await Promise.race([scripted.closed.then(() => false), delay(1_000, true)]);
+      }
+    });
+    const readers: RawClient[] = [];
+    for (let i = 0; i < 1_000; i++) {
+      const reader = client();
+      reader.socket.pause();
+      reader.send(post(chatBody({ stream: true })));
+      readers.push(reader);
+      if (i % 100 === 99)
+        await until(() => upstream.requests.length === i + 1, 'not all were served', 10_000);
+    }
+    const begun = performance.now();
+    const answer = await ask(post(chatBody({ stream: true, model: 'quick' })));
+    assert.ok(answer.complete);
+    assert.ok(performance.now() - begun < 2_000, 'others were held up');
+    assert.equal(gateway.active(), 1_000);
+    for (const { socket } of readers) socket.destroy();
+    await until(() => gateway.active() === 0, 'an exchange never ended', 10_000);
+    await until(() => upstream.connections.open <= 1, 'a connection to the remote stayed open', 10_000);
+  });
+
+  it('those that stop in the middle of much are not read ahead for', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const block = 'x'.repeat(64 * 1024);
+    upstream.on(async (scripted) => {
+      scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${200 * block.length}\r\n\r\n`);
+      for (let i = 0; i < 200; i++) await scripted.write(block);
+    });
+    const readers = Array.from({ length: 60 }, () => client());
+    const before = memory();
+    for (const reader of readers) {
+      reader.socket.pause();
+      reader.send(get('/v1/models'));
+    }
+    await until(() => gateway.active() === readers.length, 'not all were served');
+    await delay(2_500); // 750 MiB could come in this time
+    const perReader = (memory() - before) / readers.length / 2 ** 20;
+    assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);
+    const [patient, ...others] = readers as [RawClient, ...RawClient[]];
+    for (const { socket } of others) socket.destroy();
+    patient.socket.resume();
+    const answer = await answerTo(patient);
+    assert.deepEqual([answer.complete, answer.body.length], [true, 200 * block.length]);
+  });
+});
