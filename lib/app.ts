@@ -2,7 +2,7 @@
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { constants } from 'node:os';
-import { readApiKey, watchApiKey } from './config/api-key.ts';
+import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
@@ -10,6 +10,7 @@ import { inheritedSocket } from './gateway/listen-fds.ts';
 import { startService } from './gateway/service.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
+import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
 import { createMetrics } from './observe/metrics.ts';
 import { serviceManager } from './observe/service-manager.ts';
@@ -48,12 +49,26 @@ export interface ProxyEnvironment {
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
-export async function startProxy(
+export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
+  const opened = new AsyncDisposableStack();
+  try {
+    const proxy = await openProxy(config, environment, opened);
+    return { ...proxy, close: () => opened.disposeAsync() };
+  } catch (thrown) {
+    await opened.disposeAsync(); // a start that failed must not leave half a proxy serving
+    throw thrown;
+  }
+}
+
+/** Opens one thing after the other; `opened` closes them in the reverse order. */
+async function openProxy(
   config: Config,
   { env, log, onPermanent, lifetimes, epochTimeout }: ProxyEnvironment,
-): Promise<RunningProxy> {
+  opened: AsyncDisposableStack,
+): Promise<Omit<RunningProxy, 'close'>> {
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
+  opened.defer(() => outbound.close());
   const apiKey =
     config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
   const key = { configured: apiKey };
@@ -68,12 +83,18 @@ export async function startProxy(
     lifetimes,
     onEvent: () => setImmediate(() => pool?.announce()), // once the session stands at what the event says
   });
+  opened.defer(() => session.close());
   const metrics = createMetrics({
     counters,
     protection: () => session.current(),
     serverAddress: config.apiEndpoint.host,
     ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
   });
+  if (config.metricsAddress !== undefined) {
+    const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
+    const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness });
+    opened.defer(() => admin.close());
+  }
 
   const shared = {
     session,
@@ -90,34 +111,18 @@ export async function startProxy(
   const service =
     pool ??
     (await startService(config, { ...shared, outbound, counters, observe: metrics.observe, epochTimeout }));
+  opened.defer(() => service.close());
   log.info(
     { endpoint: service.url, workers: config.workers },
     service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
   );
 
-  const admin =
-    config.metricsAddress &&
-    (await startAdmin({
-      ...config.metricsAddress,
-      metrics,
-      readiness: () => ({ state: session.state(), lastError: session.lastError() }),
-    }));
-  const keyWatch =
-    config.apiKey?.kind === 'file'
-      ? watchApiKey({
-          path: config.apiKey.path,
-          current: apiKey as string,
-          onKey(next) {
-            key.configured = next;
-            session.updateConfiguredKey(next);
-            pool?.announce();
-            log.info('The API key file was read again');
-          },
-          onError: (error) =>
-            log.error({ reason: error.message }, 'The API key file cannot be used, the old key stays'),
-        })
-      : undefined;
-
+  const keyWatch = watchKeyFile(config, apiKey, log, (next) => {
+    key.configured = next;
+    session.updateConfiguredKey(next);
+    pool?.announce();
+  });
+  opened.defer(() => keyWatch?.close());
   return {
     url: service.url,
     port: service.port,
@@ -127,13 +132,26 @@ export async function startProxy(
       service.reload();
       void keyWatch?.reload();
     },
-    async close() {
-      keyWatch?.close();
-      await service.close();
-      session.close();
-      await Promise.all([admin?.close(), outbound.close()]);
-    },
   };
+}
+
+function watchKeyFile(
+  config: Config,
+  current: string | undefined,
+  log: Logger,
+  replace: (key: string) => void,
+): ApiKeyWatch | undefined {
+  if (config.apiKey?.kind !== 'file' || current === undefined) return undefined;
+  return watchApiKey({
+    path: config.apiKey.path,
+    current,
+    onKey(next) {
+      replace(next);
+      log.info('The API key file was read again');
+    },
+    onError: (error) =>
+      log.error({ reason: error.message }, 'The API key file cannot be used, the old key stays'),
+  });
 }
 
 /** ms that a worker gets beyond the grace of its streams before it is killed. */

@@ -49,7 +49,7 @@ export async function exchange(call: Call): Promise<void> {
     const epoch = await attested(); // a slow upload may have outlived the first one
     call.tally.uploadedAt = performance.now();
     call.tally.model = body?.model;
-    await respond(call, await answeredBy(call, head, body, epoch));
+    await respond(call, await answeredBy(call, head, body, epoch, attested));
   } catch (thrown) {
     conclude(call, thrown);
   }
@@ -65,6 +65,7 @@ async function answeredBy(
   head: ClientHead,
   body: PreparedBody | undefined,
   epoch: Epoch,
+  attested: () => Promise<Epoch>,
 ): Promise<Answered> {
   const { signal, world } = call;
   const first = await attempt(call, head, body, epoch, 0, false).catch(asFailure);
@@ -74,7 +75,9 @@ async function answeredBy(
   signal.throwIfAborted();
   let next = epoch;
   try {
-    if (row.renew) next = await unlessAborted(signal, world.session.renewAfterRejection(epoch.secretId));
+    next = row.renew
+      ? await unlessAborted(signal, world.session.renewAfterRejection(epoch.secretId))
+      : await attested(); // the first attempt may have outlived its epoch
     if (row.delay > 0) await delay(row.delay, undefined, { signal });
   } catch {
     signal.throwIfAborted();

@@ -52,8 +52,14 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
   let closing = false;
   let delay = 0;
 
+  // A worker may die between the question and the sending; its 'exit' tells. Key bytes are needed until the message has
+  // been serialised, which cluster may put off: they are zeroed when it has, so every message has bytes of its own.
   const tell = (worker: Worker, message: ToWorker): void => {
-    if (worker.isConnected()) worker.send(message);
+    const sent = (): void => {
+      keyBytesOf(message)?.fill(0);
+    };
+    if (worker.isConnected()) worker.send(message, sent);
+    else sent();
   };
   const standing = (): Standing => {
     const epoch = session.current();
@@ -86,6 +92,7 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     const bornAt = performance.now();
     const worker = cluster.fork();
     workers.add(worker);
+    worker.on('error', () => {}); // its end is told by 'exit'
     tell(worker, { type: 'start', sharedSalt: options.sharedSalt, fd: options.fd, standing: standing() });
     worker.on('message', (message: ToPrimary) => {
       switch (message.type) {
@@ -119,14 +126,17 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
 
   forkTheSameCommand();
   for (let i = 0; i < count; i++) fork();
-  const { url, port } = await listening;
+  const { url, port } = await listening.catch((error: unknown) => {
+    closing = true; // nobody is left to replace what could not start
+    for (const worker of workers) worker.process.kill('SIGKILL');
+    throw error;
+  });
 
   return {
     url,
     port,
     announce() {
-      const message: ToWorker = { type: 'standing', standing: standing() };
-      for (const worker of workers) tell(worker, message);
+      for (const worker of workers) tell(worker, { type: 'standing', standing: standing() });
     },
     collect: () =>
       Promise.all(
@@ -174,4 +184,9 @@ function ended(
 function forkTheSameCommand(): void {
   const [exec, ...args] = process.argv.slice(2);
   if (isSea() && exec !== undefined) cluster.setupPrimary({ exec, args });
+}
+
+function keyBytesOf(message: ToWorker): Uint8Array | undefined {
+  if (message.type === 'answer') return 'epoch' in message ? message.epoch.keyBytes : undefined;
+  return 'standing' in message ? message.standing.epoch?.keyBytes : undefined;
 }

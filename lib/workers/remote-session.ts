@@ -22,7 +22,7 @@ interface Question {
 export function createRemoteSession(first: Standing, send: (message: ToPrimary) => void): RemoteSession {
   const questions = new Map<number, Question>();
   let nextId = 1;
-  let standing = first;
+  let standing: Omit<Standing, 'epoch'> = withoutEpoch(first);
   let epoch = first.epoch && epochFromWire(first.epoch);
 
   function current(): Epoch | undefined {
@@ -52,21 +52,27 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
       return ask((id) => ({ type: 'acquire', id, offeredKey, timeoutMs }), signal);
     },
     renewAfterRejection: (secretId) => ask((id) => ({ type: 'renew', id, secretId })),
-    state: () => (current() === undefined ? standing.state : 'ready'),
+    state() {
+      if (current() !== undefined) return 'ready';
+      // The primary had an epoch when it said so, and its expiry is no event.
+      if (standing.state === 'ready') return standing.lastError === undefined ? 'starting' : 'failing';
+      return standing.state;
+    },
     lastError: () => standing.lastError && errorFromWire(standing.lastError),
     configuredKey: () => standing.configuredKey,
     receive(message) {
       if (message.type === 'standing') {
-        standing = message.standing;
-        if (standing.epoch?.secretId !== epoch?.secretId) {
-          epoch = standing.epoch && epochFromWire(standing.epoch);
-        }
+        const { epoch: told } = message.standing;
+        standing = withoutEpoch(message.standing);
+        if (told?.secretId === epoch?.secretId) told?.keyBytes.fill(0);
+        else epoch = told && epochFromWire(told);
         return;
       }
       const question = questions.get(message.id);
-      if (question === undefined) return;
-      if ('epoch' in message) question.resolve(epochFromWire(message.epoch));
-      else question.reject(errorFromWire(message.error));
+      if ('error' in message) question?.reject(errorFromWire(message.error));
+      else if (question === undefined)
+        message.epoch.keyBytes.fill(0); // nobody waits for it any more
+      else question.resolve(epochFromWire(message.epoch));
     },
     close() {
       const ended = new PrivatemodeError('shutting_down', 'the proxy is shutting down');
@@ -74,3 +80,6 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
     },
   };
 }
+
+/** What is kept of a standing; key bytes are not. */
+const withoutEpoch = ({ epoch: _, ...rest }: Standing): Omit<Standing, 'epoch'> => rest;

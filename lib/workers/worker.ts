@@ -17,7 +17,7 @@ type Start = Extract<ToWorker, { type: 'start' }>;
  */
 export async function runWorker(config: Config, log: Logger, env: Environment): Promise<number> {
   const send = (message: ToPrimary): void => {
-    if (process.connected) process.send?.(message);
+    if (process.connected) process.send?.(message, undefined, {}, () => {}); // its loss is told by 'disconnect'
   };
   // Signals go to the whole group; the primary decides what they mean.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});

@@ -51,7 +51,7 @@ export async function startProxyProcess(
     url = /server.*endpoint="?(https?:\/\/[^\s"]+)/.exec(log)?.[1];
     if (child.exitCode !== null || Date.now() > deadline) {
       child.kill('SIGKILL');
-      throw new Error(`the proxy did not start:\n${log}`);
+      throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
     }
     await delay(20);
   }
