@@ -23,8 +23,6 @@ export interface Config {
   /** The configured key, or where to read it from; undefined = clients bring their own. */
   readonly apiKey: ApiKeySource | undefined;
   readonly apiKeyFallback: 'never' | 'always' | 'if-placeholder';
-  /** True where the flag was given: an unset flag with a key configured earns a warning. */
-  readonly apiKeyFallbackGiven: boolean;
   /** As browsers send them: lower case, the scheme's own port left out; or `*`. */
   readonly corsAllowedOrigins: readonly string[];
   readonly disablePromptCache: boolean;
@@ -100,7 +98,6 @@ export function parseConfig(
       'always',
       'if-placeholder',
     ]),
-    apiKeyFallbackGiven: given('api-key-fallback') !== undefined,
     corsAllowedOrigins: parseOrigins(given('cors-allowed-origins') ?? ''),
     disablePromptCache: bool('disable-prompt-cache'),
     dumpRequests: bool('dump-requests'),

@@ -71,7 +71,6 @@ export const ERRORS = {
   upstream_reset: row(502, 'upstream', 'Try again.'),
   upstream_closed_during_upload: row(502, 'upstream', 'Try again; if it persists, send a smaller body.'),
   upstream_redirect: row(502, 'upstream', 'Check --api-endpoint; redirects are never followed.'),
-  upstream_unauthorized: row(401, 'client', 'Check the API key.'),
   response_not_encrypted: row(502, 'upstream', 'Treat this answer as forged and report it.'),
   response_malformed: row(502, 'upstream', 'Try again, and report it if it persists.'),
   response_not_authentic: row(502, 'upstream', 'Treat this answer as tampered with and report it.'),

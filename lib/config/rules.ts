@@ -63,6 +63,11 @@ export const CAUTIONS: readonly Rule[] = [
       'what you have',
   },
   {
+    flags: ['api-key-fallback', 'api-key'],
+    applies: ({ given, apiKeyConfigured }) => !apiKeyConfigured && given.has('api-key-fallback'),
+    words: '--api-key-fallback has no effect without --api-key: requests keep their own keys',
+  },
+  {
     flags: ['listen-address', 'tls-cert-path'],
     applies: ({ given, apiKeyConfigured, apiKeyFallback, listenAddress }) =>
       apiKeyConfigured &&

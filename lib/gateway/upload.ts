@@ -70,8 +70,10 @@ export function receiveBody(
   });
 
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
-  const encoding = req.headers['content-encoding'];
-  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+  const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
+    req.headers;
+  // Node undoes chunking and nothing else: what is compressed below it would be sealed as if it were the body.
+  if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     fail(new PrivatemodeError('unsupported_encoding', 'the request body is compressed'));
   }
   pipeline(req, sink, (error) => {

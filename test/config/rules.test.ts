@@ -42,6 +42,7 @@ describe('flags that contradict each other', () => {
 
 describe('warnings', () => {
   const cautions: [name: string, argv: string[], words: string | RegExp][] = [
+    ['a fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
     ['no key', [], /No API key provided/],
     ['a key without --api-key-fallback', ['--api-key=k'], /--api-key-fallback is not set.*never/],
     ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],

@@ -150,4 +150,12 @@ describe('trap 13: early answers of our own', { concurrency: true }, () => {
     const answer = await ask(post(chatBody(), { headers: ['Content-Encoding: gzip'] }));
     assert.deepEqual([answer.status, codeOf(answer)], [415, 'unsupported_encoding']);
   });
+
+  it('a body that is compressed below its chunks is refused', async (t) => {
+    const { ask, upstream } = await gatewayFixture(t);
+    const chunked = `${Buffer.byteLength(chatBody()).toString(16)}\r\n${chatBody()}\r\n0\r\n\r\n`;
+    const answer = await ask(post(chunked, { headers: ['Transfer-Encoding: gzip, chunked'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [415, 'unsupported_encoding']);
+    assert.equal(upstream.connections.total, 0);
+  });
 });
