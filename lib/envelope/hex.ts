@@ -1,4 +1,4 @@
-/** Hex of short strings without a native call: for a message of a token, the call costs more than the work. */
+/** Hex of short messages without a native call: for a message of a token, the call costs more than the work. */
 
 const INVALID = 0x100;
 const VALUES = new Uint16Array(256).fill(INVALID);
@@ -6,23 +6,21 @@ for (const [value, digit] of [...'0123456789abcdef'].entries()) {
   VALUES[digit.charCodeAt(0)] = value;
   VALUES[digit.toUpperCase().charCodeAt(0)] = value;
 }
-/** From here on the native decoder is faster. */
-const NATIVE_BYTES = 64;
+/** From here on the native decoder is faster, the string that it wants included. */
+const NATIVE_BYTES = 256;
 
 /**
- * Decodes `bytes` bytes from the hex digits, of either case, at `from` in `text` into `target` at `at`. False
+ * Decodes `bytes` bytes from the hex digits, of either case, at `from` in `source` into `target` at `at`. False
  * where one of them is no hex digit; the target then holds some of them.
  */
-export function decodeHex(text: string, from: number, target: Buffer, at: number, bytes: number): boolean {
+export function decodeHex(source: Buffer, from: number, target: Buffer, at: number, bytes: number): boolean {
   if (bytes >= NATIVE_BYTES) {
-    return target.write(text.slice(from, from + 2 * bytes), at, bytes, 'hex') === bytes;
+    return target.write(source.toString('latin1', from, from + 2 * bytes), at, bytes, 'hex') === bytes;
   }
   let seen = 0;
   for (let i = 0; i < bytes; i++) {
-    const high = text.charCodeAt(from + 2 * i);
-    const low = text.charCodeAt(from + 2 * i + 1);
-    const value = (VALUES[high]! << 4) | VALUES[low]!;
-    seen |= value | (high | low); // characters beyond the table are beyond 0xff themselves
+    const value = (VALUES[source[from + 2 * i]!]! << 4) | VALUES[source[from + 2 * i + 1]!]!;
+    seen |= value;
     target[at + i] = value;
   }
   return seen <= 0xff;

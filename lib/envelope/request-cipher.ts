@@ -37,10 +37,12 @@ export interface RequestCipher {
   /** Starts the next request message. Throws once a response message was opened. */
   seal(): MessageSealer;
   /**
-   * Opens the next response message: its text with or without the surrounding quotes, as latin1.
+   * Opens the next response message: its text with or without the surrounding quotes, as ASCII.
    * Throws response_malformed or response_not_authentic; after a failure every call throws.
    */
   open(message: string): Buffer;
+  /** The same for a message that stands between `start` and `end` in `source`. */
+  openAt(source: Buffer, start: number, end: number): Buffer;
 }
 
 export interface RequestCipherOptions {
@@ -57,6 +59,7 @@ export interface RequestCipherOptions {
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
 const QUOTE = 0x22;
+const COLON = 0x3a;
 const MALFORMED = 'an encrypted value of the response is malformed';
 const NOT_AUTHENTIC = 'an encrypted value of the response does not authenticate';
 
@@ -79,6 +82,13 @@ const scratch = Buffer.alloc(16 * 1024);
 const BODY_AT = IV_BYTES + TAG_BYTES;
 const ivView = scratch.subarray(0, IV_BYTES);
 const tagView = scratch.subarray(IV_BYTES, BODY_AT);
+
+/** The position after the next colon, or `end` where there is none. */
+function afterColon(source: Uint8Array, start: number, end: number): number {
+  let position = start;
+  while (position < end && source[position] !== COLON) position += 1;
+  return Math.min(position + 1, end);
+}
 
 /**
  * A cipher for one attempt. Throws `internal` where `secret.key` does not hold 32 bytes, and after 2^32 messages.
@@ -115,6 +125,35 @@ export function createRequestCipher(
     return failure;
   };
 
+  const openAt = (source: Buffer, from: number, to: number): Buffer => {
+    if (failure) throw failure;
+    opened = true;
+    let start = from;
+    let end = to;
+    while (start < end && source[start] === QUOTE) start += 1;
+    while (end > start && source[end - 1] === QUOTE) end -= 1;
+    const nonceAt = afterColon(source, start, end);
+    const ivAt = afterColon(source, nonceAt, end);
+    const bodyAt = ivAt + 2 * IV_BYTES + 1;
+    const bodyHex = end - bodyAt;
+    if (bodyHex < 2 * TAG_BYTES || bodyHex % 2 !== 0 || source[bodyAt - 1] !== COLON) {
+      throw fail('response_malformed', MALFORMED);
+    }
+    const size = bodyHex / 2 - TAG_BYTES;
+    const tagAt = end - 2 * TAG_BYTES;
+    const bytes = BODY_AT + size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(BODY_AT + size);
+    const valid =
+      decodeHex(source, ivAt, scratch, 0, IV_BYTES) &&
+      decodeHex(source, tagAt, scratch, IV_BYTES, TAG_BYTES) &&
+      decodeHex(source, bodyAt, bytes, BODY_AT, size);
+    if (!valid) throw fail('response_malformed', MALFORMED);
+    const ciphertext = bytes.subarray(BODY_AT, BODY_AT + size);
+    const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);
+    if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
+    received += 1;
+    return plaintext;
+  };
+
   return {
     secretId: id,
     sealedLength: (plaintextBytes) => overhead + 2 * plaintextBytes,
@@ -134,33 +173,9 @@ export function createRequestCipher(
     },
 
     open(message) {
-      if (failure) throw failure;
-      opened = true;
-      let start = 0;
-      let end = message.length;
-      while (start < end && message.charCodeAt(start) === QUOTE) start += 1;
-      while (end > start && message.charCodeAt(end - 1) === QUOTE) end -= 1;
-      const nonceAt = message.indexOf(':', start) + 1;
-      const ivAt = message.indexOf(':', nonceAt) + 1;
-      const bodyAt = ivAt + 2 * IV_BYTES + 1;
-      const bodyHex = end - bodyAt;
-      if (nonceAt === 0 || ivAt === 0 || message.charCodeAt(bodyAt - 1) !== 0x3a) {
-        throw fail('response_malformed', MALFORMED);
-      }
-      if (bodyHex < 2 * TAG_BYTES || bodyHex % 2 !== 0) throw fail('response_malformed', MALFORMED);
-      const size = bodyHex / 2 - TAG_BYTES;
-      const tagAt = end - 2 * TAG_BYTES;
-      const bytes = BODY_AT + size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(BODY_AT + size);
-      const valid =
-        decodeHex(message, ivAt, scratch, 0, IV_BYTES) &&
-        decodeHex(message, tagAt, scratch, IV_BYTES, TAG_BYTES) &&
-        decodeHex(message, bodyAt, bytes, BODY_AT, size);
-      if (!valid) throw fail('response_malformed', MALFORMED);
-      const ciphertext = bytes.subarray(BODY_AT, BODY_AT + size);
-      const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);
-      if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
-      received += 1;
-      return plaintext;
+      const source = Buffer.from(message, 'utf8'); // what is not ASCII stays wrong
+      return openAt(source, 0, source.length);
     },
+    openAt,
   };
 }

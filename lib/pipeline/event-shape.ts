@@ -25,10 +25,10 @@ const MESSAGE_EVENTS: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ['message_stop', {}],
 ]);
 
-/** A part of the layout, and the character its text begins with; undefined for any. */
+/** A part of the layout, and the byte its text begins with; undefined for any. */
 export interface RequiredPart {
   readonly part: number;
-  readonly first: string | undefined;
+  readonly first: number | undefined;
 }
 
 /**
@@ -43,13 +43,17 @@ export function requiredParts(layout: EventLayout, api: TerminalEvent): Required
   const required = Object.entries(shape);
   if (required.length === 0 && encrypted.size > 0) return undefined;
   if (required.some(([name]) => !encrypted.has(name))) return undefined;
-  return required.map(([name, first]) => ({ part: layout.names.indexOf(name), first }));
+  return required.map(([name, first]) => ({
+    part: layout.names.indexOf(name),
+    first: first?.charCodeAt(0),
+  }));
 }
 
-/** Whether the opened texts are of the kinds required. */
-export function hasShape(required: readonly RequiredPart[], texts: readonly string[]): boolean {
-  for (const { part, first } of required) {
-    if (first !== undefined && !texts[part]!.startsWith(first)) return false;
+/** Whether the opened parts, by their number, are of the kinds required. */
+export function hasShape(required: readonly RequiredPart[], opened: readonly Buffer[]): boolean {
+  for (let k = 0; k < required.length; k++) {
+    const { part, first } = required[k]!;
+    if (first !== undefined && opened[part]![0] !== first) return false;
   }
   return true;
 }

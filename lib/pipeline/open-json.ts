@@ -7,7 +7,7 @@ import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
 
 export interface JsonOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'open'>;
+  readonly cipher: Pick<RequestCipher, 'openAt'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /** Bytes on the wire beyond which the response is refused. */
@@ -18,20 +18,21 @@ const EMPTY = Buffer.alloc(0);
 
 /**
  * The text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2).
- * Throws response_not_authentic where a value is no ciphertext, and what `cipher.open` throws.
+ * Throws response_not_authentic where a value is no ciphertext, and what `cipher.openAt` throws.
  */
 export function openMembers(
   chain: ByteChain,
   members: readonly JsonMember[],
   plain: ReadonlySet<string>,
-  cipher: Pick<RequestCipher, 'open'>,
+  cipher: Pick<RequestCipher, 'openAt'>,
 ): Buffer {
   const opened = new Map<JsonMember, Buffer>();
   for (const member of encryptionOrder(members, plain)) {
     if (member.kind !== 'string') {
       throw new PrivatemodeError('response_not_authentic', 'a value of the response is not encrypted');
     }
-    opened.set(member, cipher.open(chain.bytes(member.start, member.end).toString('latin1')));
+    const message = chain.bytes(member.start, member.end);
+    opened.set(member, cipher.openAt(message, 0, message.length));
   }
   const pieces: Uint8Array[] = [];
   let position = 0;

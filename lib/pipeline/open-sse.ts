@@ -2,13 +2,15 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { type EventMatch, type EventPattern, matchBytes, patternOf } from './event-bytes.ts';
 import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
 import { hasShape, type RequiredPart, requiredParts } from './event-shape.ts';
+import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { FINISH_RULES, finishedAfter, type TerminalEvent } from './stream-end.ts';
 
 export interface SseOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'open'>;
+  readonly cipher: Pick<RequestCipher, 'openAt'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /** The event that ends this API's streams: `[DONE]`, or the messages API's `message_stop`. */
@@ -26,22 +28,21 @@ const EMPTY = Buffer.alloc(0);
 /** Streams alternate between few kinds of events; more layouts than this are not remembered. */
 const REMEMBERED_LAYOUTS = 8;
 
+const LINE_END = /\r\n|\r|\n/g;
+/** After it the parser holds nothing back, whatever came before. */
+const BOUNDARY = '\n\n';
+
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
 /** A kind of event this stream has had, and what is asked of the next one like it. */
 interface KnownEvent {
   readonly layout: EventLayout;
+  /** What it looks like on the wire, where it can be told from its bytes alone. */
+  readonly pattern: EventPattern | undefined;
   readonly required: readonly RequiredPart[];
   /** The parts that may finish the stream, or hold its error; -1 for none. */
   readonly finishAt: number;
   readonly errorAt: number;
-}
-
-/** The parts opened, in the order of their sequence numbers. */
-function opened(layout: EventLayout, parts: readonly string[], open: (message: string) => Buffer): string[] {
-  const texts = parts.slice();
-  for (const part of layout.order) texts[part] = open(parts[part]!).toString('latin1');
-  return texts;
 }
 
 /**
@@ -57,15 +58,19 @@ function opened(layout: EventLayout, parts: readonly string[], open: (message: s
 export function createSseOpener(options: SseOpenOptions): SseOpener {
   const { cipher, plain, terminal, maxEventBytes } = options;
   const rule = FINISH_RULES[terminal];
-  const open = (message: string) => cipher.open(message);
   const known: KnownEvent[] = [];
   let last = 0; // index of the kind that came last
-  let out = ''; // latin1 text delivered by this chunk
+  const delivered = new OpenedBytes();
+  let out = ''; // latin1 text that the parser's events come to
+  let atBoundary = false; // whether the parser has seen whole events only
+  const match: EventMatch = { starts: [], ends: [] };
+  const plaintexts: Buffer[] = []; // by part, of the event at hand
   let events = 0;
   let failure: PrivatemodeError | undefined;
   let finishSeen = false;
   let errorSeen = false;
   let ended = false;
+  let overflown = false; // the parser takes no more
 
   /** The kind of an event not seen before, by a strict scan. */
   const learn = (data: string): KnownEvent => {
@@ -73,7 +78,8 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const required = requiredParts(layout, terminal);
     if (required === undefined) throw notAuthentic('an event is not one of this API');
     const [finishAt, errorAt] = [layout.names.indexOf(rule.member), layout.names.indexOf('error')];
-    return { layout, required, finishAt, errorAt };
+    const pattern = patternOf(layout, data, terminal === 'message_stop' ? layout.type : undefined);
+    return { layout, required, finishAt, errorAt, pattern };
   };
 
   /** The kind of the event and its parts. */
@@ -99,7 +105,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     if (event.id !== undefined) out += `id: ${event.id}\n`;
     out +=
       data.includes('\n') || data.includes('\r')
-        ? `data: ${data.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`
+        ? `data: ${data.replace(LINE_END, '\ndata: ')}\n\n`
         : `data: ${data}\n\n`;
     events += 1;
   };
@@ -110,6 +116,13 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     }
     emit(event, event.data);
     ended = true;
+  };
+
+  /** What the opened members say of their event and of the stream. */
+  const accept = ({ required, finishAt, errorAt }: KnownEvent): void => {
+    if (!hasShape(required, plaintexts)) throw notAuthentic('the members of an event are not its own');
+    if (finishAt >= 0) finishSeen = finishedAfter(rule, plaintexts[finishAt]!.toString('latin1'), finishSeen);
+    if (errorAt >= 0 && plaintexts[errorAt]!.toString('latin1') !== 'null') errorSeen = true;
   };
 
   const onEvent = (event: EventSourceMessage): void => {
@@ -123,7 +136,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     }
     if (errorSeen) return;
     const { kind, parts } = split(data);
-    const { layout, finishAt, errorAt } = kind;
+    const { layout } = kind;
     if (terminal === 'message_stop' && event.event !== undefined && event.event !== layout.type) {
       throw notAuthentic('the name of an event contradicts its type');
     }
@@ -132,12 +145,16 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       else emit(event, data);
       return;
     }
-    const texts = opened(layout, parts, open);
-    if (!hasShape(kind.required, texts)) throw notAuthentic('the members of an event are not its own');
-    if (finishAt >= 0) finishSeen = finishedAfter(rule, texts[finishAt]!, finishSeen);
-    if (errorAt >= 0 && texts[errorAt] !== 'null') errorSeen = true;
+    for (const part of layout.order) {
+      const message = Buffer.from(parts[part]!, 'latin1');
+      plaintexts[part] = cipher.openAt(message, 0, message.length);
+    }
+    accept(kind);
     let text = layout.copied[0]!;
-    for (let k = 0; k < texts.length; k++) text += texts[k]! + layout.copied[k + 1]!;
+    for (let k = 0; k < parts.length; k++) {
+      const value = layout.plainValues[k] === undefined ? plaintexts[k]!.toString('latin1') : parts[k]!;
+      text += value + layout.copied[k + 1]!;
+    }
     emit(event, text);
   };
 
@@ -173,17 +190,74 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       if (!ended && failure === undefined) out += `: ${comment}\n\n`;
     },
     onError(error) {
-      if (error.type === 'max-buffer-size-exceeded' && !errorSeen) fail(tooLarge());
+      if (error.type !== 'max-buffer-size-exceeded') return;
+      overflown = true;
+      if (!errorSeen) fail(tooLarge());
     },
   });
 
+  /** Opens the event of that kind between `start` and `end`, whose messages `match` holds. */
+  const openKnown = (kind: KnownEvent, bytes: Buffer, start: number, end: number): void => {
+    const { layout } = kind;
+    for (let k = 0; k < layout.order.length; k++) {
+      const part = layout.order[k]!;
+      plaintexts[part] = cipher.openAt(bytes, match.starts[part]!, match.ends[part]!);
+    }
+    accept(kind);
+    let position = start;
+    delivered.reserve(bytes.length - start); // plaintext is shorter than its message
+    for (let part = 0; part < layout.names.length; part++) {
+      if (layout.plainValues[part] !== undefined) continue;
+      delivered.copy(bytes, position, match.starts[part]! - 1);
+      const plaintext = plaintexts[part]!;
+      if (hasLineEnd(plaintext)) delivered.text(plaintext.toString('latin1').replace(LINE_END, '\ndata: '));
+      else delivered.copy(plaintext, 0, plaintext.length);
+      position = match.ends[part]! + 1;
+    }
+    delivered.copy(bytes, position, end);
+    events += 1;
+  };
+
+  /** The position after the event at `start` where it is of a kind that is known by its bytes, else `start`. */
+  const takeKnown = (bytes: Buffer, start: number): number => {
+    for (let k = 0; k < known.length; k++) {
+      const at = (last + k) % known.length;
+      const { pattern } = known[at]!;
+      if (pattern === undefined) continue;
+      const end = matchBytes(pattern, bytes, start, match);
+      if (end < 0 || end - start > maxEventBytes) continue;
+      last = at;
+      try {
+        openKnown(known[at]!, bytes, start, end);
+      } catch (thrown) {
+        fail(thrown);
+      }
+      return end;
+    }
+    return start;
+  };
+
+  /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
+  const parseOn = (bytes: Buffer, start: number): number => {
+    const boundary = bytes.indexOf(BOUNDARY, start, 'latin1');
+    atBoundary = boundary >= 0;
+    const end = atBoundary ? boundary + BOUNDARY.length : bytes.length;
+    out = '';
+    // latin1 keeps every byte, and is one copy instead of a decoding.
+    parser.feed(bytes.toString('latin1', start, end));
+    delivered.text(out);
+    return end;
+  };
+
   return {
     feed(chunk) {
-      if (failure !== undefined || ended) return EMPTY;
-      out = '';
-      // latin1 keeps every byte, and is one copy instead of a decoding.
-      parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
-      return out === '' ? EMPTY : Buffer.from(out, 'latin1');
+      const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+      let position = 0;
+      while (position < bytes.length && failure === undefined && !ended && !overflown) {
+        const after = atBoundary && !errorSeen ? takeKnown(bytes, position) : position;
+        position = after > position ? after : parseOn(bytes, position);
+      }
+      return delivered.take();
     },
     flush() {
       if (failure === undefined && !ended && !errorSeen) {

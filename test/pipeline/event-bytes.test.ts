@@ -1,0 +1,140 @@
+/** Events that are known by their bytes are a shortcut: nothing may come out of it that the parser would not give. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { type EventMatch, matchBytes, patternOf } from '../../lib/pipeline/event-bytes.ts';
+import { layoutOf } from '../../lib/pipeline/event-layout.ts';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+
+const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
+const plain = new Set(['id', 'n', 'usage']);
+
+function matched(data: string, name?: string): { end: number; match: EventMatch; size: number } {
+  const pattern = patternOf(layoutOf(KNOWN, plain), KNOWN, name);
+  assert.ok(pattern);
+  const bytes = Buffer.from(`xy${data}`, 'latin1');
+  const match: EventMatch = { starts: [], ends: [] };
+  return { end: matchBytes(pattern, bytes, 2, match), match, size: bytes.length };
+}
+
+describe('an event that is known by its bytes', () => {
+  const event = (data: string): string => `data: ${data}\n\n`;
+
+  it('is found with its messages, and nothing of what follows', () => {
+    const { end, match, size } = matched(`${event(KNOWN)}data: more`);
+    assert.equal(end, size - 'data: more'.length);
+    const text = `xy${event(KNOWN)}`;
+    const messages = match.starts.map((start, part) => text.slice(start, match.ends[part]));
+    assert.deepEqual(messages.filter(Boolean), ['s:00:11:22', 's:33']);
+  });
+
+  const same = [
+    ['other messages', KNOWN.replace('s:33', 't:4444444')],
+    ['other numbers', KNOWN.replace('[0,10,-3', '[7,123456,-9').replace('12}', '0}')],
+  ] as const;
+  for (const [what, data] of same) {
+    it(`is known again with ${what}`, () => assert.notEqual(matched(event(data)).end, -1));
+  }
+
+  const others = [
+    ['another name', event(KNOWN.replace('choices', 'choicez'))],
+    ['another id', event(KNOWN.replace('c1', 'c2'))],
+    ['a number that begins with a zero', event(KNOWN.replace('10', '010'))],
+    ['digits after a zero', event(KNOWN.replace('[0,', '[05,'))],
+    ['no number', event(KNOWN.replace('10', ''))],
+    ['a number with a sign it had not', event(KNOWN.replace('12}', '-12}'))],
+    ['other digits after a zero of a fraction', event(KNOWN.replace('.05', '.06'))],
+    ['a string in place of a number', event(KNOWN.replace('12}', '"12"}'))],
+    ['text after it', event(`${KNOWN} `)],
+    ['CRLF', event(KNOWN).replaceAll('\n', '\r\n')],
+    ['no end yet', event(KNOWN).slice(0, -1)],
+    ['an open message', event(KNOWN).slice(0, event(KNOWN).indexOf(':11'))],
+    ['a name of an event before it', `event: x\n${event(KNOWN)}`],
+    ['no blank after the colon', event(KNOWN).replace('data: ', 'data:')],
+  ] as const;
+  for (const [what, text] of others) {
+    it(`is not known with ${what}`, () => assert.equal(matched(text).end, -1));
+  }
+
+  it('is known with its name only, where it has to have one', () => {
+    assert.notEqual(matched(`event: ping\n${event(KNOWN)}`, 'ping').end, -1);
+    for (const before of ['', 'event: pong\n', 'event: pin\n']) {
+      assert.equal(matched(`${before}${event(KNOWN)}`, 'ping').end, -1);
+    }
+  });
+
+  it('has something to open', () => {
+    assert.equal(patternOf(layoutOf('{"id":"c"}', plain), '{"id":"c"}', undefined), undefined);
+  });
+});
+
+describe('a stream, opened by bytes or by the parser', () => {
+  const options = { plain: PLAIN_MEMBERS.R, terminal: 'done', maxEventBytes: 100_000 } as const;
+  /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. */
+  const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
+    const opener = createSseOpener({ cipher: fixedCipher(), ...options });
+    let text = '';
+    for (let i = 0; i < wire.length; i += size) text += Buffer.from(opener.feed(wire.subarray(i, i + size)));
+    return { text, code: opener.failure?.code, events: opener.events };
+  };
+
+  const long = 'long '.repeat(100);
+  const stream = (): string[] => {
+    const sealed = sealedStream(['id', 'usage']);
+    const texts = ['a', long, 'ünï\u{1f600}', '"\\', '', 'b'];
+    return [
+      ...texts.map((text, index) => sealed.event(chatChunk(text, null, 9 * index))),
+      ': comment\n\n',
+      sealed.event(chatChunk('c', 'stop', 100)),
+      DONE,
+    ];
+  };
+  const streams = {
+    plainly: (events: string[]) => events,
+    'with an event changed': (events: string[]) =>
+      events.with(
+        3,
+        events[3]!.replace(/([0-9a-f])"/, (_, d) => `${d === '0' ? 1 : 0}"`),
+      ),
+    'with an event left out': (events: string[]) => events.toSpliced(2, 1),
+    'with a field of its own before an event': (events: string[]) => events.with(2, `id: 7\n${events[2]}`),
+    'with an event in two lines': (events: string[]) =>
+      events.with(2, events[2]!.replace(',"choices"', ',\ndata: "choices"')),
+    'with CRLF': (events: string[]) => events.map((event) => event.replaceAll('\n', '\r\n')),
+    'with an event that is too large': (events: string[]) =>
+      events.with(2, events[2]!.replace('"usage"', `${' '.repeat(100_000)}"usage"`)),
+    'with hex that is none': (events: string[]) =>
+      events.with(4, events[4]!.replace(/[0-9a-f]{4}"/, 'zzzz"')),
+    'with a message cut short': (events: string[]) =>
+      events.with(4, events[4]!.replace(/:[0-9a-f]+"/, ':00"')),
+    'with text after the end': (events: string[]) => [...events, ...events],
+  };
+  for (const [what, change] of Object.entries(streams)) {
+    it(`is the same ${what}`, () => {
+      const wire = Buffer.from(change(stream()).join(''));
+      const parsed = open(wire, 1);
+      for (const size of [7, 100, 1000, 4096, wire.length])
+        assert.deepEqual(open(wire, size), parsed, `${size}`);
+    });
+  }
+
+  it('keeps the lines of a plaintext that has several', () => {
+    const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });
+    const seal = (text: string): string => {
+      const sealer = cipher.seal();
+      const parts = [sealer.head(), sealer.update(Buffer.from(text)), sealer.final()];
+      return Buffer.concat(parts).toString();
+    };
+    const events = ['[]', '[\n]', '[\r\n1,\r2\n]', '[ ]'].map(
+      (text) => `data: {"choices":${seal(text)},"id":"c"}\n\n`,
+    );
+    const wire = Buffer.from(events.join(''));
+    const { text, code } = open(wire, wire.length);
+    assert.equal(code, undefined);
+    assert.deepEqual(open(wire, 1).text, text);
+    assert.match(text, /data: \{"choices":\[\ndata: \],"id":"c"\}\n\n/);
+  });
+});
