@@ -33,3 +33,4 @@ server.listen(0, '127.0.0.1', () => {
   });
 });
 process.once('disconnect', () => process.exit());
+process.once('SIGTERM', () => process.exit());

@@ -3,7 +3,7 @@
  *
  * Measures the built program (dist/) against its bars. --save commits nothing, but writes bench/results and the README's
  * part; otherwise everything goes to bench/out. --fail-above exits with 1 where a figure is more than FACTOR times its bar.
- * --profile writes CPU profiles of our own processes. A URL may carry ?pid=N, the process whose CPU time counts.
+ * --profile writes CPU profiles of the subjects. A URL may carry ?pid=N, the process whose CPU time counts.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -37,6 +37,8 @@ const wanted = options.only?.split(',');
 const metrics = METRICS.filter(({ name }) => wanted === undefined || wanted.includes(name));
 const roundsOf = ({ rounds }: Metric): number =>
   Number(options.rounds ?? (quick ? rounds.quick : rounds.full));
+/** Bursts of 16 000 events for each subject before anything counts. */
+const WARM_UP = quick ? 3 : 6;
 const say = (text: string): boolean => process.stderr.write(`${text}\n`);
 
 const directory = mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
@@ -71,7 +73,7 @@ async function prepare(all: Subjects): Promise<void> {
     const subject = await all.get(name);
     await checkAnswers(subject);
     if (subject.pid !== undefined) {
-      for (let i = 0; i < 3; i++) await saturate(subject.target, subject.pid, 500);
+      for (let i = 0; i < WARM_UP; i++) await saturate(subject.target, subject.pid, 1_000);
     }
     say(`${name}: answers are right`);
   }

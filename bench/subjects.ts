@@ -56,13 +56,14 @@ export async function startSubjects(
   pin(upstream.pid as number, 'others');
   pin(process.pid, 'others');
   const caFile = join(directory, 'ca.pem');
+  const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
   const started = new Map<string, Promise<Subject>>();
   let limitProcess: Promise<ChildProcess> | undefined;
 
   async function launchPassthrough({ execArgv = [], place = 'subject' }: LaunchOptions) {
     const child = start(join(HERE, 'passthrough.ts'), [String(ready.port), caFile], {
-      execArgv: [...execArgv],
+      execArgv: [...execArgv, ...profiling],
     });
     children.push(child);
     const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
@@ -79,7 +80,7 @@ export async function startSubjects(
       process.execPath,
       [
         ...execArgv,
-        ...(profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`]),
+        ...profiling,
         PROXY,
         `--api-endpoint=localhost:${ready.port}`,
         `--manifest-path=${join(directory, 'manifest.json')}`,

@@ -1,0 +1,81 @@
+/** mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run bench:micro`. */
+import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
+import { bench, run } from 'mitata';
+import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
+import { createJsonIndex } from '../lib/pipeline/json-index.ts';
+import { PLAIN_MEMBERS } from '../lib/pipeline/member-order.ts';
+import { createSseOpener } from '../lib/pipeline/open-sse.ts';
+import { createJsonSealer } from '../lib/pipeline/seal-json.ts';
+import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
+import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
+
+const EVENTS = 1_000;
+const CHUNK = 65_536;
+const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
+const events = sealedEvents(EVENTS, OPEN_PROTECTION);
+const stream = Buffer.concat(events);
+const body = chatBody({}, 1_000_000);
+const megabyte = randomBytes(1_000_000);
+
+function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefined> {
+  for (let i = 0; i < bytes.length; i += size) yield bytes.subarray(i, i + size);
+}
+
+function openAll(chunks: Iterable<Buffer>): void {
+  const opener = createSseOpener({
+    cipher: createRequestCipher(secret, { nonce: OPEN_SECRET.nonce }),
+    plain: PLAIN_MEMBERS.R,
+    terminal: 'done',
+    maxEventBytes: 1e6,
+  });
+  for (const chunk of chunks) opener.feed(chunk);
+  if (opener.failure !== undefined) throw opener.failure;
+}
+
+bench('open 1000 events, each a chunk', () => openAll(events));
+bench('open 1000 events, 16 KiB a chunk', () => openAll(chunksOf(stream, 16_384)));
+
+bench('decipher 4000 messages of 100 bytes, nothing else', () => {
+  const [iv, aad, tag, text] = [Buffer.alloc(12), Buffer.alloc(16), Buffer.alloc(16), Buffer.alloc(100)];
+  for (let i = 0; i < 4 * EVENTS; i++) {
+    const decipher = createDecipheriv('aes-256-gcm', secret.key, iv, { authTagLength: 16 });
+    decipher.setAAD(aad);
+    decipher.setAuthTag(tag);
+    decipher.update(text);
+    try {
+      decipher.final();
+    } catch {} // it is not authentic, which is as much work
+  }
+});
+
+bench('index 1 MB of chat', () => {
+  const index = createJsonIndex();
+  for (const chunk of chunksOf(body, CHUNK)) index.feed(chunk);
+  index.finish();
+});
+
+for (const [name, salt] of [
+  ['a fresh salt', undefined],
+  ['a shared salt', 'x'.repeat(32)],
+] as const) {
+  bench(`take in and seal 1 MB of chat, ${name}`, async () => {
+    const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured: salt } });
+    for (const chunk of chunksOf(body, CHUNK)) stage.feed(chunk);
+    const prepared = await stage.finish();
+    for (const slice of prepared.seal(createRequestCipher(secret)).slices()) slice.at(0);
+  });
+}
+
+bench('seal 1 MB, nothing else', () => {
+  const sealer = createRequestCipher(secret).seal();
+  for (const chunk of chunksOf(megabyte, 4 * CHUNK)) sealer.update(chunk);
+  sealer.final();
+});
+
+bench('shard key of 1 MB', () => {
+  const hash = createShardKeyHash(Buffer.alloc(32));
+  hash.update(megabyte);
+  hash.digest();
+});
+
+await run();
