@@ -37,7 +37,9 @@ export async function exchange(call: Call): Promise<void> {
       configuredKey: world.configuredKey(),
       fallback: world.apiKeyFallback,
     });
-    const head = { rawHeaders: req.rawHeaders, method: req.method as string, authorization };
+    // Not every server that knows GET knows HEAD; the body of the answer goes no further than here.
+    const method = req.method === 'HEAD' ? 'GET' : (req.method as string);
+    const head = { rawHeaders: req.rawHeaders, method, authorization };
     const stage = stageFor(call.match.endpoint, req.headers['content-type'], world.sharedSalt);
     const attested = (): Promise<Epoch> =>
       world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal });
@@ -49,6 +51,7 @@ export async function exchange(call: Call): Promise<void> {
     const epoch = await attested(); // a slow upload may have outlived the first one
     call.tally.uploadedAt = performance.now();
     call.tally.model = body?.model;
+    if (body !== undefined) call.asked = { streaming: body.streaming, choices: body.choices };
     await respond(call, await answeredBy(call, head, body, epoch, attested));
   } catch (thrown) {
     conclude(call, thrown);

@@ -1,0 +1,136 @@
+/** The specification's CORS rules and the refusal of foreign pages, over real connections. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { CorsPolicy } from '../../lib/gateway/cors.ts';
+import { answerTo, chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { completion, plainError } from '../support/sealed-answers.ts';
+
+const PAGE = 'https://chat.example';
+const LISTED: CorsPolicy = { allowedOrigins: [PAGE], ownNames: ['127.0.0.1'] };
+const ANY: CorsPolicy = { allowedOrigins: ['*'], ownNames: ['127.0.0.1'] };
+const OFF: CorsPolicy = { allowedOrigins: [], ownNames: ['127.0.0.1'] };
+
+const preflight = (origin: string, ...headers: string[]): string =>
+  [
+    'OPTIONS /v1/chat/completions HTTP/1.1',
+    'Host: localhost:8080',
+    `Origin: ${origin}`,
+    'Access-Control-Request-Method: POST',
+    'Access-Control-Request-Headers: authorization, content-type, x-stainless-os',
+    ...headers,
+    '\r\n',
+  ].join('\r\n');
+
+describe('preflights', { concurrency: true }, () => {
+  it('of a listed origin are answered here, for a day', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
+    const { status, headers } = await ask(preflight(PAGE));
+    assert.equal(status, 204);
+    assert.equal(headers['access-control-allow-origin'], PAGE);
+    assert.equal(headers['access-control-max-age'], '86400');
+    assert.equal(headers['access-control-allow-methods'], 'GET, HEAD, POST, OPTIONS');
+    assert.equal(headers['access-control-allow-headers'], 'authorization, content-type, x-stainless-os');
+    assert.match(headers['vary'] ?? '', /Origin/);
+    assert.equal(headers['access-control-allow-credentials'], undefined);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('with * are answered with *', async (t) => {
+    const { ask } = await gatewayFixture(t, { cors: ANY });
+    const { status, headers } = await ask(preflight('https://anywhere.example'));
+    assert.deepEqual([status, headers['access-control-allow-origin']], [204, '*']);
+  });
+
+  const refused: [name: string, cors: CorsPolicy, origin: string, status: number][] = [
+    ['of another origin', LISTED, 'https://evil.example', 403],
+    ['while CORS is off', OFF, PAGE, 403],
+    ['of our own page, which needs none', OFF, 'http://localhost:8080', 405],
+  ];
+  for (const [name, cors, origin, status] of refused) {
+    it(`${name}: ${status}, and no CORS headers`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { cors });
+      const answer = await ask(preflight(origin));
+      assert.equal(answer.status, status);
+      const names = Object.keys(answer.headers).filter((header) => header.startsWith('access-control-'));
+      assert.deepEqual(names, []);
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+});
+
+describe('requests of pages', { concurrency: true }, () => {
+  it('of a listed origin are served, and the page may read the receipt', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
+    upstream.on(async (scripted) => {
+      const answer = completion(await scripted.body(), {
+        'Access-Control-Allow-Origin': 'https://evil.example',
+        'Access-Control-Allow-Credentials': 'true',
+        Vary: 'Accept',
+      });
+      await scripted.write(answer);
+    });
+    const headers = [`Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'];
+    const answer = await ask(post(chatBody(), { headers }));
+    assert.equal(answer.status, 200);
+    assert.equal(answer.headers['access-control-allow-origin'], PAGE);
+    assert.equal(answer.headers['access-control-allow-credentials'], undefined);
+    assert.equal(answer.headers['vary'], 'Accept, Origin');
+    assert.match(answer.headers['access-control-expose-headers'] ?? '', /Privatemode-Proxy-Secret-Id/);
+    const names = Object.keys(upstream.requests[0]?.headers ?? {});
+    assert.ok(!names.includes('origin') && !names.includes('sec-fetch-site'), names.join());
+  });
+
+  it('errors have the CORS headers too, ours and those of the service', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(429, 'slow down'));
+    });
+    for (const [body, status] of [
+      ['{', 400],
+      [chatBody(), 429],
+    ] as const) {
+      const answer = await ask(post(body, { headers: [`Origin: ${PAGE}`] }));
+      assert.equal(answer.status, status);
+      assert.equal(answer.headers['access-control-allow-origin'], PAGE);
+    }
+  });
+
+  const foreign: [name: string, headers: string[]][] = [
+    ['another origin', ['Origin: https://evil.example', 'Sec-Fetch-Site: cross-site']],
+    ['another port of this machine', ['Origin: http://localhost:3000', 'Sec-Fetch-Site: same-site']],
+    ['a form without Origin', ['Sec-Fetch-Site: cross-site']],
+    ['an older browser', ['Origin: https://evil.example']],
+    ['a sandboxed frame', ['Origin: null', 'Sec-Fetch-Site: cross-site']],
+  ];
+  for (const [name, headers] of foreign) {
+    it(`${name}: 403 that names the flag, before anything is done for it`, async (t) => {
+      const { upstream, gateway, ask } = await gatewayFixture(t, { cors: LISTED });
+      const answer = await ask(post(chatBody(), { headers }));
+      assert.equal(answer.status, 403);
+      assert.match(answer.body, /"code":"origin_forbidden"/);
+      assert.match(answer.body, /--cors-allowed-origins/);
+      assert.equal(answer.headers['access-control-allow-origin'], undefined);
+      assert.equal(upstream.connections.total, 0);
+      assert.deepEqual((gateway.session as unknown as { offered: unknown[] }).offered, []);
+    });
+  }
+
+  it('a rebound name: 403', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { cors: OFF });
+    const asking = client();
+    const request = post(chatBody(), {
+      headers: ['Origin: http://evil.example', 'Sec-Fetch-Site: same-origin'],
+    });
+    asking.send(request.toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
+    assert.equal((await answerTo(asking)).status, 403);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('our own page is served', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { cors: OFF });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const headers = ['Origin: http://localhost:8080', 'Sec-Fetch-Site: same-origin'];
+    assert.equal((await ask(post(chatBody(), { headers }))).status, 200);
+  });
+});

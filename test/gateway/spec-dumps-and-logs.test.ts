@@ -1,0 +1,198 @@
+/** What is written down of a request: dumps where they are asked for, readable by one user; logs without contents. */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import {
+  chatStream,
+  chunked,
+  completion,
+  http,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
+
+const STREAMING = chatBody({ stream: true });
+const SECRETS = [
+  'Authorization: Bearer CANARY-KEY-1',
+  'X-Api-Key: CANARY-KEY-2',
+  'Cookie: session=CANARY-KEY-3',
+  'Proxy-Authorization: Basic CANARY-KEY-4',
+];
+
+/** The dumps that a gateway has written: text by the end of the file's name. */
+async function dumps(
+  { gateway }: Fixture,
+  count: number,
+): Promise<{ req: string; resp: string; paths: string[] }> {
+  const folder = join(gateway.directory, 'requests');
+  const list = (): string[] =>
+    (readdirSync(folder, { recursive: true, encoding: 'utf8' }) as string[])
+      .filter((name) => name.endsWith('.txt'))
+      .map((name) => join(folder, name))
+      .toSorted();
+  await until(() => list().length === count, 'not all dumps were written');
+  await delay(50);
+  const paths = list();
+  const read = (end: string): string => readFileSync(paths.find((path) => path.endsWith(end)) ?? '', 'utf8');
+  return { req: read('_req.txt'), resp: count > 1 ? read('_resp.txt') : '', paths };
+}
+
+describe('request dumps', { concurrency: true }, () => {
+  it('hold what the application sent and saw, in plain text, without its credentials', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    const { upstream, ask } = fixture;
+    upstream.on(async (scripted) =>
+      scripted.write(completion(await scripted.body(), { 'Set-Cookie': 'CANARY-KEY-5' })),
+    );
+    const answer = await ask(post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1' }));
+    const { req, resp, paths } = await dumps(fixture, 2);
+    assert.match(req, /^POST \/v1\/chat\/completions\?x=1 HTTP\/1\.1\r\nHost: localhost:8080\r\n/);
+    assert.ok(req.endsWith(`\r\n\r\n${chatBody()}`), req);
+    assert.match(req, /Authorization: Bearer \[redacted\]\r\n/);
+    assert.match(resp, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
+    assert.doesNotMatch(req + resp, /CANARY-KEY/);
+    for (const path of paths) assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.equal(statSync(join(paths[0] as string, '..')).mode & 0o777, 0o700);
+  });
+
+  it('hold a stream as it was shown, event by event', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    const { upstream, ask } = fixture;
+    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const answer = await ask(post(STREAMING));
+    const { resp } = await dumps(fixture, 2);
+    assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
+    assert.match(resp, /"hel"[\s\S]*"lo"[\s\S]*\[DONE\]\n\n$/);
+  });
+
+  it('hold the end of a stream that broke, too', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    const { upstream, ask } = fixture;
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      scripted.end();
+    });
+    await ask(post(STREAMING));
+    assert.match((await dumps(fixture, 2)).resp, /"hel"[\s\S]*"code":"stream_unfinished"/);
+  });
+
+  it('of a refused body hold what came of it', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    await fixture.ask(post('{"a":}'));
+    const { req, resp } = await dumps(fixture, 2);
+    assert.ok(req.endsWith('\r\n\r\n{"a":}'));
+    assert.match(resp, /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/);
+  });
+
+  it('of a client that left are closed', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    const asking = fixture.client();
+    asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
+    await until(() => fixture.gateway.active() === 1, 'not seen');
+    await delay(50);
+    asking.socket.destroy();
+    await until(() => fixture.gateway.active() === 0, 'not over');
+    assert.ok((await dumps(fixture, 1)).req.endsWith(chatBody()));
+  });
+
+  it('are not written where they were not asked for', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    await ask(post());
+    assert.deepEqual(readdirSync(gateway.directory), ['ca.pem']);
+  });
+});
+
+describe('the log at level debug', { concurrency: true }, () => {
+  it('holds neither contents nor keys, whatever goes well or wrong', async (t) => {
+    const { upstream, gateway, ask, client } = await gatewayFixture(t, { streamIdleTimeout: 200 });
+    const private_ = {
+      user: 'CANARY-BODY',
+      cache_salt: 'CANARY-SALT-of-32-bytes-or-more-is-it',
+      tools: ['CANARY-BODY'],
+    };
+    const request = (members: object = {}, path?: string): Buffer =>
+      post(chatBody({ ...private_, ...members }), {
+        headers: SECRETS,
+        ...(path === undefined ? {} : { path }),
+      });
+    const answers = { choices: [{ message: { content: 'CANARY-ANSWER' } }] };
+    upstream.on(
+      async (scripted) => scripted.write(http(200, sealedAnswers(await scripted.body()).object(answers))),
+      async (scripted) => scripted.write(chatStream(await scripted.body())),
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('CANARY-ANSWER')));
+      },
+      async (scripted) => {
+        await scripted.body();
+        await scripted.write(http(500, 'CANARY-ANSWER in clear'));
+      },
+      async (scripted) => {
+        await scripted.body();
+        await scripted.write(http(500, '{"error":"CANARY-ANSWER"}', { 'Privatemode-Encrypted': 'false' }));
+      },
+      (scripted) => scripted.reset(),
+    );
+    assert.equal((await ask(request())).status, 200);
+    await ask(request({ stream: true }));
+    await ask(request({ stream: true }));
+    await ask(request());
+    await ask(request());
+    await ask(request());
+    await ask(request({}, '/v1/nowhere/CANARY-PATH'));
+    await ask(request({}, '/v1/../CANARY-PATH'));
+    await ask(request({ model: 'CANARY-MODEL\n' }));
+    await ask(post('{"CANARY-BODY": x}', { headers: SECRETS }));
+    await ask(post(chatBody(private_), { headers: [...SECRETS, 'Origin: https://CANARY-ORIGIN'] }));
+    const leaving = client();
+    leaving.send(request());
+    leaving.socket.destroy();
+    await until(() => gateway.active() === 0, 'not over');
+    const log = gateway.logLines.join('');
+    assert.ok(gateway.logLines.length > 15, `only ${gateway.logLines.length} lines`);
+    assert.doesNotMatch(log, /CANARY/);
+    for (const line of gateway.logLines) assert.match(line, /"requestId":"proxy_[0-9a-f-]{36}"/);
+  });
+
+  it('names the request id that the service and the client have seen', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const asking = client();
+    asking.send(post(chatBody(), { headers: ['X-Request-Id: of-the-client'] }));
+    const { headers } = await answerTo(asking);
+    const id = headers['privatemode-proxy-request-id'];
+    assert.equal(upstream.requests[0]?.headers['privatemode-user-request-id'], `${id}_0`);
+    const lines = gateway.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    assert.deepEqual(
+      lines.map(({ msg }) => msg),
+      ['Forwarding request', 'Forwarding finished'],
+    );
+    for (const line of lines)
+      assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
+  });
+
+  it('counts each request once, with what it came to', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    await ask(post());
+    await ask(post('{'));
+    await until(() => gateway.observations.length === 2, 'not observed');
+    const [good, bad] = gateway.observations;
+    assert.deepEqual([good?.route, good?.status, good?.error, good?.model], ['chat', 200, undefined, 'm']);
+    assert.deepEqual([bad?.route, bad?.status, bad?.error], ['chat', 400, 'invalid_json']);
+    assert.deepEqual([gateway.counters.requests, gateway.counters.inFlight], [2, 0]);
+    assert.deepEqual(
+      [...gateway.counters.responses],
+      [
+        [200, 1],
+        [400, 1],
+      ],
+    );
+  });
+});

@@ -1,0 +1,159 @@
+/** The specification's "Authentication", end to end: whose key the service sees, and whose key attests. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { CANARY, until } from '../support/gateway-fixture.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+
+type Headers = Record<string, string>;
+
+const BODY = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] });
+
+const CLIENTS: [name: string, headers: Headers][] = [
+  ['nothing', {}],
+  ['a bearer', { authorization: 'Bearer client-key' }],
+  ['the placeholder', { authorization: 'Bearer placeholder' }],
+  ['the placeholder in small letters', { authorization: 'bearer placeholder' }],
+  ['an x-api-key', { 'x-api-key': 'client-key' }],
+  ['the placeholder as x-api-key', { 'x-api-key': 'placeholder' }],
+  ['both', { authorization: 'Bearer client-key', 'x-api-key': 'vendor-key' }],
+];
+
+/** What the service sees in Authorization, in the order of CLIENTS; undefined: none. */
+const MODES: [name: string, flags: readonly string[], seen: readonly (string | undefined)[]][] = [
+  ['by default', [], CLIENTS.map(() => 'Bearer configured')],
+  ['--api-key-fallback=always', ['--api-key-fallback=always'], CLIENTS.map(() => 'Bearer configured')],
+  [
+    '--api-key-fallback=never',
+    ['--api-key-fallback=never'],
+    [
+      undefined,
+      'Bearer client-key',
+      'Bearer placeholder',
+      'bearer placeholder',
+      'Bearer client-key',
+      'Bearer placeholder',
+      'Bearer client-key',
+    ],
+  ],
+  [
+    '--api-key-fallback=if-placeholder',
+    ['--api-key-fallback=if-placeholder'],
+    [
+      undefined,
+      'Bearer client-key',
+      'Bearer configured',
+      'bearer placeholder',
+      'Bearer client-key',
+      'Bearer configured',
+      'Bearer client-key',
+    ],
+  ],
+];
+
+const chat = (url: string, headers: Headers = {}): Promise<Response> =>
+  fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: BODY,
+  });
+
+/** Authorization of the last inference request, and whether an x-api-key came with it. */
+function seenBy({ simulator }: Stack): { authorization: string | undefined; others: string[] } {
+  const headers: Readonly<Headers> = simulator.recorder.requests().at(-1)?.headers ?? {};
+  const others = Object.keys(headers).filter((name) => /api-?key|cookie|user-agent/.test(name));
+  return { authorization: headers['authorization'], others };
+}
+
+for (const [mode, flags, expected] of MODES) {
+  describe(`with a key configured, ${mode}`, () => {
+    let stack: Stack;
+    before(async () => {
+      stack = await startStack({ apiKey: 'configured', flags });
+      await until(() => stack.proxy.session.current() !== undefined, 'not attested', 10_000);
+    });
+    after(() => stack.close());
+
+    for (const [i, [name, headers]] of CLIENTS.entries()) {
+      it(`a client that sends ${name}: the service sees ${expected[i] ?? 'none'}`, async () => {
+        // The service takes bearers only; what to do about others is the client's to decide.
+        const served = expected[i]?.startsWith('Bearer ') === true;
+        assert.equal((await chat(stack.url, headers)).status, served ? 200 : 401);
+        assert.deepEqual(seenBy(stack), { authorization: expected[i], others: [] });
+        await fetch(`${stack.url}/v1/models`, { headers });
+        assert.deepEqual(seenBy(stack), { authorization: expected[i], others: [] });
+      });
+    }
+
+    it('the configured key has attested, and no key is in the log', () => {
+      const attested = stack.simulator.recorder
+        .requests()
+        .filter(({ path }) => path.startsWith('/privatemode/'));
+      assert.ok(attested.length >= 2);
+      for (const { headers } of attested) assert.equal(headers['authorization'], 'Bearer configured');
+      assert.doesNotMatch(stack.logLines.join(''), /configured"|client-key|vendor-key/);
+    });
+  });
+}
+
+describe('without a key configured', () => {
+  let stack: Stack;
+  before(async () => {
+    stack = await startStack({ apiKey: null, simulator: { apiKey: 'client-key' } });
+  });
+  after(() => stack.close());
+
+  it('is ready for the first client, and says so', async () => {
+    const ready = await fetch(`${stack.url}/readyz`);
+    assert.deepEqual([ready.status, ready.headers.get('privatemode-proxy-state')], [204, 'awaiting-key']);
+  });
+
+  it('a request without a key is 401 before anything is attested', async () => {
+    const answer = await chat(stack.url);
+    assert.equal(answer.status, 401);
+    assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
+    assert.match(await answer.text(), /"code":"api_key_missing"/);
+    assert.equal(stack.simulator.counts['attest'], 0);
+  });
+
+  it('a bad key costs its own client a 401, once offered', async () => {
+    for (let i = 0; i < 3; i++) {
+      const answer = await chat(stack.url, { authorization: 'Bearer wrong-key' });
+      assert.equal(answer.status, 401);
+      assert.match(await answer.text(), /"code":"api_key_rejected"/);
+    }
+    assert.ok((stack.simulator.counts['attest'] ?? 0) <= 1, 'the key was offered again and again');
+  });
+
+  it("the first good key attests, and each client's own key goes with its requests", async () => {
+    assert.equal((await chat(stack.url, { 'x-api-key': 'client-key' })).status, 200);
+    assert.deepEqual(seenBy(stack), { authorization: 'Bearer client-key', others: [] });
+    assert.equal((await fetch(`${stack.url}/readyz`)).headers.get('privatemode-proxy-state'), null);
+    stack.simulator.setApiKeys(undefined);
+    assert.equal((await chat(stack.url, { authorization: 'Bearer another' })).status, 200);
+    assert.deepEqual(seenBy(stack), { authorization: 'Bearer another', others: [] });
+  });
+});
+
+describe('a key file', () => {
+  it('is read again on reload, and the new key is the one that is sent', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
+    const path = join(directory, 'key');
+    writeFileSync(path, ' first-key\n');
+    const stack = await startStack({ apiKey: `@${path}` });
+    t.after(async () => {
+      await stack.close();
+      rmSync(directory, { recursive: true });
+    });
+    await chat(stack.url);
+    assert.equal(seenBy(stack).authorization, 'Bearer first-key');
+    writeFileSync(path, `second-${CANARY}\n`);
+    stack.proxy.reload();
+    await until(() => stack.logLines.join('').includes('The API key file was read again'), 'not read again');
+    await chat(stack.url);
+    assert.equal(seenBy(stack).authorization, `Bearer second-${CANARY}`);
+    assert.ok(!stack.logLines.join('').includes(CANARY));
+  });
+});

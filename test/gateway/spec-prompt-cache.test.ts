@@ -1,0 +1,140 @@
+/** The specification's prompt cache rules, as the service sees them: the salt in the opened request, the shard key. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { type Stack, startStack } from '../support/stack.ts';
+
+const SALT = 'a literal salt of 32 bytes or more, for all';
+const OWN = 'a salt of the request, which always wins, too';
+
+interface Seen {
+  readonly salt: string;
+  readonly shardKey: string | undefined;
+}
+
+/** Sends a chat, and tells what the service found in it. */
+async function chat(stack: Stack, members: object = {}, path = '/v1/chat/completions'): Promise<Seen> {
+  const messages = [{ role: 'user', content: 'x'.repeat(200) }];
+  const response = await fetch(`${stack.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'sim-echo', messages, max_tokens: 9, ...members }),
+  });
+  assert.equal(response.status, 200, await response.text());
+  assert.deepEqual(stack.simulator.exchanges.violations(), []);
+  const opened = JSON.parse(stack.simulator.exchanges.last()?.opened ?? '') as { cache_salt: string };
+  const { headers } = stack.simulator.recorder.requests().at(-1) as { headers: Record<string, string> };
+  return { salt: opened.cache_salt, shardKey: headers['privatemode-shard-key'] };
+}
+
+const prefixOf = (salt: string): string => createHash('sha256').update(salt).digest('hex').slice(0, 16);
+
+function withStack(flags: readonly string[], tests: (stack: () => Stack) => void): void {
+  let stack: Stack | undefined;
+  before(async () => {
+    stack = await startStack({ flags });
+  });
+  after(() => stack?.close());
+  tests(() => stack as Stack);
+}
+
+describe('by default', () => {
+  withStack([], (stack) => {
+    it('each request gets a random salt of its own, and no shard key', async () => {
+      const seen = [await chat(stack()), await chat(stack()), await chat(stack(), {}, '/v1/messages')];
+      assert.equal(new Set(seen.map(({ salt }) => salt)).size, 3);
+      for (const { salt, shardKey } of seen) {
+        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
+        assert.equal(shardKey, undefined);
+      }
+    });
+
+    it("the request's own salt is kept, and has a shard key", async () => {
+      const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
+      assert.equal(salt, OWN);
+      assert.match(shardKey ?? '', new RegExp(`^${prefixOf(OWN)}-[A-Za-z0-9+/]+$`));
+    });
+
+    it('an empty salt and null are none', async () => {
+      for (const cache_salt of ['', null]) {
+        const { salt, shardKey } = await chat(stack(), { cache_salt });
+        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
+        assert.equal(shardKey, undefined);
+      }
+    });
+
+    it('a salt that is too short is 400, and nothing is sent', async () => {
+      const before = stack().simulator.counts['inference'];
+      const response = await fetch(`${stack().url}/v1/chat/completions`, {
+        method: 'POST',
+        body: JSON.stringify({ model: 'sim-echo', messages: [], cache_salt: 'short' }),
+      });
+      assert.equal(response.status, 400);
+      assert.match(await response.text(), /"code":"salt_too_short"/);
+      assert.equal(stack().simulator.counts['inference'], before);
+    });
+
+    it('embeddings get none', async () => {
+      const response = await fetch(`${stack().url}/v1/embeddings`, {
+        method: 'POST',
+        body: JSON.stringify({ model: 'sim-embed', input: 'x' }),
+      });
+      assert.equal(response.status, 200);
+      assert.doesNotMatch(stack().simulator.exchanges.last()?.opened ?? '', /salt/);
+    });
+  });
+});
+
+describe('with --disable-prompt-cache=false', () => {
+  withStack(['--disable-prompt-cache=false'], (stack) => {
+    it('one random salt per start is shared, with the shard key that belongs to it', async () => {
+      const first = await chat(stack());
+      const second = await chat(stack(), {}, '/v1/messages');
+      assert.match(first.salt, /^[A-Za-z0-9+/]{43}=$/);
+      assert.equal(second.salt, first.salt);
+      assert.match(first.shardKey ?? '', new RegExp(`^${prefixOf(first.salt)}-`));
+    });
+
+    it("the request's own salt wins", async () => {
+      const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
+      assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
+    });
+
+    it('a context that is too large for a shard key is 400', async () => {
+      const response = await fetch(`${stack().url}/v1/chat/completions`, {
+        method: 'POST',
+        body: JSON.stringify({
+          model: 'sim-echo',
+          messages: [{ role: 'user', content: 'x'.repeat(4_100_000) }],
+        }),
+      });
+      assert.equal(response.status, 400);
+      assert.match(await response.text(), /"code":"context_too_large"/);
+    });
+  });
+});
+
+describe('with --prompt-cache-salt', () => {
+  withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`], (stack) => {
+    it('the literal salt is shared across starts', async () => {
+      const { salt, shardKey } = await chat(stack());
+      assert.deepEqual([salt, shardKey?.slice(0, 16)], [SALT, prefixOf(SALT)]);
+      assert.ok(!stack().logLines.join('').includes(SALT), 'the salt is in the log');
+    });
+  });
+});
+
+describe('with --prompt-cache-salt=@file', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-salt-'));
+  const path = join(directory, 'salt');
+  writeFileSync(path, `\n  ${SALT}\n`);
+  after(() => rmSync(directory, { recursive: true }));
+  withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=@${path}`], (stack) => {
+    it('the trimmed text of the file is the salt', async () => {
+      assert.equal((await chat(stack())).salt, SALT);
+    });
+  });
+});
