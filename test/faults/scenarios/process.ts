@@ -15,10 +15,11 @@ const STREAMS = 100;
 /** So many streams, all of which have begun. */
 async function streams(s: ProcessScene, model: string): Promise<Promise<Told>[]> {
   const asked = Array.from({ length: STREAMS }, () => s.ask({ model }));
-  await eventually('all streams under way', () => {
+  const underWay = (): string[] => {
     const begun = s.simulator.exchanges.all().filter(({ written }) => written > 0).length;
     return begun >= STREAMS ? [] : [`${begun} of ${STREAMS}`];
-  });
+  };
+  await eventually('all streams under way', underWay, 30_000, 20); // a machine that is busy takes its time
   return asked;
 }
 
