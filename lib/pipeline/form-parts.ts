@@ -16,6 +16,17 @@ export interface FormReader {
   finish(): Promise<FormParts>;
 }
 
+/** Fields and files: each costs a stream here and a cipher context when it is sealed. */
+export const MAX_FORM_PARTS = 1000;
+const LIMITS = {
+  parts: MAX_FORM_PARTS,
+  files: MAX_FORM_PARTS,
+  fields: 0, // every part counts as a file
+  fileSize: Number.POSITIVE_INFINITY, // the body as a whole is limited
+  headerPairs: 2000, // of a part
+  headerSize: 80 * 1024, // bytes
+};
+
 const IDENTITY_ENCODINGS = new Set(['7bit', '8bit', 'binary']);
 
 const invalid = (words: string, cause?: unknown) =>
@@ -40,6 +51,7 @@ export function createFormReader(contentType: string | undefined): FormReader {
       headers: { 'content-type': contentType.replace(form, 'multipart/form-data') },
       // As a file every part keeps its bytes; a value field would be decoded by its charset.
       isPartAFile: () => true,
+      limits: LIMITS,
     });
   } catch (thrown) {
     throw invalid('the boundary of the form is missing', thrown);
@@ -59,6 +71,7 @@ export function createFormReader(contentType: string | undefined): FormReader {
     }
     parts.set(name, chunks);
   });
+  parser.on('partsLimit', () => fail(invalid('the form has too many parts')));
   const ended = new Promise<void>((resolve) => {
     parser.on('finish', resolve);
     parser.on('error', (error: unknown) => {

@@ -41,6 +41,11 @@ export interface JsonIndex {
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
 export const MAX_JSON_DEPTH = 10_000;
 
+/** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
+export const MAX_JSON_MEMBERS = 1000;
+/** Of an array: the elements of a document, some dozens per page. */
+export const MAX_JSON_ELEMENTS = 100_000;
+
 // What may come next. Strings, numbers and literals have states of their own because chunks end anywhere.
 const TOP = 0;
 const FIRST_KEY = 1;
@@ -70,7 +75,10 @@ const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
 const isHexDigit = (byte: number): boolean =>
   isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
-/** With `arrays`, a top-level array is accepted too (responses of the unstructured endpoint, section 5.2). */
+/**
+ * With `arrays`, a top-level array is accepted too, of ciphertexts only (responses of the unstructured
+ * endpoint, section 5.2): an element that is no string is response_not_authentic at once.
+ */
 export function createJsonIndex(options: { readonly arrays?: boolean } = {}): JsonIndex {
   const members: JsonMember[] = [];
   const names = new Set<string>();
@@ -119,6 +127,13 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     else valueEnded(position + 1);
   };
 
+  const checkElement = (kind: JsonKind, position: number): void => {
+    if (kind !== 'string') {
+      throw new PrivatemodeError('response_not_authentic', 'an element of the response is not encrypted');
+    }
+    if (members.length === MAX_JSON_ELEMENTS) throw invalid(position, 'too many elements');
+  };
+
   const valueBegan = (byte: number, position: number): void => {
     let kind: JsonKind;
     if (byte === 0x22) {
@@ -140,6 +155,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       state = LITERAL;
     }
     if (depth === 1) {
+      if (stack[0] === ARRAY) checkElement(kind, position);
       current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
     }
     if (kind === 'object') open(OBJECT, position);
@@ -157,6 +173,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     if (names.has(name)) {
       throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
     }
+    if (names.size === MAX_JSON_MEMBERS) throw invalid(position, 'too many members');
     names.add(name);
   };
 

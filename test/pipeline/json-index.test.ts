@@ -4,7 +4,13 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createByteChain } from '../../lib/pipeline/byte-chain.ts';
-import { createJsonIndex, type JsonMember, MAX_JSON_DEPTH } from '../../lib/pipeline/json-index.ts';
+import {
+  createJsonIndex,
+  type JsonMember,
+  MAX_JSON_DEPTH,
+  MAX_JSON_ELEMENTS,
+  MAX_JSON_MEMBERS,
+} from '../../lib/pipeline/json-index.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
 
 function index(chunks: Iterable<Uint8Array>, options = {}): readonly JsonMember[] {
@@ -69,10 +75,10 @@ describe('JSON index, members', () => {
 
   it('takes an array only where it is asked to, with indices as names', () => {
     assert.throws(() => members('["a"]'), { code: 'invalid_json' });
-    assert.deepEqual(members('[ "a", {"b":[]} ,3]', { arrays: true }), [
+    assert.deepEqual(members('[ "a","" ,"c"]', { arrays: true }), [
       ['0', 'string', '"a"'],
-      ['1', 'object', '{"b":[]}'],
-      ['2', 'number', '3'],
+      ['1', 'string', '""'],
+      ['2', 'string', '"c"'],
     ]);
     assert.deepEqual(members('[]', { arrays: true }), []);
   });
@@ -192,6 +198,38 @@ describe('JSON index, what the service cannot take (inference.md 5.4)', () => {
       );
     }
   });
+});
+
+describe('JSON index, numbers of members', () => {
+  const object = (count: number) =>
+    Buffer.from(`{${Array.from({ length: count }, (_, i) => `"k${i}":{"a":0,"b":0}`).join(',')}}`);
+  const array = (count: number) => Buffer.from(`[${Array(count).fill('""').join(',')}]`);
+
+  it(`takes ${MAX_JSON_MEMBERS} members and refuses one more, before the rest`, () => {
+    assert.equal(index([object(MAX_JSON_MEMBERS)]).length, MAX_JSON_MEMBERS);
+    const more = createJsonIndex();
+    assert.throws(() => more.feed(object(MAX_JSON_MEMBERS + 50)), {
+      code: 'invalid_json',
+      message: /too many members/,
+    });
+    assert.equal(more.members.length, MAX_JSON_MEMBERS);
+  });
+
+  it(`takes ${MAX_JSON_ELEMENTS} elements and refuses one more`, () => {
+    const arrays = { arrays: true };
+    assert.equal(index([array(MAX_JSON_ELEMENTS)], arrays).length, MAX_JSON_ELEMENTS);
+    assert.throws(() => index([array(MAX_JSON_ELEMENTS + 1)], arrays), {
+      code: 'invalid_json',
+      message: /too many elements/,
+    });
+  });
+
+  for (const element of ['0', 'null', '{"a":1}', '[]', 'true']) {
+    it(`refuses the element ${element} at once`, () => {
+      const scan = createJsonIndex({ arrays: true });
+      assert.throws(() => scan.feed(Buffer.from(`["a",${element},`)), { code: 'response_not_authentic' });
+    });
+  }
 });
 
 describe('JSON index, depth', () => {

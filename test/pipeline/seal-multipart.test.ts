@@ -205,6 +205,15 @@ describe('form sealing, what is refused with a 400', () => {
     await assert.rejects(prepareForm([bytes]), { code: 'invalid_multipart' });
   });
 
+  it('more parts than any form has, named or not', async () => {
+    const many = (count: number) => Array.from({ length: count }, (_, i) => field(`k${i}`, 'x'));
+    assert.equal((await prepareParts([field('model', 'm'), ...many(999)])).model, 'm');
+    const refusal = { code: 'invalid_multipart', message: /too many parts/ };
+    await assert.rejects(prepareParts([field('model', 'm'), ...many(1000)]), refusal);
+    const unnamed = `--${BOUNDARY}\r\nX-A: b\r\n\r\n\r\n`.repeat(1001);
+    await assert.rejects(prepareForm([Buffer.from(`${unnamed}--${BOUNDARY}--\r\n`)]), refusal);
+  });
+
   it('as soon as it is known, while the body still arrives', async () => {
     const stage = createMultipartSealer({ plain, contentType });
     const bytes = formBody(BOUNDARY, [
