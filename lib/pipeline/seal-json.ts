@@ -2,7 +2,7 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
-import { checkMediaUrls } from './media-urls.ts';
+import { createMediaUrlCheck } from './media-urls.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
@@ -59,10 +59,13 @@ export function sealMembers(
   return sealedBody(cipher, pieces);
 }
 
-/** The string value of a member, or its absence, or null where it is something else. */
-function stringValue(chain: ByteChain, member: JsonMember | undefined): string | null | undefined {
+/** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
+const MODEL_TEXT_BYTES = 2048;
+
+/** The string value of the model, or its absence, or null where it is something else or far too long. */
+function modelValue(chain: ByteChain, member: JsonMember | undefined): string | null | undefined {
   if (member === undefined) return undefined;
-  if (member.kind !== 'string') return null;
+  if (member.kind !== 'string' || member.end - member.start > MODEL_TEXT_BYTES) return null;
   return JSON.parse(chain.bytes(member.start, member.end).toString('utf8')) as string;
 }
 
@@ -75,20 +78,21 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
   const { plain, salt } = options;
   const chain = createByteChain();
   const index = createJsonIndex();
+  const mediaUrls = salt && createMediaUrlCheck(chain, index);
   const shardKeyScan = salt && createShardKeyScan(chain, index, salt.configured);
 
   return {
     feed(chunk) {
       chain.push(chunk);
       index.feed(chunk);
+      mediaUrls?.advance();
       shardKeyScan?.advance();
     },
     finish() {
       const members = index.finish();
       const named = (wanted: string) => members.find(({ name }) => name === wanted);
-      const model = checkModelName(stringValue(chain, named('model')));
-      const messages = salt && named('messages');
-      if (messages) checkMediaUrls(chain, messages);
+      const model = checkModelName(modelValue(chain, named('model')));
+      mediaUrls?.finish();
       const shardKey = shardKeyScan?.finish();
       const edit = salt && saltEdit(chain, index, () => salt.configured ?? (salt.random ?? randomSalt)());
       return {

@@ -141,6 +141,17 @@ describe('JSON sealing, what is refused with a 400', () => {
       ['of 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
     ],
   };
+  it('a model far too long is not even decoded; one of 256 escaped bytes is', () => {
+    const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
+    assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
+    assert.throws(() => prepareText(escaped(350)), { code: 'invalid_model', message: /not a short string/ });
+  });
+
+  it('more members than any API has, since each costs a cipher', () => {
+    const text = `{"model":"m"${Array.from({ length: 1000 }, (_, i) => `,"k${i}":1`).join('')}}`;
+    assert.throws(() => prepareText(text), { code: 'invalid_json', message: /too many members/ });
+  });
+
   for (const [code, rows] of Object.entries(models)) {
     for (const [name, text] of rows) {
       it(`model ${name}: ${code}`, () => assert.throws(() => prepareText(text), { code }));
