@@ -55,14 +55,14 @@ const MARK = Buffer.from('data: ');
 /** Ends every chunked body. A client that leaves before it has given up, and its proxy drops the upstream connection. */
 const LAST_CHUNK = '0\r\n\r\n';
 
-/** Asks for a stream on a connection of its own, opened before the clock starts. */
+/** Asks for a stream on a connection of its own, opened before the clock starts; `prepared` is a body made before. */
 export async function openStream(
   target: Target,
   plan: Partial<Plan>,
-  promptBytes?: number,
+  prepared?: Buffer,
 ): Promise<RunningStream> {
   const socket = await dial(target);
-  const body = target.sealed ? sealedChatBody(plan) : chatBody(plan, promptBytes);
+  const body = prepared ?? (target.sealed ? sealedChatBody(plan) : chatBody(plan));
   const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + 1;
   const arrivals: number[] = [];
   const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
@@ -112,9 +112,10 @@ export async function openStream(
 
   const { promise: sentAt, resolve: sent } = Promise.withResolvers<number>();
   const askedAt = monotonicMs();
-  socket.write(Buffer.concat([Buffer.from(requestHead(target, plan, body.length)), body]), () =>
-    sent(monotonicMs()),
-  );
+  socket.cork();
+  socket.write(requestHead(target, plan, body.length));
+  socket.write(body, () => sent(monotonicMs()));
+  socket.uncork();
   return {
     socket,
     askedAt,

@@ -12,7 +12,9 @@ import { parseArgs } from 'node:util';
 import { VERSION } from '../lib/version.ts';
 import { replaceSection } from '../scripts/marked-section.ts';
 import { interTokenChart } from './chart.ts';
+import { chatBody } from './fixtures.ts';
 import { checkAnswers } from './gate.ts';
+import { openStream } from './load.ts';
 import { describeMachine } from './machine.ts';
 import type { Metric, Round } from './metric.ts';
 import { PERCENTILES } from './metrics/inter-token.ts';
@@ -69,11 +71,13 @@ function named(argument: string): [string, URL] {
 
 /** The gate, then enough load for the compilers to have done their work. */
 async function prepare(all: Subjects): Promise<void> {
-  for (const name of ['direct', 'passthrough', 'ours', ...all.external]) {
+  for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', ...all.external]) {
     const subject = await all.get(name);
     await checkAnswers(subject);
     if (subject.pid !== undefined) {
       for (let i = 0; i < WARM_UP; i++) await saturate(subject.target, subject.pid, 1_000);
+      const prompt = subject.target.sealed ? undefined : chatBody({}, 2_000_000);
+      for (let i = 0; i < 2 * WARM_UP; i++) await (await openStream(subject.target, {}, prompt)).finished;
     }
     say(`${name}: answers are right`);
   }

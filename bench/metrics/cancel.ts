@@ -5,6 +5,8 @@ import { message, monotonicMs, openSockets } from '../processes.ts';
 import { quantile } from '../stats.ts';
 import type { UpstreamNote } from '../upstream.ts';
 
+type Closed = Extract<UpstreamNote, { type: 'closed' }>;
+
 const SETTLE = 300;
 
 export const cancel: Metric = {
@@ -30,7 +32,8 @@ export const cancel: Metric = {
     const before = openSockets(pid as number);
     const times: number[] = [];
     for (let i = 0; i < (quick ? 20 : 200); i++) {
-      const closed = message<Extract<UpstreamNote, { type: 'closed' }>>(subjects.upstream, 'closed');
+      const since = monotonicMs();
+      const closed = message<Closed>(subjects.upstream, 'closed', ({ at }) => at >= since);
       const stream = await openStream(target, { events: 100, pace: 2 });
       await stream.reached(3);
       const from = monotonicMs();

@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { chatBody } from '../fixtures.ts';
 import { gapsOf, openPaced, openStream } from '../load.ts';
 import type { Metric } from '../metric.ts';
 
 const PACE = 20;
+const PLAN = { events: 1 };
 const UPLOAD = 16_000_000;
 
 export const neighbourStall: Metric = {
@@ -19,6 +21,7 @@ export const neighbourStall: Metric = {
   async round(subjects) {
     const worst: Record<string, number> = {};
     const { target } = await subjects.get('ours');
+    const body = chatBody(PLAN, UPLOAD); // made before, or it would stall the generator
     for (const uploading of [false, true]) {
       const events = uploading ? 60 : 40;
       const streams = await openPaced(target, {
@@ -28,7 +31,7 @@ export const neighbourStall: Metric = {
         lead: 200,
       });
       await Promise.all(streams.map((stream) => stream.reached(5)));
-      if (uploading) await (await openStream(target, { events: 1 }, UPLOAD)).finished;
+      if (uploading) await (await openStream(target, PLAN, body)).finished;
       else await delay(200);
       await Promise.all(streams.map(({ finished }) => finished));
       worst[uploading ? 'during the upload, ms' : 'without it, ms'] = Math.max(...streams.flatMap(gapsOf));

@@ -1,23 +1,28 @@
+import { chatBody } from '../fixtures.ts';
 import { openStream } from '../load.ts';
 import type { Metric } from '../metric.ts';
-import { message } from '../processes.ts';
+import { message, monotonicMs } from '../processes.ts';
 import { median, shuffled } from '../stats.ts';
 import type { Subjects } from '../subjects.ts';
 import type { UpstreamNote } from '../upstream.ts';
 
+const PLAN = { events: 1 };
 const MB = 1_000_000;
 
 type Uploaded = Extract<UpstreamNote, { type: 'uploaded' }>;
 
-/** When the next body of at least that many bytes is there. */
-const arrival = async ({ upstream }: Subjects, bytes: number): Promise<number> =>
-  (await message<Uploaded>(upstream, 'uploaded', (note) => note.bytes >= bytes)).at;
+/** When a body of at least that many bytes is there; what came before this call does not count, however late it is told. */
+async function arrival({ upstream }: Subjects, bytes: number): Promise<number> {
+  const since = monotonicMs();
+  const meant = (note: Uploaded): boolean => note.bytes >= bytes && note.at >= since;
+  return (await message<Uploaded>(upstream, 'uploaded', meant)).at;
+}
 
 /** ms from the client's last byte to the upstream's, for a prompt of that many bytes. */
 async function through(subjects: Subjects, name: string, bytes: number): Promise<number> {
   const { target } = await subjects.get(name);
   const arrived = arrival(subjects, bytes);
-  const stream = await openStream(target, { events: 1 }, bytes);
+  const stream = await openStream(target, PLAN, chatBody(PLAN, bytes));
   const at = await arrived;
   await stream.finished;
   return at - (await stream.sentAt);
