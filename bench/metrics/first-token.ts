@@ -48,7 +48,7 @@ export const firstTokenAdded: Metric = {
       bar: { limit: bars[percentile], kind: 'at most' as const },
     })),
   ),
-  rounds: { full: 9, quick: 2 },
+  rounds: { full: 9, quick: 1 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
     for (const way of ['alone', 'staggered'] as const) {

@@ -23,7 +23,7 @@ export const interToken: Metric = {
       bar: { limit: 0.9, kind: 'at least' },
     },
   ],
-  rounds: { full: 9, quick: 2 },
+  rounds: { full: 9, quick: 1 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
     for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {

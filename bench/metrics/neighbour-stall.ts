@@ -17,7 +17,7 @@ export const neighbourStall: Metric = {
       bar: { limit: 2, kind: 'at most' },
     },
   ],
-  rounds: { full: 9, quick: 3 },
+  rounds: { full: 9, quick: 1 },
   async round(subjects) {
     const worst: Record<string, number> = {};
     const { target } = await subjects.get('ours');

@@ -39,7 +39,7 @@ export const streamCpu: Metric = {
       bar: { limit: 1, kind: 'at most' },
     },
   ],
-  rounds: { full: 9, quick: 3 },
+  rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const perEvent: Record<string, number> = {};
     for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {

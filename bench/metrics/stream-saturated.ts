@@ -41,7 +41,7 @@ export const streamSaturated: Metric = {
       bar: { limit: 0.5, kind: 'at least' },
     },
   ],
-  rounds: { full: 9, quick: 3 },
+  rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
     let ours = Number.NaN;
