@@ -51,5 +51,6 @@ export function bodyOpener(endpoint: Endpoint, cipher: RequestCipher): ResponseO
     cipher,
     plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],
     maxBytes: MAX_BODY_BYTES,
+    arrays: endpoint.id === 'unstructured',
   });
 }

@@ -12,6 +12,8 @@ export interface JsonOpenOptions {
   readonly plain: ReadonlySet<string>;
   /** Bytes on the wire beyond which the response is refused. */
   readonly maxBytes: number;
+  /** Whether the body may be an array: of unstructured alone (6.1). Default true. */
+  readonly arrays?: boolean;
 }
 
 const EMPTY = Buffer.alloc(0);
@@ -54,7 +56,7 @@ export function openMembers(
 export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
   const { cipher, plain, maxBytes } = options;
   const chain = createByteChain();
-  const index = createJsonIndex({ arrays: true });
+  const index = createJsonIndex({ arrays: options.arrays ?? true });
   let failure: PrivatemodeError | undefined;
 
   const guarded = (work: () => Buffer): Buffer => {

@@ -1,0 +1,20 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { bodyOpener } from '../../lib/gateway/codecs.ts';
+import { ENDPOINTS } from '../../lib/gateway/endpoints.ts';
+import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { literalSeal } from '../support/literal-envelope.ts';
+
+describe('whole answers that are arrays', () => {
+  const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('{"text":"x"}'));
+  for (const endpoint of ENDPOINTS.filter(({ encrypted }) => encrypted)) {
+    const { id } = endpoint;
+    it(`${id === 'unstructured' ? 'are opened' : 'are refused'} for ${id}`, () => {
+      const opener = bodyOpener(endpoint, fixedCipher(), true);
+      opener.feed(Buffer.from(`[${element}]`));
+      const text = opener.flush().toString();
+      assert.equal(opener.failure?.code, id === 'unstructured' ? undefined : 'response_malformed');
+      assert.equal(text, id === 'unstructured' ? '[{"text":"x"}]' : '');
+    });
+  }
+});
