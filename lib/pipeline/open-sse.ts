@@ -31,6 +31,10 @@ const REMEMBERED_LAYOUTS = 8;
 const LINE_END = /\r\n|\r|\n/g;
 /** After it the parser holds nothing back, whatever came before. */
 const BOUNDARY = '\n\n';
+/** A blank line by other line ends. */
+const OTHER_BOUNDARY = /\n\r|\r\r/;
+/** An event of the largest size must fit, with its field name and line end. */
+const FIELD_BYTES = 16;
 
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
@@ -70,6 +74,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let finishSeen = false;
   let errorSeen = false;
   let ended = false;
+  let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
   let overflown = false; // the parser takes no more
 
   /** The kind of an event not seen before, by a strict scan. */
@@ -172,10 +177,15 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
         : error;
   };
 
-  // An event of that size must fit, with its field name and line end.
+  const overflow = (): void => {
+    overflown = true;
+    if (!errorSeen) fail(tooLarge());
+  };
+
   const parser = createParser({
-    maxBufferSize: maxEventBytes + 16,
+    maxBufferSize: maxEventBytes + FIELD_BYTES,
     onEvent(event) {
+      unended = 0;
       if (failure !== undefined) return;
       try {
         onEvent(event);
@@ -190,9 +200,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       if (!ended && failure === undefined) out += `: ${comment}\n\n`;
     },
     onError(error) {
-      if (error.type !== 'max-buffer-size-exceeded') return;
-      overflown = true;
-      if (!errorSeen) fail(tooLarge());
+      if (error.type === 'max-buffer-size-exceeded') overflow();
     },
   });
 
@@ -244,7 +252,12 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const end = atBoundary ? boundary + BOUNDARY.length : bytes.length;
     out = '';
     // latin1 keeps every byte, and is one copy instead of a decoding.
-    parser.feed(bytes.toString('latin1', start, end));
+    const text = bytes.toString('latin1', start, end);
+    unended += text.length;
+    parser.feed(text);
+    // The parser counts the data of the lines, which may be few: not what each line costs.
+    if (atBoundary || OTHER_BOUNDARY.test(text)) unended = 0;
+    if (unended > maxEventBytes + FIELD_BYTES) overflow();
     delivered.text(out);
     return end;
   };

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { cutAt } from '../support/chunkings.ts';
+import { fixedCipher } from '../support/exchange-fixture.ts';
+
+describe('event streams, lines without a blank line', () => {
+  const failure = (wire: string, size: number): string | undefined => {
+    const bytes = Buffer.from(wire);
+    const opener = createSseOpener({
+      cipher: fixedCipher(),
+      plain: PLAIN_MEMBERS.R,
+      terminal: 'done',
+      maxEventBytes: 2500,
+    });
+    const cuts = Array.from({ length: Math.floor(bytes.length / size) }, (_, i) => i * size);
+    for (const chunk of cutAt(bytes, cuts)) opener.feed(chunk);
+    return opener.failure?.code;
+  };
+
+  for (const [name, line] of [
+    ['data without bytes', 'data:\n'],
+    ['data with CRLF', 'data:\r\n'],
+    ['data between comments', 'data:\n: x\n'],
+    ['names', 'event: x\n'],
+    ['ids', 'id: 1\n'],
+    ['unknown fields', 'x\n'],
+  ] as const) {
+    it(`${name}: refused beyond the limit of an event`, () => {
+      const count = Math.ceil(2600 / line.length);
+      for (const size of [1, 100, 10_000]) {
+        assert.equal(failure(line.repeat(count), size), 'response_too_large', `${size}`);
+      }
+      assert.equal(failure(line.repeat(Math.floor(2400 / line.length)), 100), undefined);
+    });
+  }
+
+  for (const end of ['\n\n', '\r\n\r\n', '\r\r']) {
+    it(`comments may come without end, each with ${JSON.stringify(end)}`, () => {
+      for (const size of [100, 10_000]) assert.equal(failure(`: ping${end}`.repeat(5000), size), undefined);
+    });
+  }
+});
