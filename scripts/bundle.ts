@@ -35,6 +35,7 @@ export async function bundle(outfile: string): Promise<BundledPackage[]> {
     charset: 'utf8',
     banner: { js: REQUIRE },
     external: LEFT_OUT,
+    preserveSymlinks: true, // module names get into the bundle: they are to be those below node_modules, wherever that is
     metafile: true,
     logLevel: 'error',
   });

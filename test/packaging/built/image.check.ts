@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { binary, HOST } from '../../support/built.ts';
+import { buildStages, parseDockerfile } from '../../support/dockerfile.ts';
+import { readElfNeeds } from '../../support/elf.ts';
+import { type Program, startProgram } from '../../support/program.ts';
+import { type Remote, startRemote } from '../../support/remote.ts';
+import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
+import { findTool, ROOT, run } from '../../support/tools.ts';
+
+const UNSHARE = findTool('unshare', 'scripts/install-system-tools.sh installs it');
+const PORT = 28_764;
+
+/**
+ * A container in small: own mounts, own process numbers with the program as number 1, the image's tree as a read-only
+ * root, /proc, a workspace, and the user of the image. The remote's files are mounted where a volume would be.
+ */
+const CONTAINER = `
+set -eu
+root=$1 workspace=$2 remote=$3 user=$4 group=$5 workdir=$6
+shift 6
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --bind "$workspace" "$root/workspace"
+mount --bind "$remote" "$root/remote"
+mount -o remount,bind,ro "$root"
+exec unshare --root="$root" --wd="$workdir" --setuid="$user" --setgid="$group" "$@"
+`;
+
+describe('container image', { timeout: 600_000 }, () => {
+  let scratch: string;
+  let root: string;
+  let remote: Remote;
+  const dockerfile = parseDockerfile(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'));
+  const said = (name: string): string =>
+    dockerfile.stages.at(-1)!.instructions.find((instruction) => instruction.name === name)!.text;
+  const exec = (name: string): string[] => JSON.parse(said(name).slice(said(name).indexOf('['))) as string[];
+
+  before(async () => {
+    remote = await startRemote();
+    chmodSync(remote.directory, 0o755); // readable for the image's user
+    scratch = mkdtempSync(join(tmpdir(), 'image-'));
+    root = buildStages(dockerfile.stages, scratch, {
+      args: { TARGETARCH: HOST },
+      instead: (command, directory) => {
+        // The packages are those of this checkout, which npm ci installed; so is the Node that was fetched.
+        if (command !== 'npm ci') return undefined;
+        return () => {
+          for (const name of ['node_modules', '.tools']) symlinkSync(join(ROOT, name), join(directory, name));
+        };
+      },
+    });
+    for (const name of ['proc', 'remote']) mkdirSync(join(root, name)); // as the engine makes mount points
+    writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n'); // as the engine does
+  });
+  after(async () => {
+    await remote.close();
+    rmSync(scratch, { recursive: true });
+  });
+
+  const container = (command: readonly string[], workspace: string): string[] => [
+    UNSHARE as string,
+    ...['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', '--propagation', 'private'],
+    ...['bash', '-c', CONTAINER, 'container', root, workspace, remote.directory],
+    ...[...said('USER').split(':'), said('WORKDIR')],
+    ...command,
+  ];
+
+  const workspace = (): string => {
+    const path = mkdtempSync(join(scratch, 'workspace-'));
+    cpSync(join(root, 'workspace'), path, { recursive: true });
+    const { status, stderr } = run('chown', [said('USER'), path]);
+    assert.equal(status, 0, stderr);
+    return path;
+  };
+
+  it('holds the executable, its libraries, authorities and names, and nothing else', () => {
+    const files = readdirSync(root, { recursive: true, encoding: 'utf8' })
+      .filter((path) => statSync(join(root, path)).isFile())
+      .sort();
+    const { libraries, interpreter } = readElfNeeds(binary(HOST));
+    const rest = files.filter((path) => !libraries.some((library) => path.endsWith(`/${library}`)));
+    assert.deepEqual(rest, [
+      'bin/privatemode-proxy',
+      'etc/group',
+      'etc/hosts',
+      'etc/nsswitch.conf',
+      'etc/passwd',
+      'etc/ssl/certs/ca-certificates.crt',
+    ]);
+    assert.equal(files.length - rest.length, libraries.length);
+    assert.ok(files.includes(interpreter.slice(1)));
+    assert.match(readFileSync(join(root, 'etc/ssl/certs/ca-certificates.crt'), 'utf8'), /BEGIN CERTIFICATE/);
+  });
+
+  it('holds the same executable that npm run build:binary makes', () => {
+    const digest = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
+    assert.equal(digest(join(root, 'bin/privatemode-proxy')), digest(binary(HOST)));
+  });
+
+  it('starts as a user without rights on a read-only root, serves, is healthy, and ends with 0 on SIGTERM as process 1', async () => {
+    const place = workspace();
+    const flags = remote.flags
+      .filter((flag) => !/^--(workspace|listen-address)=/.test(flag))
+      .map((flag) => flag.replace(remote.directory, '/remote'));
+    const command = [...exec('ENTRYPOINT'), ...flags, `--port=${PORT}`];
+    let proxy: Program | undefined;
+    let inside = 0;
+    try {
+      proxy = await startProgram(container(command, place), { SSL_CERT_FILE: '/remote/ca.pem' });
+      const fates = await streamsUnderLoad({ port: PORT, count: 5, everyMs: 5, model: 'sim-5x10' });
+      assert.deepEqual(tally(fates), { complete: 5 }, proxy.log());
+      assert.match(readFileSync(join(place, 'manifests/log.txt'), 'utf8'), / \S*manifests\/1\.json\n$/);
+
+      const check = [...exec('HEALTHCHECK'), `--port=${PORT}`];
+      const [program, ...args] = container(check, place) as [string, ...string[]];
+      assert.deepEqual(run(program, args).stdout, 'ready\n');
+      const [other, ...elsewhere] = container([...exec('HEALTHCHECK'), '--port=1'], place) as [
+        string,
+        ...string[],
+      ];
+      assert.equal(run(other, elsewhere).status, 1);
+
+      inside = childOf(proxy.process.pid as number);
+      assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^NSpid:\s+\d+\s+1$/m);
+      assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^Uid:\s+65532\s/m);
+      process.kill(inside, 'SIGTERM');
+      for (let i = 0; i < 100 && proxy.process.exitCode === null; i++) await delay(50);
+      assert.equal(proxy.process.exitCode, 0, proxy.log());
+    } finally {
+      if (proxy !== undefined && proxy.process.exitCode === null) {
+        process.kill(inside || childOf(proxy.process.pid as number), 'SIGKILL');
+        await proxy.stop('SIGKILL');
+      }
+    }
+  });
+});
+
+/** unshare itself takes no signals; the program is its child, and number 1 where it runs. */
+const childOf = (pid: number): number =>
+  Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim());

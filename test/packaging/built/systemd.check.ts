@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { binary, HOST } from '../../support/built.ts';
+import { type Remote, startRemote } from '../../support/remote.ts';
+import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
+import { bootMachine, type Machine, until } from '../../support/systemd.ts';
+import { ROOT } from '../../support/tools.ts';
+
+const unit = (name: string) => ({ copy: join(ROOT, 'deploy/systemd', name) });
+const SERVICE = 'privatemode-proxy.service';
+const SOCKET = 'privatemode-proxy.socket';
+const LOG = '/run/proxy.log';
+const PORTS = { system: 28_765, user: 28_766 };
+const REMOTE = '/etc/privatemode-proxy/remote';
+const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
+
+/** What the checks change: the port, which may be taken here, a watchdog in a hurry, and where the log goes. */
+const dropIns = (etc: string, port: number, log: string): Record<string, string> => ({
+  [`${etc}/${SOCKET}.d/port.conf`]: `[Socket]\nListenStream=\nListenStream=127.0.0.1:${port}\n`,
+  [`${etc}/${SERVICE}.d/checks.conf`]: `[Service]\nWatchdogSec=2s\nRestartSec=100ms\nStandardError=append:${log}\n`,
+});
+
+const environment = (remote: Remote): string =>
+  [
+    `PRIVATEMODE_PROXY_FLAGS=--api-endpoint=localhost:${remote.simulator.port} --manifest-path=${REMOTE}/manifest.json --unsafe-trust-roots=${REMOTE}/roots`,
+    `SSL_CERT_FILE=${REMOTE}/ca.pem`,
+    '',
+  ].join('\n');
+
+describe('under systemd', { timeout: 300_000 }, () => {
+  let remote: Remote;
+  let machine: Machine;
+  before(async () => {
+    remote = await startRemote();
+    machine = await bootMachine({
+      '/usr/local/bin/privatemode-proxy': { copy: binary(HOST) },
+      [`/etc/systemd/system/${SERVICE}`]: unit(SERVICE),
+      [`/etc/systemd/system/${SOCKET}`]: unit(SOCKET),
+      ...dropIns('/etc/systemd/system', PORTS.system, LOG),
+      [`/etc/systemd/user/${SERVICE}`]: unit(`user/${SERVICE}`),
+      [`/etc/systemd/user/${SOCKET}`]: unit(`user/${SOCKET}`),
+      ...dropIns('/etc/systemd/user', PORTS.user, '%t/proxy.log'),
+      '/etc/privatemode-proxy/api-key': 'test-key\n',
+      '/etc/privatemode-proxy/environment': environment(remote),
+      [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
+      [`${REMOTE}/ca.pem`]: { copy: join(remote.directory, 'ca.pem') },
+      [`${REMOTE}/roots`]: { copy: join(remote.directory, 'roots') },
+    });
+    await machine.run('chmod', '-R', 'go+rX', REMOTE);
+    await machine.run('chmod', '600', '/etc/privatemode-proxy/api-key');
+  });
+  after(async () => {
+    await machine?.close();
+    await remote.close();
+  });
+
+  const mainProcess = async (): Promise<number> => {
+    const pid = Number(await machine.property(SERVICE, 'MainPID'));
+    assert.ok(pid > 1, `the service does not run: ${await log()}`);
+    return pid;
+  };
+  const log = (): Promise<string> =>
+    machine.run('sh', '-c', `cat ${LOG}; systemctl status --no-pager ${SERVICE} || :`);
+  const streams = async (port: number, count = 3) =>
+    tally(await streamsUnderLoad({ port, count, everyMs: 5, model: 'sim-5x10' }));
+
+  it('is started by the first connection to its socket', async () => {
+    await machine.run('systemctl', 'start', SOCKET);
+    assert.equal(await machine.property(SERVICE, 'ActiveState'), 'inactive');
+    assert.deepEqual(
+      await streams(PORTS.system),
+      { complete: 3 },
+      await machine.run('cat', '/run/proxy.log'),
+    );
+    assert.equal(await machine.property(SERVICE, 'ActiveState'), 'active');
+    assert.equal(
+      await machine.property(SERVICE, 'StatusText'),
+      `listening on http://127.0.0.1:${PORTS.system}`,
+    );
+  });
+
+  it('has no rights, and a key that only it can read', async () => {
+    const status = await machine.run('cat', `/proc/${await mainProcess()}/status`);
+    assert.match(status, /^CapBnd:\s+0+$/m);
+    assert.match(status, /^CapEff:\s+0+$/m);
+    assert.match(status, /^NoNewPrivs:\s+1$/m);
+    assert.match(status, /^Seccomp:\s+2$/m);
+    assert.doesNotMatch(status, /^Uid:\s+(0|1000)\s/m);
+    const command = await machine.run('cat', `/proc/${await mainProcess()}/cmdline`);
+    assert.match(command, /--api-key=@\/run\/credentials\/privatemode-proxy\.service\/api-key/);
+  });
+
+  it('logs the manifests it enforces in its state directory', async () => {
+    const history = await machine.run('cat', '/var/lib/privatemode-proxy/manifests/log.txt');
+    assert.equal(history.trim().split('\n').length, 1);
+  });
+
+  it('keeps the watchdog quiet', async () => {
+    const before = await mainProcess();
+    await delay(5_000);
+    assert.equal(await mainProcess(), before);
+    assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
+  });
+
+  it('reads its files again on reload, and goes on', async () => {
+    const before = await mainProcess();
+    await machine.run('systemctl', 'reload', SERVICE);
+    assert.deepEqual(await streams(PORTS.system), { complete: 3 });
+    assert.equal(await mainProcess(), before);
+  });
+
+  it('is restarted three times under 200 streams, of which none is refused and none is cut', async () => {
+    const load = streamsUnderLoad({ port: PORTS.system, count: 200, everyMs: 30, model: 'sim-20x50' });
+    const processes = new Set([await mainProcess()]);
+    for (let i = 0; i < 3; i++) {
+      await delay(500);
+      await machine.run('systemctl', 'restart', SERVICE);
+      processes.add(await mainProcess());
+    }
+    assert.deepEqual(tally(await load), { complete: 200 });
+    assert.equal(processes.size, 4);
+  });
+
+  it('is started again by the watchdog when it hangs', async () => {
+    const hanging = await mainProcess();
+    await machine.run('kill', '-s', 'STOP', String(hanging));
+    await until(
+      async () => (await machine.property(SERVICE, 'NRestarts')) === '1',
+      'the watchdog did nothing',
+    );
+    assert.deepEqual(await streams(PORTS.system), { complete: 3 });
+    assert.notEqual(await mainProcess(), hanging);
+  });
+
+  it('stops cleanly', async () => {
+    await machine.run('systemctl', 'stop', SOCKET, SERVICE);
+    assert.equal(await machine.property(SERVICE, 'Result'), 'success');
+    assert.equal(await machine.property(SERVICE, 'ExecMainStatus'), '0');
+    assert.doesNotMatch(await log(), /service manager cannot be told|Warning/);
+  });
+
+  it('serves a user from the units for a user, without root', async () => {
+    const own = `${USER.home}/.config/privatemode-proxy`;
+    await machine.run('mkdir', '-p', own, `${USER.home}/.local/bin`, USER.runtime);
+    await machine.run(
+      'ln',
+      '-s',
+      '/usr/local/bin/privatemode-proxy',
+      `${USER.home}/.local/bin/privatemode-proxy`,
+    );
+    await machine.run('cp', '/etc/privatemode-proxy/api-key', '/etc/privatemode-proxy/environment', own);
+    await machine.run('chown', '-R', `${USER.id}:${USER.id}`, USER.home, USER.runtime);
+    const as = ['--uid', USER.id, '--gid', USER.id];
+    const set = [`HOME=${USER.home}`, `XDG_RUNTIME_DIR=${USER.runtime}`].map(
+      (variable) => `--setenv=${variable}`,
+    );
+    await machine.run(
+      'systemd-run',
+      ...as,
+      ...set,
+      '--property=Delegate=yes',
+      '--unit=manager',
+      '/lib/systemd/systemd',
+      '--user',
+    );
+    const systemctl = (...args: string[]): Promise<string> =>
+      machine.run(
+        ...['setpriv', '--reuid', USER.id, '--regid', USER.id, '--clear-groups', 'env'],
+        `HOME=${USER.home}`,
+        `XDG_RUNTIME_DIR=${USER.runtime}`,
+        'systemctl',
+        '--user',
+        ...args,
+      );
+    await until(
+      () =>
+        systemctl('list-units').then(
+          () => true,
+          () => false,
+        ),
+      'the manager of the user did not start',
+    );
+    await systemctl('start', SOCKET, SERVICE);
+    assert.deepEqual(await streams(PORTS.user), { complete: 3 });
+    assert.match(await systemctl('show', '--property=StatusText', SERVICE), /listening on/);
+    // systemd moved the state of users to another directory in version 254
+    const history = await machine.run('sh', '-c', `cat $(find ${USER.home} -name log.txt)`);
+    assert.match(history, /1\.json\n$/);
+    await systemctl('stop', SOCKET, SERVICE);
+  });
+});

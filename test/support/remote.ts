@@ -1,0 +1,37 @@
+/** A simulated deployment for programs in other processes: where it is, and what they must be told to trust it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { sharedHardware } from './stack.ts';
+
+export interface Remote {
+  readonly simulator: Simulator;
+  readonly directory: string;
+  /** For the proxy. */
+  readonly flags: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  close(): Promise<void>;
+}
+
+export async function startRemote(): Promise<Remote> {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-remote-'));
+  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  return {
+    simulator,
+    directory,
+    flags: [
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+      '--api-key=test-key',
+      '--listen-address=127.0.0.1',
+    ],
+    env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    async close() {
+      await simulator.close();
+      rmSync(directory, { recursive: true });
+    },
+  };
+}
