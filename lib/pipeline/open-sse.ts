@@ -7,7 +7,7 @@ import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
 import { hasShape, type RequiredPart, requiredParts } from './event-shape.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { ResponseOpener } from './response-opener.ts';
-import { FINISH_RULES, finishedAfter, type TerminalEvent } from './stream-end.ts';
+import { FINISH_MEMBER, streamEnd, type TerminalEvent } from './stream-end.ts';
 
 export interface SseOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAt'>;
@@ -17,6 +17,8 @@ export interface SseOpenOptions {
   readonly terminal: TerminalEvent;
   /** An event larger than this on the wire ends the stream with response_too_large. */
   readonly maxEventBytes: number;
+  /** How many choices were asked for; each must finish. Default 1. */
+  readonly choices?: number;
 }
 
 export interface SseOpener extends ResponseOpener {
@@ -60,8 +62,8 @@ interface KnownEvent {
  * stream's terminal event is withheld: clients take it for success.
  */
 export function createSseOpener(options: SseOpenOptions): SseOpener {
-  const { cipher, plain, terminal, maxEventBytes } = options;
-  const rule = FINISH_RULES[terminal];
+  const { cipher, plain, terminal, maxEventBytes, choices = 1 } = options;
+  const answerEnd = streamEnd(terminal, choices);
   const known: KnownEvent[] = [];
   let last = 0; // index of the kind that came last
   const delivered = new OpenedBytes();
@@ -71,7 +73,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   const plaintexts: Buffer[] = []; // by part, of the event at hand
   let events = 0;
   let failure: PrivatemodeError | undefined;
-  let finishSeen = false;
   let errorSeen = false;
   let ended = false;
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
@@ -82,7 +83,10 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const layout = layoutOf(data, plain);
     const required = requiredParts(layout, terminal);
     if (required === undefined) throw notAuthentic('an event is not one of this API');
-    const [finishAt, errorAt] = [layout.names.indexOf(rule.member), layout.names.indexOf('error')];
+    const [finishAt, errorAt] = [
+      layout.names.indexOf(FINISH_MEMBER[terminal]),
+      layout.names.indexOf('error'),
+    ];
     const pattern = patternOf(layout, data, terminal === 'message_stop' ? layout.type : undefined);
     return { layout, required, finishAt, errorAt, pattern };
   };
@@ -116,7 +120,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   };
 
   const end = (event: EventSourceMessage): void => {
-    if (!finishSeen && !errorSeen) {
+    if (!answerEnd.reached && !errorSeen) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
     emit(event, event.data);
@@ -126,7 +130,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   /** What the opened members say of their event and of the stream. */
   const accept = ({ required, finishAt, errorAt }: KnownEvent): void => {
     if (!hasShape(required, plaintexts)) throw notAuthentic('the members of an event are not its own');
-    if (finishAt >= 0) finishSeen = finishedAfter(rule, plaintexts[finishAt]!.toString('latin1'), finishSeen);
+    if (finishAt >= 0) answerEnd.take(plaintexts[finishAt]!.toString('latin1'));
     if (errorAt >= 0 && plaintexts[errorAt]!.toString('latin1') !== 'null') errorSeen = true;
   };
 

@@ -1,59 +1,107 @@
 /**
  * When a stream may end well (design decision 2). The terminal events are plain and could be forged or
  * brought forward, so they count only after an authenticated finish: a `finish_reason` or `stop_reason` that is
- * not null, in opened data.
+ * not null, in opened data, of every choice that had content.
  */
+import { PrivatemodeError } from '../errors.ts';
 
 export type TerminalEvent = 'done' | 'message_stop';
 
-interface FinishRule {
-  /** The encrypted member that carries the finish. */
-  readonly member: string;
-  /** The key in it, as the model server writes it. */
-  readonly key: string;
-  /** The values of that key in the parsed member. */
-  readonly reasons: (value: unknown) => readonly unknown[];
+/** The encrypted member that carries the finish: of chat, completions and transcriptions, and of messages. */
+export const FINISH_MEMBER: Readonly<Record<TerminalEvent, string>> = {
+  done: 'choices',
+  message_stop: 'delta',
+};
+
+/** Follows a stream to its finish. */
+export interface StreamEnd {
+  /** Takes the next opened text (JSON, latin1) of that member. Throws response_malformed. */
+  take(text: string): void;
+  /** Whether a terminal event would be the truth now. */
+  readonly reached: boolean;
 }
 
 const property = (value: unknown, key: string): unknown =>
   typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 
-/** Chat, completions and transcription chunks all have OpenAI's choices; messages have a `message_delta`. */
-export const FINISH_RULES: Readonly<Record<TerminalEvent, FinishRule>> = {
-  done: {
-    member: 'choices',
-    key: '"finish_reason":',
-    reasons: (value) =>
-      Array.isArray(value) ? value.map((choice) => property(choice, 'finish_reason')) : [],
-  },
-  message_stop: {
-    member: 'delta',
-    key: '"stop_reason":',
-    reasons: (value) => [property(value, 'stop_reason')],
-  },
-};
+const isReason = (value: unknown): boolean => value !== undefined && value !== null;
 
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (thrown) {
+    throw new PrivatemodeError('response_malformed', 'an event is malformed', { cause: thrown });
+  }
+}
+
+const INDEX = '"index":';
+const FIRST_INDEX = `[{${INDEX}`;
+const FINISH = '"finish_reason":';
 const EMPTY_CHOICES = '[]';
 
 /**
- * Whether the stream is finished after an event whose finish-bearing member opened to `text` (JSON, latin1),
- * given whether it was before. Content without a finish takes it back, so that with several choices, or
- * several stretches of audio, it is the last content of all that has to bear it. The usage chunk, with
- * empty choices, changes nothing.
- *
- * The key cannot occur inside a JSON string unescaped, so its absence, or a null after its only occurrence,
- * needs no parsing; whatever else is parsed, once or twice per stream.
+ * The index of the only choice of that text where it is written as the model server writes it and has no finish;
+ * -1 where that takes parsing. The keys cannot occur inside a JSON string unescaped.
  */
-export function finishedAfter(rule: FinishRule, text: string, before: boolean): boolean {
-  if (text === EMPTY_CHOICES) return before;
-  const at = text.indexOf(rule.key);
-  if (at < 0) return false;
-  const value = at + rule.key.length;
-  if (text.startsWith('null', value) && !text.includes(rule.key, value)) return false;
-  try {
-    const reasons = rule.reasons(JSON.parse(text));
-    return reasons.some((reason) => reason !== undefined && reason !== null);
-  } catch {
-    return false;
+function onlyUnfinished(text: string): number {
+  if (!text.startsWith(FIRST_INDEX)) return -1;
+  let at = FIRST_INDEX.length;
+  let index = 0;
+  for (let digit = text.charCodeAt(at) - 48; digit >= 0 && digit <= 9; digit = text.charCodeAt(++at) - 48) {
+    index = index * 10 + digit;
   }
+  if (at === FIRST_INDEX.length || text.charAt(at) !== ',' || text.includes(INDEX, at)) return -1;
+  const finish = text.indexOf(FINISH, at);
+  if (finish < 0) return index;
+  const value = finish + FINISH.length;
+  return text.startsWith('null', value) && !text.includes(FINISH, value) ? index : -1;
 }
+
+/**
+ * Content of a choice opens it and a finish closes it; the end is reached where `wanted` different choices have
+ * finished and none is open, so that no choice, and no stretch of audio, is cut off. The usage chunk, with
+ * empty choices, changes nothing.
+ */
+function choicesEnd(wanted: number): StreamEnd {
+  const open = new Set<number>();
+  const finished = new Set<number>();
+  return {
+    take(text) {
+      if (text === EMPTY_CHOICES) return;
+      const only = onlyUnfinished(text);
+      if (only >= 0) {
+        open.add(only);
+        return;
+      }
+      const choices = parsed(text);
+      for (const choice of Array.isArray(choices) ? choices : []) {
+        const index = property(choice, 'index');
+        const number = typeof index === 'number' ? index : 0; // transcriptions have no index
+        if (isReason(property(choice, 'finish_reason'))) {
+          open.delete(number);
+          finished.add(number);
+        } else open.add(number);
+      }
+    },
+    get reached() {
+      return open.size === 0 && finished.size >= wanted;
+    },
+  };
+}
+
+/** A delta with a stop_reason is the end, unless another delta comes after it. */
+function messageEnd(): StreamEnd {
+  let reached = false;
+  return {
+    take(text) {
+      reached = text.includes('"stop_reason":') && isReason(property(parsed(text), 'stop_reason'));
+    },
+    get reached() {
+      return reached;
+    },
+  };
+}
+
+/** `choices`: how many were asked for, at least 1. */
+export const streamEnd = (terminal: TerminalEvent, choices: number): StreamEnd =>
+  terminal === 'done' ? choicesEnd(choices) : messageEnd();

@@ -128,7 +128,7 @@ describe('a stream, opened by bytes or by the parser', () => {
       const parts = [sealer.head(), sealer.update(Buffer.from(text)), sealer.final()];
       return Buffer.concat(parts).toString();
     };
-    const events = ['[]', '[\n]', '[\r\n1,\r2\n]', '[ ]'].map(
+    const events = ['[]', '[\n]', '[\r\n{},\r{}\n]', '[ ]'].map(
       (text) => `data: {"choices":${seal(text)},"id":"c"}\n\n`,
     );
     const wire = Buffer.from(events.join(''));

@@ -24,12 +24,13 @@ const { vectors, referenceFails } = inferenceVectors<{
 const LISTS = { chat: PLAIN_MEMBERS.R, messages: PLAIN_MEMBERS.MR, transcriptions: PLAIN_MEMBERS.TR };
 type Endpoint = keyof typeof LISTS;
 
-const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20): SseOpener =>
+const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20, choices = 1): SseOpener =>
   createSseOpener({
     cipher: fixedCipher(),
     plain: LISTS[endpoint],
     terminal: endpoint === 'messages' ? 'message_stop' : 'done',
     maxEventBytes,
+    choices,
   });
 
 function run(stream: SseOpener, chunks: Iterable<Uint8Array>) {
@@ -142,8 +143,49 @@ describe('event streams, a clean end', () => {
       ...chatChunk(''),
       choices: reasons.map((finish_reason, index) => ({ index, delta: {}, finish_reason })),
     });
-    const wire = stream.event(choices('stop', null)) + stream.event(choices(null, 'length')) + DONE;
-    assert.equal(open(wire).failure, undefined);
+    const both = stream.event(choices(null, null)) + stream.event(choices('stop', 'length')) + DONE;
+    assert.equal(open(both).failure, undefined);
+    const other = chat();
+    const again = other.event(choices('stop', null)) + other.event(choices(null, 'length')) + DONE;
+    assert.equal(open(again).failure, 'stream_unfinished'); // the first has had content since
+  });
+
+  describe('of several choices', () => {
+    const choice = (index: number, finish_reason: string | null = null, more: object = {}) => ({
+      ...chatChunk(''),
+      choices: [{ index, delta: { content: 'x', ...more }, finish_reason }],
+    });
+    const tools = { tool_calls: [{ index: 0, id: 'c', function: { arguments: '{"index":5,' } }] };
+    const usage = { ...chatChunk(''), choices: [] };
+    const rows: readonly [string, number, readonly Record<string, unknown>[], boolean][] = [
+      ['is refused after the first one finished', 1, [choice(0), choice(1), choice(0, 'stop')], false],
+      ['comes once all have', 1, [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')], true],
+      ['in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage], true],
+      ['is refused where one never began', 2, [choice(0), choice(0, 'stop')], false],
+      ['is not brought about by one that finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], false],
+      ['takes more than were asked for', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(2, 'stop')], true],
+      ['is refused where one goes on', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(1)], false],
+      ['reads indices of two digits', 1, [choice(11), choice(1, 'stop')], false],
+      ['tells tool calls from choices', 1, [choice(3, null, tools), choice(0, 'stop')], false],
+      ['and finishes them', 1, [choice(3, null, tools), choice(3, 'tool_calls', tools)], true],
+      [
+        'sees the second of an event without any finish',
+        1,
+        [{ ...usage, choices: [0, 1].map((index) => ({ index, delta: {} })) }, choice(0, 'stop')],
+        false,
+      ],
+    ];
+    for (const [name, choices, objects, ends] of rows) {
+      it(name, () => {
+        const stream = chat();
+        const wire = objects.map((object) => stream.event(object)).join('') + DONE;
+        const { failure, finished } = run(opener('chat', 8 << 20, choices), [Buffer.from(wire)]);
+        assert.deepEqual(
+          { failure, finished },
+          { failure: ends ? undefined : 'stream_unfinished', finished: ends },
+        );
+      });
+    }
   });
 
   it('does not take a finish from text, from a key further down, or from a null', () => {
@@ -271,6 +313,68 @@ describe('event streams, messages', () => {
     assert.equal(open(forged, 'messages').failure, 'response_not_authentic');
   });
 
+  describe('refuse what is relabelled, name and type alike:', () => {
+    const blockStart = {
+      type: 'content_block_start',
+      index: 0,
+      content_block: { type: 'text', text: 'a' },
+    };
+    const startOf = { ...start, message: { ...start.message, type: 'message' } };
+    const rows: readonly [{ type: string }, string, readonly [string, string][]][] = [
+      [delta('a'), 'content_block_stop', []],
+      [delta('a'), 'content_block_stop', [['delta', 'aelta']]],
+      [delta('a'), 'content_block_start', [['delta', 'content_block']]],
+      [delta('a'), 'message_delta', []],
+      [delta('a'), 'message_delta', [['index', 'jndex']]],
+      [
+        delta('a'),
+        'message_start',
+        [
+          ['delta', 'message'],
+          ['index', 'z'],
+        ],
+      ],
+      [blockStart, 'content_block_delta', [['content_block', 'delta']]],
+      [blockStart, 'content_block_stop', []],
+      [finish, 'content_block_delta', []],
+      [finish, 'content_block_stop', [['delta', 'index']]],
+      [startOf, 'message_delta', [['message', 'delta']]],
+      [{ type: 'content_block_stop', index: 0 } as { type: string }, 'ping', []],
+      [{ ...delta('a'), delta: { text: 'a' } } as never, 'content_block_delta', []],
+      [
+        { ...delta('a'), delta: { type: 'text_delta', stop_reason: 'x' } } as never,
+        'content_block_delta',
+        [],
+      ],
+    ];
+    for (const [object, type, renames] of rows) {
+      const renamed = renames.map(([from, to]) => `, ${from} as ${to}`).join('');
+      it(`${object.type} as ${type}${renamed}`, () => {
+        const stream = messages();
+        let forged = stream.event(object, object.type).replaceAll(object.type, type);
+        for (const [from, to] of renames) forged = forged.replace(`"${from}": "`, `"${to}": "`);
+        const { text, failure } = open(forged, 'messages');
+        assert.deepEqual({ text, failure }, { text: '', failure: 'response_not_authentic' });
+      });
+    }
+  });
+
+  it('take every event of the API as it is', () => {
+    const stream = messages();
+    const objects = [
+      start,
+      { type: 'content_block_start', index: 0, content_block: { type: 'tool_use', id: 't', input: {} } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'input_json_delta', partial_json: '{' } },
+      { type: 'content_block_delta', index: 0, delta: { partial_json: '"stop_reason":1', type: 'x_delta' } },
+      delta('says "stop_reason"'),
+      { type: 'content_block_stop', index: 10 },
+      { ...finish, context_management: null },
+    ];
+    const wire = objects.map((object) => event(stream, object)).join('') + STOP;
+    const { failure, finished } = open(wire, 'messages');
+    assert.deepEqual({ failure, finished }, { failure: undefined, finished: true });
+  });
+
   it('refuse an event without a type', () => {
     const wire = messages().event({ index: 0, delta: {} });
     assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
@@ -316,6 +420,26 @@ describe('event streams, errors inside', () => {
         finished: false,
       });
     }
+  });
+
+  it('only an object is an error: a null, or another member under that name, is not authentic', () => {
+    const { choices, ...others } = chatChunk('a');
+    for (const value of [null, 'x', 1, []]) {
+      assert.equal(open(chat().event({ error: value })).failure, 'response_not_authentic');
+      assert.equal(open(chat().event({ ...others, error: value })).failure, 'response_not_authentic');
+      const type = 'error';
+      assert.equal(
+        open(messages().event({ type, error: value }), 'messages').failure,
+        'response_not_authentic',
+      );
+      if (value === null) continue;
+      assert.equal(open(chat().event({ choices, error: value })).failure, 'response_not_authentic');
+    }
+  });
+
+  it('choices are objects: token ids under their name are not authentic', () => {
+    const { choices: _, ...others } = chatChunk('a');
+    assert.equal(open(chat().event({ ...others, choices: [1, 2] })).failure, 'response_not_authentic');
   });
 
   it('an error that is null is none', () => {
