@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestCipher } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
+import type { PreparedBody } from '../pipeline/request-body.ts';
 import type { Epoch } from '../session/session.ts';
 import type { UpstreamResponse } from './attempt.ts';
 import type { Match } from './endpoints.ts';
@@ -24,6 +25,8 @@ export interface Call {
   phase: 'before_headers' | 'before_first_token' | 'mid_stream';
   /** Set where we end the connection before its answer is complete, on purpose. */
   broken?: true;
+  /** What the request asked for, known once its body is complete. The answer must be of that kind. */
+  asked?: Pick<PreparedBody, 'streaming' | 'choices'>;
   /** What is counted on the way, for the metrics. */
   readonly tally: Tally;
 }

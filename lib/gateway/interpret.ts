@@ -18,13 +18,16 @@ const refused = (
 ) => ({ kind: 'refused', error: new PrivatemodeError(code, words) }) as const;
 
 /**
- * `encrypted` says whether the endpoint is an encrypted one. The header that marks a body as unencrypted is not
- * authenticated, so it counts only with an error status: a success that claims it is forged.
+ * `encrypted` says whether the endpoint is an encrypted one, `streaming` whether the request asked for an event
+ * stream. Neither the header that marks a body as unencrypted nor the content type is authenticated, and `stream`
+ * is plain in the request. So with a success the first is forged, and an answer of the other kind is refused: a
+ * whole body read as a stream has no events, a stream read as a body has no members, and both look empty.
  */
 export function interpretAnswer(
   status: number,
   headers: IncomingHttpHeaders,
   encrypted: boolean,
+  streaming: boolean,
 ): Interpretation {
   if (status >= 300 && status < 400) {
     return refused('upstream_redirect', `the service answered with a redirect (${status})`);
@@ -38,6 +41,9 @@ export function interpretAnswer(
     if (status >= 400) return { kind: 'plain' };
     return refused('response_not_encrypted', 'the service answered a success that is not encrypted');
   }
-  if (headers['content-type']?.includes('event-stream') === true) return { kind: 'sealed-stream' };
-  return { kind: 'sealed-body' };
+  const isStream = headers['content-type']?.includes('event-stream') === true;
+  if (status < 400 && isStream !== streaming) {
+    return refused('response_malformed', 'the answer is not of the kind that was asked for');
+  }
+  return { kind: isStream ? 'sealed-stream' : 'sealed-body' };
 }

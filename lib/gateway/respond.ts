@@ -23,7 +23,9 @@ type Headers = ReturnType<typeof responseHeaders>;
 export async function respond(call: Call, answered: Answered): Promise<void> {
   const { response } = answered;
   const status = response.statusCode as number;
-  const how = interpretAnswer(status, response.headers, call.match.endpoint.encrypted);
+  const { encrypted, terminal } = call.match.endpoint;
+  const streaming = terminal !== undefined && call.asked?.streaming === true; // the others know no `stream`
+  const how = interpretAnswer(status, response.headers, encrypted, streaming);
   if (status >= 400) {
     call.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
   }
@@ -70,7 +72,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
   const status = answered.response.statusCode as number;
   const opened = openedResponse(
     answered.response,
-    bodyOpener(call.match.endpoint, cipherOf(answered)),
+    bodyOpener(call.match.endpoint, cipherOf(answered), status < 400),
     relayOptions(call),
   );
   const parts: Buffer[] = [];
@@ -106,7 +108,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
 /** An event stream: every event goes on as soon as its chunk has been opened. */
 async function respondStream(call: Call, answered: Answered): Promise<void> {
   const { res, world } = call;
-  const opener = streamOpener(call.match.endpoint, cipherOf(answered));
+  const opener = streamOpener(call.match.endpoint, cipherOf(answered), call.asked?.choices ?? 1);
   res.writeHead(answered.response.statusCode as number, {
     ...headersFor(call, answered, true),
     'cache-control': 'no-cache',

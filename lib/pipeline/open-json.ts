@@ -6,6 +6,17 @@ import { createJsonIndex, type JsonMember } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
 
+/**
+ * What must be among the opened values. Names of members are not authenticated, and a body without any ciphertext
+ * has nothing to authenticate: `{}`, or `choices` under another name, would be an empty success.
+ */
+export interface RequiredContent {
+  /** Undefined: any value will do. */
+  readonly member: string | undefined;
+  /** What its JSON text begins with: its kind. */
+  readonly first: string;
+}
+
 export interface JsonOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAt'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
@@ -14,9 +25,17 @@ export interface JsonOpenOptions {
   readonly maxBytes: number;
   /** Whether the body may be an array: of unstructured alone (6.1). Default true. */
   readonly arrays?: boolean;
+  /** Without it the body is refused with response_not_authentic. */
+  readonly required?: RequiredContent;
 }
 
 const EMPTY = Buffer.alloc(0);
+
+const holds = (opened: ReadonlyMap<JsonMember, Buffer>, { member, first }: RequiredContent): boolean =>
+  [...opened].some(
+    ([{ name }, plaintext]) =>
+      (member === undefined || name === member) && plaintext.toString('latin1', 0, first.length) === first,
+  );
 
 /**
  * The text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2).
@@ -27,6 +46,7 @@ export function openMembers(
   members: readonly JsonMember[],
   plain: ReadonlySet<string>,
   cipher: Pick<RequestCipher, 'openAt'>,
+  required?: RequiredContent,
 ): Buffer {
   const opened = new Map<JsonMember, Buffer>();
   for (const member of encryptionOrder(members, plain)) {
@@ -35,6 +55,9 @@ export function openMembers(
     }
     const message = chain.bytes(member.start, member.end);
     opened.set(member, cipher.openAt(message, 0, message.length));
+  }
+  if (required !== undefined && !holds(opened, required)) {
+    throw new PrivatemodeError('response_not_authentic', 'the response holds no authenticated content');
   }
   const pieces: Uint8Array[] = [];
   let position = 0;
@@ -54,7 +77,7 @@ export function openMembers(
  * response_not_authentic; nothing is delivered then.
  */
 export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
-  const { cipher, plain, maxBytes } = options;
+  const { cipher, plain, maxBytes, required } = options;
   const chain = createByteChain();
   const index = createJsonIndex({ arrays: options.arrays ?? true });
   let failure: PrivatemodeError | undefined;
@@ -84,7 +107,7 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
         return EMPTY;
       }),
     flush: () =>
-      guarded(() => (chain.length === 0 ? EMPTY : openMembers(chain, index.finish(), plain, cipher))),
+      guarded(() => openMembers(chain, chain.length === 0 ? [] : index.finish(), plain, cipher, required)),
     get failure() {
       return failure;
     },

@@ -17,6 +17,8 @@ export interface PreparedBody {
   readonly shardKey: string | undefined;
   /** Whether the body asked for an event stream (`stream` is true). */
   readonly streaming: boolean;
+  /** How many choices were asked for at least (`n`); 1 where nothing else is known. */
+  readonly choices: number;
   seal(cipher: RequestCipher): SealedBody;
 }
 

@@ -69,6 +69,13 @@ function modelValue(chain: ByteChain, member: JsonMember | undefined): string | 
   return JSON.parse(chain.bytes(member.start, member.end).toString('utf8')) as string;
 }
 
+/** The number in `n`. What the service will refuse, or take for its default, is 1. */
+function choicesOf(chain: ByteChain, member: JsonMember | undefined): number {
+  if (member?.kind !== 'number') return 1;
+  const choices = Number(chain.bytes(member.start, member.end).toString('latin1'));
+  return Number.isSafeInteger(choices) && choices > 0 ? choices : 1;
+}
+
 /**
  * Collects and indexes a JSON body as it arrives. Throws invalid_json, duplicate_member,
  * unsupported_member_name, salt_too_short and context_too_large from `feed` or `finish`; missing_model,
@@ -99,6 +106,7 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
         model,
         shardKey,
         streaming: named('stream')?.kind === 'true',
+        choices: choicesOf(chain, named('n')),
         seal: (cipher) => sealMembers(chain, members, plain, cipher, edit),
       };
     },

@@ -79,6 +79,7 @@ export function createMultipartSealer(options: MultipartSealOptions): RequestBod
         model: checkModelName(text('model')),
         shardKey: undefined,
         streaming: TRUE.test(text('stream') ?? ''),
+        choices: 1,
         seal: (cipher) => sealForm(parts, plain, boundary(), cipher),
       };
     },

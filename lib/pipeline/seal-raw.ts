@@ -12,6 +12,7 @@ export function createRawSealer(): RequestBodyStage {
       model: undefined,
       shardKey: undefined,
       streaming: false,
+      choices: 1,
       seal: (cipher) => sealedBody(cipher, [{ bytes: chain.slices(0, chain.length), sealer: cipher.seal() }]),
     }),
   };

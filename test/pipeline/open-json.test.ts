@@ -94,6 +94,53 @@ describe('unary responses, what is refused', () => {
   });
 });
 
+describe('unary responses, the content that is required', () => {
+  const sealed = (object: Readonly<Record<string, unknown>>) =>
+    literalSealObject(
+      EXCHANGE,
+      Object.entries(object).map(([name, value]) => ({
+        name,
+        writtenName: JSON.stringify(name),
+        raw: JSON.stringify(value),
+      })),
+      ['id', 'usage'],
+      countingIvs(),
+    );
+  const code = (wire: string, member: string | undefined, first: string) => {
+    const opener = createJsonOpener({
+      cipher: fixedCipher(),
+      plain: new Set(['id', 'usage']),
+      maxBytes: 1 << 20,
+      required: { member, first },
+    });
+    const fed = opener.feed(Buffer.from(wire)).length;
+    const { length } = opener.flush();
+    assert.equal(fed + length > 0, opener.failure === undefined);
+    return opener.failure?.code;
+  };
+
+  it('is there', () => {
+    assert.equal(code(sealed({ id: 'x', choices: [1] }), 'choices', '['), undefined);
+    assert.equal(code(sealed({ text: '', usage: {} }), 'text', '"'), undefined);
+    assert.equal(code(sealed({ anything: 1 }), undefined, ''), undefined);
+  });
+
+  for (const wire of ['', '{}', '[]', '{"id":"x","usage":{}}', sealed({ choicez: [] })]) {
+    it(`is missing: ${wire.slice(0, 30)}`, () => {
+      assert.equal(code(wire, 'choices', '['), 'response_not_authentic');
+    });
+  }
+
+  it('is of another kind, plain, or nothing at all', () => {
+    assert.equal(code(sealed({ choices: {} }), 'choices', '['), 'response_not_authentic');
+    assert.equal(code(sealed({ choices: null }), 'choices', '['), 'response_not_authentic');
+    assert.equal(code(sealed({ id: [] }), 'id', '['), 'response_not_authentic');
+    for (const wire of ['', '{}', '[]', '{"id":1}']) {
+      assert.equal(code(wire, undefined, ''), 'response_not_authentic');
+    }
+  });
+});
+
 describe('unary responses, against the literal envelope', () => {
   it('opens arrays in the order of their indices as text: 0, 1, 10, 11, 2', () => {
     const count = 12;

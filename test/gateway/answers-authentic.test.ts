@@ -1,0 +1,168 @@
+/** What an active gateway can make of an answer without the key: nothing that is taken for a success. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { interpretAnswer } from '../../lib/gateway/interpret.ts';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import type { RawAnswer } from '../support/raw-client.ts';
+import {
+  COMPLETION,
+  chatStream,
+  chunked,
+  completion,
+  DONE,
+  http,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
+
+const refuses = ({ status, headers, body }: RawAnswer, code: string): void => {
+  assert.equal(status, 502, body);
+  assert.match(body, new RegExp(`"code":"${code}"`));
+  assert.deepEqual(
+    Object.keys(headers).filter((name) => name.startsWith('privatemode-proxy-')),
+    [],
+    'a receipt for what was refused',
+  );
+};
+
+const FORM = [
+  ...['model', 'file'].map((name) => `--b\r\nContent-Disposition: form-data; name="${name}"\r\n\r\nm\r\n`),
+  '--b--\r\n',
+].join('');
+const form = (path: string): Buffer =>
+  Buffer.from(
+    post(FORM, { path }).toString('latin1').replace('application/json', 'multipart/form-data; boundary=b'),
+    'latin1',
+  );
+
+describe('an answer is of the kind that was asked for', { concurrency: true }, () => {
+  const stream = { 'content-type': 'text/event-stream' };
+  const rows: readonly [number, Readonly<Record<string, string>>, boolean, boolean, string][] = [
+    [200, stream, true, true, 'sealed-stream'],
+    [200, {}, true, false, 'sealed-body'],
+    [200, stream, true, false, 'refused'],
+    [200, {}, true, true, 'refused'],
+    [201, { 'content-type': 'application/json' }, true, true, 'refused'],
+    [400, {}, true, true, 'sealed-body'],
+    [400, stream, true, false, 'sealed-stream'],
+    [200, stream, false, false, 'plain'],
+  ];
+  for (const [status, headers, encrypted, streaming, kind] of rows) {
+    it(`${JSON.stringify([status, headers, { encrypted, streaming }])}: ${kind}`, () => {
+      const how = interpretAnswer(status, headers, encrypted, streaming);
+      assert.equal(how.kind, kind);
+      if (how.kind === 'refused') assert.equal(how.error.code, 'response_malformed');
+    });
+  }
+
+  it('a whole answer to a request for a stream is refused', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    refuses(await ask(post(chatBody({ stream: true }))), 'response_malformed');
+  });
+
+  it('a stream in answer to a request for a whole is refused', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    refuses(await ask(post()), 'response_malformed');
+    refuses(await ask(post(chatBody({ stream: false }))), 'response_malformed');
+  });
+
+  it('endpoints without streams answer whole, whatever `stream` says', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) =>
+      scripted.write(http(200, sealedAnswers(await scripted.body()).object({ data: [] }))),
+    );
+    const asked = post(chatBody({ stream: true, input: 'x' }), { path: '/v1/embeddings' });
+    assert.equal((await ask(asked)).status, 200);
+  });
+
+  it('an error of the service comes whole, even where a stream was asked for', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) =>
+      scripted.write(http(400, sealedAnswers(await scripted.body()).object({ error: { message: 'no' } }))),
+    );
+    const { status, body } = await ask(post(chatBody({ stream: true })));
+    assert.equal(status, 400);
+    assert.match(body, /"no"/);
+  });
+});
+
+/** The name of the member with the content: the first, but for completions. */
+const contentOf = ({ choices }: Readonly<Record<string, unknown>>, first: string): string =>
+  choices === undefined ? first : 'choices';
+
+describe('a success holds authenticated content', { concurrency: true }, () => {
+  const endpoints: readonly [
+    path: string,
+    plain: ReadonlySet<string>,
+    content: Readonly<Record<string, unknown>>,
+  ][] = [
+    ['/v1/chat/completions', PLAIN_MEMBERS.R, COMPLETION],
+    ['/v1/completions', PLAIN_MEMBERS.R, COMPLETION],
+    ['/v1/messages', PLAIN_MEMBERS.MR, { content: [], role: 'assistant' }],
+    ['/v1/embeddings', PLAIN_MEMBERS.R, { data: [], object: 'list' }],
+    ['/v1/audio/transcriptions', PLAIN_MEMBERS.TR, { text: 'x' }],
+    ['/unstructured/general', PLAIN_MEMBERS.NONE, { detail: 'x' }],
+  ];
+  for (const [path, plain, content] of endpoints) {
+    const isForm = path.includes('audio');
+    const request = isForm ? form(path) : post(chatBody(), { path });
+    const plainOnly = JSON.stringify(Object.fromEntries([...plain].map((name) => [name, {}])));
+
+    it(`${path}: the real one is shown`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) =>
+        scripted.write(http(200, sealedAnswers(await scripted.body(), plain).object(content))),
+      );
+      const { status, body } = await ask(request);
+      assert.deepEqual([status, JSON.parse(body)], [200, content]);
+    });
+
+    for (const body of ['', '{}', '[]', plainOnly]) {
+      it(`${path}: refused is ${body === '' ? 'nothing' : body}`, async (t) => {
+        const { upstream, ask } = await gatewayFixture(t);
+        upstream.on(async (scripted) => {
+          await scripted.body();
+          await scripted.write(http(200, body));
+        });
+        // An array is no answer at all but for unstructured.
+        const isArray = body === '[]' && plain !== PLAIN_MEMBERS.NONE;
+        refuses(await ask(request), isArray ? 'response_malformed' : 'response_not_authentic');
+      });
+    }
+
+    if (plain === PLAIN_MEMBERS.NONE) continue; // its elements have no names
+    it(`${path}: refused is content under another name`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const member = contentOf(content, Object.keys(content)[0] as string);
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body(), plain).object(content);
+        await scripted.write(http(200, sealed.replace(`"${member}"`, `"${member.slice(0, -1)}z"`)));
+      });
+      refuses(await ask(request), 'response_not_authentic');
+    });
+  }
+});
+
+describe('every choice that was asked for finishes', { concurrency: true }, () => {
+  for (const [n, complete] of [
+    [1, true],
+    [2, false],
+  ] as const) {
+    it(`one of ${n}`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const events = [sealed.chunk('a'), sealed.chunk('b', 'stop'), DONE].map(chunked).join('');
+        await scripted.write(STREAM_HEAD + events + LAST_CHUNK);
+      });
+      const answer = await ask(post(chatBody({ stream: true, n })));
+      assert.equal(answer.complete, complete);
+      assert.equal(answer.body.includes('[DONE]'), complete);
+      if (!complete) assert.match(answer.body, /"code":"stream_unfinished"/);
+    });
+  }
+});
