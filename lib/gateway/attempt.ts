@@ -1,5 +1,5 @@
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders } from 'node:http';
-import { pipeline, type Readable } from 'node:stream';
+import { pipeline, type Readable, Writable } from 'node:stream';
 import { PrivatemodeError } from '../errors.ts';
 import { createDeadlines } from './deadlines.ts';
 import { failureOf } from './upstream-failure.ts';
@@ -121,7 +121,7 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
       begun.once('close', () => fail(new Error('closed without a response')));
       if (attempt.body === undefined) begun.end();
       else {
-        pipeline(attempt.body, begun, (error) => {
+        pipeline(attempt.body, uploadTo(begun), (error) => {
           if (error instanceof PrivatemodeError) fail(error);
         });
       }
@@ -129,6 +129,24 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
     },
   };
   return { outcome, body, fail };
+}
+
+/**
+ * Writes to the request, and ends it when all of it has left. Ended earlier, Node makes an empty write once the last one is
+ * done, and the error of a connection that was reset meanwhile goes to that write: the reset would look like an orderly end.
+ */
+function uploadTo(request: ClientRequest): Writable {
+  return new Writable({
+    write: (chunk: Uint8Array, _encoding, callback) => void request.write(chunk, callback),
+    final(callback) {
+      request.end();
+      callback();
+    },
+    destroy(error, callback) {
+      if (error) request.destroy(error);
+      callback(error);
+    },
+  });
 }
 
 const noConnection = (): PrivatemodeError =>
