@@ -1,5 +1,5 @@
 /** One chat request in either dialect over a plain socket, and everything that can be told of its answer. */
-import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 
 export type Dialect = 'openai' | 'anthropic';
@@ -15,6 +15,8 @@ export interface Question {
   readonly padding?: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
+  /** Default: a connection of its own. */
+  readonly agent?: Agent;
 }
 
 export interface Told {
@@ -44,7 +46,7 @@ export const bodyOf = ({ dialect, mode, model, prompt, padding = 0 }: Question):
     ...(padding > 0 ? { padding: 'x'.repeat(padding) } : {}),
   });
 
-/** Asks on a connection of its own. Resolves however it ends; rejects only where the signal ends it. */
+/** Resolves however it ends; rejects only where the signal ends it. */
 export function ask(url: string, question: Question): Promise<Told> {
   const { promise, resolve, reject } = Promise.withResolvers<Told>();
   const { signal } = question;
@@ -57,7 +59,7 @@ export function ask(url: string, question: Question): Promise<Told> {
   };
   const req = request(`${url}${PATHS[question.dialect]}`, {
     method: 'POST',
-    agent: false,
+    agent: question.agent ?? false,
     headers: { 'content-type': 'application/json', ...question.headers },
   });
   const leave = (): void => void req.destroy();

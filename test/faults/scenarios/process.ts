@@ -85,6 +85,20 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     },
   },
   {
+    name: 'connections that are reset before the answer begins, two hundred of them, to a busy proxy',
+    outcome: 'each is seen to be a reset, tried once more, and answered',
+    async run(t) {
+      const s = await processScene(t);
+      await s.ready();
+      const models = ['sim-12x5', 'sim-12x5+fault-once=reset_before_headers'];
+      for (let round = 0; round < 8; round++) {
+        const asked = Array.from({ length: 50 }, (_, i) => s.ask({ model: models[i % 2] as string }));
+        assert.deepEqual(kinds(await Promise.all(asked)), new Set(['200 clean true undefined']));
+      }
+      await s.finish({ upstream: 600 });
+    },
+  },
+  {
     name: 'EMFILE: a file descriptor for the client is left, and none for the service',
     outcome: '503 `resources_exhausted`: it is not the service that failed',
     async run(t) {
