@@ -19,8 +19,8 @@ export function loadTls(files: TlsFiles): TlsMaterial {
   const key = read(files.keyPath, '--tls-key-path');
   try {
     // An empty text, as of a file that is just being written, would pass for a context without certificate or key.
-    const ours = new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
-    if (!ours) throw new Error('the key is that of another certificate');
+    if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
+      throw new Error('of different pairs');
     createSecureContext({ cert, key });
   } catch (cause) {
     const words = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;

@@ -16,9 +16,11 @@ import {
 import { rawClient } from '../support/raw-client.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import {
+  COMPLETION,
   chunked,
   completion,
   DONE,
+  http,
   LAST_CHUNK,
   plainError,
   STREAM_HEAD,
@@ -84,7 +86,27 @@ describe('shutdown', { concurrency: true }, () => {
     assert.ok((await draining) < 1_500);
   });
 
-  it('lets an answer that is ended reach a slow reader', async (t) => {
+  it('lets a whole answer that is ended reach a slow reader', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const message = { role: 'assistant', content: 'x'.repeat(16_000_000) };
+      const choices = [{ index: 0, message, finish_reason: 'stop' }];
+      const answer = sealedAnswers(await scripted.body()).object({ ...COMPLETION, choices });
+      await scripted.write(http(200, answer, { 'Content-Type': 'application/json' }));
+    });
+    const asking = client();
+    asking.socket.pause();
+    asking.send(post());
+    await until(() => gateway.logLines.join('').includes('Forwarding finished'), 'not answered');
+    const draining = drained(gateway, 10_000);
+    await delay(300);
+    asking.socket.resume();
+    const { status, complete } = await answerTo(asking);
+    assert.deepEqual([status, complete], [200, true], 'the rest was cut off');
+    assert.ok((await draining) < 5_000);
+  });
+
+  it('lets a stream that goes on reach a slow reader', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -218,16 +240,17 @@ describe('shutdown', { concurrency: true }, () => {
 
   it('is not held up by a client that does not read its farewell', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
+    let written = 0;
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
-      for (;;) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+      for (; ; written++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
     });
     const asking = client();
     asking.send(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
-    await delay(300);
+    for (let before = -1; before !== written; await delay(300)) before = written; // until all buffers are full
     const took = await drained(gateway, 100);
     assert.ok(took > 1_500 && took < 4_000, `${took} ms`);
   });

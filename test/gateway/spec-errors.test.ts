@@ -236,6 +236,26 @@ describe('headers of the service', { concurrency: true }, () => {
   });
 });
 
+describe('answers of endpoints without encryption', { concurrency: true }, () => {
+  it('are not shown where they are compressed', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const zipped = gzipSync('{"data":[]}').toString('latin1');
+    upstream.on((scripted) => {
+      const length = { 'Content-Length': String(zipped.length) };
+      return scripted.write(http(200, zipped, { ...length, 'Content-Encoding': 'gzip' }));
+    });
+    assertOurs(await ask(get('/v1/models')), 'openai', 502, 'response_malformed');
+  });
+
+  it('keep the Vary headers of both sides, in one list', async (t) => {
+    const cors = { allowedOrigins: ['https://chat.example'], ownNames: [] };
+    const { upstream, ask } = await gatewayFixture(t, { cors });
+    upstream.on((scripted) => scripted.write(http(200, '{}', { Vary: 'Accept\r\nVary: Cookie, accept' })));
+    const answer = await ask(get('/v1/models'));
+    assert.deepEqual([answer.status, answer.headers['vary']], [200, 'accept, Cookie, Origin']);
+  });
+});
+
 describe('trap 18: whom the data path trusts', () => {
   it('a certificate of an unknown authority: 502 that says whose, and what to do, once', async (t) => {
     const { upstream, gateway: other } = await gatewayFixture(t);

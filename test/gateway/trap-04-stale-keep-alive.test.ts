@@ -29,6 +29,23 @@ describe('trap 4: stale keep-alive connections', { concurrency: true }, () => {
     });
   }
 
+  it('the retry does not try its luck with another kept connection', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const both = Promise.withResolvers<void>();
+    const together: Script = async (scripted) => {
+      const body = await scripted.body();
+      if (upstream.requests.length === 2) both.resolve();
+      await both.promise;
+      await scripted.write(completion(body));
+    };
+    upstream.on(together, together, (scripted) =>
+      scripted.request.connection < 2 ? scripted.end() : answering(scripted),
+    );
+    await Promise.all([ask(post()), ask(post())]);
+    assert.equal((await ask(post())).status, 200);
+    assert.equal(upstream.requests.at(-1)?.connection, 2);
+  });
+
   it('the retry has a nonce of its own', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const bodies: Buffer[] = [];
