@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { startGateway } from '../support/gateway.ts';
 import { answerTo, CANARY, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
-import { completion, openedRequest, plainError } from '../support/sealed-answers.ts';
+import { completion, openedRequest } from '../support/sealed-answers.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 const nested = (depth: number, open = '[', close = ']'): string => open.repeat(depth) + close.repeat(depth);
@@ -83,17 +83,12 @@ describe('hostile bodies', { concurrency: true }, () => {
     });
   }
 
-  it('100,000 members', async (t) => {
+  it('100,000 members: refused at once, and nothing reaches the upstream', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { limits: { maxBodyBytes: 4_000_000 } });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(400, 'too many'));
-    });
     const members = Array.from({ length: 100_000 }, (_, i) => `"m${i}":${i}`).join();
-    const begun = performance.now();
-    assert.equal((await ask(post(`{"model":"m",${members}}`))).status, 400);
-    assert.equal(upstream.requests.length, 1);
-    assert.ok(performance.now() - begun < 5_000);
+    const answer = await ask(post(`{"model":"m",${members}}`));
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'invalid_json']);
+    assert.equal(upstream.requests.length, 0);
   });
 });
 
