@@ -64,7 +64,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the authenticated finish: a terminal event alone is believed',
     file: 'lib/pipeline/open-sse.ts',
-    find: 'if (!finishSeen && !errorSeen) {',
+    find: 'if (!answerEnd.reached && !errorSeen) {',
     replace: 'if (Date.now() < 0) {',
     tests: [
       {
