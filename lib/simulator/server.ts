@@ -10,6 +10,8 @@ import { type Exchange, findRoute, interrupted, type Route, type Service } from 
 
 export interface SimulatorServer {
   readonly port: number;
+  /** Ends the connections that wait for a next request. */
+  closeIdleConnections(): void;
   /** Ends every connection at once and resolves when nothing of the server is left. */
   close(): Promise<void>;
 }
@@ -72,6 +74,7 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
   });
   return {
     port: (server.address() as AddressInfo).port,
+    closeIdleConnections: () => server.closeIdleConnections(),
     close: () => closeServer(server, connections),
   };
 }

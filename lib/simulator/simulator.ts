@@ -70,6 +70,8 @@ export interface Simulator {
   setClockSkew(milliseconds: number): void;
   /** undefined: any key is accepted. */
   setApiKeys(keys: readonly string[] | undefined): void;
+  /** Ends the connections that wait for a next request. */
+  closeIdleConnections(): void;
   /** Ends every connection and resolves when nothing is left; the directory stays. */
   close(): Promise<void>;
 }
@@ -185,6 +187,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     faults,
     secrets,
     counts,
+    closeIdleConnections: () => server.closeIdleConnections(),
     close: () => server.close(),
   };
 }
