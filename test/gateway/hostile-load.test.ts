@@ -11,7 +11,7 @@ const memory = (): number => {
   return heapUsed + arrayBuffers;
 };
 
-describe('slow senders', { timeout: 30_000 }, () => {
+describe('slow senders', { concurrency: true, timeout: 30_000 }, () => {
   it('300 heads that trickle in are given up, and others are served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, { listener: { headTimeout: 1_000 } });
     upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
@@ -95,7 +95,7 @@ describe('slow readers', { timeout: 60_000 }, () => {
       reader.send(get('/v1/models'));
     }
     await until(() => gateway.active() === readers.length, 'not all were served');
-    await delay(2_500); // 750 MiB could come in this time
+    await delay(1_500); // 750 MiB could come in this time
     const perReader = (memory() - before) / readers.length / 2 ** 20;
     assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);
     const [patient, ...others] = readers as [RawClient, ...RawClient[]];

@@ -12,175 +12,177 @@ import { rawClient } from '../support/raw-client.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
-describe('trap 14: time-outs of the listener', { concurrency: true }, () => {
-  it('are not those of Node: long uploads live, slow heads do not, idle connections stay for a while', async (t) => {
-    const { gateway, ask } = await gatewayFixture(t);
-    let listener: Server | undefined;
-    const seen = (message: unknown): void => {
-      const { server } = message as { server: Server };
-      if ((server.address() as AddressInfo).port === gateway.port) listener = server;
-    };
-    subscribe('http.server.request.start', seen);
-    t.after(() => unsubscribe('http.server.request.start', seen));
-    await ask(get('/healthz'));
-    const { requestTimeout, headersTimeout, keepAliveTimeout, timeout } = listener as Server;
-    assert.deepEqual([requestTimeout, headersTimeout, keepAliveTimeout, timeout], [0, 15_000, 75_000, 0]);
-  });
-
-  it('a head that trickles in is 408 in time', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
-    const asking = client();
-    const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
-    asking.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n');
-    const begun = performance.now();
-    const answer = await answerTo(asking);
-    clearInterval(timer);
-    assert.equal(answer.status, 408);
-    assert.ok(performance.now() - begun < 3_000);
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('a connection that says nothing is ended in time', async (t) => {
-    const { client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
-    const silent = client();
-    const begun = performance.now();
-    await once(silent.socket, 'close');
-    assert.ok(performance.now() - begun < 4_000);
-  });
-
-  it('a body is not bound by the time limit of the head', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 300 } });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
-    const asking = client();
-    const request = post();
-    asking.send(request.subarray(0, -10));
-    await delay(2_000); // the listener looks every second
-    asking.send(request.subarray(-10));
-    assert.equal((await answerTo(asking)).status, 200);
-  });
-});
-
-describe('the minimum upload rate', { concurrency: true }, () => {
-  const limits = { minUploadRate: 1_000, uploadRateGrace: 500 };
-
-  it('an upload below it is 408', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
-    const asking = client();
-    asking.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
-    const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
-    const answer = await answerTo(asking);
-    clearInterval(timer);
-    assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('an upload above it may take its time', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
-    const body = Buffer.from(chatBody({ user: 'x'.repeat(10_000) }));
-    const asking = client();
-    asking.send(post('', { headers: [`Content-Length: ${body.length}`] }));
-    for (let at = 0; at < body.length; at += 500) {
-      asking.send(body.subarray(at, at + 500));
-      await delay(100);
-    }
-    assert.equal((await answerTo(asking)).status, 200);
-  });
-
-  it('0 never gives up', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits: { ...limits, minUploadRate: 0 } });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
-    const asking = client();
-    const request = post();
-    asking.send(request.subarray(0, -10));
-    await delay(2_200);
-    asking.send(request.subarray(-10));
-    assert.equal((await answerTo(asking)).status, 200);
-  });
-});
-
-describe('time-outs towards the remote', { concurrency: true }, () => {
-  it('a remote that accepts and never finishes the handshake is 504 after the connect time-out', async (t) => {
-    const mute = createServer((socket) => socket.on('error', () => {}));
-    mute.listen(0, '127.0.0.1');
-    await once(mute, 'listening');
-    t.after(() => mute.close());
-    const { port } = mute.address() as AddressInfo;
-    const gateway = await startGateway({
-      upstream: { port, ca: createTestAuthority('nobody').pem },
-      connectTimeout: 300,
+describe('limits of time', { concurrency: true }, () => {
+  describe('trap 14: time-outs of the listener', { concurrency: true }, () => {
+    it('are not those of Node: long uploads live, slow heads do not, idle connections stay for a while', async (t) => {
+      const { gateway, ask } = await gatewayFixture(t);
+      let listener: Server | undefined;
+      const seen = (message: unknown): void => {
+        const { server } = message as { server: Server };
+        if ((server.address() as AddressInfo).port === gateway.port) listener = server;
+      };
+      subscribe('http.server.request.start', seen);
+      t.after(() => unsubscribe('http.server.request.start', seen));
+      await ask(get('/healthz'));
+      const { requestTimeout, headersTimeout, keepAliveTimeout, timeout } = listener as Server;
+      assert.deepEqual([requestTimeout, headersTimeout, keepAliveTimeout, timeout], [0, 15_000, 75_000, 0]);
     });
-    t.after(() => gateway.close());
-    const asking = rawClient(gateway.port);
-    t.after(() => asking.socket.destroy());
-    asking.send(post());
-    const begun = performance.now();
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
-    assert.ok(performance.now() - begun < 2_000);
+
+    it('a head that trickles in is 408 in time', async (t) => {
+      const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
+      const asking = client();
+      const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
+      asking.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n');
+      const begun = performance.now();
+      const answer = await answerTo(asking);
+      clearInterval(timer);
+      assert.equal(answer.status, 408);
+      assert.ok(performance.now() - begun < 3_000);
+      assert.equal(upstream.connections.total, 0);
+    });
+
+    it('a connection that says nothing is ended in time', async (t) => {
+      const { client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
+      const silent = client();
+      const begun = performance.now();
+      await once(silent.socket, 'close');
+      assert.ok(performance.now() - begun < 4_000);
+    });
+
+    it('a body is not bound by the time limit of the head', async (t) => {
+      const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 300 } });
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const asking = client();
+      const request = post();
+      asking.send(request.subarray(0, -10));
+      await delay(2_000); // the listener looks every second
+      asking.send(request.subarray(-10));
+      assert.equal((await answerTo(asking)).status, 200);
+    });
   });
 
-  it('a remote that never answers is 504 after the first-byte time-out', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 300 });
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
-    assert.equal(upstream.requests.length, 1);
-  });
+  describe('the minimum upload rate', { concurrency: true }, () => {
+    const limits = { minUploadRate: 1_000, uploadRateGrace: 500 };
 
-  it('a remote that stops reading the upload is 504 after the first-byte time-out', async (t) => {
-    const limits = { maxBodyBytes: 40_000_000 };
-    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500, limits });
-    upstream.on((scripted) => scripted.pause());
-    const answer = await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })));
-    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
-  });
+    it('an upload below it is 408', async (t) => {
+      const { upstream, client } = await gatewayFixture(t, { limits });
+      const asking = client();
+      asking.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
+      const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
+      const answer = await answerTo(asking);
+      clearInterval(timer);
+      assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
+      assert.equal(upstream.connections.total, 0);
+    });
 
-  it('a remote that reads the upload slowly has its time', async (t) => {
-    const limits = { maxBodyBytes: 40_000_000 };
-    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 700, limits });
-    upstream.on(async (scripted) => {
-      const body = scripted.body();
-      for (let read = false; !read; ) {
-        scripted.pause();
-        await delay(200);
-        scripted.resume();
-        read = await Promise.race([body.then(() => true), delay(20, false)]);
+    it('an upload above it may take its time', async (t) => {
+      const { upstream, client } = await gatewayFixture(t, { limits });
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const body = Buffer.from(chatBody({ user: 'x'.repeat(10_000) }));
+      const asking = client();
+      asking.send(post('', { headers: [`Content-Length: ${body.length}`] }));
+      for (let at = 0; at < body.length; at += 500) {
+        asking.send(body.subarray(at, at + 500));
+        await delay(100);
       }
-      await scripted.write(completion(await body));
+      assert.equal((await answerTo(asking)).status, 200);
     });
-    const begun = performance.now();
-    assert.equal((await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })))).status, 200);
-    assert.ok(performance.now() - begun > 900, 'too fast to show anything');
+
+    it('0 never gives up', async (t) => {
+      const { upstream, client } = await gatewayFixture(t, { limits: { ...limits, minUploadRate: 0 } });
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const asking = client();
+      const request = post();
+      asking.send(request.subarray(0, -10));
+      await delay(2_200);
+      asking.send(request.subarray(-10));
+      assert.equal((await answerTo(asking)).status, 200);
+    });
   });
 
-  for (const stream of [true, false]) {
-    it(`a silence in ${stream ? 'a stream' : 'a whole answer'} ends it after the idle time-out`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { streamIdleTimeout: 300 });
-      upstream.on(async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body());
-        const head = stream ? STREAM_HEAD : 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
-        await scripted.write(head + chunked(stream ? sealed.chunk('hel') : '{"id": '));
+  describe('time-outs towards the remote', { concurrency: true }, () => {
+    it('a remote that accepts and never finishes the handshake is 504 after the connect time-out', async (t) => {
+      const mute = createServer((socket) => socket.on('error', () => {}));
+      mute.listen(0, '127.0.0.1');
+      await once(mute, 'listening');
+      t.after(() => mute.close());
+      const { port } = mute.address() as AddressInfo;
+      const gateway = await startGateway({
+        upstream: { port, ca: createTestAuthority('nobody').pem },
+        connectTimeout: 300,
       });
-      const answer = await ask(post(chatBody({ stream })));
-      assert.equal(answer.status, stream ? 200 : 504);
-      assert.match(answer.body, /"code":"stream_idle_timeout"/);
-      assert.equal(answer.complete, !stream);
+      t.after(() => gateway.close());
+      const asking = rawClient(gateway.port);
+      t.after(() => asking.socket.destroy());
+      asking.send(post());
+      const begun = performance.now();
+      const answer = await answerTo(asking);
+      assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
+      assert.ok(performance.now() - begun < 2_000);
     });
-  }
 
-  it('an upload that outlives its epoch is sealed for the next one', async (t) => {
-    let now = EPOCH;
-    const { upstream, client } = await gatewayFixture(t, {
-      session: fakeSession({ acquire: async () => now }),
+    it('a remote that never answers is 504 after the first-byte time-out', async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 300 });
+      const answer = await ask(post());
+      assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+      assert.equal(upstream.requests.length, 1);
     });
-    const asking = client();
-    const request = post();
-    asking.send(request.subarray(0, -10));
-    await delay(100);
-    now = NEXT_EPOCH;
-    asking.send(request.subarray(-10));
-    upstream.on((scripted) => scripted.write('HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n'));
-    await answerTo(asking);
-    assert.equal(upstream.requests[0]?.headers['privatemode-secret-id'], NEXT_EPOCH.secretId);
+
+    it('a remote that stops reading the upload is 504 after the first-byte time-out', async (t) => {
+      const limits = { maxBodyBytes: 40_000_000 };
+      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500, limits });
+      upstream.on((scripted) => scripted.pause());
+      const answer = await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })));
+      assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+    });
+
+    it('a remote that reads the upload slowly has its time', async (t) => {
+      const limits = { maxBodyBytes: 40_000_000 };
+      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 700, limits });
+      upstream.on(async (scripted) => {
+        const body = scripted.body();
+        for (let read = false; !read; ) {
+          scripted.pause();
+          await delay(200);
+          scripted.resume();
+          read = await Promise.race([body.then(() => true), delay(20, false)]);
+        }
+        await scripted.write(completion(await body));
+      });
+      const begun = performance.now();
+      assert.equal((await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })))).status, 200);
+      assert.ok(performance.now() - begun > 900, 'too fast to show anything');
+    });
+
+    for (const stream of [true, false]) {
+      it(`a silence in ${stream ? 'a stream' : 'a whole answer'} ends it after the idle time-out`, async (t) => {
+        const { upstream, ask } = await gatewayFixture(t, { streamIdleTimeout: 300 });
+        upstream.on(async (scripted) => {
+          const sealed = sealedAnswers(await scripted.body());
+          const head = stream ? STREAM_HEAD : 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+          await scripted.write(head + chunked(stream ? sealed.chunk('hel') : '{"id": '));
+        });
+        const answer = await ask(post(chatBody({ stream })));
+        assert.equal(answer.status, stream ? 200 : 504);
+        assert.match(answer.body, /"code":"stream_idle_timeout"/);
+        assert.equal(answer.complete, !stream);
+      });
+    }
+
+    it('an upload that outlives its epoch is sealed for the next one', async (t) => {
+      let now = EPOCH;
+      const { upstream, client } = await gatewayFixture(t, {
+        session: fakeSession({ acquire: async () => now }),
+      });
+      const asking = client();
+      const request = post();
+      asking.send(request.subarray(0, -10));
+      await delay(100);
+      now = NEXT_EPOCH;
+      asking.send(request.subarray(-10));
+      upstream.on((scripted) => scripted.write('HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n'));
+      await answerTo(asking);
+      assert.equal(upstream.requests[0]?.headers['privatemode-secret-id'], NEXT_EPOCH.secretId);
+    });
   });
 });
