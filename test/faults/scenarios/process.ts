@@ -51,7 +51,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const s = await processScene(t, { flags: ['--shutdown-grace=500ms'] });
       await s.ready();
-      const asked = await streams(s, 'sim-10000x20');
+      const asked = await streams(s, 'sim-10000x250');
       s.proxy.process.kill('SIGTERM');
       const told = await Promise.all(asked);
       assert.deepEqual(kinds(told), new Set(['200 broken false shutting_down']));
