@@ -64,7 +64,8 @@ export async function startProxyProcess(
       return text.split(' ').filter(Boolean).map(Number);
     },
     async stop(signal = 'SIGTERM') {
-      if (child.exitCode === null) child.kill(signal);
+      // A second SIGTERM would end it at once: whoever was told already is waited for.
+      if (child.exitCode === null && (signal === 'SIGKILL' || !child.killed)) child.kill(signal);
       const [code] = (await exited) as [number | null];
       return code;
     },
