@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createRequestCipher, protectionHeaders } from '../envelope/protection.ts';
 import { asPrivatemodeError } from '../errors.ts';
@@ -12,6 +11,7 @@ import { decideAuth } from './auth.ts';
 import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
 import { stageFor } from './codecs.ts';
+import { isArriving } from './early-answer.ts';
 import { requestHeaders } from './headers.ts';
 import { identityOpener, openedResponse } from './relay.ts';
 import { respond } from './respond.ts';
@@ -45,7 +45,7 @@ export async function exchange(call: Call): Promise<void> {
       world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal });
     // The body arrives while the remote is being verified; whichever fails first answers.
     const [body] = await Promise.all([
-      stage === undefined ? discardBody(req) : receiveBody(req, stage, world.limits, call),
+      stage === undefined ? discardBody(call) : receiveBody(req, stage, world.limits, call),
       attested(),
     ]);
     const epoch = await attested(); // a slow upload may have outlived the first one
@@ -58,8 +58,12 @@ export async function exchange(call: Call): Promise<void> {
   }
 }
 
-/** A body where none belongs is read and dropped: GET requests may carry one, nothing of it is sent on. */
-async function discardBody(req: IncomingMessage): Promise<undefined> {
+/**
+ * A body where none belongs is read and dropped: GET requests may carry one, nothing of it is sent on. It is not waited
+ * for, so the answer ends the connection; nobody watches how long the body would take.
+ */
+async function discardBody({ req, res }: Call): Promise<undefined> {
+  if (isArriving(req)) res.setHeader('connection', 'close');
   req.resume();
 }
 

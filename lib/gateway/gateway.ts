@@ -60,7 +60,7 @@ export function createGateway(world: World): Gateway {
     res.once('close', () => {
       active -= 1;
       world.counters.inFlight = active;
-      world.observe(observationOf(call));
+      world.observe(observationOf(match.endpoint, req, res, call.tally));
       if (res.writableFinished || call.broken) return;
       count(world.counters.clientAborts, call.phase);
       gone.abort(new Error('the client went away'));

@@ -1,5 +1,6 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { Call } from './call.ts';
+import type { Endpoint } from './endpoints.ts';
 
 /** What is counted of one request on its way; times by performance.now(). */
 export interface Tally {
@@ -27,8 +28,12 @@ export function newTally(): Tally {
 }
 
 /** One request as the metrics see it; to be asked when it is over. */
-export function observationOf({ match, req, res, tally }: Call): RequestObservation {
-  const { endpoint } = match;
+export function observationOf(
+  endpoint: Endpoint,
+  req: IncomingMessage,
+  res: ServerResponse,
+  tally: Tally,
+): RequestObservation {
   const seconds = (from: number | undefined, to: number | undefined): number | undefined =>
     from === undefined || to === undefined ? undefined : (to - from) / 1000;
   return {

@@ -5,8 +5,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
-import { completion } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { completion, http } from '../support/sealed-answers.ts';
 
 const limits = { maxBodyBytes: 100_000 };
 const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
@@ -143,6 +143,19 @@ describe('trap 13: early answers of our own', { concurrency: true }, () => {
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'not_ready']);
     assert.equal(answer.headers['retry-after'], '2');
     assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a body where none belongs is not waited for: the answer ends the connection', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on((scripted) => scripted.write(http(200, '{"data":[]}')));
+    const asking = client();
+    asking.send(get('/v1/models', ['Content-Length: 1000000']));
+    const timer = setInterval(() => asking.socket.writable && asking.send('x'), 20);
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, answer.headers['connection']], [200, 'close']);
+    await asking.ended;
+    clearInterval(timer);
+    assert.equal(upstream.requests[0]?.body.length, 0);
   });
 
   it('a compressed body is refused', async (t) => {
