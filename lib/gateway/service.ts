@@ -36,10 +36,14 @@ export interface ServiceDeps {
   readonly fd: number | undefined;
   /** ms a request waits for the first epoch. */
   readonly epochTimeout?: number | undefined;
+  /** ms before the rate of an upload is judged for the first time. */
+  readonly uploadRateGrace?: number;
 }
 
 /** Design decision 13. */
 const EPOCH_TIMEOUT = 30_000;
+/** Uploads may get going slowly. */
+const UPLOAD_RATE_GRACE = 10_000;
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
@@ -50,6 +54,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   let cors = corsPolicy(config, tls);
   const terminate = new AbortController();
 
+  const { listenAddress, maxBodyBytes, minUploadRate } = config;
   const { host, port } = config.apiEndpoint;
   const gateway = createGateway({
     session,
@@ -72,14 +77,13 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
       gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
     },
     cors: () => cors,
-    limits: { maxBodyBytes: config.maxBodyBytes, minUploadRate: config.minUploadRate },
+    limits: { maxBodyBytes, minUploadRate, uploadRateGrace: deps.uploadRateGrace ?? UPLOAD_RATE_GRACE },
     epochTimeout: deps.epochTimeout ?? EPOCH_TIMEOUT,
     streamIdleTimeout: config.streamIdleTimeout,
     dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
     terminate: terminate.signal,
   });
 
-  const { listenAddress, maxBodyBytes } = config;
   const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes, fd }, gateway.handle);
   const boundTo = fd === undefined ? listenAddress : listener.address;
   const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(boundTo)}:${listener.port}`;

@@ -11,8 +11,8 @@ export interface UploadLimits {
   readonly maxBodyBytes: number;
   /** Bytes per second, averaged since the upload began. */
   readonly minUploadRate: number;
-  /** ms before the rate is judged for the first time. Default 10 s. */
-  readonly uploadRateGrace?: number;
+  /** ms before the rate is judged for the first time. */
+  readonly uploadRateGrace: number;
 }
 
 const RATE_INTERVAL_MS = 1_000;
@@ -29,7 +29,7 @@ export function receiveBody(
   { tally, signal }: { readonly tally: Tally; readonly signal: AbortSignal },
 ): Promise<PreparedBody> {
   const { promise, resolve, reject } = Promise.withResolvers<PreparedBody>();
-  const { maxBodyBytes, minUploadRate, uploadRateGrace = 10_000 } = limits;
+  const { maxBodyBytes, minUploadRate, uploadRateGrace } = limits;
   const startedAt = performance.now();
   let failed = false;
 

@@ -113,7 +113,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, ...options.limits };
+  const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, uploadRateGrace: 10_000, ...options.limits };
   const upstream = createUpstream({
     host: 'localhost',
     port: upstreamPort,

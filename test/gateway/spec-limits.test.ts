@@ -1,0 +1,127 @@
+/** The flags of the limits, each through the whole application side: what they say is what happens. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { parseConfig } from '../../lib/config.ts';
+import { startService } from '../../lib/gateway/service.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { createOutbound } from '../../lib/session/outbound.ts';
+import { fakeSession } from '../support/gateway.ts';
+import { answerTo, chatBody, codeOf, post } from '../support/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/raw-client.ts';
+import { type ScriptedUpstream, startScriptedUpstream } from '../support/scripted-upstream.ts';
+import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+
+interface Scene {
+  readonly upstream: ScriptedUpstream;
+  readonly client: RawClient;
+  /** Stops as SIGTERM does. */
+  stop(): Promise<void>;
+}
+
+/** The application side with these flags, in front of a scripted remote (or of what listens on `port`). */
+async function withFlags(t: TestContext, flags: readonly string[], port?: number): Promise<Scene> {
+  const upstream = await startScriptedUpstream();
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
+  writeFileSync(join(directory, 'ca.pem'), upstream.ca);
+  const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
+  const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
+  const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem') }, config.connectTimeout);
+  const service = await startService(config, {
+    session: fakeSession(),
+    outbound,
+    counters: createCounters(),
+    log: createLogger({ format: 'json', level: 50, output: { write: () => {} } }),
+    observe: () => {},
+    configuredKey: () => 'key',
+    sharedSalt: undefined,
+    fd: undefined,
+    uploadRateGrace: 1_000,
+  });
+  const client = rawClient(service.port);
+  t.after(async () => {
+    client.socket.destroy();
+    await service.close();
+    await outbound.close();
+    await upstream.close();
+    rmSync(directory, { recursive: true });
+  });
+  return { upstream, client, stop: () => service.close() };
+}
+
+describe('the flags of the limits', { concurrency: true }, () => {
+  it('--max-body-bytes', async (t) => {
+    const { upstream, client } = await withFlags(t, ['--max-body-bytes=100']);
+    client.send(post(chatBody({ user: 'x'.repeat(100) })));
+    const answer = await answerTo(client);
+    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+    assert.match(answer.body, /larger than 100 bytes.*--max-body-bytes/);
+    assert.equal(upstream.requests.length, 0);
+  });
+
+  it('--connect-timeout', async (t) => {
+    const mute = createServer((socket) => socket.on('error', () => {}));
+    mute.listen(0, '127.0.0.1');
+    await once(mute, 'listening');
+    t.after(() => mute.close());
+    const { client } = await withFlags(t, ['--connect-timeout=300ms'], (mute.address() as AddressInfo).port);
+    client.send(post());
+    const answer = await answerTo(client, 3_000);
+    assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
+  });
+
+  it('--first-byte-timeout', async (t) => {
+    const { client } = await withFlags(t, ['--first-byte-timeout=300ms']);
+    client.send(post());
+    const answer = await answerTo(client, 3_000);
+    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+    assert.match(answer.body, /--first-byte-timeout/);
+  });
+
+  it('--stream-idle-timeout', async (t) => {
+    const { upstream, client } = await withFlags(t, ['--stream-idle-timeout=300ms']);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    });
+    client.send(post(chatBody({ stream: true })));
+    const answer = await answerTo(client, 3_000);
+    assert.match(answer.body, /"hel"[\s\S]*"code":"stream_idle_timeout"/);
+    assert.match(answer.body, /--stream-idle-timeout/);
+  });
+
+  it('--min-upload-rate, after a first grace', async (t) => {
+    const { client } = await withFlags(t, ['--min-upload-rate=1000']);
+    client.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
+    const begun = performance.now();
+    const answer = await answerTo(client, 4_000);
+    assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
+    assert.match(answer.body, /slower than 1000 bytes\/s.*--min-upload-rate/);
+    assert.ok(performance.now() - begun > 1_000, 'it was not given its time');
+  });
+
+  it('--shutdown-grace', async (t) => {
+    const { upstream, client, stop } = await withFlags(t, ['--shutdown-grace=400ms']);
+    client.send(post());
+    while (upstream.requests.length === 0) await delay(5);
+    const begun = performance.now();
+    await stop();
+    const took = performance.now() - begun;
+    assert.ok(took > 350 && took < 2_000, `${took} ms`);
+    const answer = await answerTo(client);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+  });
+
+  it('none of them stands in the way of an ordinary request', async (t) => {
+    const { upstream, client } = await withFlags(t, []);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    client.send(post());
+    assert.equal((await answerTo(client)).status, 200);
+  });
+});
