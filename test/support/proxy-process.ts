@@ -44,6 +44,12 @@ export async function startProxyProcess(
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     log += text;
   });
+  let told = false;
+  const kill = child.kill.bind(child);
+  child.kill = (signal) => {
+    told ||= signal === 'SIGTERM';
+    return kill(signal);
+  };
   const exited = once(child, 'exit');
   const deadline = Date.now() + 20_000;
   let url: string | undefined;
@@ -65,7 +71,7 @@ export async function startProxyProcess(
     },
     async stop(signal = 'SIGTERM') {
       // A second SIGTERM would end it at once: whoever was told already is waited for.
-      if (child.exitCode === null && (signal === 'SIGKILL' || !child.killed)) child.kill(signal);
+      if (child.exitCode === null && (signal === 'SIGKILL' || !told)) child.kill(signal);
       const [code] = (await exited) as [number | null];
       return code;
     },
