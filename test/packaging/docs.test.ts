@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { ERRORS } from '../../lib/errors.ts';
+import { renderOperations } from '../../scripts/operations-page.ts';
+import { ROOT } from '../support/tools.ts';
+
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+const PAGES = [
+  'README.md',
+  'deploy/chart/README.md',
+  ...readdirSync(join(ROOT, 'docs'))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+];
+
+/** GitHub's name for a heading. */
+const anchor = (heading: string): string =>
+  heading
+    .toLowerCase()
+    .replace(/[^\w\- ]/g, '')
+    .replaceAll(' ', '-');
+
+describe('pages', () => {
+  it('tell what each error code means, as lib/errors.ts has it', () => {
+    const page = read('docs/operations.md');
+    assert.equal(page, renderOperations(), 'node scripts/operations-page.ts writes it');
+    for (const code of Object.keys(ERRORS)) assert.ok(page.includes(`| \`${code}\` |`), code);
+  });
+
+  it('link to what is there', () => {
+    let links = 0;
+    for (const page of PAGES) {
+      for (const [, target] of read(page).matchAll(/\]\((?!https?:)([^)\s]+)\)/g)) {
+        links++;
+        const [path, fragment] = (target as string).split('#') as [string, string | undefined];
+        const file = path === '' ? page : join(dirname(page), path);
+        assert.ok(existsSync(join(ROOT, file)), `${page}: ${target}`);
+        if (fragment === undefined) continue;
+        const headings = [...read(file).matchAll(/^#+ (.*)$/gm)].map((match) => anchor(match[1] as string));
+        assert.ok(headings.includes(fragment), `${page}: ${target}`);
+      }
+    }
+    assert.ok(links > 10, `${links} links`);
+  });
+
+  it('call a client tested only where its test is', () => {
+    const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
+    assert.ok(rows.length >= 4);
+    for (const [row, file] of rows) assert.ok(existsSync(join(ROOT, file as string)), row);
+  });
+
+  it('name scripts of package.json', () => {
+    const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
+    for (const page of PAGES) {
+      for (const [words, name] of read(page).matchAll(/npm run ([a-z:]+)/g)) {
+        assert.ok(Object.hasOwn(scripts, name as string), `${page}: ${words}`);
+      }
+    }
+  });
+});
