@@ -653,7 +653,7 @@ describe('event streams, against the literal envelope', () => {
           });
         },
       ),
-      { numRuns: 200 },
+      { seed: 20261121, numRuns: 200 },
     );
   });
 });

@@ -265,7 +265,7 @@ describe('form sealing, any form', () => {
           });
         },
       ),
-      { numRuns: 100 },
+      { seed: 20261121, numRuns: 100 },
     );
   });
 

@@ -157,7 +157,7 @@ describe('control API', () => {
           );
         }
       }),
-      { numRuns: 300 },
+      { seed: 20261121, numRuns: 300 },
     );
   });
 });
