@@ -1,0 +1,37 @@
+/**
+ * Every property of the test tree, run longer and from new seeds: `npm run fuzz -- [--seconds 600] [PATH…]`. The time is shared
+ * out among the properties. A failure is saved in test/fuzz/regressions, where `npm test` tries it again ever after; commit
+ * it with what mends it. Exit code 1 if there was one.
+ */
+import { readdirSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { filesWithProperties, REGRESSIONS, runProperties } from '../test/fuzz/run-properties.ts';
+
+const { values, positionals } = parseArgs({
+  options: { seconds: { type: 'string', default: '600' } },
+  allowPositionals: true,
+});
+
+const files = filesWithProperties().filter(
+  ({ file }) => positionals.length === 0 || positionals.some((path) => file.includes(path)),
+);
+const properties = files.reduce((sum, file) => sum + file.properties, 0);
+const each = Math.max(Math.round((Number(values.seconds) * 1000) / Math.max(properties, 1)), 500);
+const saved = (): number => readdirSync(REGRESSIONS).filter((name) => name.endsWith('.json')).length;
+
+console.log(`${properties} properties of ${files.length} files, ${each / 1000} s each`);
+const before = saved();
+let failed = 0;
+for (const { file } of files) {
+  const { code, output } = await runProperties(file, { FUZZ_MS: String(each) });
+  console.log(`${code === 0 ? 'ok    ' : 'FAILED'}  ${file}`);
+  if (code === 0) continue;
+  failed += 1;
+  console.log(output);
+}
+console.log(
+  failed === 0
+    ? 'no property failed'
+    : `${failed} files failed, ${saved() - before} failures saved in ${REGRESSIONS}`,
+);
+process.exitCode = failed === 0 ? 0 : 1;
