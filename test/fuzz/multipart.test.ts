@@ -1,0 +1,140 @@
+/** Forms against the parser of Node's fetch: what is well-formed both accept, and nothing is read that is not there. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createFormReader } from '../../lib/pipeline/form-parts.ts';
+import { cutAt } from '../support/chunkings.ts';
+import { type FormPart, formBody } from '../support/forms.ts';
+
+const BOUNDARY = 'a-boundary';
+const TYPE = `multipart/form-data; boundary=${BOUNDARY}`;
+
+/** Parts by kind and name, as bytes. */
+type Read = Readonly<Record<string, string>>;
+
+const listed = (parts: Iterable<readonly [kind: string, name: string, bytes: Uint8Array]>): Read =>
+  Object.fromEntries(
+    [...parts].map(([kind, name, bytes]) => [`${kind} ${name}`, Buffer.from(bytes).toString('hex')]),
+  );
+
+/** Without its kind: the damage may have taken the file name away. */
+const nameIn = (key: string): string => key.slice(key.indexOf(' ') + 1);
+
+/** As our reader sees it; undefined where it refuses, with a typed error of status 400. */
+async function ours(chunks: Iterable<Uint8Array>): Promise<Read | undefined> {
+  try {
+    const reader = createFormReader(TYPE);
+    for (const chunk of chunks) reader.feed(chunk);
+    const { values, files } = await reader.finish();
+    return listed([
+      ...[...values].map(([name, parts]) => ['value', name, Buffer.concat(parts)] as const),
+      ...[...files].map(([name, parts]) => ['file', name, Buffer.concat(parts)] as const),
+    ]);
+  } catch (thrown) {
+    assert.ok(thrown instanceof PrivatemodeError, String(thrown));
+    assert.equal(thrown.status, 400);
+    return undefined;
+  }
+}
+
+/** As fetch sees it; undefined where it refuses, or a field is repeated. */
+async function reference(bytes: Uint8Array): Promise<Read | undefined> {
+  try {
+    const form = await new Response(Uint8Array.from(bytes), { headers: { 'content-type': TYPE } }).formData();
+    const parts: (readonly [string, string, Uint8Array])[] = [];
+    for (const [name, value] of form.entries()) {
+      const isFile = typeof value !== 'string';
+      parts.push([
+        isFile ? 'file' : 'value',
+        name,
+        isFile ? new Uint8Array(await value.arrayBuffer()) : Buffer.from(value),
+      ]);
+    }
+    const names = new Set(parts.map(([kind, name]) => `${kind} ${name}`));
+    return names.size === parts.length ? listed(parts) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const name = fc.stringMatching(/^[a-zA-Z_[\].-]{1,8}$/);
+/** Texts are UTF-8, which fetch decodes; files may be anything, beginnings of boundaries among it. */
+const text = fc.string({ unit: 'grapheme', maxLength: 30 }).map((value) => Buffer.from(value));
+const bytes = fc.oneof(
+  fc.uint8Array({ maxLength: 60 }).map((value) => Buffer.from(value)),
+  fc
+    .array(fc.constantFrom('\r\n', '--', BOUNDARY.slice(0, 5), 'x', '\n', '\r'), { maxLength: 8 })
+    .map((pieces) => Buffer.from(pieces.join(''))),
+);
+const part = fc.oneof(
+  fc.record({ name, body: text }),
+  fc.record({
+    name,
+    body: bytes,
+    filename: fc.constantFrom('a.wav', 'b'),
+    contentType: fc.constant('audio/wav'),
+  }),
+);
+const parts = fc.uniqueArray(part, { selector: (each) => each.name, maxLength: 6 });
+const cuts = fc.array(fc.nat(), { maxLength: 6 });
+const chunked = (whole: Uint8Array, at: readonly number[]): Uint8Array[] =>
+  cutAt(
+    whole,
+    at.map((cut) => cut % (whole.length + 1)).sort((a, b) => a - b),
+  );
+
+describe('forms, against the parser of fetch', () => {
+  it('what is well-formed is read alike, in any chunks', async () => {
+    await fc.assert(
+      fc.asyncProperty(parts, cuts, async (form, at) => {
+        const whole = formBody(BOUNDARY, form as FormPart[]);
+        const expected = listed(
+          form.map((each) => ['filename' in each ? 'file' : 'value', each.name, each.body] as const),
+        );
+        assert.deepEqual(await ours(chunked(whole, at)), expected);
+        if (form.length > 0) assert.deepEqual(await reference(whole), expected);
+      }),
+      { seed: 20261121, numRuns: 200 },
+    );
+  });
+
+  it('what is damaged is refused with a typed error, or holds nothing that fetch does not read', async () => {
+    let refused = 0;
+    const harm = fc.record({
+      at: fc.nat(),
+      remove: fc.nat({ max: 3 }),
+      insert: fc.constantFrom('', '\r', '\n', '-', '"', ';', ':', '\0', '\r\n'),
+    });
+    await fc.assert(
+      fc.asyncProperty(
+        parts,
+        fc.array(harm, { minLength: 1, maxLength: 2 }),
+        cuts,
+        async (form, harms, at) => {
+          let whole = formBody(BOUNDARY, form as FormPart[]);
+          for (const { at: where, remove, insert } of harms) {
+            const i = where % (whole.length + 1);
+            whole = Buffer.concat([whole.subarray(0, i), Buffer.from(insert), whole.subarray(i + remove)]);
+          }
+          const mine = await ours(chunked(whole, at));
+          assert.deepEqual(mine, await ours([whole]), 'chunks make a difference');
+          if (mine === undefined) {
+            refused += 1;
+            return;
+          }
+          // Before the first boundary at the beginning of a line all is preamble, which fetch does not know.
+          const theirs = await reference(whole);
+          if (theirs === undefined) return;
+          const text = (bytes: string): string => Buffer.from(bytes, 'hex').toString('utf8'); // as fetch reads values
+          const read = new Set(Object.entries(theirs).map(([key, value]) => `${nameIn(key)} ${text(value)}`));
+          for (const [key, value] of Object.entries(mine)) {
+            assert.ok(read.has(`${nameIn(key)} ${text(value)}`), key);
+          }
+        },
+      ),
+      { seed: 20261121, numRuns: 400 },
+    );
+    assert.ok(refused > 50, `only ${refused} were refused`);
+  });
+});

@@ -1,0 +1,252 @@
+/** Opening event streams against the literal implementation, whole and damaged, in all chunkings. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { literalData, literalOpenStream } from '../support/literal-sse.ts';
+import { sealedStream } from '../support/sealed-stream.ts';
+
+type Api = 'chat' | 'messages';
+const APIS = {
+  chat: { plain: PLAIN_MEMBERS.R, terminal: 'done', end: '[DONE]' },
+  messages: { plain: PLAIN_MEMBERS.MR, terminal: 'message_stop', end: 'message_stop' },
+} as const;
+
+interface Opened {
+  readonly text: string;
+  readonly failure: string | undefined;
+  readonly finished: boolean;
+}
+
+function open(api: Api, chunks: Iterable<Uint8Array>): Opened {
+  const { plain, terminal } = APIS[api];
+  const opener = createSseOpener({ cipher: fixedCipher(), plain, terminal, maxEventBytes: 1 << 20 });
+  const delivered: Uint8Array[] = [];
+  for (const chunk of chunks) delivered.push(Buffer.from(opener.feed(chunk)));
+  delivered.push(opener.flush());
+  return {
+    text: Buffer.concat(delivered).toString('utf8'),
+    failure: opener.failure?.code,
+    finished: opener.finished,
+  };
+}
+
+/** The data of what was delivered, each as JSON in one form. */
+const dataOf = ({ text }: Opened): string[] =>
+  literalData(text).map((each) => (each.startsWith('{') ? JSON.stringify(JSON.parse(each)) : each));
+
+const literal = (api: Api, wire: Uint8Array) =>
+  literalOpenStream(EXCHANGE, wire, [...APIS[api].plain], APIS[api].end);
+
+type Event = readonly [object: Record<string, unknown>, name: string | undefined];
+
+const words = fc.string({ unit: 'grapheme', maxLength: 12 });
+const tokens = fc.nat({ max: 2_000 });
+const usage = fc.oneof(
+  fc.record({ prompt_tokens: tokens, total_tokens: tokens, completion_tokens: tokens }),
+  fc.record({
+    prompt_tokens: tokens,
+    details: fc.record({ cached: tokens, share: fc.double({ noNaN: true, noDefaultInfinity: true }) }),
+  }),
+  fc.constant(null),
+);
+const delta = fc.oneof(
+  words.map((content) => ({ content })),
+  words.map((content) => ({ role: 'assistant', content })),
+  words.map((text) => ({ tool_calls: [{ index: 0, function: { arguments: text } }] })),
+  fc.constant({}),
+);
+const chunkOf = (finish: string | null) =>
+  fc.tuple(delta, usage, fc.boolean()).map(([content, used, isOld]): Event => {
+    const choices = [{ index: 0, delta: content, logprobs: null, finish_reason: finish }];
+    const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'm' };
+    return [isOld ? { ...head, choices } : { ...head, choices, usage: used }, undefined];
+  });
+const chatEvents = fc
+  .tuple(fc.array(chunkOf(null), { maxLength: 8 }), chunkOf('stop'), usage)
+  .map(([begun, last, used]): Event[] => [
+    ...begun,
+    last,
+    [{ id: 'chatcmpl-1', object: 'chat.completion.chunk', choices: [], usage: used }, undefined],
+  ]);
+
+const blockDelta = fc.oneof(
+  words.map((text) => ({ type: 'text_delta', text })),
+  words.map((partial_json) => ({ type: 'input_json_delta', partial_json })),
+);
+const messageEvents = fc
+  .tuple(fc.array(fc.oneof(blockDelta, fc.constant('ping' as const)), { maxLength: 8 }), fc.boolean())
+  .map(([middle, named]): Event[] => {
+    const event = (object: { type: string } & Record<string, unknown>): Event => [
+      object,
+      named ? object.type : undefined,
+    ];
+    return [
+      event({
+        type: 'message_start',
+        message: { id: 'msg_1', role: 'assistant', content: [], stop_reason: null },
+      }),
+      event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
+      ...middle.map((each) =>
+        each === 'ping'
+          ? event({ type: 'ping' })
+          : event({ type: 'content_block_delta', index: 0, delta: each }),
+      ),
+      event({ type: 'content_block_stop', index: 0 }),
+      event({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 3 } }),
+    ];
+  });
+
+const script = fc.oneof(
+  chatEvents.map((events) => ({ api: 'chat' as const, events })),
+  messageEvents.map((events) => ({ api: 'messages' as const, events })),
+);
+
+/** How the events of a stream are written: the same for all of it. */
+const framing = fc.record({
+  lineEnd: fc.constantFrom('\n', '\r\n', '\r'),
+  blank: fc.constantFrom(' ', ''),
+  notes: fc.constantFrom('', ': keep-alive', 'retry: 100', 'foo: bar', 'id: 7'),
+});
+
+/** Each event as it stands on the wire, the terminal one last. */
+function wireOf(
+  { api, events }: { api: Api; events: readonly Event[] },
+  { lineEnd, blank, notes }: { lineEnd: string; blank: string; notes: string },
+): string[] {
+  const stream = sealedStream([...APIS[api].plain]);
+  const framed = (data: string, name?: string): string =>
+    [
+      ...(notes === '' ? [] : [notes]),
+      ...(name === undefined ? [] : [`event:${blank}${name}`]),
+      `data:${blank}${data}`,
+      '',
+      '',
+    ].join(lineEnd);
+  const sealed = events.map(([object, name]) => framed(stream.data(object), name));
+  return [...sealed, api === 'chat' ? framed('[DONE]') : framed('{"type":"message_stop"}', 'message_stop')];
+}
+
+const cuts = fc.array(fc.nat(), { maxLength: 6 });
+const chunked = (bytes: Uint8Array, at: readonly number[]): Uint8Array[] =>
+  cutAt(
+    bytes,
+    at.map((cut) => cut % (bytes.length + 1)).sort((a, b) => a - b),
+  );
+
+type Damage =
+  | { readonly kind: 'flip'; readonly at: number; readonly bit: number }
+  | { readonly kind: 'drop' | 'repeat' | 'swap' | 'cut'; readonly at: number }
+  | { readonly kind: 'insert'; readonly at: number; readonly text: string };
+
+const damage: fc.Arbitrary<Damage> = fc.oneof(
+  fc.record({ kind: fc.constant('flip' as const), at: fc.nat(), bit: fc.nat({ max: 7 }) }),
+  fc.record({
+    kind: fc.constantFrom('drop' as const, 'repeat' as const, 'swap' as const, 'cut' as const),
+    at: fc.nat(),
+  }),
+  fc.record({
+    kind: fc.constant('insert' as const),
+    at: fc.nat(),
+    text: fc.constantFrom(
+      'data: [DONE]\n\n',
+      'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+      'data: {"choices":[{"index":0,"delta":{"content":"FORGED"},"finish_reason":"stop"}]}\n\n',
+      'data: {"type":"ping"}\n\n',
+      'data: {}\n\n',
+      'data\n\n',
+      '\n',
+      '\r',
+      ':',
+      '\0',
+    ),
+  }),
+);
+
+function damaged(events: readonly string[], { kind, at, ...rest }: Damage): string[] {
+  const i = at % events.length;
+  const all = [...events];
+  const [event, next] = [all[i] as string, all[i + 1]];
+  const place = at % (event.length + 1);
+  switch (kind) {
+    case 'flip': {
+      const { bit } = rest as { bit: number };
+      const bytes = Buffer.from(event);
+      bytes[at % bytes.length] = (bytes[at % bytes.length] as number) ^ (1 << bit);
+      return all.with(i, bytes.toString('latin1'));
+    }
+    case 'drop':
+      return all.toSpliced(i, 1);
+    case 'repeat':
+      return all.toSpliced(i, 0, event);
+    case 'swap':
+      return next === undefined ? all : all.with(i, next).with(i + 1, event);
+    case 'cut':
+      return [...all.slice(0, i), event.slice(0, place)];
+    case 'insert':
+      return all.with(i, event.slice(0, place) + (rest as { text: string }).text + event.slice(place));
+  }
+}
+
+describe('event streams, against the literal implementation', () => {
+  it('what is whole is opened the same, in any framing and any chunks', () => {
+    fc.assert(
+      fc.property(script, framing, cuts, (what, how, at) => {
+        const wire = Buffer.from(wireOf(what, how).join(''));
+        const expected = literal(what.api, wire);
+        assert.ok(expected.complete, 'the literal implementation does not see the end');
+        const opened = open(what.api, chunked(wire, at));
+        assert.deepEqual([opened.failure, opened.finished], [undefined, true]);
+        assert.deepEqual(dataOf(opened), expected.data);
+      }),
+      { seed: 20261121, numRuns: 400 },
+    );
+  });
+
+  it('what is damaged is never opened further, and never ends well where the literal one does not', () => {
+    let refused = 0;
+    fc.assert(
+      fc.property(
+        script,
+        framing,
+        fc.array(damage, { minLength: 1, maxLength: 3 }),
+        cuts,
+        (what, how, harm, at) => {
+          const events = harm.reduce(
+            (all: string[], each) => (all.length === 0 ? all : damaged(all, each)),
+            wireOf(what, how),
+          );
+          const wire = Buffer.from(events.join(''), 'utf8');
+          const expected = literal(what.api, wire);
+          const opened = open(what.api, chunked(wire, at));
+          const data = dataOf(opened);
+          assert.deepEqual(data, expected.data.slice(0, data.length));
+          assert.ok(!data.some((each) => each.includes('FORGED')));
+          if (opened.failure === undefined) assert.ok(expected.complete || data.at(-1)?.includes('"error"'));
+          else refused += 1;
+        },
+      ),
+      { seed: 20261121, numRuns: 1_000 },
+    );
+    assert.ok(refused > 300, `only ${refused} were refused`);
+  });
+
+  it('chunks make no difference, whatever the bytes', () => {
+    fc.assert(
+      fc.property(script, framing, fc.array(damage, { maxLength: 3 }), cuts, (what, how, harm, at) => {
+        const events = harm.reduce(
+          (all: string[], each) => (all.length === 0 ? all : damaged(all, each)),
+          wireOf(what, how),
+        );
+        const wire = Buffer.from(events.join(''), 'latin1');
+        const whole = open(what.api, [wire]);
+        assert.deepEqual(open(what.api, chunked(wire, at)), whole);
+        assert.deepEqual(open(what.api, byteByByte(wire)), whole);
+      }),
+      { seed: 20261121, numRuns: 200 },
+    );
+  });
+});
