@@ -1,0 +1,136 @@
+/** What configures the proxy, from outside: the environment, and the files that flags name. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { FLAGS } from '../../lib/config/flags.ts';
+import { parseConfig } from '../../lib/config.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { proxyFromEnvironment } from '../../lib/session/proxy-environment.ts';
+import { loadTrustStore } from '../../lib/session/trust-store.ts';
+
+/** What `read` gives, or undefined where it refuses, as `config_invalid` and without the text that may be secret. */
+function configured<T>(read: () => T, secret?: string): T | undefined {
+  try {
+    return read();
+  } catch (thrown) {
+    assert.ok(thrown instanceof PrivatemodeError, String(thrown));
+    assert.equal(thrown.code, 'config_invalid');
+    if (secret !== undefined && secret.length > 8) assert.ok(!thrown.message.includes(secret));
+    return undefined;
+  }
+}
+
+const anything = fc.string({ unit: 'binary', maxLength: 40 });
+const host = fc.oneof(
+  fc.domain(),
+  fc.ipV4(),
+  fc.ipV6().map((address) => `[${address}]`),
+);
+const port = fc.integer({ min: 1, max: 65_535 });
+
+describe('any environment', () => {
+  const proxy = fc.oneof(
+    anything,
+    fc.webUrl(),
+    fc
+      .tuple(fc.constantFrom('http://', 'https://', 'socks5://', ''), host, port)
+      .map(([s, h, p]) => `${s}${h}:${p}`),
+  );
+  const exception = fc.oneof(
+    anything,
+    host,
+    fc.tuple(host, port).map(([h, p]) => `${h}:${p}`),
+    fc.tuple(fc.oneof(fc.ipV4(), fc.ipV6()), fc.nat(140)).map(([address, bits]) => `${address}/${bits}`),
+    fc.domain().map((name) => `*.${name}`),
+  );
+
+  it('gives a rule that answers for every host, or a typed error that quotes nothing', () => {
+    let rules = 0;
+    fc.assert(
+      fc.property(proxy, fc.array(exception, { maxLength: 4 }), host, port, (value, exceptions, to, at) => {
+        const env = { https_proxy: value, no_proxy: exceptions.join(',') };
+        const rule = configured(() => proxyFromEnvironment(env), value);
+        if (rule === undefined) return;
+        rules += 1;
+        const chosen = rule(to, at);
+        if (value === '') assert.equal(chosen, undefined);
+        else if (chosen === undefined) assert.notEqual(env.no_proxy, '');
+        else assert.match(chosen.protocol, /^https?:$/);
+        // Who is named, with its port or without, is exempt.
+        for (const entry of [to, `${to}:${at}`]) {
+          const direct = proxyFromEnvironment({ ...env, no_proxy: `${env.no_proxy},${entry}` });
+          assert.equal(direct(to, at), undefined, entry);
+        }
+      }),
+      { seed: 20261121, numRuns: 1_000 },
+    );
+    assert.ok(rules > 100, `only ${rules} rules`);
+  });
+
+  it('never decides what the flags decide, and never gives authorities that are none', () => {
+    fc.assert(
+      fc.property(fc.dictionary(anything, anything), anything, (env, path) => {
+        assert.deepEqual(
+          configured(() => parseConfig([], env)),
+          parseConfig([], {}),
+        );
+        if (path !== '')
+          assert.equal(
+            configured(() => loadTrustStore({ SSL_CERT_FILE: `/dev/null/${path}` })),
+            undefined,
+          );
+      }),
+      { seed: 20261121, numRuns: 300 },
+    );
+  });
+});
+
+describe('any file or value of a flag', () => {
+  const bytes = fc.oneof(
+    fc.uint8Array({ maxLength: 200 }),
+    anything.map((text) => Buffer.from(text)),
+  );
+
+  it('gives a frozen configuration, or a typed error that does not quote the file', () => {
+    let accepted = 0;
+    fc.assert(
+      fc.property(bytes, fc.constantFrom('--api-key=@f', '--prompt-cache-salt=@f'), (file, flag) => {
+        const argv = [flag, '--disable-prompt-cache=false'];
+        const text = Buffer.from(file).toString('utf8').trim();
+        const parsed = configured(() => parseConfig(argv, {}, () => file), text);
+        if (parsed === undefined) return;
+        accepted += 1;
+        assert.ok(Object.isFrozen(parsed.config));
+        assert.deepEqual(
+          parseConfig(argv, {}, () => file),
+          parsed,
+        );
+      }),
+      { seed: 20261121, numRuns: 1_000 },
+    );
+    assert.ok(accepted > 50, `only ${accepted} were accepted`);
+  });
+
+  it('gives a configuration whose numbers are numbers', () => {
+    const names = FLAGS.map(({ name }) => name).filter((name) => name !== 'unsafe-trust-roots');
+    const value = fc.oneof(
+      anything,
+      fc.double().map(String),
+      fc
+        .tuple(fc.double({ min: 0, max: 1e9 }), fc.constantFrom('ms', 's', 'm', 'h', 'd'))
+        .map((pair) => pair.join('')),
+      fc.bigInt().map(String),
+      fc.tuple(host, fc.nat(99_999)).map((pair) => pair.join(':')),
+      fc.webUrl(),
+    );
+    fc.assert(
+      fc.property(fc.constantFrom(...names), value, (name, given) => {
+        const parsed = configured(() => parseConfig([`--${name}=${given}`], {}, () => Buffer.alloc(40, 'k')));
+        for (const [setting, read] of Object.entries(parsed?.config ?? {})) {
+          if (typeof read === 'number') assert.ok(Number.isFinite(read), `${setting} is ${read}`);
+        }
+      }),
+      { seed: 20261121, numRuns: 1_000 },
+    );
+  });
+});
