@@ -6,6 +6,15 @@ import { type KeyObject, randomFillSync } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
 import { decodeHex } from './hex.ts';
+import {
+  AAD_BYTES,
+  SHORT_BYTES,
+  type ShortMessages,
+  SLOTS,
+  type Slot,
+  shortMessages,
+  slots,
+} from './short-messages.ts';
 
 /**
  * The secret shared with the attested service (inference.md section 10).
@@ -43,6 +52,17 @@ export interface RequestCipher {
   open(message: string): Buffer;
   /** The same for a message that stands between `start` and `end` in `source`. */
   openAt(source: Buffer, start: number, end: number): Buffer;
+  /**
+   * The same for several: the numbers in `order` say in which order they come, and where `starts`, `ends` and `opened`
+   * have the place of each. Where one of them fails, all do. Cheaper than one by one where they are short.
+   */
+  openAll(
+    source: Buffer,
+    order: readonly number[],
+    starts: readonly number[],
+    ends: readonly number[],
+    opened: Buffer[],
+  ): void;
 }
 
 export interface RequestCipherOptions {
@@ -83,6 +103,17 @@ const BODY_AT = IV_BYTES + TAG_BYTES;
 const ivView = scratch.subarray(0, IV_BYTES);
 const tagView = scratch.subarray(IV_BYTES, BODY_AT);
 
+/** Where the parts of a message stand, in bytes; `size` of the ciphertext. */
+interface Place {
+  ivAt: number;
+  bodyAt: number;
+  tagAt: number;
+  size: number;
+}
+
+/** One for all: it is read before the next message is looked at. */
+const place: Place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
+
 /** The position after the next colon, or `end` where there is none. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
   let position = start;
@@ -111,6 +142,7 @@ export function createRequestCipher(
   let received = options.sequence ?? 0;
   let opened = false;
   let failure: PrivatemodeError | undefined;
+  let short: ShortMessages | undefined;
 
   // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
@@ -125,22 +157,25 @@ export function createRequestCipher(
     return failure;
   };
 
-  const openAt = (source: Buffer, from: number, to: number): Buffer => {
+  /** Finds the parts of the message between `from` and `to`; throws where they are not there. */
+  const locate = (source: Buffer, from: number, to: number): Place => {
     if (failure) throw failure;
     opened = true;
     let start = from;
     let end = to;
     while (start < end && source[start] === QUOTE) start += 1;
     while (end > start && source[end - 1] === QUOTE) end -= 1;
-    const nonceAt = afterColon(source, start, end);
-    const ivAt = afterColon(source, nonceAt, end);
-    const bodyAt = ivAt + 2 * IV_BYTES + 1;
-    const bodyHex = end - bodyAt;
-    if (bodyHex < 2 * TAG_BYTES || bodyHex % 2 !== 0 || source[bodyAt - 1] !== COLON) {
+    place.ivAt = afterColon(source, afterColon(source, start, end), end);
+    place.bodyAt = place.ivAt + 2 * IV_BYTES + 1;
+    place.tagAt = end - 2 * TAG_BYTES;
+    place.size = (place.tagAt - place.bodyAt) / 2;
+    if (place.size < 0 || !Number.isInteger(place.size) || source[place.bodyAt - 1] !== COLON) {
       throw fail('response_malformed', MALFORMED);
     }
-    const size = bodyHex / 2 - TAG_BYTES;
-    const tagAt = end - 2 * TAG_BYTES;
+    return place;
+  };
+
+  const openLocated = (source: Buffer, { ivAt, bodyAt, tagAt, size }: Place): Buffer => {
     const bytes = BODY_AT + size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(BODY_AT + size);
     const valid =
       decodeHex(source, ivAt, scratch, 0, IV_BYTES) &&
@@ -152,6 +187,26 @@ export function createRequestCipher(
     if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
     received += 1;
     return plaintext;
+  };
+
+  /** Puts a short message into a slot, to be opened with others. */
+  const fill = (slot: Slot, source: Buffer, { ivAt, bodyAt, tagAt, size }: Place): void => {
+    const valid =
+      decodeHex(source, ivAt, slot.iv, 0, IV_BYTES) &&
+      decodeHex(source, tagAt, slot.tag, 0, TAG_BYTES) &&
+      decodeHex(source, bodyAt, slot.bytes, AAD_BYTES, size);
+    if (!valid) throw fail('response_malformed', MALFORMED);
+    slot.bytes.set(aadFor(received));
+    slot.size = size;
+    received += 1;
+  };
+
+  const openFilled = (parts: readonly number[], into: Buffer[]): void => {
+    if (parts.length === 0) return;
+    short ??= shortMessages(key);
+    const plaintexts = short.open(parts.length);
+    if (plaintexts === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
+    for (let k = 0; k < parts.length; k++) into[parts[k]!] = plaintexts[k]!;
   };
 
   return {
@@ -174,8 +229,25 @@ export function createRequestCipher(
 
     open(message) {
       const source = Buffer.from(message, 'utf8'); // what is not ASCII stays wrong
-      return openAt(source, 0, source.length);
+      return openLocated(source, locate(source, 0, source.length));
     },
-    openAt,
+    openAt: (source, start, end) => openLocated(source, locate(source, start, end)),
+    openAll(source, order, starts, ends, into) {
+      let filled: number[] = [];
+      for (let k = 0; k < order.length; k++) {
+        const part = order[k]!;
+        const found = locate(source, starts[part]!, ends[part]!);
+        if (found.size > SHORT_BYTES || options.engine !== undefined) {
+          into[part] = openLocated(source, found);
+          continue;
+        }
+        fill(slots[filled.length]!, source, found);
+        filled.push(part);
+        if (filled.length < SLOTS) continue;
+        openFilled(filled, into);
+        filled = [];
+      }
+      openFilled(filled, into);
+    },
   };
 }

@@ -10,7 +10,7 @@ import type { ResponseOpener } from './response-opener.ts';
 import { FINISH_MEMBER, streamEnd, type TerminalEvent } from './stream-end.ts';
 
 export interface SseOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'openAt'>;
+  readonly cipher: Pick<RequestCipher, 'openAt' | 'openAll'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /** The event that ends this API's streams: `[DONE]`, or the messages API's `message_stop`. */
@@ -211,10 +211,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   /** Opens the event of that kind between `start` and `end`, whose messages `match` holds. */
   const openKnown = (kind: KnownEvent, bytes: Buffer, start: number, end: number): void => {
     const { layout } = kind;
-    for (let k = 0; k < layout.order.length; k++) {
-      const part = layout.order[k]!;
-      plaintexts[part] = cipher.openAt(bytes, match.starts[part]!, match.ends[part]!);
-    }
+    cipher.openAll(bytes, layout.order, match.starts, match.ends, plaintexts);
     accept(kind);
     let position = start;
     delivered.reserve(bytes.length - start); // plaintext is shorter than its message

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { createSecretKey, type KeyObject } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { nativeAead } from '../../lib/envelope/aead.ts';
+import { AAD_BYTES, SHORT_BYTES, SLOTS, shortMessages, slots } from '../../lib/envelope/short-messages.ts';
+import { hex } from '../support/exchange-fixture.ts';
+
+interface Sealed {
+  readonly iv: Uint8Array;
+  readonly aad: Uint8Array;
+  readonly ciphertext: Uint8Array;
+  readonly tag: Uint8Array;
+}
+
+function open(key: KeyObject, messages: readonly Sealed[]): Buffer[] | undefined {
+  for (const [k, { iv, aad, ciphertext, tag }] of messages.entries()) {
+    const slot = slots[k]!;
+    slot.iv.set(iv);
+    slot.tag.set(tag);
+    slot.bytes.fill(0xff); // what another message left there
+    slot.bytes.set(aad);
+    slot.bytes.set(ciphertext, AAD_BYTES);
+    slot.size = ciphertext.length;
+  }
+  return shortMessages(key).open(messages.length);
+}
+
+function sealed(key: KeyObject, iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): Sealed {
+  const encryption = nativeAead.withKey(key).encrypt(iv, aad);
+  return { iv, aad, ciphertext: encryption.update(plaintext), tag: encryption.final() };
+}
+
+const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
+const key = bytes(32).map((raw) => createSecretKey(raw));
+const message = fc.record({
+  iv: bytes(12),
+  aad: bytes(AAD_BYTES),
+  plaintext: fc.oneof(
+    fc.uint8Array({ maxLength: 70 }),
+    fc.uint8Array({ minLength: SHORT_BYTES - 20, maxLength: SHORT_BYTES, size: 'max' }),
+  ),
+});
+const messages = fc.array(message, { minLength: 1, maxLength: SLOTS });
+
+describe('short messages', () => {
+  it('open to what the native engine sealed, any number and size of them', () => {
+    fc.assert(
+      fc.property(key, messages, (secret, all) => {
+        const opened = open(
+          secret,
+          all.map(({ iv, aad, plaintext }) => sealed(secret, iv, aad, plaintext)),
+        );
+        assert.deepEqual(
+          opened,
+          all.map(({ plaintext }) => Buffer.from(plaintext)),
+        );
+      }),
+      { seed: 20261121, numRuns: 300 },
+    );
+  });
+
+  it('are refused, all of them, where one bit of iv, AAD, ciphertext or tag of any is another', () => {
+    const where = fc.record({ of: fc.nat(), part: fc.nat(), bit: fc.nat() });
+    fc.assert(
+      fc.property(key, messages, where, (secret, all, { of, part, bit }) => {
+        const good = all.map(({ iv, aad, plaintext }) => sealed(secret, iv, aad, plaintext));
+        const harmed = of % good.length;
+        const parts = Object.entries(good[harmed]!).filter(([, value]) => value.length > 0);
+        const [name, value] = parts[part % parts.length]!;
+        const flipped = Buffer.from(value);
+        const at = bit % (8 * flipped.length);
+        flipped[at >>> 3]! ^= 1 << (at & 7);
+        assert.equal(open(secret, good.with(harmed, { ...good[harmed]!, [name]: flipped })), undefined);
+        assert.ok(open(secret, good));
+      }),
+      { seed: 20261121, numRuns: 300 },
+    );
+  });
+
+  it('are refused under another key, and in the place of another', () => {
+    const [one, two] = [createSecretKey(Buffer.alloc(32, 1)), createSecretKey(Buffer.alloc(32, 2))];
+    const [first, second] = [0, 1].map((k) =>
+      sealed(one, Buffer.alloc(12, k), Buffer.alloc(16, k), Buffer.from('the same')),
+    ) as [Sealed, Sealed];
+    assert.equal(open(two, [first]), undefined);
+    assert.equal(open(one, [{ ...first, aad: second.aad }]), undefined);
+    assert.equal(open(one, [first, second])?.length, 2);
+  });
+
+  it('agree with Wycheproof, as far as its AAD is of our length', () => {
+    const file = join(import.meta.dirname, '../vectors/foreign/wycheproof/aes_gcm_test.json');
+    const { testGroups } = JSON.parse(readFileSync(file, 'utf8')) as {
+      testGroups: { tests: Record<'key' | 'iv' | 'aad' | 'msg' | 'ct' | 'tag' | 'result', string>[] }[];
+    };
+    const seen = { valid: 0, invalid: 0 };
+    for (const t of testGroups.flatMap(({ tests }) => tests)) {
+      if (t.key.length !== 64 || t.iv.length !== 24 || t.aad.length !== 32) continue;
+      const opened = open(createSecretKey(hex(t.key)), [
+        { iv: hex(t.iv), aad: hex(t.aad), ciphertext: hex(t.ct), tag: hex(t.tag) },
+      ]);
+      assert.deepEqual(opened, t.result === 'valid' ? [hex(t.msg)] : undefined);
+      seen[t.result as 'valid' | 'invalid'] += 1;
+    }
+    assert.deepEqual(seen, { valid: 1, invalid: 0 });
+  });
+
+  it('need 32 bytes of key', () => {
+    assert.throws(() => shortMessages(createSecretKey(Buffer.alloc(16))), { code: 'internal' });
+  });
+});
