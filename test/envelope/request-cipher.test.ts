@@ -40,6 +40,25 @@ const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string => {
   ]).toString('latin1');
 };
 
+/** Opens messages in one go that stand in any order behind each other. */
+function openTogether(
+  cipher: RequestCipher,
+  messages: readonly string[],
+  places = messages.map((_, k) => k),
+) {
+  const starts: number[] = [];
+  const ends: number[] = [];
+  let text = '';
+  for (const [message, place] of messages.map((each, k) => [each, places[k]!] as const)) {
+    starts[place] = Buffer.byteLength(text);
+    text += message;
+    ends[place] = Buffer.byteLength(text);
+  }
+  const opened: Buffer[] = [];
+  cipher.openAll(Buffer.from(text), places, starts, ends, opened);
+  return places.map((place) => opened[place]!);
+}
+
 describe('request cipher, golden messages', () => {
   for (const engine of [undefined, portableAead]) {
     const options = engine === undefined ? {} : { engine };
@@ -56,10 +75,9 @@ describe('request cipher, golden messages', () => {
   for (const { name, sequence, requestNonceHex, message } of mustFail) {
     it(`refuses: ${name}`, () => {
       const nonce = requestNonceHex === undefined ? EXCHANGE.nonce : hex(requestNonceHex);
-      assert.throws(() => fixedCipher({ sequence, nonce }).open(message), {
-        name: 'PrivatemodeError',
-        code: /^response_(malformed|not_authentic)$/,
-      });
+      const refused = { name: 'PrivatemodeError', code: /^response_(malformed|not_authentic)$/ };
+      assert.throws(() => fixedCipher({ sequence, nonce }).open(message), refused);
+      assert.throws(() => openTogether(fixedCipher({ sequence, nonce }), [message]), refused);
     });
   }
 
@@ -93,6 +111,7 @@ describe('request cipher, malformed messages', () => {
   for (const [name, message] of Object.entries(cases)) {
     it(name, () => {
       assert.throws(() => fixedCipher().open(message), { code: 'response_malformed' });
+      assert.throws(() => openTogether(fixedCipher(), [message]), { code: 'response_malformed' });
     });
   }
 
@@ -125,6 +144,16 @@ describe('request cipher, counters and states', () => {
       assert.equal(literalOpen(EXCHANGE, i, sealAll(cipher, Buffer.from(`q${i}`))).toString(), `q${i}`);
     }
     for (let i = 0; i < 3; i++) assert.equal(cipher.open(response(i, `a${i}`)).toString(), `a${i}`);
+  });
+
+  it('gives messages that are opened together their numbers in the order asked for', () => {
+    const messages = [0, 1, 2].map((sequence) =>
+      literalSeal(EXCHANGE, sequence, Buffer.alloc(12), hex('61')),
+    );
+    assert.equal(openTogether(fixedCipher(), messages, [2, 0, 1]).join(''), 'aaa');
+    assert.throws(() => openTogether(fixedCipher(), messages.toReversed()), {
+      code: 'response_not_authentic',
+    });
   });
 
   it('refuses a replayed message', () => {
@@ -202,6 +231,36 @@ describe('request cipher, against the literal envelope', () => {
           assert.equal(message.length, ours.sealedLength(plaintext.length));
           assert.deepEqual(theirs.open(message), plaintext);
         });
+      }),
+      { seed: 20261121 },
+    );
+  });
+
+  it('opens several together as it opens them one by one, short and long', () => {
+    const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 500, max: 530 }), fc.constant(5_000));
+    const plaintexts = fc
+      .array(size, { minLength: 1, maxLength: 20 })
+      .map((sizes) => sizes.map((length, k) => Buffer.alloc(length, `${k}`)));
+    const harm = fc.option(fc.nat());
+    fc.assert(
+      fc.property(plaintexts, harm, (all, harmed) => {
+        const messages = all.map((plaintext, sequence) =>
+          literalSeal(EXCHANGE, sequence, Buffer.alloc(12, sequence), plaintext),
+        );
+        const together = fixedCipher();
+        if (harmed === null) {
+          assert.deepEqual(openTogether(together, messages), all);
+          assert.throws(() => openTogether(together, messages.slice(0, 1)), {
+            code: 'response_not_authentic',
+          });
+          return;
+        }
+        const at = harmed % messages.length;
+        const wrong = literalSeal(EXCHANGE, at + 1, Buffer.alloc(12), all[at]!);
+        assert.throws(() => openTogether(together, messages.with(at, wrong)), {
+          code: 'response_not_authentic',
+        });
+        assert.throws(() => openTogether(together, messages), { code: 'response_not_authentic' });
       }),
       { seed: 20261121 },
     );
