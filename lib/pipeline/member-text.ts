@@ -1,6 +1,13 @@
 /** What the service reads where it wants the text of a member (inference.md section 8, "text()"). */
+import { PrivatemodeError } from '../errors.ts';
 import type { ByteChain } from './byte-chain.ts';
 import type { JsonMember } from './json-index.ts';
+
+/**
+ * Bytes of JSON text beyond which a string or a number is not decoded, for that holds everybody up. No prompt that may be
+ * hashed is longer: a million tokens of four bytes, each byte escaped with six.
+ */
+const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 
 /** The digits as written for integers, else the shortest plain decimal: `1.50` is `1.5`, `1e3` is `1000`. */
 function numberText(written: string): string {
@@ -19,11 +26,20 @@ function numberText(written: string): string {
   return `${sign}${digits.slice(0, point)}.${digits.slice(point)}`;
 }
 
-/** The text of a member as UTF-8, in pieces: a string decoded, arrays and objects raw, null empty. */
+/**
+ * The text of a member as UTF-8, in pieces: a string decoded, arrays and objects raw, null empty. Throws context_too_large where
+ * a string or a number is longer than 24 MiB.
+ */
 export function memberText(chain: ByteChain, member: JsonMember): readonly Uint8Array[] {
   const { kind, start, end } = member;
   if (kind === 'object' || kind === 'array') return chain.slices(start, end);
   if (kind === 'null') return [];
+  if (end - start > MAX_TEXT_BYTES) {
+    throw new PrivatemodeError(
+      'context_too_large',
+      `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`,
+    );
+  }
   const raw = chain.bytes(start, end);
   if (kind === 'string') {
     if (raw.includes(0x5c)) return [Buffer.from(JSON.parse(raw.toString('utf8')) as string, 'utf8')];

@@ -1,5 +1,6 @@
 /** JSON request bodies: the values are sealed in place, every other byte stays (inference.md section 5). */
 import type { RequestCipher } from '../envelope/request-cipher.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
 import { createMediaUrlCheck } from './media-urls.ts';
@@ -69,9 +70,15 @@ function modelValue(chain: ByteChain, member: JsonMember | undefined): string | 
   return JSON.parse(chain.bytes(member.start, member.end).toString('utf8')) as string;
 }
 
+/** Bytes: no number of choices has more digits, nor fractions of zeros that anybody would write. */
+const CHOICES_TEXT_BYTES = 32;
+
 /** The number in `n`. What the service will refuse, or take for its default, is 1. */
 function choicesOf(chain: ByteChain, member: JsonMember | undefined): number {
   if (member?.kind !== 'number') return 1;
+  if (member.end - member.start > CHOICES_TEXT_BYTES) {
+    throw new PrivatemodeError('invalid_json', `"n" has more than ${CHOICES_TEXT_BYTES} digits`);
+  }
   const choices = Number(chain.bytes(member.start, member.end).toString('latin1'));
   return Number.isSafeInteger(choices) && choices > 0 ? choices : 1;
 }

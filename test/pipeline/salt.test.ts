@@ -63,6 +63,19 @@ describe('cache salt injection', () => {
     assert.throws(() => received('{"model":"m","cache_salt":false}', undefined), { code: 'salt_too_short' });
   });
 
+  it('refuses a salt that would take too long to decode, whatever is written in it', () => {
+    const size = 24 * 1024 * 1024;
+    for (const salt of [`"${'a'.repeat(size)}"`, `"\\n${'a'.repeat(size - 2)}"`, `1.${'1'.repeat(size)}`]) {
+      const text = `{"model":"m","cache_salt":${salt}}`;
+      for (const configured of [undefined, SALT]) {
+        assert.throws(() => received(text, configured), {
+          code: 'context_too_large',
+          message: /longer than 25165824 bytes/,
+        });
+      }
+    }
+  });
+
   it('escapes a configured salt as JSON', () => {
     const odd = `${SALT}"\n\u{1f600}`;
     assert.deepEqual(received('{"model":"m"}', odd), { model: 'm', cache_salt: odd });

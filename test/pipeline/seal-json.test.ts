@@ -174,6 +174,28 @@ describe('JSON sealing, what is read from the body', () => {
     assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
   });
 
+  it('how many choices are asked for; an n of more digits than numbers of choices have is refused undecoded', () => {
+    const asked = (n: string) => prepareText(`{"model":"m","n":${n}}`).choices;
+    for (const [n, choices] of [
+      ['3', 3],
+      ['2e1', 20],
+      [`2.${'0'.repeat(30)}`, 2],
+      ['0', 1],
+      ['-1', 1],
+      ['1.5', 1],
+      ['1e300', 1],
+      ['"2"', 1],
+      ['null', 1],
+    ] as const) {
+      assert.equal(asked(n), choices, n);
+    }
+    assert.equal(prepareText('{"model":"m"}').choices, 1);
+    assert.throws(() => asked(`2.${'0'.repeat(31)}`), {
+      code: 'invalid_json',
+      message: /"n" has more than 32/,
+    });
+  });
+
   it('no shard key and no salt where the endpoint has none', () => {
     const prepared = prepareText('{"model":"m"}', { plain: PLAIN_MEMBERS.E });
     assert.equal(prepared.shardKey, undefined);

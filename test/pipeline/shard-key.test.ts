@@ -94,6 +94,16 @@ describe('shard key, golden values', () => {
       assert.equal(shardKey(body, undefined, []), undefined);
     }
   });
+
+  it('takes the longest prompt also where every byte of it is escaped, and one that is far longer is not even decoded', () => {
+    const escaped = (count: number) => `{"model":"m","prompt":"${'\\u0061'.repeat(count)}"}`;
+    const salt = 'x'.repeat(32);
+    assert.equal(shardKey(escaped(4_000_000), salt, []), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
+    assert.throws(() => shardKey(escaped(4_200_000), salt, []), {
+      code: 'context_too_large',
+      message: /a text of the request/,
+    });
+  });
 });
 
 describe('shard key, numbers as text', () => {
