@@ -52,6 +52,8 @@ describe('systemd units', () => {
       assert.deepEqual(settings(unit, 'Requires'), ['privatemode-proxy.socket']);
       assert.deepEqual(settings(unit, 'Type'), ['notify']);
       assert.deepEqual(settings(unit, 'NotifyAccess'), ['all']);
+      // else SIGTERM would reach the systemd-notify that says STOPPING=1 as well
+      assert.deepEqual(settings(unit, 'KillMode'), ['mixed']);
       assert.equal(settings(unit, 'WatchdogSec').length, 1);
       assert.match(settings(unit, 'ExecReload')[0]!, /kill -HUP \$MAINPID/);
       const socket = read(name.replace('.service', '.socket'));
