@@ -11,7 +11,7 @@ interface ValueRow {
   readonly path: string;
   /** As YAML on one line. */
   readonly default: string;
-  /** The `# -- …` comment above the key; empty where there is none. */
+  /** The `# -- …` comment above the key. */
   readonly meaning: string;
 }
 
@@ -19,14 +19,14 @@ interface ValueRow {
 export function valueRows(valuesYaml: string): ValueRow[] {
   const { contents } = parseDocument(valuesYaml);
   if (!isMap(contents)) throw new Error('values.yaml holds no map');
-  return rowsOf(contents, '', contents.commentBefore ?? '');
+  return rowsOf(contents, '', '');
 }
 
 function rowsOf(map: YAMLMap, prefix: string, commentOfFirst: string): ValueRow[] {
   return (map.items as Pair[]).flatMap(({ key, value }, index) => {
     if (!isScalar(key)) throw new Error('a key is no scalar');
     const path = `${prefix}${key.value}`;
-    const meaning = documentation(index === 0 ? commentOfFirst : (key.commentBefore ?? ''));
+    const meaning = documentation(key.commentBefore ?? (index === 0 ? commentOfFirst : ''));
     if (isMap(value) && value.items.length > 0 && meaning === '') {
       return rowsOf(value, `${path}.`, value.commentBefore ?? '');
     }

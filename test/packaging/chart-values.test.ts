@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { VERSION } from '../../lib/version.ts';
-import { renderReadme } from '../../scripts/chart-readme.ts';
+import { renderReadme, valueRows } from '../../scripts/chart-readme.ts';
 import { everyPair, FACTORS, type Level, type PodSpec } from '../support/chart-levels.ts';
 import { parsed } from '../support/config.ts';
 import { CHART, HELM, KUBECTL_VALIDATE, type KubernetesObject, render, validate } from '../support/helm.ts';
@@ -30,6 +30,15 @@ const MOUNTED = {
 describe('chart files', () => {
   it('has a README that says what values.yaml says', () => {
     assert.equal(readFileSync(join(CHART, 'README.md'), 'utf8'), renderReadme());
+  });
+
+  it('explains every value', () => {
+    const rows = valueRows(readFileSync(join(CHART, 'values.yaml'), 'utf8'));
+    assert.ok(rows.length > 80, `${rows.length} values`);
+    assert.deepEqual(
+      rows.filter(({ meaning }) => meaning === '').map(({ path }) => path),
+      [],
+    );
   });
 
   it('is released together with the program', () => {
