@@ -57,7 +57,7 @@ export const ERRORS = {
   ),
   unknown_path: row(404, 'client', 'Use one of the documented endpoints under /v1.'),
   method_not_allowed: row(405, 'client', 'Use a method named in the Allow header.'),
-  upload_too_slow: row(408, 'client', 'Send the body faster, or raise --min-upload-rate.'),
+  upload_too_slow: row(408, 'client', 'Send the body faster, or lower --min-upload-rate.'),
   body_too_large: row(413, 'client', 'Send a smaller body, or raise --max-body-bytes.'),
   not_supported: row(501, 'client', 'Use /v1/chat/completions instead.'),
 
