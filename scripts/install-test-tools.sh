@@ -1,20 +1,33 @@
 #!/usr/bin/env bash
-# Installs the programs of others that the tests run, on Debian and its kin: a browser, an HTTP proxy, and one that opens
-# TLS. Tests of an absent program are skipped, by name, unless CI=true, where they fail. Nothing is done where it is all there.
+# Installs the programs of others that the tests run: from Debian's packages and its kin a browser, an HTTP proxy, and one
+# that opens TLS; into .tools/python the Python SDKs. Tests of an absent program are skipped, by name, unless CI=true, where
+# they fail. Nothing is done where it is all there.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 missing=()
-for program in chromium tinyproxy mitmdump; do
+for program in chromium tinyproxy mitmdump python3; do
   case $program in
     mitmdump) package=mitmproxy ;;
     *) package=$program ;;
   esac
   command -v "$program" >/dev/null || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
-as_root=()
-[ "$(id -u)" = 0 ] || as_root=(sudo)
-"${as_root[@]}" apt-get update
-# Installing tinyproxy starts it as a service of the system; nothing here wants that.
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --no-install-recommends "${missing[@]}"
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update
+  # Installing tinyproxy starts it as a service of the system; nothing here wants that.
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --no-install-recommends "${missing[@]}"
+fi
+
+clients=(openai==3.54.0 anthropic==2.12.0)
+stamp=".tools/python/.${clients[*]}"
+if [ ! -e "$stamp" ]; then
+  rm -rf .tools/python
+  python3 -m venv .tools/python
+  .tools/python/bin/pip install --quiet --disable-pip-version-check "${clients[@]}"
+  touch "$stamp"
+fi

@@ -1,74 +1,96 @@
 /**
- * Coding agents as people run them, against proxy and simulator: `npm run test:agents`, not part of `npm test`, because it
- * installs 700 MB from npm into a temporary directory (or uses what is installed below AGENTS_DIR). Whatever else the agents
- * try to reach is refused by an HTTP proxy that remembers it.
+ * Coding agents as people run them, against proxy and simulator, with the settings that docs/agents.md gives: `npm run
+ * test:agents`, not part of `npm test`, because it installs 2 GB into a temporary directory (or uses what is installed below
+ * AGENTS_DIR). Whatever else the agents try to reach is refused by an HTTP proxy that remembers it.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
 import { type ConnectProxy, serveConnectProxy } from '../support/loopback.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { runAside } from '../support/tools.ts';
+import { argumentsOf, type Place, settings, variables } from './settings.ts';
 
-const PACKAGES = ['@anthropic-ai/claude-code@2.1.329', 'opencode-ai@1.18.33'];
+const NPM_PACKAGES = [
+  '@anthropic-ai/claude-code@2.1.329',
+  'opencode-ai@1.18.33',
+  'cline@3.0.65',
+  '@continuedev/cli@1.5.47',
+];
+const PYTHON_PACKAGES = ['aider-chat==0.86.2'];
 const CANARY = 'canary-agent-7b15';
 const PROMPT = `Say back: ${CANARY}`;
 
-interface Asked {
-  readonly model: string;
-  readonly url: string;
-  /** The working directory of the agent. */
-  readonly work: string;
-}
-
 interface Agent {
+  /** Below the directory of the installation. */
   readonly program: string;
-  readonly args: (asked: Asked) => readonly string[];
-  readonly env: (asked: Asked) => Readonly<Record<string, string>>;
-  /** Files of the working directory. */
-  readonly files: (asked: Asked) => Readonly<Record<string, object>>;
+  /** Arguments of calls before the one that asks. */
+  readonly setUp?: (place: Place) => readonly string[];
+  readonly args: (place: Place) => readonly string[];
+  readonly env: (place: Place) => Readonly<Record<string, string>>;
+  /** Files below its home directory; it works in `work`. */
+  readonly files: (place: Place) => Readonly<Record<string, string>>;
   readonly endpoint: string;
-  /** What it may try to reach beside the proxy, in vain. */
+  /** What it may try to reach beside the proxy, in vain; docs/agents.md says so. */
   readonly mayTry: RegExp;
+  readonly callsTools: boolean;
 }
 
-/** Settings as docs of the makers give them; docs/agents.md repeats them. */
 const AGENTS: Readonly<Record<string, Agent>> = {
   'Claude Code': {
-    program: 'claude',
-    args: ({ model }) => ['-p', PROMPT, '--model', model, '--tools', 'Read'],
-    env: ({ url }) => ({
-      ANTHROPIC_BASE_URL: url,
-      ANTHROPIC_AUTH_TOKEN: 'placeholder',
-      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-    }),
+    program: 'node_modules/.bin/claude',
+    args: (place) => [
+      ...argumentsOf('claude', settings('Claude Code', 'sh', place)),
+      ...['-p', PROMPT, '--tools', 'Read'],
+    ],
+    env: (place) => variables(settings('Claude Code', 'sh', place)),
     files: () => ({}),
     endpoint: 'POST /v1/messages?beta=true',
     mayTry: /^$/,
+    callsTools: true,
   },
   opencode: {
-    program: 'opencode',
+    program: 'node_modules/.bin/opencode',
     args: () => ['run', PROMPT],
     env: () => ({ OPENCODE_DISABLE_AUTOUPDATE: '1', OPENCODE_DISABLE_MODELS_FETCH: '1' }),
-    files: ({ url, model }) => ({
-      'opencode.json': {
-        share: 'disabled',
-        provider: {
-          privatemode: {
-            npm: '@ai-sdk/openai-compatible',
-            options: { baseURL: `${url}/v1`, apiKey: 'placeholder' },
-            models: { [model]: {} },
-          },
-        },
-        model: `privatemode/${model}`,
-        small_model: `privatemode/${model}`,
-      },
-    }),
+    files: (place) => ({ 'work/opencode.json': settings('opencode', 'json', place) }),
     endpoint: 'POST /v1/chat/completions',
     mayTry: /^registry\./, // the package registry, for its provider
+    callsTools: true,
+  },
+  Cline: {
+    program: 'node_modules/.bin/cline',
+    setUp: (place) => argumentsOf('cline', settings('Cline', 'sh', place)),
+    args: () => [PROMPT],
+    env: () => ({ CLINE_SESSION_BACKEND_MODE: 'local' }), // without a process that outlives it
+    files: (place) => ({ '.cline/data/settings/global-settings.json': settings('Cline', 'json', place) }),
+    endpoint: 'POST /v1/chat/completions',
+    mayTry: /^data\.cline\.bot:/,
+    callsTools: true,
+  },
+  Continue: {
+    program: 'node_modules/.bin/cn',
+    args: () => ['--auto', '-p', PROMPT],
+    env: () => ({}),
+    files: (place) => ({ '.continue/config.yaml': settings('Continue', 'yaml', place) }),
+    endpoint: 'POST /v1/messages',
+    mayTry: /^$/,
+    callsTools: true,
+  },
+  aider: {
+    program: 'python/bin/aider',
+    args: (place) => [
+      ...argumentsOf('aider', settings('aider', 'sh', place)),
+      ...['--no-git', '--yes-always', '--message', PROMPT],
+    ],
+    env: (place) => variables(settings('aider', 'sh', place)),
+    files: () => ({}),
+    endpoint: 'POST /v1/chat/completions',
+    mayTry: /^raw\.githubusercontent\.com:/,
+    callsTools: false, // it asks for changes in words
   },
 };
 
@@ -79,12 +101,11 @@ describe('coding agents', () => {
   before(async () => {
     if (process.env['AGENTS_DIR'] === undefined) {
       mkdirSync(installed);
-      const options = { timeout: 600_000, stdio: 'inherit' } as const;
-      execFileSync(
-        'npm',
-        ['install', '--no-audit', '--no-fund', '--prefix', installed, ...PACKAGES],
-        options,
-      );
+      const install = (program: string, ...args: string[]): unknown =>
+        execFileSync(program, args, { timeout: 600_000, stdio: 'inherit' });
+      install('npm', 'install', '--no-audit', '--no-fund', '--prefix', installed, ...NPM_PACKAGES);
+      install('python3', '-m', 'venv', join(installed, 'python'));
+      install(join(installed, 'python/bin/pip'), 'install', '--quiet', ...PYTHON_PACKAGES);
     }
     stack = await startStack();
     await stack.proxy.session.acquire({ timeoutMs: 20_000 });
@@ -108,9 +129,10 @@ describe('coding agents', () => {
     const home = mkdtempSync(join(directory, 'home-'));
     const work = join(home, 'work');
     mkdirSync(work);
-    const asked: Asked = { model, url: stack.url, work };
-    for (const [name, content] of Object.entries(agent.files(asked))) {
-      writeFileSync(join(work, name), JSON.stringify(content));
+    const place: Place = { model, url: stack.url };
+    for (const [name, content] of Object.entries(agent.files(place))) {
+      mkdirSync(dirname(join(home, name)), { recursive: true });
+      writeFileSync(join(home, name), content);
     }
     const elsewhere = `http://127.0.0.1:${outside.port}`;
     const env = {
@@ -121,18 +143,18 @@ describe('coding agents', () => {
       HTTPS_PROXY: elsewhere,
       HTTP_PROXY: elsewhere,
       NO_PROXY: '127.0.0.1',
-      ...agent.env(asked),
+      ...agent.env(place),
     };
     const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-    const program = join(installed, 'node_modules/.bin', agent.program);
     // env(1) starts it there, with this environment and nothing of ours, where credentials may be.
-    const { status, stdout, stderr } = await runAside('/usr/bin/env', [
-      ...['-i', '-C', work],
-      ...assignments,
-      program,
-      ...agent.args(asked),
-    ]);
-    assert.equal(status, 0, `${stdout}\n${stderr}`);
+    const call = async (args: readonly string[]): Promise<string> => {
+      const command = ['-i', '-C', work, ...assignments, join(installed, agent.program), ...args];
+      const { status, stdout, stderr } = await runAside('/usr/bin/env', command);
+      assert.equal(status, 0, `${stdout}\n${stderr}`);
+      return stdout;
+    };
+    if (agent.setUp !== undefined) await call(agent.setUp(place));
+    const stdout = await call(agent.args(place));
     return { stdout, outside };
   }
 
@@ -144,7 +166,15 @@ describe('coding agents', () => {
       function assertNothingLeaked({ seen }: ConnectProxy): void {
         const { recorder, exchanges } = stack.simulator;
         assert.deepEqual(exchanges.violations(), []);
-        for (const words of [CANARY, 'placeholder', 'claude-cli', 'opencode/']) {
+        for (const words of [
+          CANARY,
+          'placeholder',
+          'claude-cli',
+          'opencode/',
+          'cline',
+          'aider',
+          'continue',
+        ]) {
           assert.equal(recorder.containing(words).length, 0, words);
         }
         const tried = seen.map(({ target }) => target);
@@ -160,6 +190,8 @@ describe('coding agents', () => {
         assert.ok(requests().includes(agent.endpoint), requests().join());
         assertNothingLeaked(outside);
       });
+
+      if (!agent.callsTools) return;
 
       it('runs the tool that the model calls, and goes on with its result', async (t) => {
         const { stdout, outside } = await run(t, agent, 'sim-tools');

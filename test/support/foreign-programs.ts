@@ -14,9 +14,14 @@ export interface Program {
   readonly skip: string | false;
 }
 
-/** Where it is missing, its tests are skipped in words nobody overlooks; with CI=true that is an error instead. */
-export function program(name: string): Program {
-  const directories = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/bin', '/usr/sbin'];
+/**
+ * Looks for it in `directories`. Where it is missing, its tests are skipped in words nobody overlooks; with CI=true that is an
+ * error instead.
+ */
+export function program(
+  name: string,
+  directories = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/bin', '/usr/sbin'],
+): Program {
   const path = directories.map((directory) => join(directory, name)).find(isExecutable);
   if (path !== undefined) return { path, skip: false };
   const words = `${name} is missing on this machine; scripts/install-test-tools.sh installs it`;

@@ -1,0 +1,36 @@
+/** What docs/agents.md tells people to set, for tests to set just that. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT } from '../support/tools.ts';
+
+export interface Place {
+  /** http://HOST:PORT of the proxy. */
+  readonly url: string;
+  readonly model: string;
+}
+
+/** The first block of that language below the heading, for this proxy and model. Throws where there is none. */
+export function settings(heading: string, language: string, { url, model }: Place): string {
+  const page = readFileSync(join(ROOT, 'docs/agents.md'), 'utf8');
+  const section = page.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
+  const block = new RegExp(`^\`\`\`${language}\\n([^\`]+)\`\`\`$`, 'm').exec(section)?.[1];
+  if (block === undefined) throw new Error(`docs/agents.md has no ${language} below ${heading}`);
+  return block.replaceAll('http://localhost:8080', url).replaceAll('MODEL', model);
+}
+
+/** The variables that lines of a shell block set, exported or in front of a command. */
+export function variables(shell: string): Record<string, string> {
+  return Object.fromEntries(
+    [...shell.matchAll(/\b([A-Z][A-Z_]*)=(\S+)/g)].map(([, name, value]) => [
+      name as string,
+      value as string,
+    ]),
+  );
+}
+
+/** The arguments of the line that starts with `program`. */
+export function argumentsOf(program: string, shell: string): string[] {
+  const line = shell.split('\n').find((text) => text.startsWith(`${program} `));
+  if (line === undefined) throw new Error(`no line starts with ${program}`);
+  return line.split(' ').slice(1);
+}
