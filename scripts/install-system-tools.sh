@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the packaging checks take from the system, on Debian and its kin: systemd's own checker, and an emulator with
-# the libraries that the arm64 executable needs. Nothing is done where it is all there.
+# Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, an emulator with the
+# libraries that the arm64 executable needs, and what the lines of docs/install.md call. Nothing is done where it is all there.
 set -euo pipefail
 
 missing=()
@@ -12,6 +12,7 @@ if [ "$(uname -m)" = x86_64 ]; then
   [ -e /usr/aarch64-linux-gnu/lib/libatomic.so.1 ] || missing+=(libatomic1-arm64-cross)
 fi
 command -v unshare >/dev/null || missing+=(util-linux)
+command -v curl >/dev/null || missing+=(curl)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()

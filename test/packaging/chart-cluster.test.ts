@@ -17,7 +17,8 @@ import {
   type Values,
   validate,
 } from '../support/helm.ts';
-import { runAside } from '../support/tools.ts';
+import { installBlock } from '../support/install-blocks.ts';
+import { ROOT, runAside } from '../support/tools.ts';
 
 /** Everything that is off by default, switched on. */
 const EVERYTHING: Values = {
@@ -257,6 +258,29 @@ if (HELM !== undefined) {
           [name],
         );
       }
+    });
+
+    it('is installed by the lines of docs/install.md', async (t) => {
+      const { url } = await serveCluster(t, new Map());
+      const shims = mkdtempSync(join(tmpdir(), 'shims-'));
+      t.after(() => rmSync(shims, { recursive: true }));
+      const shim = (name: string, line: string): void =>
+        writeFileSync(join(shims, name), `#!/bin/sh\n${line}\n`, { mode: 0o755 });
+      shim('kubectl', 'echo "kubectl $*"');
+      shim('helm', `exec ${HELM} "$@" --dry-run=server --kube-apiserver ${url} --disable-openapi-validation`);
+      const command = `PATH=${shims}:$PATH\ncd ${ROOT}\n${installBlock('chart')}`;
+      const { status, stdout, stderr } = await runAside('bash', ['-euc', command]);
+      assert.equal(status, 0, stderr);
+      // the secret is the one that the chart reads
+      assert.match(
+        stdout,
+        /^kubectl create secret generic privatemode-api-key --from-file=apiKey=key\.txt$/m,
+      );
+      assert.match(stdout, /secretName: privatemode-api-key\n(.*\n)*?.*key: apiKey/);
+      assert.match(stdout, /image: "registry\.example\.com\/privatemode-proxy:/);
+      const address = /http:\/\/privatemode-proxy-my-release\.\S*\/v1/;
+      const page = readFileSync(join(ROOT, 'docs/install.md'), 'utf8');
+      assert.equal(address.exec(stdout)?.[0], address.exec(page)?.[0]?.replace(/`$/, ''));
     });
 
     it('says after the installation where the proxy is and what to mind', async (t) => {

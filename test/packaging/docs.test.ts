@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperations } from '../../scripts/operations-page.ts';
+import { INSTALL_BLOCKS } from '../support/install-blocks.ts';
 import { ROOT } from '../support/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
@@ -27,6 +28,16 @@ describe('pages', () => {
     const page = read('docs/operations.md');
     assert.equal(page, renderOperations(), 'node scripts/operations-page.ts writes it');
     for (const code of Object.keys(ERRORS)) assert.ok(page.includes(`| \`${code}\` |`), code);
+  });
+
+  it('have no line to copy for installing that no check runs', () => {
+    const blocks = read('docs/install.md').match(/^```sh$/gm) ?? [];
+    assert.equal(INSTALL_BLOCKS.size, blocks.length, 'each block has a name');
+    const checks = readdirSync(join(ROOT, 'test/packaging'), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts') && !name.endsWith('docs.test.ts'))
+      .map((name) => read(`test/packaging/${name}`))
+      .join('\n');
+    for (const name of INSTALL_BLOCKS.keys()) assert.ok(checks.includes(`'${name}'`), name);
   });
 
   it('link to what is there', () => {

@@ -60,6 +60,7 @@ export function runAside(
     const child = execFile(program, args, { timeout: 60_000 }, (error, stdout, stderr) => {
       resolve({ status: error === null ? 0 : Number(error.code ?? 1), stdout, stderr });
     });
+    child.stdin?.on('error', () => {}); // of a program that has ended without reading
     child.stdin?.end(input);
   });
 }

@@ -19,6 +19,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { binary, HOST } from '../../support/built.ts';
 import { buildStages, parseDockerfile } from '../../support/dockerfile.ts';
 import { readElfNeeds } from '../../support/elf.ts';
+import { installBlock } from '../../support/install-blocks.ts';
 import { type Program, startProgram } from '../../support/program.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
@@ -26,19 +27,29 @@ import { findTool, ROOT, run } from '../../support/tools.ts';
 
 const UNSHARE = findTool('unshare', 'scripts/install-system-tools.sh installs it');
 const PORT = 28_764;
+const KEY = '/run/secrets/api-key';
+
+/** Stands in for the engine's client: notes each call in $CALLS, and copies out of the tree in $IMAGE. */
+const DOCKER = `#!/bin/sh
+set -eu
+IFS='	'; echo "$*" >> "$CALLS"
+case $1 in
+  create) echo 0123456789ab ;;
+  cp) cp "$IMAGE\${2#*:}" "$3" ;;
+esac
+`;
 
 /**
  * A container in small: own mounts, own process numbers with the program as number 1, the image's tree as a read-only
- * root, /proc, a workspace, and the user of the image. The remote's files are mounted where a volume would be.
+ * root, /proc, the user of the image, and volumes: one FROM:TO a line.
  */
 const CONTAINER = `
 set -eu
-root=$1 workspace=$2 remote=$3 user=$4 group=$5 workdir=$6
-shift 6
+root=$1 volumes=$2 user=$3 group=$4 workdir=$5
+shift 5
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
-mount --bind "$workspace" "$root/workspace"
-mount --bind "$remote" "$root/remote"
+for volume in $volumes; do mount --bind "\${volume%%:*}" "$root\${volume#*:}"; done
 mount -o remount,bind,ro "$root"
 exec unshare --root="$root" --wd="$workdir" --setuid="$user" --setgid="$group" "$@"
 `;
@@ -66,7 +77,9 @@ describe('container image', { timeout: 600_000 }, () => {
         };
       },
     });
-    for (const name of ['proc', 'remote']) mkdirSync(join(root, name)); // as the engine makes mount points
+    // as the engine makes mount points
+    for (const name of ['proc', 'remote', 'run/secrets']) mkdirSync(join(root, name), { recursive: true });
+    writeFileSync(join(root, KEY), '');
     writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n'); // as the engine does
   });
   after(async () => {
@@ -74,10 +87,14 @@ describe('container image', { timeout: 600_000 }, () => {
     rmSync(scratch, { recursive: true });
   });
 
-  const container = (command: readonly string[], workspace: string): string[] => [
+  const container = (command: readonly string[], workspace: string, key?: string): string[] => [
     UNSHARE as string,
     ...['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', '--propagation', 'private'],
-    ...['bash', '-c', CONTAINER, 'container', root, workspace, remote.directory],
+    ...['bash', '-c', CONTAINER, 'container', root],
+    [
+      ...[`${workspace}:/workspace`, `${remote.directory}:/remote`],
+      ...(key === undefined ? [] : [`${key}:${KEY}`]),
+    ].join('\n'),
     ...[...said('USER').split(':'), said('WORKDIR')],
     ...command,
   ];
@@ -103,6 +120,7 @@ describe('container image', { timeout: 600_000 }, () => {
       'etc/nsswitch.conf',
       'etc/passwd',
       'etc/ssl/certs/ca-certificates.crt',
+      KEY.slice(1),
     ]);
     assert.equal(files.length - rest.length, libraries.length);
     assert.ok(files.includes(interpreter.slice(1)));
@@ -114,16 +132,55 @@ describe('container image', { timeout: 600_000 }, () => {
     assert.equal(digest(join(root, 'bin/privatemode-proxy')), digest(binary(HOST)));
   });
 
+  /** Runs a block of docs/install.md in `place`; returns what it asked of the engine, call by call. */
+  const ask = (block: string, place: string): string[][] => {
+    writeFileSync(join(place, 'docker'), DOCKER, { mode: 0o755 });
+    const calls = join(place, 'calls');
+    const env = { PATH: `${place}:${process.env['PATH']}`, CALLS: calls, IMAGE: root };
+    const { status, stderr } = run('bash', ['-euc', installBlock(block)], { cwd: place, env });
+    assert.equal(status, 0, stderr);
+    return readFileSync(calls, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split('\t'));
+  };
+
+  it('is built and started by the lines of docs/install.md as it is here', () => {
+    const [build, start, ...more] = ask('container', scratch) as [string[], string[]];
+    assert.deepEqual([build, more], [['build', '--tag', 'privatemode-proxy', '.'], []]);
+    const port = said('EXPOSE');
+    assert.deepEqual(start, [
+      ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only'],
+      ...['--publish', `127.0.0.1:${port}:${port}`, '--volume', `${scratch}/key.txt:${KEY}:ro`],
+      ...['--volume', `privatemode-proxy:${said('VOLUME')}`, 'privatemode-proxy', '--api-key', `@${KEY}`],
+    ]);
+  });
+
+  it('gives its executable away by the lines of docs/install.md', () => {
+    const place = mkdtempSync(join(scratch, 'extracted-'));
+    const [create, , remove] = ask('extract', place) as [string[], string[], string[]];
+    assert.deepEqual(
+      [create, remove],
+      [
+        ['create', 'privatemode-proxy'],
+        ['rm', '0123456789ab'],
+      ],
+    );
+    assert.match(run(join(place, 'privatemode-proxy'), ['--version']).stdout, /^privatemode-proxy version v/);
+  });
+
   it('starts as a user without rights on a read-only root, serves, is healthy, and ends with 0 on SIGTERM as process 1', async () => {
     const place = workspace();
+    const key = join(scratch, 'key.txt');
+    writeFileSync(key, 'test-key\n');
     const flags = remote.flags
-      .filter((flag) => !/^--(workspace|listen-address)=/.test(flag))
+      .filter((flag) => !/^--(api-key|workspace|listen-address)=/.test(flag))
       .map((flag) => flag.replace(remote.directory, '/remote'));
-    const command = [...exec('ENTRYPOINT'), ...flags, `--port=${PORT}`];
+    const command = [...exec('ENTRYPOINT'), `--api-key=@${KEY}`, ...flags, `--port=${PORT}`];
     let proxy: Program | undefined;
     let inside = 0;
     try {
-      proxy = await startProgram(container(command, place), { SSL_CERT_FILE: '/remote/ca.pem' });
+      proxy = await startProgram(container(command, place, key), { SSL_CERT_FILE: '/remote/ca.pem' });
       const fates = await streamsUnderLoad({ port: PORT, count: 5, everyMs: 5, model: 'sim-5x10' });
       assert.deepEqual(tally(fates), { complete: 5 }, proxy.log());
       assert.match(readFileSync(join(place, 'manifests/log.txt'), 'utf8'), / \S*manifests\/1\.json\n$/);

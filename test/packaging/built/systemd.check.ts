@@ -3,17 +3,19 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { binary, HOST } from '../../support/built.ts';
+import { installBlock } from '../../support/install-blocks.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
 import { bootMachine, type Machine, until } from '../../support/systemd.ts';
 import { ROOT } from '../../support/tools.ts';
 
-const unit = (name: string) => ({ copy: join(ROOT, 'deploy/systemd', name) });
 const SERVICE = 'privatemode-proxy.service';
 const SOCKET = 'privatemode-proxy.socket';
 const LOG = '/run/proxy.log';
 const PORTS = { system: 28_765, user: 28_766 };
-const REMOTE = '/etc/privatemode-proxy/remote';
+const REMOTE = '/srv/remote';
+/** Where the administrator stands: the executable, the units, and a key. */
+const CHECKOUT = '/srv/checkout';
 const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
 
 /** What the checks change: the port, which may be taken here, a watchdog in a hurry, and where the log goes. */
@@ -35,21 +37,19 @@ describe('under systemd', { timeout: 300_000 }, () => {
   before(async () => {
     remote = await startRemote();
     machine = await bootMachine({
-      '/usr/local/bin/privatemode-proxy': { copy: binary(HOST) },
-      [`/etc/systemd/system/${SERVICE}`]: unit(SERVICE),
-      [`/etc/systemd/system/${SOCKET}`]: unit(SOCKET),
+      [`${CHECKOUT}/privatemode-proxy`]: { copy: binary(HOST) },
+      [`${CHECKOUT}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
+      [`${CHECKOUT}/key.txt`]: 'test-key\n',
       ...dropIns('/etc/systemd/system', PORTS.system, LOG),
-      [`/etc/systemd/user/${SERVICE}`]: unit(`user/${SERVICE}`),
-      [`/etc/systemd/user/${SOCKET}`]: unit(`user/${SOCKET}`),
       ...dropIns('/etc/systemd/user', PORTS.user, '%t/proxy.log'),
-      '/etc/privatemode-proxy/api-key': 'test-key\n',
       '/etc/privatemode-proxy/environment': environment(remote),
+      '/usr/local/bin/sudo': '#!/bin/sh\nexec "$@"\n', // the checks are root already
       [`${REMOTE}/manifest.json`]: { copy: join(remote.directory, 'manifest.json') },
       [`${REMOTE}/ca.pem`]: { copy: join(remote.directory, 'ca.pem') },
       [`${REMOTE}/roots`]: { copy: join(remote.directory, 'roots') },
     });
     await machine.run('chmod', '-R', 'go+rX', REMOTE);
-    await machine.run('chmod', '600', '/etc/privatemode-proxy/api-key');
+    await machine.run('chmod', '755', '/usr/local/bin/sudo');
   });
   after(async () => {
     await machine?.close();
@@ -65,6 +65,19 @@ describe('under systemd', { timeout: 300_000 }, () => {
     machine.run('sh', '-c', `cat ${LOG}; systemctl status --no-pager ${SERVICE} || :`);
   const streams = async (port: number, count = 3) =>
     tally(await streamsUnderLoad({ port, count, everyMs: 5, model: 'sim-5x10' }));
+
+  /** The lines that docs/install.md ends with, asked of another port. */
+  const isRunning = (port: number): Promise<string> =>
+    machine.run('bash', '-euc', installBlock('running').replaceAll(':8080/', `:${port}/`));
+
+  it('is installed and started by the lines of docs/install.md', async () => {
+    const status = await machine.run('bash', '-euc', `cd ${CHECKOUT}\n${installBlock('systemd')}`);
+    assert.match(status, /Active: active \(running\)/);
+    assert.match(await isRunning(PORTS.system), /"object":\s*"list"/);
+    assert.equal(await machine.run('stat', '-c', '%a %U', '/etc/privatemode-proxy/api-key'), '600 root\n');
+    assert.equal((await machine.run('systemctl', 'is-enabled', SOCKET, SERVICE)).trim(), 'enabled\nenabled');
+    await machine.run('systemctl', 'stop', SOCKET, SERVICE);
+  });
 
   it('is started by the first connection to its socket', async () => {
     await machine.run('systemctl', 'start', SOCKET);
@@ -104,7 +117,7 @@ describe('under systemd', { timeout: 300_000 }, () => {
     assert.equal(await machine.property(SERVICE, 'NRestarts'), '0');
   });
 
-  it('reads its files again on reload, and goes on', async () => {
+  it('goes on when it is reloaded', async () => {
     const before = await mainProcess();
     await machine.run('systemctl', 'reload', SERVICE);
     assert.deepEqual(await streams(PORTS.system), { complete: 3 });
@@ -143,14 +156,8 @@ describe('under systemd', { timeout: 300_000 }, () => {
 
   it('serves a user from the units for a user, without root', async () => {
     const own = `${USER.home}/.config/privatemode-proxy`;
-    await machine.run('mkdir', '-p', own, `${USER.home}/.local/bin`, USER.runtime);
-    await machine.run(
-      'ln',
-      '-s',
-      '/usr/local/bin/privatemode-proxy',
-      `${USER.home}/.local/bin/privatemode-proxy`,
-    );
-    await machine.run('cp', '/etc/privatemode-proxy/api-key', '/etc/privatemode-proxy/environment', own);
+    await machine.run('mkdir', '-p', own, USER.runtime);
+    await machine.run('cp', '/etc/privatemode-proxy/environment', own);
     await machine.run('chown', '-R', `${USER.id}:${USER.id}`, USER.home, USER.runtime);
     const as = ['--uid', USER.id, '--gid', USER.id];
     const set = [`HOME=${USER.home}`, `XDG_RUNTIME_DIR=${USER.runtime}`].map(
@@ -165,15 +172,13 @@ describe('under systemd', { timeout: 300_000 }, () => {
       '/lib/systemd/systemd',
       '--user',
     );
-    const systemctl = (...args: string[]): Promise<string> =>
+    const asUser = (...command: string[]): Promise<string> =>
       machine.run(
         ...['setpriv', '--reuid', USER.id, '--regid', USER.id, '--clear-groups', 'env'],
-        `HOME=${USER.home}`,
-        `XDG_RUNTIME_DIR=${USER.runtime}`,
-        'systemctl',
-        '--user',
-        ...args,
+        ...[`HOME=${USER.home}`, `XDG_RUNTIME_DIR=${USER.runtime}`],
+        ...command,
       );
+    const systemctl = (...args: string[]): Promise<string> => asUser('systemctl', '--user', ...args);
     await until(
       () =>
         systemctl('list-units').then(
@@ -182,9 +187,15 @@ describe('under systemd', { timeout: 300_000 }, () => {
         ),
       'the manager of the user did not start',
     );
-    await systemctl('start', SOCKET, SERVICE);
+    await asUser('bash', '-euc', `cd ${CHECKOUT}\n${installBlock('systemd-user')}`);
+    await isRunning(PORTS.user);
     assert.deepEqual(await streams(PORTS.user), { complete: 3 });
     assert.match(await systemctl('show', '--property=StatusText', SERVICE), /listening on/);
+    await machine.run('sh', '-c', `echo next-key > ${own}/api-key`);
+    await systemctl('reload', SERVICE);
+    await delay(2_000); // by itself it looks every five seconds
+    assert.match(await machine.run('cat', `${USER.runtime}/proxy.log`), /The API key file was read again/);
+    assert.deepEqual(await streams(PORTS.user), { complete: 3 });
     // systemd moved the state of users to another directory in version 254
     const history = await machine.run('sh', '-c', `cat $(find ${USER.home} -name log.txt)`);
     assert.match(history, /1\.json\n$/);
