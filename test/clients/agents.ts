@@ -55,7 +55,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
   opencode: {
     program: 'node_modules/.bin/opencode',
     args: () => ['run', PROMPT],
-    env: () => ({ OPENCODE_DISABLE_AUTOUPDATE: '1', OPENCODE_DISABLE_MODELS_FETCH: '1' }),
+    env: (place) => variables(settings('opencode', 'sh', place)),
     files: (place) => ({ 'work/opencode.json': settings('opencode', 'json', place) }),
     endpoint: 'POST /v1/chat/completions',
     mayTry: /^registry\./, // the package registry, for its provider

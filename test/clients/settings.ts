@@ -15,7 +15,7 @@ export function settings(heading: string, language: string, { url, model }: Plac
   const section = page.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
   const block = new RegExp(`^\`\`\`${language}\\n([^\`]+)\`\`\`$`, 'm').exec(section)?.[1];
   if (block === undefined) throw new Error(`docs/agents.md has no ${language} below ${heading}`);
-  return block.replaceAll('http://localhost:8080', url).replaceAll('MODEL', model);
+  return block.replaceAll('http://localhost:8080', url).replaceAll(/\bMODEL\b/g, model);
 }
 
 /** The variables that lines of a shell block set, exported or in front of a command. */
