@@ -10,7 +10,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
-import { assertClean, atRest, eventually, newCanaries } from '../support/invariants.ts';
+import { newCanaries, writtenForms } from '../support/canaries.ts';
+import { assertClean, atRest, eventually } from '../support/invariants.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
 const CANARIES = newCanaries();
@@ -176,7 +177,7 @@ describe('secrets hygiene', () => {
     it(`${attempt.what} leaves no trace of prompt, key or secret`, async () => {
       const shown = await shownBy(stack, attempt);
       await atRest(stack);
-      const forbidden = [P, K, ...secretsOf(stack)];
+      const forbidden = [...writtenForms(P), ...writtenForms(K), ...secretsOf(stack)];
       for (const text of [...shown, ...stack.logLines]) {
         for (const secret of forbidden)
           assert.ok(!text.includes(secret), `${attempt.what}: ${text.slice(0, 200)}`);
@@ -243,7 +244,7 @@ describe('secrets hygiene', () => {
       );
       for (const path of dumps()) {
         const text = readFileSync(path, 'utf8');
-        for (const secret of [K, ...secretsOf(dumping)])
+        for (const secret of [...writtenForms(K), ...secretsOf(dumping)])
           assert.ok(!text.includes(secret), `a credential in ${path}`);
         assert.equal(statSync(path).mode & 0o077, 0);
       }

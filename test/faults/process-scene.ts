@@ -5,14 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
-import {
-  assertClean,
-  assertReturned,
-  type Canaries,
-  eventually,
-  newCanaries,
-  resources,
-} from '../support/invariants.ts';
+import { type Canaries, newCanaries } from '../support/canaries.ts';
+import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
 import { ask, type Question, type Told } from './ask.ts';

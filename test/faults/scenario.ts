@@ -1,13 +1,7 @@
 /** What can go wrong beyond a single answer: a scenario is a row of the reliability page and a test. */
 import type { TestContext } from 'node:test';
-import {
-  assertReturned,
-  type Canaries,
-  type Guard,
-  guard,
-  newCanaries,
-  resources,
-} from '../support/invariants.ts';
+import { type Canaries, newCanaries } from '../support/canaries.ts';
+import { assertReturned, type Guard, guard, resources } from '../support/invariants.ts';
 import { type Stack, sharedHardware, startStack } from '../support/stack.ts';
 import { ask, type Question, type Told } from './ask.ts';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
-import { chatBody, type Fixture, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { CANARY, chatBody, type Fixture, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
 import { rawClient, readAnswer } from '../support/raw-client.ts';
 import { completion, http } from '../support/sealed-answers.ts';
 
@@ -172,7 +172,7 @@ describe('damaged request heads', () => {
         await delay(20);
         assert.deepEqual(upstream.violations, []);
         assert.ok(upstream.requests.length <= batch.length, 'more arrived than were sent');
-        assert.ok(!upstream.received().includes('canary'), 'the prompt was on the wire');
+        assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');
         for (const text of texts) {
           const unfinished = text === '' || text === 'HTTP/1.1 100 Continue\r\n\r\n';
           const status = unfinished ? 200 : readAnswer(text)?.status;

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { CANARY_KEY } from '../support/canaries.ts';
 import { answerTo, post } from '../support/gateway-fixture.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
@@ -33,7 +34,7 @@ describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, ()
       `--manifest-path=${join(directory, 'manifest.json')}`,
       `--unsafe-trust-roots=${join(directory, 'roots')}`,
       `--workspace=${join(directory, `workspace-${model}`)}`,
-      '--api-key=test-key',
+      `--api-key=${CANARY_KEY}`,
       '--listen-address=127.0.0.1',
       '--port=0',
       `--shutdown-grace=${grace}`,

@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
 import { type ActivatedService, createActivatedService } from '../support/activated-service.ts';
+import { CANARY_KEY } from '../support/canaries.ts';
 import { sharedHardware } from '../support/stack.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
 import { ROOT } from '../support/tools.ts';
@@ -25,7 +26,7 @@ describe('a service behind a socket that outlives it', { timeout: 120_000 }, () 
         `--manifest-path=${join(directory, 'manifest.json')}`,
         `--unsafe-trust-roots=${join(directory, 'roots')}`,
         `--workspace=${join(directory, 'workspace')}`,
-        '--api-key=test-key',
+        `--api-key=${CANARY_KEY}`,
         '--shutdown-grace=20s',
         '--port=1', // never opened
       ],

@@ -16,6 +16,7 @@ import { createLogger } from '../../lib/observe/log.ts';
 import type { RequestObservation } from '../../lib/observe/metrics.ts';
 import { createOutbound } from '../../lib/session/outbound.ts';
 import type { Epoch, Session } from '../../lib/session/session.ts';
+import { CANARY_KEY, searchLog } from './canaries.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 
 export const EPOCH: Epoch = {
@@ -129,7 +130,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     counters,
     log,
     observe: (observation) => observations.push(observation),
-    configuredKey: () => 'configured-key',
+    configuredKey: () => CANARY_KEY,
     apiKeyFallback: 'always',
     sharedSalt: undefined,
     gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
@@ -167,6 +168,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       await drain(listener, { active: gateway.active, grace: 0, terminate, log });
       await outbound.close();
       rmSync(directory, { recursive: true, force: true });
+      searchLog(logLines.join(''), 'the gateway');
     },
   };
 }

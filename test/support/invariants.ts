@@ -3,25 +3,12 @@
  * wire, nothing left behind, and a `/readyz` that tells the truth.
  */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Canaries } from './canaries.ts';
 import type { Stack } from './stack.ts';
-
-/** Texts that no test has by accident: whoever finds one knows where it comes from. */
-export interface Canaries {
-  /** In the user's message and, echoed, in the model's answer. */
-  readonly prompt: string;
-  /** The configured API key. */
-  readonly key: string;
-}
-
-export const newCanaries = (): Canaries => {
-  const mark = randomBytes(6).toString('hex');
-  return { prompt: `canary-prompt-${mark}`, key: `canary-key-${mark}` };
-};
 
 export interface Guard {
   /**

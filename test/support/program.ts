@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
+import { searchLog } from './canaries.ts';
 import { cleanEnvironment } from './proxy-process.ts';
 
 export interface Program {
@@ -38,6 +39,7 @@ export async function startProgram(
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     log += text;
   });
+  child.once('close', () => searchLog(log, 'the program'));
   const closed = once(child, 'close'); // gone, and all it wrote has been read
   const deadline = Date.now() + ms;
   for (;;) {

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { searchLog } from './canaries.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -50,6 +51,7 @@ export async function startProxyProcess(
     told ||= signal === 'SIGTERM';
     return kill(signal);
   };
+  child.once('close', () => searchLog(log, 'the program'));
   const exited = once(child, 'exit');
   const deadline = Date.now() + 20_000;
   let url: string | undefined;

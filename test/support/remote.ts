@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { CANARY_KEY } from './canaries.ts';
 import { sharedHardware } from './stack.ts';
 
 export interface Remote {
@@ -25,7 +26,7 @@ export async function startRemote(): Promise<Remote> {
       `--manifest-path=${join(directory, 'manifest.json')}`,
       `--unsafe-trust-roots=${join(directory, 'roots')}`,
       `--workspace=${join(directory, 'workspace')}`,
-      '--api-key=test-key',
+      `--api-key=${CANARY_KEY}`,
       '--listen-address=127.0.0.1',
     ],
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },

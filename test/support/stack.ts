@@ -7,6 +7,7 @@ import { createLogger } from '../../lib/observe/log.ts';
 import type { Lifetimes } from '../../lib/session/lifetimes.ts';
 import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+import { CANARY_KEY, searchLog } from './canaries.ts';
 
 let hardware: Promise<Hardware> | undefined;
 
@@ -47,7 +48,7 @@ export async function startStack(
     ...options.simulator,
   });
   const logLines: string[] = [];
-  const apiKey = options.apiKey === undefined ? 'test-key' : options.apiKey;
+  const apiKey = options.apiKey === undefined ? CANARY_KEY : options.apiKey;
   const { config } = parseConfig(
     [
       `--api-endpoint=localhost:${simulator.port}`,
@@ -79,6 +80,7 @@ export async function startStack(
       await proxy.close();
       await simulator.close();
       rmSync(directory, { recursive: true, force: true });
+      searchLog(logLines.join(''), 'the proxy');
     },
   };
 }
