@@ -79,8 +79,20 @@ export const plainEvents = (count: number): string[] => eventsOf(count, plainly)
 export const sealedEvents = (count: number, protection: Protection): Buffer[] =>
   eventsOf(count, createSealer(protection)).map((text) => Buffer.from(text, 'latin1'));
 
-export const plainAnswer = (): string => chunkText(0, 1, plainly);
-export const sealedAnswer = (protection: Protection): string => chunkText(0, 1, createSealer(protection));
+/** The JSON text of a whole answer, its encrypted members through `seal`, in the order of their numbers. */
+function answerText(seal: Sealer): string {
+  const choices = seal(
+    '[{"index":0,"message":{"role":"assistant","content":"It is."},"logprobs":null,"finish_reason":"stop"}]',
+  );
+  const created = seal('1763683200');
+  const model = seal(MODEL);
+  const object = seal('"chat.completion"');
+  const usage = '{"prompt_tokens":131,"total_tokens":134,"completion_tokens":3}';
+  return `{"id":"chatcmpl-6f1d0e5ab2c34f0f8a3f7a1c2b9d4e5f","object":${object},"created":${created},"model":${model},"choices":${choices},"usage":${usage}}`;
+}
+
+export const plainAnswer = (): string => answerText(plainly);
+export const sealedAnswer = (protection: Protection): string => answerText(createSealer(protection));
 export const sealedTranscript = (protection: Protection): string =>
   `{"text":${createSealer(protection)('"What was said."')}}`;
 
@@ -99,19 +111,22 @@ export function chatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
     JSON.stringify({
       model: modelOf(plan),
       messages,
-      stream: true,
+      stream: plan.unary !== true,
       temperature: 0.7,
     }),
   );
 }
 
 /** The same request sealed with the open secret, as a bare proxy would get it from a client that encrypts. */
-export function sealedChatBody(plan: Partial<Plan>): Buffer {
+export function sealedChatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
   const seal = createSealer(OPEN_PROTECTION);
-  const { messages, temperature } = JSON.parse(chatBody(plan).toString()) as Record<string, unknown>;
+  const { messages, temperature } = JSON.parse(chatBody(plan, promptBytes).toString()) as Record<
+    string,
+    unknown
+  >;
   const [sealedMessages, sealedTemperature] = [seal(JSON.stringify(messages)), seal(String(temperature))];
   return Buffer.from(
-    `{"model":"${modelOf(plan)}","messages":${sealedMessages},"stream":true,"temperature":${sealedTemperature}}`,
+    `{"model":"${modelOf(plan)}","messages":${sealedMessages},"stream":${plan.unary !== true},"temperature":${sealedTemperature}}`,
   );
 }
 

@@ -55,11 +55,35 @@ const MARK = Buffer.from('data: ');
 /** Ends every chunked body. A client that leaves before it has given up, and its proxy drops the upstream connection. */
 const LAST_CHUNK = '0\r\n\r\n';
 
-/** Asks for a stream on a connection of its own, opened before the clock starts; `prepared` is a body made before. */
+/** ms between two pieces of a body that trickles. */
+const DRIP = 5;
+
+/** Writes that many bytes a second; calls back when the last have left. */
+function trickle(socket: Socket, body: Buffer, rate: number, sent: () => void): void {
+  const begin = monotonicMs();
+  let at = 0;
+  const step = (): void => {
+    const due = Math.min(body.length, Math.ceil(((monotonicMs() - begin + DRIP) * rate) / 1000));
+    const piece = body.subarray(at, due);
+    at = due;
+    if (at === body.length) socket.write(piece, sent);
+    else {
+      socket.write(piece);
+      setTimeout(step, DRIP);
+    }
+  };
+  step();
+}
+
+/**
+ * Asks for a stream on a connection of its own, opened before the clock starts; `prepared` is a body made before, `rate`
+ * the bytes a second at which it leaves, without which it does at once.
+ */
 export async function openStream(
   target: Target,
   plan: Partial<Plan>,
   prepared?: Buffer,
+  rate?: number,
 ): Promise<RunningStream> {
   const socket = await dial(target);
   const body = prepared ?? (target.sealed ? sealedChatBody(plan) : chatBody(plan));
@@ -112,9 +136,11 @@ export async function openStream(
 
   const { promise: sentAt, resolve: sent } = Promise.withResolvers<number>();
   const askedAt = monotonicMs();
+  const left = (): void => sent(monotonicMs());
   socket.cork();
   socket.write(requestHead(target, plan, body.length));
-  socket.write(body, () => sent(monotonicMs()));
+  if (rate === undefined) socket.write(body, left);
+  else trickle(socket, body, rate, left);
   socket.uncork();
   return {
     socket,

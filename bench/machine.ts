@@ -14,11 +14,13 @@ export interface Machine {
   readonly httpProxy3: string;
   readonly commit: string;
   readonly pinned: boolean;
+  /** Whether the benchmark's processes came before others that wanted the same core. */
+  readonly raised: boolean;
   /** One-minute load average when the run began: above 1, somebody else was at work. */
   readonly loadBefore: number;
 }
 
-export function describeMachine(): Machine {
+export function describeMachine(raised: boolean): Machine {
   const lock = JSON.parse(readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8')) as {
     packages: Record<string, { version?: string }>;
   };
@@ -32,6 +34,7 @@ export function describeMachine(): Machine {
     httpProxy3: lock.packages['node_modules/http-proxy-3']?.version ?? 'unknown',
     commit: commit(),
     pinned: PINNED,
+    raised,
     loadBefore: Number(loadavg()[0]!.toFixed(2)),
   };
 }

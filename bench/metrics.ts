@@ -1,6 +1,7 @@
 /** What is measured, in the order of the table. */
 import type { Metric } from './metric.ts';
 import { cancel } from './metrics/cancel.ts';
+import { streamsOnTwoCores } from './metrics/capacity.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { memoryPerStream } from './metrics/memory.ts';
@@ -17,6 +18,7 @@ export const METRICS: readonly Metric[] = [
   streamSaturated,
   firstTokenAdded,
   interToken,
+  streamsOnTwoCores,
   upload(2),
   upload(16),
   neighbourStall,

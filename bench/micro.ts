@@ -1,13 +1,16 @@
 /** mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run bench:micro`. */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
+import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
 import { createJsonIndex } from '../lib/pipeline/json-index.ts';
 import { PLAIN_MEMBERS } from '../lib/pipeline/member-order.ts';
 import { createSseOpener } from '../lib/pipeline/open-sse.ts';
 import { createJsonSealer } from '../lib/pipeline/seal-json.ts';
 import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
+import { createExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
+import { answeredExchange, EVIDENCE } from './trust-fixtures.ts';
 
 const EVENTS = 1_000;
 const CHUNK = 65_536;
@@ -77,5 +80,17 @@ bench('shard key of 1 MB', () => {
   hash.update(megabyte);
   hash.digest();
 });
+
+for (const [name, evidence] of Object.entries(EVIDENCE)) {
+  bench(`verdict on ${name} evidence`, async () => {
+    const { outcome } = await verify(evidence);
+    if (outcome !== 'accepted') throw new Error(outcome);
+  });
+}
+
+bench('key pair for a secret', () => createExchange());
+
+const { complete } = await answeredExchange();
+bench('secret from the answer to a key pair', () => complete());
 
 await run();

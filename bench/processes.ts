@@ -2,7 +2,7 @@
 import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, setPriority } from 'node:os';
 
 /** ms of the clock that all processes of a machine share. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
@@ -20,6 +20,25 @@ const PROCESSORS: Record<Place, string | undefined> = {
 export function pin(pid: number, place: Place): void {
   const processor = PROCESSORS[place];
   if (PINNED && processor !== undefined) spawnSync('taskset', ['-a', '-c', '-p', processor, String(pid)]);
+}
+
+const PRIORITY = -10;
+const AUTOGROUP = '/proc/self/autogroup';
+
+/**
+ * Takes this process, and what it starts, out of the contest with everything else that runs on the machine; only root may,
+ * and Linux may group processes by session, so that the group's priority counts. Gives back what undoes it for the session,
+ * or undefined where nothing is allowed.
+ */
+export function raisePriority(): (() => void) | undefined {
+  try {
+    setPriority(0, PRIORITY);
+    const restored = /nice (-?\d+)/.exec(readFileSync(AUTOGROUP, 'latin1'))?.[1] ?? '0';
+    writeFileSync(AUTOGROUP, String(PRIORITY));
+    return () => writeFileSync(AUTOGROUP, restored);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ENOENT' ? () => {} : undefined; // no groups: all is done
+  }
 }
 
 /** Environment without anything that would change how connections are made. */
@@ -76,6 +95,12 @@ export async function stop(child: ChildProcess): Promise<void> {
 }
 
 const processFile = (pid: number, name: string): string => readFileSync(`/proc/${pid}/${name}`, 'latin1');
+
+/** The process that listens on a TCP port of this machine; undefined where none does, or it is somebody else's. */
+export function listenerOn(port: number): number | undefined {
+  const found = spawnSync('ss', ['-Hltnp', `sport = :${port}`], { encoding: 'latin1' });
+  return Number(/pid=(\d+)/.exec(found.stdout ?? '')?.[1]) || undefined;
+}
 
 /** A process and all it has started. */
 export function family(pid: number): number[] {

@@ -25,7 +25,8 @@ export interface Report {
 
 export function summarise(metric: Pick<Metric, 'name' | 'rows'>, rounds: readonly Round[]): Measured {
   const rows = metric.rows.map((row): Result => {
-    const found = estimate(rounds.map(({ figures }) => figures[row.id] as number));
+    const figures = rounds.map((round) => round.figures[row.id] as number);
+    const found = estimate(figures.filter(Number.isFinite)); // a round whose yardstick gave up tells nothing
     return {
       ...row,
       ...found,
@@ -43,6 +44,16 @@ export function valuesOf({ rounds }: Pick<Measured, 'rounds'>): Record<string, n
     names.map((name) => [name, median(rounds.map(({ values }) => values[name] as number))]),
   );
 }
+
+/**
+ * Ratios that are more than `factor` times their bar even at the kinder end of their interval: noise must not block. Figures
+ * with a unit depend on the machine and never count.
+ */
+export const farBeyond = (measured: readonly Measured[], factor: number): readonly Result[] =>
+  measured
+    .flatMap(({ rows }) => rows)
+    .filter(({ figure }) => figure.startsWith('÷'))
+    .filter(({ bar, low, high }) => excess(bar.kind === 'at most' ? low : high, bar) > factor);
 
 const digits = (value: number): string =>
   value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
@@ -66,11 +77,30 @@ export const barTable = (measured: readonly Measured[]): string =>
         row.figure,
         digits(row.median),
         `${digits(row.low)} – ${digits(row.high)}`,
-        `${SIGNS[row.bar.kind]} ${row.bar.limit}`,
+        barOf(row),
         WORDS[row.verdict],
       ]),
     ),
   );
+
+const barOf = ({ bar }: Row): string => `${SIGNS[bar.kind]} ${bar.limit}`;
+
+/** The README's part: what was measured, shortly, with the chart; the whole is in bench/results. */
+export const readmeSection = ({ version, date, machine, measured }: Report): string =>
+  `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}, load average before the run
+${machine.loadBefore}. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
+
+${table(
+  ['what', 'measured', 'bar', 'verdict'],
+  measured.flatMap(({ rows }) =>
+    rows.map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
+  ),
+)}
+
+![Time between tokens with and without the proxy](bench/results/inter-token.svg)
+
+The whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
+\`npm run bench\` measures again; [bench/README.md](bench/README.md) tells how, and how to enter another proxy.`;
 
 export function toMarkdown({ version, date, quick, machine, measured }: Report): string {
   const values = measured.flatMap((entry) =>
@@ -84,11 +114,12 @@ export function toMarkdown({ version, date, quick, machine, measured }: Report):
 
 ${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB,
 Linux ${machine.kernel}, Node ${machine.node}, OpenSSL ${machine.openssl}, http-proxy-3 ${machine.httpProxy3};
-processes ${machine.pinned ? 'pinned: the subject to one core, upstream and generator to the other' : 'unpinned'};
+processes ${machine.pinned ? 'pinned: the subject to one core, upstream and generator to the other' : 'unpinned'}, ${machine.raised ? 'of raised priority' : 'of normal priority'};
 load average before the run ${machine.loadBefore}.
 
-Figures are medians of per-round ratios, rounds interleaved, with bootstrap intervals; an interval wider than ±10 % that
-crosses its bar gives no verdict. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
+Figures are medians of what each round found, rounds interleaved, with bootstrap intervals. An interval that lies on one side of
+its bar gives the verdict; with the bar inside it the median does, or, where it is wider than ±10 % of the median, nothing.
+\`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
 
 ${barTable(measured)}
 

@@ -1,16 +1,14 @@
 /**
- * node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--subject NAME=URL]... [--save] [--fail-above FACTOR] [--profile DIR]
+ * node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--save] [--fail-above FACTOR] [--profile DIR]
+ *                   [--subject NAME=URL]... [--directory DIR] [--upstream-port PORT]
  *
- * Measures the built program (dist/) against its bars. --save commits nothing, but writes bench/results and the README's
- * part; otherwise everything goes to bench/out. --fail-above exits with 1 where a ratio is more than FACTOR times its bar.
- * --profile writes CPU profiles of the subjects. A URL may carry ?pid=N, the process whose CPU time counts.
+ * Measures the built program (dist/) against its bars; bench/README.md tells what each option does.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { VERSION } from '../lib/version.ts';
-import { replaceSection } from '../scripts/marked-section.ts';
 import { interTokenChart } from './chart.ts';
 import { chatBody } from './fixtures.ts';
 import { checkAnswers } from './gate.ts';
@@ -20,8 +18,9 @@ import type { Metric, Round } from './metric.ts';
 import { PERCENTILES } from './metrics/inter-token.ts';
 import { saturate } from './metrics/stream-saturated.ts';
 import { METRICS } from './metrics.ts';
-import { type Measured, type Report, type Result, summarise, toMarkdown, valuesOf } from './report.ts';
-import { excess } from './stats.ts';
+import { raisePriority } from './processes.ts';
+import { updateReadme } from './readme.ts';
+import { farBeyond, type Measured, type Report, summarise, toMarkdown, valuesOf } from './report.ts';
 import { type Subjects, startSubjects } from './subjects.ts';
 
 const { values: options } = parseArgs({
@@ -30,6 +29,8 @@ const { values: options } = parseArgs({
     only: { type: 'string' },
     rounds: { type: 'string' },
     subject: { type: 'string', multiple: true, default: [] },
+    directory: { type: 'string' },
+    'upstream-port': { type: 'string' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
     'fail-above': { type: 'string' },
@@ -37,6 +38,8 @@ const { values: options } = parseArgs({
 });
 const { quick } = options;
 const wanted = options.only?.split(',');
+const unknown = wanted?.filter((name) => METRICS.every((metric) => metric.name !== name)) ?? [];
+if (unknown.length > 0) throw new Error(`no metric ${unknown}; there are ${METRICS.map(({ name }) => name)}`);
 const metrics = METRICS.filter(({ name }) => wanted === undefined || wanted.includes(name));
 const roundsOf = ({ rounds }: Metric): number =>
   Number(options.rounds ?? (quick ? rounds.quick : rounds.full));
@@ -44,11 +47,18 @@ const roundsOf = ({ rounds }: Metric): number =>
 const WARM_UP = quick ? 3 : 6;
 const say = (text: string): boolean => process.stderr.write(`${text}\n`);
 
-const directory = mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
-const machine = describeMachine();
+const directory = options.directory ?? mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
+mkdirSync(directory, { recursive: true });
+const restorePriority = raisePriority();
+process.once('exit', () => restorePriority?.());
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
+const machine = describeMachine(restorePriority !== undefined);
 let subjects: Subjects | undefined;
 try {
-  subjects = await startSubjects(directory, Object.fromEntries(options.subject.map(named)), options);
+  subjects = await startSubjects(directory, Object.fromEntries(options.subject.map(named)), {
+    profile: options.profile,
+    upstreamPort: Number(options['upstream-port'] ?? 0),
+  });
   await prepare(subjects);
   const measured: Measured[] = [];
   for (const metric of metrics) measured.push(...(await measure(metric, subjects)));
@@ -61,7 +71,7 @@ try {
   });
 } finally {
   await subjects?.close();
-  rmSync(directory, { recursive: true, force: true });
+  if (options.directory === undefined) rmSync(directory, { recursive: true, force: true });
 }
 process.exit();
 
@@ -74,14 +84,16 @@ function named(argument: string): [string, URL] {
 async function prepare(all: Subjects): Promise<void> {
   for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', ...all.external]) {
     const subject = await all.get(name);
+    const { target, pid } = subject;
     await checkAnswers(subject);
-    if (subject.pid !== undefined) {
-      for (let i = 0; i < WARM_UP; i++) await saturate(subject.target, subject.pid, 1_000);
-      const prompt = subject.target.sealed ? undefined : chatBody({}, 2_000_000);
-      for (let i = 0; i < 2 * WARM_UP; i++) await (await openStream(subject.target, {}, prompt)).finished;
-    }
     say(`${name}: answers are right`);
+    if (name === 'direct') continue;
+    for (let i = 0; i < WARM_UP; i++) await saturate(target, pid, 1_000);
+    const prompt = target.sealed ? undefined : chatBody({}, 2_000_000);
+    for (let i = 0; i < 2 * WARM_UP; i++) await (await openStream(target, {}, prompt)).finished;
   }
+  await all.limit({ type: 'open', events: 20_000 });
+  for (let i = 0; i < WARM_UP; i++) await all.limit({ type: 'upload', bytes: 2_000_000 });
 }
 
 async function measure(metric: Metric, all: Subjects): Promise<Measured[]> {
@@ -102,7 +114,8 @@ async function measure(metric: Metric, all: Subjects): Promise<Measured[]> {
 function finish(report: Report): void {
   const target = join(import.meta.dirname, options.save ? 'results' : 'out');
   mkdirSync(target, { recursive: true });
-  const markdown = toMarkdown(report);
+  const notes = join(target, `${report.version}.notes.md`); // written by people, and kept
+  const markdown = toMarkdown(report) + (existsSync(notes) ? `\n${readFileSync(notes, 'utf8')}` : '');
   writeFileSync(join(target, `${report.version}.json`), `${JSON.stringify(report, undefined, 1)}\n`);
   writeFileSync(join(target, `${report.version}.md`), markdown);
   const gaps = report.measured.find(({ metric }) => metric === 'inter_token');
@@ -110,16 +123,10 @@ function finish(report: Report): void {
   if (options.save) updateReadme(report);
   process.stdout.write(markdown);
 
-  const factor = Number(options['fail-above'] ?? Number.POSITIVE_INFINITY);
-  const failures = report.measured.flatMap(({ rows }) => rows).filter((row) => isBeyond(row, factor));
+  const failures = farBeyond(report.measured, Number(options['fail-above'] ?? Number.POSITIVE_INFINITY));
   for (const { id, median, bar } of failures)
     say(`${id} is ${median.toFixed(2)}, the bar is ${bar.kind} ${bar.limit}`);
   if (failures.length > 0) process.exitCode = 1;
-}
-
-/** Of ratios only, and only where even the kinder end of the interval is that many times the bar: noise must not block. */
-function isBeyond({ figure, low, high, bar }: Result, factor: number): boolean {
-  return figure.startsWith('÷') && excess(bar.kind === 'at most' ? low : high, bar) > factor;
 }
 
 function chartOf(gaps: Measured): string {
@@ -130,13 +137,4 @@ function chartOf(gaps: Measured): string {
       points: PERCENTILES.map((p) => [p, values[`${name}, p${100 * p} ms`] as number] as const),
     })),
   );
-}
-
-function updateReadme({ version }: Report): void {
-  const path = join(import.meta.dirname, '../README.md');
-  const section = `![Time between tokens with and without the proxy](bench/results/inter-token.svg)
-
-The whole table, what it was taken on and which bars are not met yet:
-[bench/results/${version}.md](bench/results/${version}.md); \`npm run bench\` measures again.`;
-  writeFileSync(path, replaceSection(readFileSync(path, 'utf8'), 'bench', section));
 }

@@ -21,8 +21,9 @@ export interface Estimate {
 
 const RESAMPLES = 2_000;
 
-/** The median of per-round figures and its bootstrap interval; `random` gives numbers in [0, 1). */
+/** The median of per-round figures and its bootstrap interval, all NaN without any; `random` gives numbers in [0, 1). */
 export function estimate(values: readonly number[], random: () => number = Math.random): Estimate {
+  if (values.length === 0) return { median: Number.NaN, low: Number.NaN, high: Number.NaN };
   const medians = Array.from({ length: RESAMPLES }, () =>
     median(values.map(() => values[Math.floor(random() * values.length)]!)),
   );
@@ -40,18 +41,19 @@ export interface Bar {
 
 export type Verdict = 'met' | 'missed' | 'unclear';
 
-/** An interval wider than this share of the figure on either side decides nothing. */
-const CLEAR = 0.1;
+/** An interval that reaches further than this share of the median to either side is wide. */
+const WIDE = 0.1;
 
 /**
- * Whether the bar is met. `unclear` where the interval is wider than ±10 % of the larger of figure and bar, unless all of
- * it lies on one side of the bar: then its width does not matter.
+ * Whether the bar is met. An interval that lies on one side of the bar decides, however wide it is; with the bar inside it
+ * the median decides, unless the interval is wide (±10 % of the median): then nothing does, and it is `unclear`.
  */
 export function verdictOf({ median: middle, low, high }: Estimate, bar: Bar): Verdict {
   const good = (value: number): boolean => (bar.kind === 'at most' ? value <= bar.limit : value >= bar.limit);
-  if (good(low) === good(high)) return good(middle) ? 'met' : 'missed';
-  const scale = Math.max(Math.abs(middle), bar.limit);
-  if (Math.max(high - middle, middle - low) > CLEAR * scale) return 'unclear';
+  if (Number.isNaN(middle)) return 'unclear';
+  const decided = good(low) === good(high);
+  const wide = Math.max(high - middle, middle - low) > WIDE * Math.abs(middle);
+  if (!decided && wide) return 'unclear';
   return good(middle) ? 'met' : 'missed';
 }
 

@@ -2,18 +2,18 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LimitAnswer, LimitRequest } from './limit.ts';
 import type { Target } from './load.ts';
-import { cleanEnvironment, message, type Place, pin, start, stop } from './processes.ts';
+import { cleanEnvironment, listenerOn, message, type Place, pin, start, stop } from './processes.ts';
 import type { UpstreamNote } from './upstream.ts';
 
 export interface Subject {
   readonly name: string;
   readonly target: Target;
-  /** Undefined for what runs elsewhere. */
+  /** Undefined for what runs elsewhere: its CPU time is not known. */
   readonly pid: number | undefined;
 }
 
@@ -49,9 +49,12 @@ const OURS: Readonly<Record<string, readonly string[]>> = {
 export async function startSubjects(
   directory: string,
   externals: Readonly<Record<string, URL>>,
-  { profile }: { readonly profile?: string | undefined } = {},
+  {
+    profile,
+    upstreamPort = 0,
+  }: { readonly profile?: string | undefined; readonly upstreamPort?: number } = {},
 ): Promise<Subjects> {
-  const upstream = start(join(HERE, 'upstream.ts'), [directory]);
+  const upstream = start(join(HERE, 'upstream.ts'), [directory, String(upstreamPort)]);
   const ready = await message<Extract<UpstreamNote, { type: 'ready' }>>(upstream, 'ready');
   pin(upstream.pid as number, 'others');
   pin(process.pid, 'others');
@@ -110,18 +113,7 @@ export async function startSubjects(
 
   async function find(name: string): Promise<Subject> {
     const url = externals[name];
-    if (url !== undefined) {
-      const target = {
-        port: Number(url.port),
-        host: url.hostname,
-        sealed: false,
-      };
-      return {
-        name,
-        target,
-        pid: Number(url.searchParams.get('pid')) || undefined,
-      };
-    }
+    if (url !== undefined) return findExternal(name, url);
     if (name === 'direct') {
       const ca = readFileSync(caFile, 'utf8');
       return {
@@ -165,6 +157,26 @@ export async function startSubjects(
       await stop(upstream);
     },
   };
+}
+
+/** Something that listens already, or will within a minute: its operator may have to wait for the upstream. */
+async function findExternal(name: string, url: URL): Promise<Subject> {
+  const [host, port] = [url.hostname, Number(url.port)];
+  for (let waited = 0; !(await accepts(host, port)); waited += 1) {
+    if (waited === 0) process.stderr.write(`${name}: waiting for ${url.host}\n`);
+    if (waited === 60) throw new Error(`${name}: nothing listens on ${url.host}`);
+    await delay(1_000);
+  }
+  const pid = listenerOn(port);
+  if (pid !== undefined) pin(pid, 'subject');
+  return { name, target: { port, host, sealed: false }, pid };
+}
+
+function accepts(host: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port }, () => resolve(true));
+    socket.on('error', () => resolve(false)).on('connect', () => socket.destroy());
+  });
 }
 
 function freePort(): Promise<number> {

@@ -35,7 +35,7 @@ const HEAD_BYTES = 256 * 1024;
 const PIECE_BYTES = 16 * 1024;
 const LIFETIME = 24 * 3_600_000;
 
-const directory = process.argv[2] as string;
+const [directory, port] = process.argv.slice(2) as [string, string];
 const note = (message: UpstreamNote): void => {
   process.send?.(message);
 };
@@ -54,7 +54,7 @@ await writeManifest(directory, deployment.manifest().bytes);
 
 const server = await startServer({
   host: '127.0.0.1',
-  port: 0,
+  port: Number(port),
   tls: issueServerCertificate(hardware.keys, ['localhost', '127.0.0.1']),
   routes: [
     ...trustRoutes({ deployment, secrets, apiKeys: () => true }),

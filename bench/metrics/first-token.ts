@@ -2,9 +2,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openStream, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { quantile, shuffled } from '../stats.ts';
+import type { Subject } from '../subjects.ts';
 
 const PLAN = { events: 3, pace: 0 };
 const STAGGER = 8;
+const PACE = 20;
+/** ms for the streams beside to become a steady load. */
+const SETTLE = 400;
+const WARM_UP = 5;
 
 async function firstToken(target: Target): Promise<number> {
   const stream = await openStream(target, PLAN);
@@ -12,27 +17,39 @@ async function firstToken(target: Target): Promise<number> {
   return stream.arrivals[0]! - stream.askedAt;
 }
 
-/** ms to the first token, one request after the other. */
-async function alone(target: Target, count: number): Promise<number[]> {
-  const times: number[] = [];
-  for (let i = 0; i < count; i++) times.push(await firstToken(target));
+type Times = Record<string, readonly number[]>;
+
+/** ms to the first token, one request at a time; the subjects take turns, so that a disturbance meets all of them. */
+async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
+  const times = Object.fromEntries(subjects.map(({ name }) => [name, [] as number[]]));
+  for (let i = 0; i < WARM_UP + count; i++) {
+    for (const { name, target } of shuffled(subjects)) {
+      const time = await firstToken(target);
+      if (i >= WARM_UP) times[name]!.push(time);
+    }
+  }
   return times;
 }
 
 /** The same beside 50 paced streams, requests starting a few ms apart. */
-async function staggered(target: Target, count: number): Promise<number[]> {
-  const beside = await Promise.all(
-    Array.from({ length: 50 }, () => openStream(target, { events: count, pace: 20, hold: true })),
-  );
-  await Promise.all(beside.map((stream) => stream.reached(1)));
-  const times: Promise<number>[] = [];
-  for (let i = 0; i < count; i++) {
-    times.push(firstToken(target));
-    await delay(STAGGER);
+async function staggered(subjects: readonly Subject[], count: number): Promise<Times> {
+  const times: Record<string, readonly number[]> = {};
+  for (const { name, target } of shuffled(subjects)) {
+    const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE); // enough for the whole time, with some to spare
+    const beside = await Promise.all(
+      Array.from({ length: 50 }, () => openStream(target, { events, pace: PACE, hold: true })),
+    );
+    await Promise.all(beside.map((stream) => stream.reached(1)));
+    await delay(SETTLE);
+    const asked: Promise<number>[] = [];
+    for (let i = 0; i < WARM_UP + count; i++) {
+      asked.push(firstToken(target));
+      await delay(STAGGER);
+    }
+    times[name] = (await Promise.all(asked)).slice(WARM_UP);
+    for (const { socket } of beside) socket.destroy();
   }
-  const found = await Promise.all(times);
-  for (const { socket } of beside) socket.destroy();
-  return found;
+  return times;
 }
 
 const WAYS = { alone, staggered };
@@ -48,13 +65,13 @@ export const firstTokenAdded: Metric = {
       bar: { limit: bars[percentile], kind: 'at most' as const },
     })),
   ),
-  rounds: { full: 9, quick: 1 },
-  async round(subjects, quick) {
+  rounds: { full: 15, quick: 2 },
+  async round(all, quick) {
     const values: Record<string, number> = {};
+    const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.external].map(all.get));
     for (const way of ['alone', 'staggered'] as const) {
-      for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {
-        const { target } = await subjects.get(name);
-        const times = await WAYS[way](target, quick ? 60 : 200);
+      const found = await WAYS[way](subjects, quick ? 60 : 100);
+      for (const [name, times] of Object.entries(found)) {
         values[`${name}, ${way}, p50 ms`] = quantile(times, 0.5);
         values[`${name}, ${way}, p99 ms`] = quantile(times, 0.99);
       }

@@ -4,6 +4,8 @@ import { quantile, shuffled } from '../stats.ts';
 
 const STREAMS = 50;
 const PACE = 20;
+/** Gaps of each stream that do not count. */
+const WARM_UP = 10;
 /** Of each subject's gaps, for the chart. */
 export const PERCENTILES = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
 
@@ -23,12 +25,12 @@ export const interToken: Metric = {
       bar: { limit: 0.9, kind: 'at least' },
     },
   ],
-  rounds: { full: 9, quick: 1 },
+  rounds: { full: 13, quick: 2 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
     for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {
       const { target } = await subjects.get(name);
-      const events = quick ? 60 : 150;
+      const events = quick ? 60 : 90;
       const streams = await openPaced(target, {
         count: STREAMS,
         events,
@@ -37,7 +39,7 @@ export const interToken: Metric = {
       });
       await Promise.all(streams.map(({ finished }) => finished));
       // The terminal event comes with the last token.
-      const gaps = streams.flatMap((stream) => gapsOf(stream).slice(0, events - 1));
+      const gaps = streams.flatMap((stream) => gapsOf(stream).slice(WARM_UP, events - 1));
       for (const p of PERCENTILES) values[`${name}, p${100 * p} ms`] = quantile(gaps, p);
     }
     return {

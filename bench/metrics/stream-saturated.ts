@@ -7,26 +7,28 @@ import { shuffled } from '../stats.ts';
 const STREAMS = 16;
 
 export interface Saturation {
-  /** CPU microseconds of the subject per event. */
+  /** CPU microseconds of the subject per event; NaN where they are not known. */
   readonly perEvent: number;
   /** Events per second of wall time, which on a small machine is that of upstream and generator as well. */
   readonly rate: number;
 }
 
+const cpuOf = (pid: number | undefined): number => (pid === undefined ? Number.NaN : cpuMicroseconds(pid));
+
 /** 16 streams as fast as they go. */
-export async function saturate(target: Target, pid: number, events: number): Promise<Saturation> {
+export async function saturate(target: Target, pid: number | undefined, events: number): Promise<Saturation> {
   const begin = Date.now() + 300 + 0.04 * STREAMS * events;
   const streams = await Promise.all(
     Array.from({ length: STREAMS }, () => openStream(target, { events, start: Math.round(begin) })),
   );
   await delay(begin - Date.now() - 50);
-  const cpu = cpuMicroseconds(pid);
+  const cpu = cpuOf(pid);
   await Promise.all(streams.map(({ finished }) => finished));
   const last = Math.max(...streams.map(({ arrivals }) => arrivals.at(-1)!));
   const first = Math.min(...streams.map(({ arrivals }) => arrivals[0]!));
   const count = STREAMS * (events + 1);
   return {
-    perEvent: (cpuMicroseconds(pid) - cpu) / count,
+    perEvent: (cpuOf(pid) - cpu) / count,
     rate: count / ((last - first) / 1000),
   };
 }
@@ -47,9 +49,8 @@ export const streamSaturated: Metric = {
     let ours = Number.NaN;
     for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
       const { target, pid } = await subjects.get(name);
-      if (pid === undefined) continue;
-      const { perEvent, rate } = await saturate(target, pid, quick ? 1_000 : 4_000);
-      values[`${name}, µs/event`] = perEvent;
+      const { perEvent, rate } = await saturate(target, pid, quick ? 1_000 : 2_500);
+      if (pid !== undefined) values[`${name}, µs/event`] = perEvent;
       values[`${name}, events/s`] = rate;
       if (name === 'ours') ours = perEvent;
     }

@@ -18,7 +18,7 @@ export const workers: Metric = {
     const values: Record<string, number> = {};
     for (const name of shuffled(['ours, 1 worker', 'ours, 2 workers'])) {
       const { target, pid } = await subjects.get(name);
-      const found = await saturate(target, pid as number, 4_000);
+      const found = await saturate(target, pid as number, 2_500);
       perEvent[name] = found.perEvent;
       values[`${name}, µs/event`] = found.perEvent;
       values[`${name}, events/s`] = found.rate;

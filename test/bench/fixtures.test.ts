@@ -20,6 +20,8 @@ import {
 } from '../../bench/fixtures.ts';
 import { bodyOf } from '../../bench/gate.ts';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
+import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
 import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
@@ -54,6 +56,20 @@ describe('fixtures of the benchmark', () => {
     const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
     assert.equal(opener.failure, undefined);
     assert.equal(Buffer.concat(parts).toString(), plainAnswer());
+  });
+
+  it('are answers of the kind that the gateway asks for', () => {
+    const endpoint = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
+    const whole = bodyOpener(endpoint, cipher(), true);
+    whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
+    whole.flush();
+    const stream = streamOpener(endpoint, cipher(), 1);
+    stream.feed(Buffer.concat([...sealedEvents(3, OPEN_PROTECTION), Buffer.from(DONE)]));
+    assert.deepEqual([whole.failure, stream.failure, stream.finished], [undefined, undefined, true]);
+    for (const unary of [false, true]) {
+      for (const body of [chatBody({ unary }), sealedChatBody({ unary })])
+        assert.equal(JSON.parse(body.toString()).stream, !unary);
+    }
   });
 
   it('carry the plan of an answer where it is not encrypted', () => {

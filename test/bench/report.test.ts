@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { interTokenChart } from '../../bench/chart.ts';
 import { METRICS } from '../../bench/metrics.ts';
-import { barTable, summarise, valuesOf } from '../../bench/report.ts';
+import { barTable, farBeyond, readmeSection, summarise, valuesOf } from '../../bench/report.ts';
+import { VERSION } from '../../lib/version.ts';
+
+const read = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
 
 const metric = {
   name: 'm',
@@ -25,11 +29,57 @@ describe('the report of the benchmark', () => {
     assert.match(table[2] as string, /^\| A thing \| ms \| 2\.50 \| 1\.00 – 3\.00 \| ≤ 2 \| no verdict \|$/);
   });
 
+  const ratio = {
+    id: 'r',
+    title: 'A ratio',
+    figure: '÷ passthrough',
+    bar: { limit: 2, kind: 'at most' },
+  } as const;
+  const share = {
+    id: 's',
+    title: 'A share',
+    figure: '÷ limit',
+    bar: { limit: 0.5, kind: 'at least' },
+  } as const;
+  const cases = [
+    [ratio, [3.1, 3.2, 3.3], true],
+    [ratio, [2.9, 2.9, 2.9], false],
+    [ratio, [2.5, 9, 9], false], // its interval reaches down to less
+    [share, [0.3, 0.3, 0.32], true],
+    [share, [0.4, 0.4, 0.4], false],
+    [metric.rows[0], [100, 100, 100], false], // ms are those of the machine
+  ] as const;
+  for (const [row, figures, failing] of cases) {
+    it(`${failing ? 'fails' : 'lets pass'} ${figures.join(', ')} ${row.figure} for ${row.bar.kind} ${row.bar.limit}, at 1.5`, () => {
+      const found = figures.map((figure) => ({ figures: { [row.id]: figure }, values: {} }));
+      const beyond = farBeyond([summarise({ name: 'm', rows: [row] }, found)], 1.5);
+      assert.deepEqual(
+        beyond.map(({ id }) => id),
+        failing ? [row.id] : [],
+      );
+    });
+  }
+
+  it('leaves rounds without a figure out, and gives no verdict where none has one', () => {
+    const found = (...figures: number[]) =>
+      summarise(
+        { name: 'm', rows: [share] },
+        figures.map((s) => ({ figures: { s }, values: {} })),
+      ).rows[0];
+    assert.equal(found(0.7, Number.POSITIVE_INFINITY, 0.7)?.verdict, 'met');
+    assert.equal(found(Number.POSITIVE_INFINITY, Number.NaN)?.verdict, 'unclear');
+  });
+
+  it('is what the README shows of the newest saved run', () => {
+    const saved = JSON.parse(read(`bench/results/${VERSION}.json`));
+    assert.ok(read('README.md').includes(readmeSection(saved)), 'node bench/readme.ts brings it up to date');
+  });
+
   it('has one row id for each bar, and rounds for each metric', () => {
     const ids = METRICS.flatMap(({ rows }) => rows.map(({ id }) => id));
     assert.equal(new Set(ids).size, ids.length);
     assert.equal(new Set(METRICS.map(({ name }) => name)).size, METRICS.length);
-    for (const { rounds: planned } of METRICS) assert.ok(planned.full >= 5);
+    for (const { name, rounds: planned } of METRICS) assert.ok(planned.full >= 3, name);
   });
 
   it('draws higher percentiles further right and longer gaps further up', () => {
