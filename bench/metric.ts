@@ -12,7 +12,7 @@ export interface Row {
 
 /** What one round found. */
 export interface Round {
-  /** By row id: what is held against the bar. */
+  /** By row id: what is held against the bar; a row that has none in any round is left out. */
   readonly figures: Readonly<Record<string, number>>;
   /** What the figures were made from, by a name with its unit: for the record. */
   readonly values: Readonly<Record<string, number>>;

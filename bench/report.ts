@@ -24,7 +24,8 @@ export interface Report {
 }
 
 export function summarise(metric: Pick<Metric, 'name' | 'rows'>, rounds: readonly Round[]): Measured {
-  const rows = metric.rows.map((row): Result => {
+  const measured = metric.rows.filter(({ id }) => rounds.some(({ figures }) => id in figures));
+  const rows = measured.map((row): Result => {
     const figures = rounds.map((round) => round.figures[row.id] as number);
     const found = estimate(figures.filter(Number.isFinite)); // a round whose yardstick gave up tells nothing
     return {

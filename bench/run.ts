@@ -44,7 +44,7 @@ const metrics = METRICS.filter(({ name }) => wanted === undefined || wanted.incl
 const roundsOf = ({ rounds }: Metric): number =>
   Number(options.rounds ?? (quick ? rounds.quick : rounds.full));
 /** Bursts of 16 000 events for each subject before anything counts. */
-const WARM_UP = quick ? 3 : 6;
+const WARM_UP = quick ? 2 : 6;
 const say = (text: string): boolean => process.stderr.write(`${text}\n`);
 
 const directory = options.directory ?? mkdtempSync(join(tmpdir(), 'privatemode-bench-'));

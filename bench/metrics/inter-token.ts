@@ -30,7 +30,7 @@ export const interToken: Metric = {
     const values: Record<string, number> = {};
     for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {
       const { target } = await subjects.get(name);
-      const events = quick ? 60 : 90;
+      const events = quick ? 45 : 90;
       const streams = await openPaced(target, {
         count: STREAMS,
         events,

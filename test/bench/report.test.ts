@@ -70,6 +70,14 @@ describe('the report of the benchmark', () => {
     assert.equal(found(Number.POSITIVE_INFINITY, Number.NaN)?.verdict, 'unclear');
   });
 
+  it('leaves out a row that has no figure in any round', () => {
+    const { rows } = summarise({ name: 'm', rows: [share, ratio] }, [{ figures: { s: 0.7 }, values: {} }]);
+    assert.deepEqual(
+      rows.map(({ id }) => id),
+      ['s'],
+    );
+  });
+
   it('is what the README shows of the newest saved run', () => {
     const saved = JSON.parse(read(`bench/results/${VERSION}.json`));
     assert.ok(read('README.md').includes(readmeSection(saved)), 'node bench/readme.ts brings it up to date');
