@@ -33,11 +33,16 @@ interface Arrival {
 
 /** Decides what a request is, before anything is done for it, and answers or forwards it. */
 export function createGateway(world: World): Gateway {
-  let active = 0;
+  // One controller per call and one listener for all of them: a signal made of two others (AbortSignal.any) is held by weak
+  // references, which keep everything of a call alive until the next full collection.
+  const running = new Set<AbortController>();
+  world.terminate.addEventListener('abort', () => {
+    for (const call of running) call.abort(world.terminate.reason);
+  });
 
   function forward(arrival: Arrival, match: Match): void {
     const { req, res, requestId, log, origin } = arrival;
-    const gone = new AbortController();
+    const control = new AbortController();
     const call: Call = {
       world,
       req,
@@ -46,7 +51,7 @@ export function createGateway(world: World): Gateway {
       requestId,
       log,
       corsHeaders: origin.headers,
-      signal: AbortSignal.any([gone.signal, world.terminate]),
+      signal: control.signal,
       phase: 'before_headers',
       tally: newTally(),
     };
@@ -54,16 +59,17 @@ export function createGateway(world: World): Gateway {
       const { method = '', url = '', rawHeaders } = req;
       tapExchange(req, res, world.dumper.begin({ method, target: url, rawHeaders }));
     }
-    active += 1;
-    world.counters.inFlight = active;
+    if (world.terminate.aborted) control.abort(world.terminate.reason);
+    running.add(control);
+    world.counters.inFlight = running.size;
     world.counters.requests += 1;
     res.once('close', () => {
-      active -= 1;
-      world.counters.inFlight = active;
+      running.delete(control);
+      world.counters.inFlight = running.size;
       world.observe(observationOf(match.endpoint, req, res, call.tally));
       if (res.writableFinished || call.broken) return;
       count(world.counters.clientAborts, call.phase);
-      gone.abort(new Error('the client went away'));
+      control.abort(new Error('the client went away'));
     });
     log.info({ method: req.method, endpoint: match.endpoint.id }, 'Forwarding request');
     void exchange(call);
@@ -90,7 +96,7 @@ export function createGateway(world: World): Gateway {
     }
   }
 
-  return { handle, active: () => active };
+  return { handle, active: () => running.size };
 }
 
 /** The id that the client gave its request, for the log only, where it is one. */

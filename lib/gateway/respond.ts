@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { pipeline } from 'node:stream/promises';
+import type { Readable } from 'node:stream';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
@@ -178,13 +178,23 @@ function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolea
 }
 
 /** Everything `source` has goes to `res`, which stays open. Rejects with ClientGone where the client left. */
-async function pipeUnended(source: NodeJS.ReadableStream, res: ServerResponse): Promise<void> {
-  try {
-    await pipeline(source, res, { end: false });
-  } catch (thrown) {
-    if (res.destroyed) throw new ClientGone();
-    throw asPrivatemodeError(thrown);
+function pipeUnended(source: Readable, res: ServerResponse): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const gone = (): void => {
+    source.destroy();
+    reject(new ClientGone());
+  };
+  source.once('error', (thrown) => reject(asPrivatemodeError(thrown)));
+  source.once('end', () => {
+    res.off('close', gone);
+    resolve();
+  });
+  if (res.destroyed) gone();
+  else {
+    res.once('close', gone);
+    source.pipe(res, { end: false });
   }
+  return promise;
 }
 
 function finished(call: Call): void {

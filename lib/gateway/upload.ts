@@ -1,5 +1,4 @@
 import type { IncomingMessage } from 'node:http';
-import { pipeline, Writable } from 'node:stream';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import type { Tally } from './tally.ts';
@@ -52,21 +51,17 @@ export function receiveBody(
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
 
-  const sink = new Writable({
-    write(chunk: Uint8Array, _encoding, callback) {
-      tally.bytes.fromClient += chunk.length;
-      if (!failed) {
-        if (tally.bytes.fromClient > maxBodyBytes) fail(tooLarge(maxBodyBytes));
-        else {
-          try {
-            stage.feed(chunk);
-          } catch (thrown) {
-            fail(asPrivatemodeError(thrown));
-          }
-        }
+  req.on('data', (chunk: Uint8Array) => {
+    tally.bytes.fromClient += chunk.length;
+    if (failed) return;
+    if (tally.bytes.fromClient > maxBodyBytes) fail(tooLarge(maxBodyBytes));
+    else {
+      try {
+        stage.feed(chunk);
+      } catch (thrown) {
+        fail(asPrivatemodeError(thrown));
       }
-      callback();
-    },
+    }
   });
 
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
@@ -76,14 +71,15 @@ export function receiveBody(
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     fail(new PrivatemodeError('unsupported_encoding', 'the request body is compressed'));
   }
-  pipeline(req, sink, (error) => {
+  const gone = (): void => {
+    if (!failed) fail(new ClientGone());
+  };
+  req.once('error', gone);
+  req.once('close', gone);
+  req.once('end', () => {
+    req.off('close', gone);
     settle();
-    if (failed) return;
-    if (error) fail(new ClientGone());
-    else
-      Promise.resolve()
-        .then(() => stage.finish())
-        .then(resolve, reject);
+    if (!failed) new Promise<PreparedBody>((done) => done(stage.finish())).then(resolve, reject);
   });
   return promise;
 }

@@ -16,7 +16,6 @@ export interface ByteChain {
 export function createByteChain(): ByteChain {
   const chunks: Uint8Array[] = [];
   const starts: number[] = [];
-  let length = 0;
 
   /** Index of the chunk that holds `position`; the last one for a position at the end. */
   const chunkAt = (position: number): number => {
@@ -40,18 +39,16 @@ export function createByteChain(): ByteChain {
     return found;
   };
 
-  return {
-    get length() {
-      return length;
-    },
-    push(chunk) {
+  const chain = {
+    length: 0,
+    push(chunk: Uint8Array): void {
       if (chunk.length === 0) return;
       chunks.push(chunk);
-      starts.push(length);
-      length += chunk.length;
+      starts.push(chain.length);
+      chain.length += chunk.length;
     },
     slices,
-    bytes(start, end) {
+    bytes(start: number, end: number): Buffer {
       const found = slices(start, end);
       const only = found[0];
       if (only !== undefined && found.length === 1) {
@@ -60,4 +57,5 @@ export function createByteChain(): ByteChain {
       return Buffer.concat(found);
     },
   };
+  return chain;
 }

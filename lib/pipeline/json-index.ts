@@ -83,11 +83,9 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
   const members: JsonMember[] = [];
   const names = new Set<string>();
   const utf8 = createUtf8Check();
-  let current: { name: string; kind: JsonKind; start: number } | undefined;
   let state = TOP;
   let stack = new Uint8Array(64);
   let depth = 0;
-  let bodyStart = 0;
   let base = 0; // absolute position of the chunk being scanned
   let inKey = false;
   let nameParts: Uint8Array[] | undefined; // name of a top-level member that began in an earlier chunk
@@ -114,9 +112,10 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
   /** A value ended before `position`; at depth 1 that is a member. */
   const valueEnded = (position: number): void => {
     state = AFTER_VALUE;
-    if (depth === 1 && current !== undefined) {
-      members.push({ name: current.name, kind: current.kind, start: current.start, end: position });
-      current = undefined;
+    if (depth === 1 && index.current !== undefined) {
+      const { name, kind, start } = index.current;
+      members.push({ name, kind, start, end: position });
+      index.current = undefined;
     }
   };
 
@@ -156,7 +155,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     }
     if (depth === 1) {
       if (stack[0] === ARRAY) checkElement(kind, position);
-      current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
+      index.current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
     }
     if (kind === 'object') open(OBJECT, position);
     else if (kind === 'array') open(ARRAY, position);
@@ -259,7 +258,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
             else valueBegan(byte, base + i);
           } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && options.arrays === true))) {
             open(byte === 0x7b ? OBJECT : ARRAY, base + i);
-            bodyStart = base + i + 1;
+            index.bodyStart = base + i + 1;
           } else throw invalid(base + i, state === TOP ? 'no object' : 'text after the object');
           i += 1;
           break;
@@ -282,22 +281,19 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     }
   };
 
-  return {
+  const index = {
     members,
-    get current() {
-      return current;
-    },
-    get bodyStart() {
-      return bodyStart;
-    },
-    feed(chunk) {
+    current: undefined as Omit<JsonMember, 'end'> | undefined,
+    bodyStart: 0,
+    feed(chunk: Uint8Array): void {
       if (!utf8.feed(chunk)) throw invalid(base, 'bytes that are not UTF-8 after');
       scan(chunk);
       base += chunk.length;
     },
-    finish() {
+    finish(): readonly JsonMember[] {
       if (state !== DONE) throw invalid(base, 'unexpected end');
       return members;
     },
   };
+  return index;
 }

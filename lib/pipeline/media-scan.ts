@@ -19,7 +19,7 @@ export interface MediaScan {
   /** Takes the next bytes of a value, valid JSON. */
   feed(bytes: Uint8Array): void;
   /** NESTED_IMAGE, NESTED_MEDIA or both where something is refused; final after the last byte. */
-  readonly verdict: number;
+  verdict(): number;
 }
 
 /**
@@ -100,7 +100,7 @@ export function createMediaScan(): MediaScan {
         stringEnded();
         return i;
       }
-      keeping = !string.full;
+      keeping = !string.full();
     }
     while (i < bytes.length) {
       if (escaped) {
@@ -140,8 +140,6 @@ export function createMediaScan(): MediaScan {
         }
       }
     },
-    get verdict() {
-      return parts[0]!;
-    },
+    verdict: () => parts[0]!,
   };
 }

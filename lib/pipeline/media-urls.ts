@@ -33,10 +33,10 @@ export function createMediaUrlCheck(chain: ByteChain, index: JsonIndex): MediaUr
       if (index.current?.name === 'messages') take(index.current.start, chain.length);
     },
     finish() {
-      if ((scan.verdict & NESTED_IMAGE) !== 0) {
+      if ((scan.verdict() & NESTED_IMAGE) !== 0) {
         throw new PrivatemodeError('media_url_refused', 'an image URL is neither https nor data');
       }
-      if ((scan.verdict & NESTED_MEDIA) !== 0) {
+      if ((scan.verdict() & NESTED_MEDIA) !== 0) {
         throw new PrivatemodeError('media_url_refused', 'the service takes no audio or video URLs');
       }
     },

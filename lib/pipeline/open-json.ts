@@ -80,15 +80,14 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
   const { cipher, plain, maxBytes, required } = options;
   const chain = createByteChain();
   const index = createJsonIndex({ arrays: options.arrays ?? true });
-  let failure: PrivatemodeError | undefined;
 
   const guarded = (work: () => Buffer): Buffer => {
-    if (failure !== undefined) return EMPTY;
+    if (opener.failure !== undefined) return EMPTY;
     try {
       return work();
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
-      failure =
+      opener.failure =
         error.status === 400
           ? new PrivatemodeError('response_malformed', 'the response is not the JSON that was agreed')
           : error;
@@ -96,8 +95,10 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
     }
   };
 
-  return {
-    feed: (chunk) =>
+  const opener = {
+    failure: undefined as PrivatemodeError | undefined,
+    finished: false, // a body ends where the wire ends
+    feed: (chunk: Uint8Array) =>
       guarded(() => {
         if (chain.length + chunk.length > maxBytes) {
           throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
@@ -108,10 +109,6 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
       }),
     flush: () =>
       guarded(() => openMembers(chain, chain.length === 0 ? [] : index.finish(), plain, cipher, required)),
-    get failure() {
-      return failure;
-    },
-    // A body ends where the wire ends.
-    finished: false,
   };
+  return opener;
 }

@@ -71,8 +71,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let atBoundary = false; // whether the parser has seen whole events only
   const match: EventMatch = { starts: [], ends: [] };
   const plaintexts: Buffer[] = []; // by part, of the event at hand
-  let events = 0;
-  let failure: PrivatemodeError | undefined;
   let errorSeen = false;
   let ended = false;
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
@@ -116,7 +114,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       data.includes('\n') || data.includes('\r')
         ? `data: ${data.replace(LINE_END, '\ndata: ')}\n\n`
         : `data: ${data}\n\n`;
-    events += 1;
+    opener.events += 1;
   };
 
   const end = (event: EventSourceMessage): void => {
@@ -125,17 +123,20 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     }
     emit(event, event.data);
     ended = true;
+    opener.finished = true;
   };
 
   /** What the opened members say of their event and of the stream. */
   const accept = ({ required, finishAt, errorAt }: KnownEvent): void => {
     if (!hasShape(required, plaintexts)) throw notAuthentic('the members of an event are not its own');
     if (finishAt >= 0) answerEnd.take(plaintexts[finishAt]!.toString('latin1'));
-    if (errorAt >= 0 && plaintexts[errorAt]!.toString('latin1') !== 'null') errorSeen = true;
+    if (errorAt < 0 || plaintexts[errorAt]!.toString('latin1') === 'null') return;
+    errorSeen = true;
+    opener.finished = true;
   };
 
   const onEvent = (event: EventSourceMessage): void => {
-    if (ended || failure !== undefined) return;
+    if (ended || opener.failure !== undefined) return;
     const { data } = event;
     if (data.length > maxEventBytes) throw tooLarge();
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
@@ -175,7 +176,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
 
   const fail = (thrown: unknown): void => {
     const error = asPrivatemodeError(thrown);
-    failure ??=
+    opener.failure ??=
       error.status === 400
         ? new PrivatemodeError('response_malformed', 'an event is not the JSON that was agreed')
         : error;
@@ -190,7 +191,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     maxBufferSize: maxEventBytes + FIELD_BYTES,
     onEvent(event) {
       unended = 0;
-      if (failure !== undefined) return;
+      if (opener.failure !== undefined) return;
       try {
         onEvent(event);
       } catch (thrown) {
@@ -198,10 +199,10 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       }
     },
     onRetry(milliseconds) {
-      if (!ended && failure === undefined) out += `retry: ${milliseconds}\n`;
+      if (!ended && opener.failure === undefined) out += `retry: ${milliseconds}\n`;
     },
     onComment(comment) {
-      if (!ended && failure === undefined) out += `: ${comment}\n\n`;
+      if (!ended && opener.failure === undefined) out += `: ${comment}\n\n`;
     },
     onError(error) {
       if (error.type === 'max-buffer-size-exceeded') overflow();
@@ -224,7 +225,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       position = match.ends[part]! + 1;
     }
     delivered.copy(bytes, position, end);
-    events += 1;
+    opener.events += 1;
   };
 
   /** The position after the event at `start` where it is of a kind that is known by its bytes, else `start`. */
@@ -263,30 +264,25 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     return end;
   };
 
-  return {
-    feed(chunk) {
+  const opener = {
+    failure: undefined as PrivatemodeError | undefined,
+    finished: false,
+    events: 0,
+    feed(chunk: Uint8Array): Uint8Array {
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
       let position = 0;
-      while (position < bytes.length && failure === undefined && !ended && !overflown) {
+      while (position < bytes.length && opener.failure === undefined && !ended && !overflown) {
         const after = atBoundary && !errorSeen ? takeKnown(bytes, position) : position;
         position = after > position ? after : parseOn(bytes, position);
       }
       return delivered.take();
     },
-    flush() {
-      if (failure === undefined && !ended && !errorSeen) {
-        failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
+    flush(): Uint8Array {
+      if (opener.failure === undefined && !ended && !errorSeen) {
+        opener.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
       }
       return EMPTY;
     },
-    get failure() {
-      return failure;
-    },
-    get finished() {
-      return ended || errorSeen;
-    },
-    get events() {
-      return events;
-    },
   };
+  return opener;
 }

@@ -1,6 +1,11 @@
 import type { PrivatemodeError } from '../errors.ts';
 
-/** What opens a response while it arrives: an event stream (`open-sse.ts`) or a body (`open-json.ts`). */
+/**
+ * What opens a response while it arrives: an event stream (`open-sse.ts`) or a body (`open-json.ts`).
+ *
+ * Made once per request, so its states are data properties: V8 allocates the accessors of an object literal, like function
+ * literals that are assigned to a property, in the old generation, where they keep all that they see until a full collection.
+ */
 export interface ResponseOpener {
   /** The plaintext bytes this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;

@@ -65,12 +65,14 @@ function onlyUnfinished(text: string): number {
 function choicesEnd(wanted: number): StreamEnd {
   const open = new Set<number>();
   const finished = new Set<number>();
-  return {
-    take(text) {
+  const end = {
+    reached: false,
+    take(text: string): void {
       if (text === EMPTY_CHOICES) return;
       const only = onlyUnfinished(text);
       if (only >= 0) {
         open.add(only);
+        end.reached = false;
         return;
       }
       const choices = parsed(text);
@@ -82,24 +84,21 @@ function choicesEnd(wanted: number): StreamEnd {
           finished.add(number);
         } else open.add(number);
       }
-    },
-    get reached() {
-      return open.size === 0 && finished.size >= wanted;
+      end.reached = open.size === 0 && finished.size >= wanted;
     },
   };
+  return end;
 }
 
 /** A delta with a stop_reason is the end, unless another delta comes after it. */
 function messageEnd(): StreamEnd {
-  let reached = false;
-  return {
-    take(text) {
-      reached = text.includes('"stop_reason":') && isReason(property(parsed(text), 'stop_reason'));
-    },
-    get reached() {
-      return reached;
+  const end = {
+    reached: false,
+    take(text: string): void {
+      end.reached = text.includes('"stop_reason":') && isReason(property(parsed(text), 'stop_reason'));
     },
   };
+  return end;
 }
 
 /** `choices`: how many were asked for, at least 1. */

@@ -22,7 +22,7 @@ const lower = (byte: number): number => (byte >= 0x41 && byte <= 0x5a ? byte | 0
 
 export interface StringPrefix {
   /** Whether enough was seen; the rest of the string need not be fed. Never within an escape. */
-  readonly full: boolean;
+  full(): boolean;
   /** A string begins. */
   reset(): void;
   /** Takes the next byte of a valid string; false where it is the closing quote. */
@@ -52,9 +52,7 @@ export function createStringPrefix(): StringPrefix {
   };
 
   return {
-    get full() {
-      return count === KEPT && state === PLAIN;
-    },
+    full: () => count === KEPT && state === PLAIN,
     reset() {
       count = 0;
       state = PLAIN;
