@@ -40,6 +40,7 @@ const { quick } = options;
 const wanted = options.only?.split(',');
 const unknown = wanted?.filter((name) => METRICS.every((metric) => metric.name !== name)) ?? [];
 if (unknown.length > 0) throw new Error(`no metric ${unknown}; there are ${METRICS.map(({ name }) => name)}`);
+if (options.save && wanted !== undefined) throw new Error('a table of some metrics is not saved');
 const metrics = METRICS.filter(({ name }) => wanted === undefined || wanted.includes(name));
 const roundsOf = ({ rounds }: Metric): number =>
   Number(options.rounds ?? (quick ? rounds.quick : rounds.full));
@@ -60,8 +61,7 @@ try {
     upstreamPort: Number(options['upstream-port'] ?? 0),
   });
   await prepare(subjects);
-  const measured: Measured[] = [];
-  for (const metric of metrics) measured.push(...(await measure(metric, subjects)));
+  const measured = await measure(subjects);
   finish({
     version: VERSION,
     date: new Date().toISOString().slice(0, 10),
@@ -96,19 +96,29 @@ async function prepare(all: Subjects): Promise<void> {
   for (let i = 0; i < WARM_UP; i++) await all.limit({ type: 'upload', bytes: 2_000_000 });
 }
 
-async function measure(metric: Metric, all: Subjects): Promise<Measured[]> {
-  const rounds: Round[] = [];
+/** The rounds of each metric are spread over the whole run, so that a minute of noise spoils a few of each and all of none. */
+async function measure(all: Subjects): Promise<Measured[]> {
+  const rounds = new Map<Metric, Round[]>(metrics.map((metric) => [metric, []]));
+  const steps = Math.max(...metrics.map(roundsOf));
   const from = performance.now();
-  for (let i = 0; i < roundsOf(metric); i++) rounds.push(await metric.round(all, quick));
-  if (rounds.length === 0) return [];
-  const measured = summarise(metric, rounds);
-  const seconds = ((performance.now() - from) / 1000).toFixed(0);
-  for (const { id, median, low, high, bar, verdict } of measured.rows) {
-    const interval = `${low.toFixed(2)} – ${high.toFixed(2)}`;
-    say(`${id}: ${median.toFixed(3)} (${interval}), bar ${bar.kind} ${bar.limit}: ${verdict} [${seconds} s]`);
+  for (let step = 1; step <= steps; step++) {
+    for (const [metric, done] of rounds) {
+      const due = Math.floor((step * roundsOf(metric)) / steps);
+      while (done.length < due) done.push(await metric.round(all, quick));
+    }
+    say(`${step} of ${steps} rounds after ${((performance.now() - from) / 1000).toFixed(0)} s`);
   }
-  for (const [name, value] of Object.entries(valuesOf(measured))) say(`    ${name}: ${value.toFixed(2)}`);
-  return [measured];
+  const measured = [...rounds].filter(([, { length }]) => length > 0).map((entry) => summarise(...entry));
+  for (const found of measured) tell(found);
+  return measured;
+}
+
+function tell(found: Measured): void {
+  for (const { id, median, low, high, bar, verdict } of found.rows) {
+    const interval = `${low.toFixed(2)} – ${high.toFixed(2)}`;
+    say(`${id}: ${median.toFixed(3)} (${interval}), bar ${bar.kind} ${bar.limit}: ${verdict}`);
+  }
+  for (const [name, value] of Object.entries(valuesOf(found))) say(`    ${name}: ${value.toFixed(2)}`);
 }
 
 function finish(report: Report): void {

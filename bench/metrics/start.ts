@@ -43,7 +43,7 @@ export const timeToReady: Metric = {
       bar: { limit: 1.3, kind: 'at most' },
     },
   ],
-  rounds: { full: 9, quick: 3 },
+  rounds: { full: 9, quick: 2 },
   async round(subjects) {
     await subjects.get('ours'); // fills the cache
     const took: number[] = [];

@@ -50,7 +50,7 @@ export const streamCpu: Metric = {
     const perEvent: Record<string, number> = {};
     for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
       const { target, pid } = await subjects.get(name);
-      if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 2 : 3);
+      if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 1.5 : 3);
     }
     const limit = await subjects.limit<{ type: 'opened'; perEvent: number }>({
       type: 'open',
