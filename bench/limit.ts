@@ -62,6 +62,9 @@ const connected = (): Promise<TLSSocket> => {
       ca: readFileSync(caFile),
     });
     made.once('secureConnect', () => resolve(made)).once('error', reject);
+    made.once('close', () => {
+      socket = undefined; // the upstream does not keep it for ever
+    });
     made.resume();
   });
   return socket;

@@ -65,12 +65,12 @@ export const firstTokenAdded: Metric = {
       bar: { limit: bars[percentile], kind: 'at most' as const },
     })),
   ),
-  rounds: { full: 15, quick: 2 },
+  rounds: { full: 11, quick: 2 },
   async round(all, quick) {
     const values: Record<string, number> = {};
     const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.external].map(all.get));
     for (const way of ['alone', 'staggered'] as const) {
-      const found = await WAYS[way](subjects, quick ? 40 : 100);
+      const found = await WAYS[way](subjects, quick ? 40 : 80);
       for (const [name, times] of Object.entries(found)) {
         values[`${name}, ${way}, p50 ms`] = quantile(times, 0.5);
         values[`${name}, ${way}, p99 ms`] = quantile(times, 0.99);

@@ -25,12 +25,12 @@ export const interToken: Metric = {
       bar: { limit: 0.9, kind: 'at least' },
     },
   ],
-  rounds: { full: 13, quick: 2 },
+  rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
     for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {
       const { target } = await subjects.get(name);
-      const events = quick ? 45 : 90;
+      const events = quick ? 45 : 75;
       const streams = await openPaced(target, {
         count: STREAMS,
         events,

@@ -45,12 +45,12 @@ export const streamCpu: Metric = {
       bar: { limit: 0.5, kind: 'at most' },
     },
   ],
-  rounds: { full: 11, quick: 2 },
+  rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const perEvent: Record<string, number> = {};
     for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
       const { target, pid } = await subjects.get(name);
-      if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 1.5 : 3);
+      if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 1.5 : 2.5);
     }
     const limit = await subjects.limit<{ type: 'opened'; perEvent: number }>({
       type: 'open',

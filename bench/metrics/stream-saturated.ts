@@ -49,7 +49,7 @@ export const streamSaturated: Metric = {
     let ours = Number.NaN;
     for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
       const { target, pid } = await subjects.get(name);
-      const { perEvent, rate } = await saturate(target, pid, quick ? 1_000 : 2_500);
+      const { perEvent, rate } = await saturate(target, pid, quick ? 1_000 : 2_000);
       if (pid !== undefined) values[`${name}, µs/event`] = perEvent;
       values[`${name}, events/s`] = rate;
       if (name === 'ours') ours = perEvent;

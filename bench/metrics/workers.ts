@@ -12,13 +12,13 @@ export const workers: Metric = {
       bar: { limit: 1.05, kind: 'at most' },
     },
   ],
-  rounds: { full: 9, quick: 0 },
+  rounds: { full: 7, quick: 0 },
   async round(subjects) {
     const perEvent: Record<string, number> = {};
     const values: Record<string, number> = {};
     for (const name of shuffled(['ours, 1 worker', 'ours, 2 workers'])) {
       const { target, pid } = await subjects.get(name);
-      const found = await saturate(target, pid as number, 2_500);
+      const found = await saturate(target, pid as number, 2_000);
       perEvent[name] = found.perEvent;
       values[`${name}, µs/event`] = found.perEvent;
       values[`${name}, events/s`] = found.rate;
