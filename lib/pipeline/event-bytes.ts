@@ -20,6 +20,7 @@ export interface EventMatch {
 const NUMBER = -1;
 const QUOTE = 0x22;
 const ZERO = 0x30;
+const BLANK = 0x20;
 /** Runs of digits that may differ, as in `event-layout.ts`: none that begins with a zero, but for zero itself. */
 const NUMBERS = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
 
@@ -89,7 +90,7 @@ export function matchBytes(
       else while (isDigit(bytes[position])) position += 1;
       if (position === from || isDigit(bytes[position])) return -1;
     } else {
-      while (position < bytes.length && bytes[position] !== QUOTE) position += 1;
+      while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
       match.starts[part] = from;
       match.ends[part] = position;
     }
