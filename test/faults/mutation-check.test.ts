@@ -14,8 +14,8 @@ describe('the mutation check', () => {
   }
 
   it('fails where a patch does not apply any more, or in two places', () => {
-    const { find } = MUTATIONS[0] as Mutation;
-    for (const source of ['', `${find} ${find}`]) {
+    const finds = (MUTATIONS[0] as Mutation).edits.map(({ find }) => find).join(' ');
+    for (const source of ['', `${finds} ${finds}`]) {
       assert.throws(() => mutated(source, MUTATIONS[0] as Mutation), /exactly once/);
     }
   });
