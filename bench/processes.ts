@@ -60,14 +60,21 @@ export function start(module: string, args: readonly string[], options: ForkOpti
   });
 }
 
-/** The next message of a type that is `meant`. Rejects where the process ends before. */
+const PATIENCE = 60_000;
+
+/** The next message of a type that is `meant`. Rejects where the process ends before, or none comes within a minute. */
 export function message<T extends { readonly type: string }>(
   child: ChildProcess,
   type: T['type'],
   meant: (note: T) => boolean = () => true,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
+    const impatience = setTimeout(() => {
+      settle();
+      reject(new Error(`no ${type} of ${child.spawnargs.slice(1, 3).join(' ')}`));
+    }, PATIENCE);
     const settle = (): void => {
+      clearTimeout(impatience);
       child.off('message', received);
       child.off('exit', exited);
     };

@@ -61,6 +61,9 @@ export async function startSubjects(
   const caFile = join(directory, 'ca.pem');
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
+  process.once('exit', () => {
+    for (const child of children) child.kill(); // where the run is interrupted; otherwise they have ended before
+  });
   const started = new Map<string, Promise<Subject>>();
   let limitProcess: Promise<ChildProcess> | undefined;
 
