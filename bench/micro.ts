@@ -71,7 +71,8 @@ for (const [name, salt] of [
 
 bench('seal 1 MB, nothing else', () => {
   const sealer = createRequestCipher(secret).seal();
-  for (const chunk of chunksOf(megabyte, 4 * CHUNK)) sealer.update(chunk);
+  const target = Buffer.allocUnsafe(CHUNK);
+  for (const chunk of chunksOf(megabyte, CHUNK / 2)) sealer.update(chunk, target, 0);
   sealer.final();
 });
 

@@ -32,7 +32,8 @@ export type UpstreamNote =
   | { readonly type: 'closed'; readonly at: number };
 
 const HEAD_BYTES = 256 * 1024;
-const PIECE_BYTES = 16 * 1024;
+/** With the frame of an HTTP chunk, no more than a TLS record: a relay that passes on what it reads cuts no event. */
+const PIECE_BYTES = 16 * 1024 - 16;
 const LIFETIME = 24 * 3_600_000;
 
 const [directory, port] = process.argv.slice(2) as [string, string];
@@ -121,14 +122,11 @@ function pacedly(response: ServerResponse, events: readonly Buffer[], { start, p
   later(begin, step);
 }
 
-/** In pieces of a TLS record, as a fast model server's writes coalesce. */
+/** Events by the TLS record, as a fast model server's writes coalesce. */
 function unpaced(response: ServerResponse, events: readonly Buffer[]): void {
-  const whole = Buffer.concat([...events, Buffer.from(DONE)]);
-  let at = 0;
+  const pieces = piecesOf([...events, Buffer.from(DONE)]);
   const fill = (): void => {
-    while (at < whole.length && !response.destroyed) {
-      const piece = whole.subarray(at, at + PIECE_BYTES);
-      at += PIECE_BYTES;
+    for (let piece = pieces.shift(); piece !== undefined && !response.destroyed; piece = pieces.shift()) {
       if (!response.write(piece)) return;
     }
     response.off('drain', fill);
@@ -136,4 +134,22 @@ function unpaced(response: ServerResponse, events: readonly Buffer[]): void {
   };
   response.on('drain', fill);
   fill();
+}
+
+/** As many whole events to a piece as fit. */
+function piecesOf(events: readonly Buffer[]): Buffer[] {
+  const pieces: Buffer[] = [];
+  let begun: Buffer[] = [];
+  let length = 0;
+  for (const event of events) {
+    if (length + event.length > PIECE_BYTES) {
+      pieces.push(Buffer.concat(begun));
+      begun = [];
+      length = 0;
+    }
+    begun.push(event);
+    length += event.length;
+  }
+  pieces.push(Buffer.concat(begun));
+  return pieces;
 }

@@ -65,7 +65,7 @@ export const firstTokenAdded: Metric = {
       bar: { limit: bars[percentile], kind: 'at most' as const },
     })),
   ),
-  rounds: { full: 11, quick: 2 },
+  rounds: { full: 9, quick: 2 },
   async round(all, quick) {
     const values: Record<string, number> = {};
     const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.external].map(all.get));

@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { type AddressInfo, createServer } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { openStream } from '../../bench/load.ts';
+
+const HEAD = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+/** Two events in one chunk, cut where the network might: within the mark of the second. */
+const ANSWER = [`${HEAD}17\r\ndata: {}\n\nda`, 'ta: [DONE]\n\n\r\n0\r\n\r\n'] as const;
+
+describe('the generator of the benchmark', () => {
+  let request = Buffer.alloc(0);
+  let pieces = 0;
+  const server = createServer((socket) => {
+    request = Buffer.alloc(0);
+    pieces = 0;
+    socket.setNoDelay(true);
+    socket.on('error', () => {});
+    socket.on('data', (chunk: Buffer) => {
+      request = Buffer.concat([request, chunk]);
+      pieces += 1;
+      const length = Number(/Content-Length: (\d+)/.exec(request.toString('latin1'))?.[1]);
+      if (request.length < request.indexOf('\r\n\r\n') + 4 + length) return;
+      socket.write(ANSWER[0]);
+      setTimeout(() => socket.end(ANSWER[1]), 20);
+    });
+  });
+  before(() => new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve)));
+  after(() => server.close());
+  const target = () => ({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', sealed: false });
+
+  it('lets a body trickle at the rate it was given, whole and no faster', async () => {
+    const body = Buffer.from(Array.from({ length: 100_000 }, (_, i) => i & 0xff));
+    const stream = await openStream(target(), {}, body, 1_000_000);
+    const took = (await stream.sentAt) - stream.askedAt;
+    await stream.finished;
+    assert.deepEqual(request.subarray(-body.length), body);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+    assert.ok(took > 90, `${took} ms`);
+  });
+
+  it('finds every event when it is there, however the network cuts it', async () => {
+    const stream = await openStream(target(), {}, Buffer.from('{}'));
+    await stream.finished;
+    assert.equal(stream.arrivals.length, 2);
+    assert.ok(stream.arrivals[1]! - stream.arrivals[0]! > 10);
+  });
+
+  it('says so where a stream ends too early', async () => {
+    const stream = await openStream(target(), { events: 5 }, Buffer.from('{}'));
+    await assert.rejects(stream.finished, /broke after 2 events/);
+  });
+});
