@@ -29,8 +29,8 @@ export interface InferenceSecret {
 export interface MessageSealer {
   /** `"id:nonce:iv:` as ASCII bytes. */
   head(): Uint8Array;
-  /** Lower-case hex of the ciphertext of `plaintext`, exactly twice as long. */
-  update(plaintext: Uint8Array): Uint8Array;
+  /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
+  update(plaintext: Uint8Array, target: Buffer, at: number): void;
   /** Hex of the tag, and the closing quote. */
   final(): Uint8Array;
 }
@@ -222,7 +222,9 @@ export function createRequestCipher(
       const head = Buffer.from(`${prefix}${Buffer.from(iv).toString('hex')}:`, 'latin1');
       return {
         head: () => head,
-        update: (plaintext) => Buffer.from(encryption.update(plaintext).toString('hex'), 'latin1'),
+        update: (plaintext, target, at) => {
+          target.write(encryption.update(plaintext).toString('hex'), at, 'latin1');
+        },
         final: () => Buffer.from(`${encryption.final().toString('hex')}"`, 'latin1'),
       };
     },

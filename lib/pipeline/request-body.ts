@@ -28,6 +28,9 @@ export interface SealedBody {
   readonly contentLength: number;
   /** Where the request's own content type must be replaced (forms: the boundary). */
   readonly contentType?: string;
-  /** The body, once, in slices of about 256 KiB of plaintext; each is sealed when it is pulled. */
+  /**
+   * The body, once, in slices of at most 512 KiB; each is sealed when it is pulled, and good until the next but one is: there
+   * its memory is used again.
+   */
   slices(): Generator<Uint8Array, void, undefined>;
 }

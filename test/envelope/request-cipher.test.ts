@@ -6,6 +6,7 @@ import { portableAead } from '../../lib/envelope/portable-aead.ts';
 import { createRequestCipher, type RequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalOpen, literalSeal } from '../support/literal-envelope.ts';
+import { sealedMessage } from '../support/sealing.ts';
 
 interface MessageVectors {
   readonly vectors: readonly {
@@ -31,14 +32,8 @@ interface MessageVectors {
 
 const { vectors, mustFail, upstreamAccepts } = inferenceVectors<MessageVectors>('message-primitive');
 
-const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string => {
-  const sealer = cipher.seal();
-  return Buffer.concat([
-    sealer.head(),
-    ...pieces.map((piece) => sealer.update(piece)),
-    sealer.final(),
-  ]).toString('latin1');
-};
+const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string =>
+  sealedMessage(cipher.seal(), ...pieces);
 
 /** Opens messages in one go that stand in any order behind each other. */
 function openTogether(
@@ -183,9 +178,7 @@ describe('request cipher, counters and states', () => {
   it('gives sequence numbers where sealing starts, so that messages may be laid out in another order', () => {
     const cipher = fixedCipher({ ivs: countingIvs() });
     const [first, second] = [cipher.seal(), cipher.seal()];
-    const whole = [second, first].map((sealer, i) =>
-      Buffer.concat([sealer.head(), sealer.update(Buffer.from(`p${i}`)), sealer.final()]).toString(),
-    );
+    const whole = [second, first].map((sealer, i) => sealedMessage(sealer, Buffer.from(`p${i}`)));
     assert.equal(literalOpen(EXCHANGE, 1, whole[0]!).toString(), 'p0');
     assert.equal(literalOpen(EXCHANGE, 0, whole[1]!).toString(), 'p1');
   });

@@ -8,6 +8,7 @@ import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+import { sealedMessage } from '../support/sealing.ts';
 
 const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
 const plain = new Set(['id', 'n', 'usage']);
@@ -123,11 +124,7 @@ describe('a stream, opened by bytes or by the parser', () => {
 
   it('keeps the lines of a plaintext that has several', () => {
     const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });
-    const seal = (text: string): string => {
-      const sealer = cipher.seal();
-      const parts = [sealer.head(), sealer.update(Buffer.from(text)), sealer.final()];
-      return Buffer.concat(parts).toString();
-    };
+    const seal = (text: string): string => sealedMessage(cipher.seal(), Buffer.from(text));
     const events = ['[]', '[\n]', '[\r\n{},\r{}\n]', '[ ]'].map(
       (text) => `data: {"choices":${seal(text)},"id":"c"}\n\n`,
     );

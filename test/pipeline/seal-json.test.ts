@@ -234,20 +234,23 @@ describe('JSON sealing, retries and sizes', () => {
       ...cipher,
       seal: () => {
         const sealer = cipher.seal();
-        const update = (bytes: Uint8Array) => {
-          pulled += 1;
-          return sealer.update(bytes);
+        const update: typeof sealer.update = (bytes, target, at) => {
+          pulled += bytes.length;
+          sealer.update(bytes, target, at);
         };
         return { ...sealer, update };
       },
     };
     const slices = prepared.seal(counting).slices();
-    assert.equal(slices.next().value!.length, 512 * 1024);
-    assert.ok(pulled <= 2, `${pulled} updates for the first slice`);
-    const sizes = [...slices].map(({ length }) => length);
-    assert.ok(sizes.slice(0, -1).every((size) => size === 512 * 1024));
+    const most = 512 * 1024;
+    const isFull = (size: number): boolean => size > most - 64 * 1024 && size <= most;
+    const first = slices.next().value!.length;
+    assert.ok(isFull(first), String(first));
+    assert.ok(pulled <= most / 2, `${pulled} bytes sealed for the first slice`);
+    const sizes = [first, ...Array.from(slices, ({ length }) => length)];
+    assert.ok(sizes.slice(0, -1).every(isFull), String(sizes));
     assert.equal(
-      sizes.reduce((sum, size) => sum + size, 512 * 1024),
+      sizes.reduce((sum, size) => sum + size),
       prepared.seal(fixedCipher()).contentLength,
     );
   });

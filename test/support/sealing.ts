@@ -1,5 +1,5 @@
 /** Runs a request codec from end to end in a test. */
-import type { RequestCipher } from '../../lib/envelope/request-cipher.ts';
+import type { MessageSealer, RequestCipher } from '../../lib/envelope/request-cipher.ts';
 import type { PreparedBody, RequestBodyStage, SealedBody } from '../../lib/pipeline/request-body.ts';
 
 export function prepare(
@@ -11,7 +11,18 @@ export function prepare(
 }
 
 /** All slices of a sealed body as one Buffer; asserts nothing but reads everything. */
-export const sealedBytes = (sealed: SealedBody): Buffer => Buffer.concat([...sealed.slices()]);
+export const sealedBytes = (sealed: SealedBody): Buffer =>
+  Buffer.concat(Array.from(sealed.slices(), (slice) => Buffer.from(slice)));
+
+/** What a sealer makes of a plaintext, given in pieces: the whole message. */
+export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Array[]): string {
+  const hex = pieces.map((piece) => {
+    const target = Buffer.alloc(2 * piece.length);
+    sealer.update(piece, target, 0);
+    return target;
+  });
+  return Buffer.concat([sealer.head(), ...hex, sealer.final()]).toString('latin1');
+}
 
 export const sealText = (prepared: PreparedBody, cipher: RequestCipher): string =>
   sealedBytes(prepared.seal(cipher)).toString('utf8');
