@@ -7,12 +7,11 @@ import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { inheritedSocket } from './gateway/listen-fds.ts';
-import { startService } from './gateway/service.ts';
+import { type ServiceDeps, startService } from './gateway/service.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
-import { createMetrics } from './observe/metrics.ts';
 import { serviceManager } from './observe/service-manager.ts';
 import { randomSalt } from './pipeline/salt.ts';
 import type { Lifetimes } from './session/lifetimes.ts';
@@ -84,13 +83,16 @@ async function openProxy(
     onEvent: () => setImmediate(() => pool?.announce()), // once the session stands at what the event says
   });
   opened.defer(() => session.close());
-  const metrics = createMetrics({
-    counters,
-    protection: () => session.current(),
-    serverAddress: config.apiEndpoint.host,
-    ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
-  });
+  let observe: ServiceDeps['observe'] = () => {};
   if (config.metricsAddress !== undefined) {
+    const { createMetrics } = await import('./observe/metrics.ts'); // prom-client takes a tenth of a start to load
+    const metrics = createMetrics({
+      counters,
+      protection: () => session.current(),
+      serverAddress: config.apiEndpoint.host,
+      ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
+    });
+    observe = metrics.observe;
     const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
     const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness });
     opened.defer(() => admin.close());
@@ -109,8 +111,7 @@ async function openProxy(
     pool.announce(); // what the session came to while the workers started had nobody to be told to
   }
   const service =
-    pool ??
-    (await startService(config, { ...shared, outbound, counters, observe: metrics.observe, epochTimeout }));
+    pool ?? (await startService(config, { ...shared, outbound, counters, observe, epochTimeout }));
   opened.defer(() => service.close());
   log.info(
     { endpoint: service.url, workers: config.workers },

@@ -3,7 +3,6 @@ import type { Config } from '../config.ts';
 import { type Service, startService } from '../gateway/service.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import { createMetrics } from '../observe/metrics.ts';
 import { createOutbound, type Environment } from '../session/outbound.ts';
 import type { ToPrimary, ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
@@ -27,11 +26,13 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const start = await inbox.first;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
-  const metrics = createMetrics({
-    counters,
-    protection: () => undefined, // the primary tells
-    serverAddress: config.apiEndpoint.host,
-  });
+  const metrics =
+    config.metricsAddress &&
+    (await import('../observe/metrics.ts')).createMetrics({
+      counters,
+      protection: () => undefined, // the primary tells
+      serverAddress: config.apiEndpoint.host,
+    });
   let service: Service | undefined;
   inbox.handle(async (message) => {
     switch (message.type) {
@@ -39,7 +40,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       case 'answer':
         return session.receive(message);
       case 'collect':
-        return send({ type: 'collected', id: message.id, metrics: await metrics.snapshot() });
+        return send({ type: 'collected', id: message.id, metrics: (await metrics?.snapshot()) ?? [] });
       case 'reload':
         return service?.reload();
       case 'drain':
@@ -55,7 +56,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       outbound,
       counters,
       log: log.child({ worker: cluster.worker?.id }),
-      observe: metrics.observe,
+      observe: metrics?.observe ?? (() => {}),
       configuredKey: session.configuredKey,
       sharedSalt: start.sharedSalt,
       fd: start.fd,
