@@ -56,7 +56,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
 /** Rooms that are functions of bytes: nothing of Node's network or file system, no logger. */
 const PURE = ['crypto', 'attestation', 'envelope', 'pipeline'];
 const IMPURE_MODULES =
-  /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|pino-pretty|mri|http-proxy-3)$/;
+  /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|mri|http-proxy-3)$/;
 /** The one file in a pure room that may read the embedded roots, if it must. */
 const PURE_EXCEPTIONS = new Set<string>([]);
 

@@ -1,5 +1,5 @@
+import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
-import { prettyFactory } from 'pino-pretty';
 import { PrivatemodeError } from '../errors.ts';
 
 /** An Error is no such record: it goes into a field, where its text is judged. */
@@ -125,22 +125,21 @@ function describeLink(error: Error): string {
   return `${error.name} ${place?.trim() ?? ''}`;
 }
 
-/** pino-pretty in this process and at once: no worker thread, no line lost when the process ends. */
+/** Lays pino's records out as text, in this process and at once: no line is lost when the process ends. */
 function textOutput(output: LogOutput): LogOutput {
-  const pretty = prettyFactory({
-    colorize: output.isTTY === true,
-    hideObject: true,
-    messageKey: 'msg',
-    timestampKey: '-', // the line is laid out by messageFormat alone
-    levelKey: '-',
-    messageFormat: (log, _messageKey, _level, { colors }) => {
-      const { time, level, msg, ...fields } = log as Record<string, unknown>;
-      const paint = colors[LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS] ?? 'reset'];
-      const rest = Object.entries(fields).map(([name, value]) => ` ${quoted(name)}=${quoted(value)}`);
-      return `time=${time} ${paint(`level=${level}`)} msg=${quoted(msg ?? '')}${rest.join('')}`;
+  const paint = (level: unknown, text: string): string => {
+    const colour = LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS];
+    const isPlain = output.isTTY !== true || colour === undefined;
+    return isPlain ? text : styleText(colour, text, { validateStream: false });
+  };
+  return {
+    write(line) {
+      const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>;
+      let text = `time=${time} ${paint(level, `level=${level}`)} msg=${quoted(msg ?? '')}`;
+      for (const [name, value] of Object.entries(fields)) text += ` ${quoted(name)}=${quoted(value)}`;
+      return output.write(`${text}\n`);
     },
-  });
-  return { write: (line) => output.write(pretty(line)) };
+  };
 }
 
 /** As slog writes it: quoted where a reader could otherwise not tell where it ends. */
