@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { createEventCounter } from './event-counter.ts';
 import { chatBody, modelOf, type Plan, sealedChatBody } from './fixtures.ts';
 import { monotonicMs } from './processes.ts';
 
@@ -51,10 +52,6 @@ export interface RunningStream {
   reached(events: number): Promise<void>;
 }
 
-const MARK = Buffer.from('data: ');
-/** Ends every chunked body. A client that leaves before it has given up, and its proxy drops the upstream connection. */
-const LAST_CHUNK = '0\r\n\r\n';
-
 /** ms between two pieces of a body that trickles. */
 const DRIP = 5;
 
@@ -102,32 +99,24 @@ export async function openStream(
     for (const waiter of waiting) waiter.reject(error);
   };
 
-  let tail: Buffer = Buffer.alloc(0); // a mark may be cut by the end of a chunk
-  let begun = false;
+  const counter = createEventCounter();
   let over = false;
   socket.on('data', (chunk: Buffer) => {
-    if (!begun && !chunk.toString('latin1', 0, 13).startsWith('HTTP/1.1 200 '))
-      broken(chunk.toString('latin1', 0, 600));
-    begun = true;
     const now = monotonicMs();
-    const bytes = tail.length === 0 ? chunk : Buffer.concat([tail, chunk]);
-    let at = bytes.indexOf(MARK);
-    let end = 0;
-    while (at >= 0) {
-      arrivals.push(now);
-      end = at + MARK.length;
-      at = bytes.indexOf(MARK, end);
+    let begun = 0;
+    try {
+      begun = counter.feed(chunk);
+    } catch (error) {
+      broken((error as Error).message);
     }
-    tail = bytes.subarray(Math.max(end, bytes.length - MARK.length + 1));
+    for (let i = 0; i < begun; i++) arrivals.push(now);
     while (waiting.length > 0 && waiting[0]!.events <= arrivals.length) waiting.shift()!.resolve();
-    if (
-      arrivals.length >= expected &&
-      bytes.toString('latin1', bytes.length - LAST_CHUNK.length) === LAST_CHUNK
-    ) {
-      over = true;
-      resolve();
-      socket.destroy();
-    }
+    if (!counter.ended) return;
+    // A client that leaves before the last chunk has given up, and its proxy drops the upstream connection.
+    over = true;
+    if (arrivals.length === expected) resolve();
+    else broken('ended');
+    socket.destroy();
   });
   socket.on('error', (error) => broken(error.message));
   socket.on('close', () => {

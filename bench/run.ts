@@ -17,6 +17,7 @@ import { describeMachine } from './machine.ts';
 import type { Metric, Round } from './metric.ts';
 import { PERCENTILES } from './metrics/inter-token.ts';
 import { saturate } from './metrics/stream-saturated.ts';
+import { bare } from './metrics/upload.ts';
 import { METRICS } from './metrics.ts';
 import { raisePriority } from './processes.ts';
 import { updateReadme } from './readme.ts';
@@ -93,7 +94,7 @@ async function prepare(all: Subjects): Promise<void> {
     for (let i = 0; i < 2 * WARM_UP; i++) await (await openStream(target, {}, prompt)).finished;
   }
   await all.limit({ type: 'open', events: 20_000 });
-  for (let i = 0; i < WARM_UP; i++) await all.limit({ type: 'upload', bytes: 2_000_000 });
+  for (let i = 0; i < WARM_UP; i++) await bare(all, 2_000_000);
 }
 
 /** The rounds of each metric are spread over the whole run, so that a minute of noise spoils a few of each and all of none. */

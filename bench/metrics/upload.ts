@@ -29,7 +29,7 @@ async function through(subjects: Subjects, name: string, body: Buffer, rate?: nu
 }
 
 /** ms from the first byte sealed to the upstream's last, in a loop that does nothing else. */
-async function bare(subjects: Subjects, bytes: number): Promise<number> {
+export async function bare(subjects: Subjects, bytes: number): Promise<number> {
   const arrived = arrival(subjects, bytes);
   const { from } = await subjects.limit<{ type: 'sent'; from: number }>({
     type: 'upload',

@@ -1,11 +1,35 @@
 import assert from 'node:assert/strict';
 import { type AddressInfo, createServer } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import { createEventCounter } from '../../bench/event-counter.ts';
 import { openStream } from '../../bench/load.ts';
 
 const HEAD = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
 /** Two events in one chunk, cut where the network might: within the mark of the second. */
 const ANSWER = [`${HEAD}17\r\ndata: {}\n\nda`, 'ta: [DONE]\n\n\r\n0\r\n\r\n'] as const;
+
+describe('the counter of events', () => {
+  const answer = Buffer.from(
+    `${HEAD}13\r\ndata: {"a":1}\n\ndata\r\n3\r\n: x\r\n9\r\n\n\ndata: y\r\n0\r\n\r\n`,
+  );
+
+  it('finds all of them, wherever network and relays cut', () => {
+    for (let size = 1; size <= answer.length; size++) {
+      const counter = createEventCounter();
+      let found = 0;
+      for (let at = 0; at < answer.length; at += size) found += counter.feed(answer.subarray(at, at + size));
+      assert.deepEqual([found, counter.ended], [3, true], `pieces of ${size}`);
+    }
+  });
+
+  it('has not ended before the last chunk, and takes no other status', () => {
+    const counter = createEventCounter();
+    counter.feed(answer.subarray(0, -7));
+    assert.equal(counter.ended, false);
+    const refusal = Buffer.from('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nlate');
+    assert.throws(() => createEventCounter().feed(refusal), /503 Service Unavailable[\s\S]*late/);
+  });
+});
 
 describe('the generator of the benchmark', () => {
   let request = Buffer.alloc(0);
