@@ -3,11 +3,11 @@
  * bytes: the bundle is one module, Node is pinned by digest, and the compiler's code cache is made with a fixed seed.
  */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type BundledPackage, bundle } from './bundle.ts';
-import { type Architecture, type NodeRuntime, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
+import { bundle, renderLicences } from './bundle.ts';
+import { type Architecture, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = { x64: 'amd64', arm64: 'arm64' };
@@ -24,12 +24,13 @@ export async function buildBinary(architecture: Architecture, out: string): Prom
     );
   }
   const runtime = nodeRuntime(architecture);
+  const node = { name: 'Node.js', version: RUNTIME_VERSION, text: runtime.licence };
   mkdirSync(dirname(out), { recursive: true });
   // Beside the result, so that the last step is a rename; only relative names get into the executable.
   const scratch = mkdtempSync(join(dirname(out), '.building-'));
   try {
     const packages = await bundle(join(scratch, 'main.mjs'));
-    writeFileSync(join(scratch, 'licences.txt'), renderLicences(packages, runtime));
+    writeFileSync(join(scratch, 'licences.txt'), renderLicences([...packages, node]));
     const config = {
       main: 'main.mjs',
       mainFormat: 'module',
@@ -49,17 +50,6 @@ export async function buildBinary(architecture: Architecture, out: string): Prom
   } finally {
     rmSync(scratch, { recursive: true });
   }
-}
-
-function renderLicences(packages: readonly BundledPackage[], runtime: NodeRuntime): string {
-  const own = readFileSync(join(ROOT, 'LICENSE'), 'utf8');
-  const parts = [
-    ['privatemode-proxy', own],
-    ...packages.map(({ name, version, licence, text }) => [`${name} ${version} (${licence})`, text]),
-    [`Node.js ${RUNTIME_VERSION}`, runtime.licence],
-  ] as const;
-  const rule = '='.repeat(78);
-  return parts.map(([title, text]) => `${rule}\n${title}\n${rule}\n\n${text.trim()}\n`).join('\n');
 }
 
 if (import.meta.main) {

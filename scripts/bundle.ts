@@ -14,7 +14,8 @@ const LEFT_OUT = ['supports-color'];
 export interface BundledPackage {
   readonly name: string;
   readonly version: string;
-  readonly licence: string;
+  /** SPDX identifier, where it has one. */
+  readonly licence?: string;
   /** Text of its licence files, or, without any, of the notices in its sources. */
   readonly text: string;
 }
@@ -28,7 +29,7 @@ export async function bundle(outfile: string): Promise<BundledPackage[]> {
     bundle: true,
     platform: 'node',
     format: 'esm',
-    target: 'node26',
+    target: 'node24', // the oldest that `engines` allows
     minifyWhitespace: true,
     minifySyntax: true,
     legalComments: 'none', // --licenses prints the licences
@@ -40,6 +41,17 @@ export async function bundle(outfile: string): Promise<BundledPackage[]> {
     logLevel: 'error',
   });
   return bundledPackages(Object.keys(metafile.inputs));
+}
+
+/** The licences of the program and of these parts of it, each under its name. */
+export function renderLicences(parts: readonly BundledPackage[]): string {
+  const own = { name: 'privatemode-proxy', text: readFileSync(join(ROOT, 'LICENSE'), 'utf8') };
+  const rule = '='.repeat(78);
+  const titled = parts.map(({ name, version, licence, text }) => ({
+    name: `${name} ${version}${licence === undefined ? '' : ` (${licence})`}`,
+    text,
+  }));
+  return [own, ...titled].map(({ name, text }) => `${rule}\n${name}\n${rule}\n\n${text.trim()}\n`).join('\n');
 }
 
 function bundledPackages(inputs: readonly string[]): BundledPackage[] {

@@ -105,14 +105,9 @@ describe('single executable', { timeout: 600_000 }, () => {
         // Node's own licence brings those of its libraries
         for (const library of ['V8', 'OpenSSL', 'libuv', 'ICU']) assert.ok(stdout.includes(library), library);
         assert.ok(!stdout.includes('undefined'));
-        // only what a user installs is in it, nothing of the tools
-        const tree = run('npm', ['ls', '--omit=dev', '--all', '--parseable', '--long']).stdout;
-        const shipped = new Set(
-          [...tree.matchAll(/:((?:@[^/@:]+\/)?[^@:\n]+)@([^:\n]+)/g)].map(
-            (match) => `${match[1]} ${match[2]}`,
-          ),
-        );
-        for (const title of titles.slice(1, -1)) assert.ok(shipped.has(title.replace(/ \(.*/, '')), title);
+        // what the program imports is in it, nothing of the tools
+        for (const tool of ['esbuild', 'typescript', 'fast-check', '@biomejs/biome', 'openai', 'node'])
+          assert.ok(!titles.some((title) => title.startsWith(`${tool} `)), tool);
       });
 
       it('serves streams, and ends with 0 on SIGTERM', async () => {
