@@ -47,7 +47,7 @@ export const memoryPerStream: Metric = {
       bar: { limit: 1.3, kind: 'at most' },
     },
   ],
-  rounds: { full: 5, quick: 0 },
+  rounds: { full: 3, quick: 0 },
   async round(subjects) {
     const found: Record<string, number> = {};
     for (const name of shuffled(['passthrough', 'ours'])) found[name] = await bytesPerStream(subjects, name);

@@ -49,7 +49,7 @@ export const neighbourStall: Metric = {
       bar: { limit: 2, kind: 'at most' },
     },
   ],
-  rounds: { full: 7, quick: 1 },
+  rounds: { full: 5, quick: 1 },
   async round(subjects, quick) {
     const { target } = await subjects.get('ours');
     const without = await worstDuring(target, () => delay(150));

@@ -26,7 +26,7 @@ const warmth: Record<string, number> = {};
 export const workers: Metric = {
   name: 'workers',
   rows: [availableParallelism() < ENOUGH ? CPU : RATE],
-  rounds: { full: 7, quick: 0 },
+  rounds: { full: 5, quick: 0 },
   async round(subjects) {
     const found: Record<string, Saturation> = {};
     for (const name of shuffled([ONE, TWO])) {
