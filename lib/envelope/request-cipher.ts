@@ -196,7 +196,8 @@ export function createRequestCipher(
       decodeHex(source, tagAt, slot.tag, 0, TAG_BYTES) &&
       decodeHex(source, bodyAt, slot.bytes, AAD_BYTES, size);
     if (!valid) throw fail('response_malformed', MALFORMED);
-    slot.bytes.set(aadFor(received));
+    aadFor(received);
+    for (let i = 0; i < AAD_BYTES; i++) slot.bytes[i] = aad[i]!;
     slot.size = size;
     received += 1;
   };
