@@ -13,7 +13,7 @@ import { type Answered, type Call, logFailure } from './call.ts';
 import { stageFor } from './codecs.ts';
 import { isArriving } from './early-answer.ts';
 import { requestHeaders } from './headers.ts';
-import { identityOpener, openedResponse } from './relay.ts';
+import { identityOpener, relay } from './relay.ts';
 import { respond } from './respond.ts';
 import { type RetryRow, retryForAnswer, retryForFailure } from './retry.ts';
 import { newTally } from './tally.ts';
@@ -173,19 +173,21 @@ const SMALL_BODY = 1024 * 1024;
 
 /** The whole body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. Throws its failure. */
 async function readSmall({ world }: Call, { response }: UpstreamResponse): Promise<Buffer> {
-  const opened = openedResponse(response, identityOpener, {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  const reading = relay(response, identityOpener, {
     tally: newTally(), // what is answered from it is counted there
     idleTimeout: world.streamIdleTimeout,
     signal: world.terminate,
+    write(chunk) {
+      chunks.push(chunk);
+      length += chunk.length;
+      if (length > SMALL_BODY) reading.stop();
+      return true;
+    },
   });
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of opened) {
-    chunks.push(chunk as Buffer);
-    length += (chunk as Buffer).length;
-    if (length > SMALL_BODY) break;
-  }
-  if (opened.failure !== undefined) throw opened.failure;
+  const failure = await reading.ended;
+  if (failure !== undefined) throw failure;
   return Buffer.concat(chunks, Math.min(length, SMALL_BODY));
 }
 

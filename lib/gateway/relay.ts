@@ -1,14 +1,11 @@
-import { Readable } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { PrivatemodeError } from '../errors.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import type { Tally } from './tally.ts';
 
-export interface OpenedResponse extends Readable {
-  /** Why the response ended early; set before the stream ends. A stream that failed ends like any other. */
-  failure: PrivatemodeError | undefined;
-}
-
 export interface RelayOptions {
+  /** Takes the opened bytes. False: no more for now, until `Relay.resume`. */
+  readonly write: (bytes: Uint8Array) => boolean;
   /** ms without a byte from the upstream after which the answer counts as stalled. */
   readonly idleTimeout: number;
   /** Ends the answer early; its reason is the failure. */
@@ -18,38 +15,29 @@ export interface RelayOptions {
   readonly onFirstBytes?: () => void;
 }
 
+export interface Relay {
+  /** Resolves when nothing more comes: with what ended the answer early, or undefined. Never rejects. */
+  readonly ended: Promise<PrivatemodeError | undefined>;
+  /** More can be taken. */
+  resume(): void;
+  /** Nobody wants the rest: lets go of the upstream. */
+  stop(): void;
+}
+
 /**
- * The upstream's sealed response as a stream of opened bytes. Back-pressure reaches the upstream socket.
+ * Gives the upstream's sealed response, opened, to `write` as it arrives. Back-pressure reaches the upstream socket.
  *
- * A failure (tampering, reset, stall, missing end) is a value, not a stream error: what was opened before it is still
- * delivered, then the stream ends and `failure` says why, so that the exchange can tell the client. One opened chunk per
- * network chunk; nothing is held back. An opener that is `finished` ends the stream there; what follows is dropped.
+ * A failure (tampering, reset, stall, missing end) is a value, not an exception: what was opened before it is still delivered,
+ * so that the exchange can tell the client. One write per network chunk; nothing is held back. An opener that is `finished`
+ * ends the answer there; what follows is dropped. There is no stream of its own between upstream and client: for a
+ * hundred slow streams its states are that many places in memory to visit per token.
  */
-export function openedResponse(
-  source: Readable,
-  opener: ResponseOpener,
-  options: RelayOptions,
-): OpenedResponse {
-  const { tally } = options;
-  let ended = false;
-  let waiting = source.isPaused(); // for the reader
+export function relay(source: Readable, opener: ResponseOpener, options: RelayOptions): Relay {
+  const { tally, write } = options;
+  const { promise: ended, resolve } = Promise.withResolvers<PrivatemodeError | undefined>();
+  let over = false;
+  let waiting = false; // for the receiver
   let heardAt = performance.now();
-  const opened = new Readable({
-    read() {
-      if (!waiting) return;
-      waiting = false;
-      heardAt = performance.now(); // from here on the silence would be the service's
-      source.resume();
-    },
-    destroy(error, callback) {
-      if (!ended) {
-        stop();
-        source.destroy();
-      }
-      callback(error);
-    },
-  }) as OpenedResponse;
-  opened.failure = undefined;
 
   // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
   let idle = setTimeout(listen, options.idleTimeout);
@@ -64,19 +52,18 @@ export function openedResponse(
   }
   const interrupted = (): void => end(options.signal.reason as PrivatemodeError);
 
-  function stop(): void {
-    ended = true;
+  function settle(failure?: PrivatemodeError): void {
+    over = true;
     clearTimeout(idle);
     options.signal.removeEventListener('abort', interrupted);
+    resolve(failure);
   }
 
   function end(failure?: PrivatemodeError): void {
-    if (ended) return;
-    stop();
-    opened.failure = failure;
+    if (over) return;
+    settle(failure);
     if (failure === undefined) letGo(source);
     else source.destroy();
-    opened.push(null);
   }
 
   function deliver(bytes: Uint8Array): void {
@@ -87,13 +74,13 @@ export function openedResponse(
     }
     tally.chunks += 1;
     tally.bytes.toClient += bytes.length;
-    if (opened.push(bytes)) return;
+    if (write(bytes) || over) return;
     waiting = true;
     source.pause();
   }
 
   source.on('data', (chunk: Uint8Array) => {
-    if (ended) return;
+    if (over) return;
     heardAt = performance.now();
     tally.bytes.fromRemote += chunk.length;
     deliver(opener.feed(chunk));
@@ -101,7 +88,7 @@ export function openedResponse(
     else if (opener.finished) end();
   });
   source.on('end', () => {
-    if (ended) return;
+    if (over) return;
     deliver(opener.flush());
     end(opener.failure);
   });
@@ -117,7 +104,21 @@ export function openedResponse(
   source.on('close', died);
   if (options.signal.aborted) interrupted();
   else options.signal.addEventListener('abort', interrupted);
-  return opened;
+
+  return {
+    ended,
+    resume() {
+      if (!waiting || over) return;
+      waiting = false;
+      heardAt = performance.now(); // from here on the silence would be the service's
+      source.resume();
+    },
+    stop() {
+      if (over) return;
+      settle();
+      source.destroy();
+    },
+  };
 }
 
 /** ms in which the rest of an answer that is complete must end, for its connection to be used again. */

@@ -1,7 +1,6 @@
-import type { ServerResponse } from 'node:http';
-import type { Readable } from 'node:stream';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
+import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
 import { breakConnection } from './break-connection.ts';
@@ -11,7 +10,7 @@ import { mergeVary } from './cors.ts';
 import { errorEvent, requestIdHeader } from './dialects.ts';
 import { responseHeaders } from './headers.ts';
 import { interpretAnswer } from './interpret.ts';
-import { identityOpener, openedResponse, type RelayOptions } from './relay.ts';
+import { identityOpener, type RelayOptions, relay } from './relay.ts';
 import { ClientGone } from './upload.ts';
 
 type Headers = ReturnType<typeof responseHeaders>;
@@ -55,13 +54,12 @@ async function respondPlain(call: Call, answered: Answered): Promise<void> {
   }
   const length = response.headers['content-length'];
   res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
-  const opened = openedResponse(response, identityOpener, relayOptions(call));
-  await pipeUnended(opened, res);
-  if (opened.failure === undefined) {
+  const failure = await relayToClient(call, answered, identityOpener);
+  if (failure === undefined) {
     res.end();
     finished(call);
   } else {
-    logFailure(call, opened.failure);
+    logFailure(call, failure);
     breakConnection(call);
   }
 }
@@ -70,21 +68,19 @@ async function respondPlain(call: Call, answered: Answered): Promise<void> {
 async function respondBody(call: Call, answered: Answered): Promise<void> {
   const { req, res, world } = call;
   const status = answered.response.statusCode as number;
-  const opened = openedResponse(
-    answered.response,
-    bodyOpener(call.match.endpoint, cipherOf(answered), status < 400),
-    relayOptions(call),
-  );
-  const parts: Buffer[] = [];
-  for await (const part of opened) parts.push(part as Buffer);
+  const parts: Uint8Array[] = [];
+  const opener = bodyOpener(call.match.endpoint, cipherOf(answered), status < 400);
+  const error = await relay(answered.response, opener, {
+    ...relayOptions(call),
+    write: (part) => parts.push(part) > 0,
+  }).ended;
 
   const headers = headersFor(call, answered, true);
-  if (opened.failure === undefined) {
+  if (error === undefined) {
     answer(req, res, { status, headers, body: Buffer.concat(parts) });
     finished(call);
     return;
   }
-  const error = opened.failure;
   countFailure(call, error);
   if (status < 400) throw error;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
@@ -116,23 +112,20 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   });
   res.flushHeaders();
   call.phase = 'before_first_token';
-  const opened = openedResponse(answered.response, opener, {
-    ...relayOptions(call),
-    onFirstBytes: () => {
-      call.phase = 'mid_stream';
-    },
-  });
+  const onFirstBytes = (): void => {
+    call.phase = 'mid_stream';
+  };
+  let error: PrivatemodeError | undefined;
   try {
-    await pipeUnended(opened, res);
+    error = await relayToClient(call, answered, opener, onFirstBytes);
   } finally {
     world.counters.streamEvents += opener.events;
   }
-  if (opened.failure === undefined) {
+  if (error === undefined) {
     res.end();
     finished(call);
     return;
   }
-  const error = opened.failure;
   countFailure(call, error);
   if (!UNOPENED.has(error.code)) world.counters.truncatedStreams += 1;
   logFailure(call, error);
@@ -157,7 +150,7 @@ function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
   return cipher;
 }
 
-const relayOptions = ({ world, tally }: Call): RelayOptions => ({
+const relayOptions = ({ world, tally }: Call): Omit<RelayOptions, 'write'> => ({
   tally,
   idleTimeout: world.streamIdleTimeout,
   signal: world.terminate,
@@ -177,23 +170,35 @@ function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolea
   return headers;
 }
 
-/** Everything `source` has goes to `res`, which stays open. Rejects with ClientGone where the client left. */
-function pipeUnended(source: Readable, res: ServerResponse): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const gone = (): void => {
-    source.destroy();
-    reject(new ClientGone());
-  };
-  source.once('error', (thrown) => reject(asPrivatemodeError(thrown)));
-  source.once('end', () => {
-    res.off('close', gone);
-    resolve();
+/**
+ * Gives the client what the opener makes of the answer; the response stays open. Resolves with what ended it early, or
+ * undefined. Rejects with ClientGone where the client left.
+ */
+function relayToClient(
+  call: Call,
+  { response }: Answered,
+  opener: ResponseOpener,
+  onFirstBytes?: () => void,
+): Promise<PrivatemodeError | undefined> {
+  const { res } = call;
+  const { promise, resolve, reject } = Promise.withResolvers<PrivatemodeError | undefined>();
+  const running = relay(response, opener, {
+    ...relayOptions(call),
+    write: (bytes) => res.write(bytes),
+    ...(onFirstBytes === undefined ? {} : { onFirstBytes }),
   });
+  const gone = (): void => {
+    reject(new ClientGone());
+    running.stop();
+  };
   if (res.destroyed) gone();
-  else {
-    res.once('close', gone);
-    source.pipe(res, { end: false });
-  }
+  res.once('close', gone);
+  res.on('drain', running.resume);
+  void running.ended.then((failure) => {
+    res.off('close', gone);
+    res.off('drain', running.resume);
+    resolve(failure);
+  });
   return promise;
 }
 

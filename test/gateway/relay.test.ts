@@ -2,59 +2,93 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { Readable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { identityOpener, type OpenedResponse, openedResponse } from '../../lib/gateway/relay.ts';
+import { identityOpener, type Relay, relay } from '../../lib/gateway/relay.ts';
 import { newTally } from '../../lib/gateway/tally.ts';
 import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
 
 const IDLE = 300;
 
-/** A remote that sends when it is told to, and what becomes of it. */
-function relayed(): { readonly remote: Readable; readonly opened: OpenedResponse } {
-  const remote = new Readable({ read() {} });
-  const { signal } = new AbortController();
-  return {
-    remote,
-    opened: openedResponse(remote, identityOpener, { tally: newTally(), idleTimeout: IDLE, signal }),
-  };
+interface Relayed extends Relay {
+  readonly remote: Readable;
+  /** Code of what ended it early; undefined while it runs, and where it is complete. */
+  readonly failure: () => string | undefined;
+  readonly text: () => string;
 }
 
-const failureOf = ({ failure }: OpenedResponse): string | undefined => failure?.code;
+/** A remote that sends when it is told to, and what becomes of it. `reads`: whether the receiver can take more. */
+function relayed({ opener = identityOpener, reads = true } = {}): Relayed {
+  const remote = new Readable({ read() {} });
+  const { signal } = new AbortController();
+  let text = '';
+  const write = (bytes: Uint8Array): boolean => {
+    text += Buffer.from(bytes).toString();
+    return reads;
+  };
+  const running = relay(remote, opener, { tally: newTally(), idleTimeout: IDLE, signal, write });
+  let failure: string | undefined;
+  void running.ended.then((error) => {
+    failure = error?.code;
+  });
+  return { ...running, remote, failure: () => failure, text: () => text };
+}
 
 describe('the idle time-out of the relay', { concurrency: true }, () => {
   it('ends the answer of a remote that is silent', async () => {
-    const { remote, opened } = relayed();
-    opened.resume();
+    const { remote, failure } = relayed();
     remote.push('some');
     await delay(IDLE / 2);
-    assert.equal(failureOf(opened), undefined);
+    assert.equal(failure(), undefined);
     await delay(IDLE);
-    assert.equal(failureOf(opened), 'stream_idle_timeout');
+    assert.equal(failure(), 'stream_idle_timeout');
   });
 
   it('starts anew with each piece', async () => {
-    const { remote, opened } = relayed();
-    opened.resume();
+    const { remote, failure, stop } = relayed();
     for (let i = 0; i < 6; i++) {
       remote.push('some');
       await delay(IDLE / 2);
     }
-    assert.equal(failureOf(opened), undefined);
-    opened.destroy();
+    assert.equal(failure(), undefined);
+    stop();
   });
 
   it('does not run while the reader makes us wait, and gives the remote a whole interval after that', async () => {
-    const { remote, opened } = relayed();
-    remote.push(Buffer.alloc(100_000)); // more than is read ahead
+    const { remote, failure, resume } = relayed({ reads: false });
+    remote.push('more than can be taken');
     await delay(2.5 * IDLE);
-    assert.equal(failureOf(opened), undefined);
-    opened.resume(); // all that has come is read at once; the rest is the remote's to send
+    assert.equal(failure(), undefined);
+    resume(); // the rest is the remote's to send
     await delay(0.7 * IDLE);
-    assert.equal(failureOf(opened), undefined, 'the silence of the reader was taken for that of the remote');
+    assert.equal(failure(), undefined, 'the silence of the reader was taken for that of the remote');
     await delay(IDLE);
-    assert.equal(failureOf(opened), 'stream_idle_timeout');
+    assert.equal(failure(), 'stream_idle_timeout');
+  });
+});
+
+describe('the back-pressure of the relay', () => {
+  it('pauses the remote until the receiver can take more', async () => {
+    const { remote, resume, stop, text } = relayed({ reads: false });
+    remote.push('one ');
+    await delay(10);
+    remote.push('two ');
+    await delay(10);
+    assert.deepEqual([text(), remote.isPaused()], ['one ', true]);
+    resume();
+    await delay(10);
+    assert.deepEqual([text(), remote.isPaused()], ['one two ', true]);
+    stop();
+  });
+
+  it('lets go of the remote where nobody wants the rest', async () => {
+    const { remote, stop, ended, text } = relayed();
+    remote.push('one');
+    await delay(10);
+    stop();
+    remote.push('two');
+    assert.equal(await ended, undefined);
+    assert.deepEqual([text(), remote.destroyed], ['one', true]);
   });
 });
 
@@ -75,12 +109,11 @@ describe('what comes after a complete answer', () => {
     };
   };
   const complete = async (): Promise<Readable> => {
-    const remote = new Readable({ read() {} });
-    const { signal } = new AbortController();
-    const opened = openedResponse(remote, oncePiece(), { tally: newTally(), idleTimeout: IDLE, signal });
+    const { remote, ended, text } = relayed({ opener: oncePiece() });
     remote.push('all of it');
-    assert.equal(await text(opened), 'all of it');
+    assert.equal(await ended, undefined);
     remote.push('and more');
+    assert.equal(text(), 'all of it');
     return remote;
   };
 

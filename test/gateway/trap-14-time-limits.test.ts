@@ -145,7 +145,7 @@ describe('limits of time', { concurrency: true }, () => {
           scripted.pause();
           await delay(200);
           scripted.resume();
-          read = await Promise.race([body.then(() => true), delay(20, false)]);
+          read = await Promise.race([body.then(() => true), delay(10, false)]);
         }
         await scripted.write(completion(await body));
       });
