@@ -45,6 +45,7 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
   const { signal } = attempt;
   const deadlines = createDeadlines();
+  let unsent = attempt.body; // let go of when it has left: the request lives as long as its answer
   let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
   let answered = false;
@@ -119,8 +120,9 @@ export function beginAttempt(attempt: Attempt, timeouts: AttemptTimeouts): Runni
       watchConnection(begun);
       begun.once('response', (response) => receive(begun, response));
       begun.once('close', () => fail(new Error('closed without a response')));
-      if (attempt.body === undefined) begun.end();
-      else upload(attempt.body, begun, fail);
+      if (unsent === undefined) begun.end();
+      else upload(unsent, begun, fail);
+      unsent = undefined;
       return begun;
     },
   };
@@ -143,7 +145,9 @@ function upload(body: Readable, request: ClientRequest, failed: (error: Error) =
   });
   body.once('end', () => request.end());
   body.once('error', failed);
-  request.once('close', () => body.destroy());
+  const broken = (): void => void body.destroy();
+  request.once('close', broken);
+  body.once('close', () => request.off('close', broken));
 }
 
 const noConnection = (): PrivatemodeError =>

@@ -40,22 +40,29 @@ export async function exchange(call: Call): Promise<void> {
     // Not every server that knows GET knows HEAD; the body of the answer goes no further than here.
     const method = req.method === 'HEAD' ? 'GET' : (req.method as string);
     const head = { rawHeaders: req.rawHeaders, method, authorization };
-    const stage = stageFor(call.match.endpoint, req.headers['content-type'], world.sharedSalt);
     const attested = (): Promise<Epoch> =>
       world.session.acquire({ offeredKey, timeoutMs: world.epochTimeout, signal: call.signal });
-    // The body arrives while the remote is being verified; whichever fails first answers.
-    const [body] = await Promise.all([
-      stage === undefined ? discardBody(call) : receiveBody(req, stage, world.limits, call),
-      attested(),
-    ]);
-    const epoch = await attested(); // a slow upload may have outlived the first one
-    call.tally.uploadedAt = performance.now();
-    call.tally.model = body?.model;
-    if (body !== undefined) call.asked = { streaming: body.streaming, choices: body.choices };
-    await respond(call, await answeredBy(call, head, body, epoch, attested));
+    // Nothing here holds the body: an answer may take long, and its prompt need not stay in memory meanwhile.
+    await respond(call, await answerOf(call, head, attested));
   } catch (thrown) {
     conclude(call, thrown);
   }
+}
+
+/** Takes the request in, and sends it on once the remote is verified; resolves with the head of the answer. */
+async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Epoch>): Promise<Answered> {
+  const { req, world, match, tally } = call;
+  const stage = stageFor(match.endpoint, req.headers['content-type'], world.sharedSalt);
+  // The body arrives while the remote is being verified; whichever fails first answers.
+  const [body] = await Promise.all([
+    stage === undefined ? discardBody(call) : receiveBody(req, stage, world.limits, call),
+    attested(),
+  ]);
+  const epoch = await attested(); // a slow upload may have outlived the first one
+  tally.uploadedAt = performance.now();
+  tally.model = body?.model;
+  if (body !== undefined) call.asked = { streaming: body.streaming, choices: body.choices };
+  return answeredBy(call, head, body, epoch, attested);
 }
 
 /**

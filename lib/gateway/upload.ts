@@ -51,7 +51,7 @@ export function receiveBody(
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
 
-  req.on('data', (chunk: Uint8Array) => {
+  const take = (chunk: Uint8Array): void => {
     tally.bytes.fromClient += chunk.length;
     if (failed) return;
     if (tally.bytes.fromClient > maxBodyBytes) fail(tooLarge(maxBodyBytes));
@@ -62,7 +62,8 @@ export function receiveBody(
         fail(asPrivatemodeError(thrown));
       }
     }
-  });
+  };
+  req.on('data', take);
 
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -77,7 +78,10 @@ export function receiveBody(
   req.once('error', gone);
   req.once('close', gone);
   req.once('end', () => {
+    // Or the prompt would stay in memory for as long as its answer takes.
     req.off('close', gone);
+    req.off('error', gone);
+    req.off('data', take);
     settle();
     if (!failed) new Promise<PreparedBody>((done) => done(stage.finish())).then(resolve, reject);
   });

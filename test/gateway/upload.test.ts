@@ -1,0 +1,42 @@
+/** Taking a body in, by itself: what is left of it on the request when it is complete. */
+import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import { describe, it } from 'node:test';
+import { newTally } from '../../lib/gateway/tally.ts';
+import { ClientGone, receiveBody } from '../../lib/gateway/upload.ts';
+import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
+
+const LIMITS = { maxBodyBytes: 1_000, minUploadRate: 0, uploadRateGrace: 1_000 };
+const PREPARED = { model: 'm' } as PreparedBody;
+
+const receive = (req: Readable): { readonly body: Promise<PreparedBody>; readonly fed: () => string } => {
+  let fed = '';
+  const stage = {
+    feed(chunk: Uint8Array): void {
+      fed += Buffer.from(chunk).toString();
+    },
+    finish: () => PREPARED,
+  };
+  const { signal } = new AbortController();
+  const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
+  return { body: receiveBody(request, stage, LIMITS, { tally: newTally(), signal }), fed: () => fed };
+};
+
+describe('a body that is taken in', () => {
+  it('is not held by the request, which lives as long as its answer takes', async () => {
+    const req = Readable.from([Buffer.from('a prompt')], { objectMode: false });
+    const { body, fed } = receive(req);
+    assert.equal(await body, PREPARED);
+    assert.equal(fed(), 'a prompt');
+    for (const event of ['data', 'error', 'close']) assert.equal(req.listenerCount(event), 0, event);
+  });
+
+  it('is given up where the client leaves before its end', async () => {
+    const req = new Readable({ read() {} });
+    const { body } = receive(req);
+    req.push('half a pro');
+    req.destroy();
+    await assert.rejects(body, ClientGone);
+  });
+});
