@@ -96,7 +96,11 @@ export async function bootMachine(
   const child = spawn(
     'bash',
     ['-c', enter, 'enter', group, unshare, ...namespaces, 'bash', '-c', BOOT, 'boot', place, over],
-    { stdio: ['ignore', 'ignore', 'inherit'] },
+    // not everybody's path has the administrator's programs
+    {
+      stdio: ['ignore', 'ignore', 'inherit'],
+      env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin:/sbin` },
+    },
   );
   const pid = await firstProcess(child);
   const run = async (...command: readonly string[]): Promise<string> => {
