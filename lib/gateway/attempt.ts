@@ -144,7 +144,10 @@ function upload(body: Readable, request: ClientRequest, failed: (error: Error) =
     request.write(slice, more);
   });
   body.once('end', () => request.end());
-  body.once('error', failed);
+  body.once('error', (error) => {
+    failed(error);
+    request.destroy(); // where the answer has come already, nothing has failed: but what is left will not be sent
+  });
   const broken = (): void => void body.destroy();
   request.once('close', broken);
   body.once('close', () => request.off('close', broken));
