@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { describe, it } from 'node:test';
@@ -27,6 +28,20 @@ describe('a sealed body as a stream', () => {
       literalUnsealObject(EXCHANGE, text.toString(), ['model']).get('messages')!.length,
       (1 << 20) + 2,
     );
+  });
+
+  it('leaves a slice as it is until it has left, though the next one is sealed meanwhile', async () => {
+    const stream = sealedReadable(large());
+    const sent: Buffer[] = [];
+    stream.on('data', async (slice: Uint8Array) => {
+      stream.pause();
+      for (let i = 0; i < 5; i++) await turn(); // the connection is slow
+      sent.push(Buffer.from(slice));
+      stream.resume();
+    });
+    await once(stream, 'end');
+    assert.ok(sent.length >= 4, `${sent.length} slices`);
+    assert.ok(Buffer.concat(sent).equals(sealedBytes(large())));
   });
 
   /** How many slices were pulled from it so far. */
