@@ -1,7 +1,7 @@
 /**
  * Opens short AES-256-GCM messages several at a time (NIST SP 800-38D section 7.2). An event of a stream is four messages of
  * a few blocks each, and OpenSSL spends nearly all its time on making a context for each. Here one context per key
- * encrypts the counter blocks of all of them in one call, and GHASH goes by a table that is made once per key: a fifth of
+ * encrypts the counter blocks of all of them in one call, and GHASH goes by a table that is made once per key: a third of
  * the time. Held against both engines of `aead.ts` by tests.
  */
 import { type Cipheriv, createCipheriv, type KeyObject } from 'node:crypto';
