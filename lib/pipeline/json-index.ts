@@ -5,9 +5,10 @@
  * no byte order mark), since what is not JSON must never leave.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { invalidJson } from './invalid-json.ts';
 import { INVALID, isDigit, mayEnd, nextNumberState, numberBegan, repeatsDigits } from './json-number.ts';
-import { decodeMemberName, isAddressable } from './member-name.ts';
-import { stringRunEnd, wordsOf } from './string-run.ts';
+import { createMemberNames } from './member-name.ts';
+import { SIMPLE_ESCAPES, stringRunEnd } from './string-run.ts';
 import { createUtf8Check } from './utf8.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
@@ -20,6 +21,20 @@ export interface JsonMember {
   readonly start: number;
   /** Absolute position after its last byte. */
   readonly end: number;
+}
+
+/** Hears what the value of one member is made of, while it is scanned. */
+export interface JsonVisitor {
+  /** The top-level member whose value is visited. */
+  readonly member: string;
+  /** An object or an array begins; the innermost ends. */
+  opened(isObject: boolean): void;
+  closed(): void;
+  /** A key or a string value begins. True where its characters matter. */
+  stringBegan(isKey: boolean): boolean;
+  /** Its next bytes as written, between `start` and `end`. False where no more of them matter. */
+  stringBytes(bytes: Uint8Array, start: number, end: number): boolean;
+  stringEnded(isKey: boolean): void;
 }
 
 export interface JsonIndex {
@@ -41,8 +56,6 @@ export interface JsonIndex {
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
 export const MAX_JSON_DEPTH = 10_000;
 
-/** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
-export const MAX_JSON_MEMBERS = 1000;
 /** Of an array: the elements of a document, some dozens per page. */
 export const MAX_JSON_ELEMENTS = 100_000;
 
@@ -63,9 +76,6 @@ const NUMBER = 12;
 
 const ARRAY = 0;
 const OBJECT = 1;
-// 1 for what may follow a backslash, `u` aside.
-const SIMPLE_ESCAPES = new Uint8Array(256);
-for (const byte of Buffer.from('"\\/bfnrt')) SIMPLE_ESCAPES[byte] = 1;
 const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
   [0x74, 'true'],
   [0x66, 'false'],
@@ -75,13 +85,19 @@ const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
 const isHexDigit = (byte: number): boolean =>
   isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
-/**
- * With `arrays`, a top-level array is accepted too, of ciphertexts only (responses of the unstructured
- * endpoint, section 5.2): an element that is no string is response_not_authentic at once.
- */
-export function createJsonIndex(options: { readonly arrays?: boolean } = {}): JsonIndex {
+export interface JsonIndexOptions {
+  /**
+   * A top-level array is accepted too, of ciphertexts only (responses of the unstructured endpoint, section 5.2): an
+   * element that is no string is response_not_authentic at once.
+   */
+  readonly arrays?: boolean;
+  readonly visitor?: JsonVisitor | undefined;
+}
+
+export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
+  const { arrays = false, visitor } = options;
   const members: JsonMember[] = [];
-  const names = new Set<string>();
+  const names = createMemberNames();
   const utf8 = createUtf8Check();
   let state = TOP;
   let stack = new Uint8Array(64);
@@ -93,12 +109,11 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
   let number = INVALID; // state within a number
   let literal = '';
   let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
-
-  const invalid = (position: number, words = 'unexpected byte'): PrivatemodeError =>
-    new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
+  let visited: JsonVisitor | undefined; // while the value is the one that is visited
+  let heard: JsonVisitor | undefined; // while the characters of a string matter
 
   const open = (container: number, position: number): void => {
-    if (depth === MAX_JSON_DEPTH) throw invalid(position, 'nesting is too deep');
+    if (depth === MAX_JSON_DEPTH) throw invalidJson(position, 'nesting is too deep');
     if (depth === stack.length) {
       const grown = new Uint8Array(2 * stack.length);
       grown.set(stack);
@@ -116,12 +131,14 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       const { name, kind, start } = index.current;
       members.push({ name, kind, start, end: position });
       index.current = undefined;
+      visited = undefined;
     }
   };
 
   const close = (container: number, position: number): void => {
-    if (stack[depth - 1] !== container) throw invalid(position);
+    if (stack[depth - 1] !== container) throw invalidJson(position);
     depth -= 1;
+    visited?.closed();
     if (depth === 0) state = DONE;
     else valueEnded(position + 1);
   };
@@ -130,16 +147,13 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     if (kind !== 'string') {
       throw new PrivatemodeError('response_not_authentic', 'an element of the response is not encrypted');
     }
-    if (members.length === MAX_JSON_ELEMENTS) throw invalid(position, 'too many elements');
+    if (members.length === MAX_JSON_ELEMENTS) throw invalidJson(position, 'too many elements');
   };
 
   const valueBegan = (byte: number, position: number): void => {
     let kind: JsonKind;
-    if (byte === 0x22) {
-      kind = 'string';
-      inKey = false;
-      state = STRING;
-    } else if (byte === 0x7b) kind = 'object';
+    if (byte === 0x22) kind = 'string';
+    else if (byte === 0x7b) kind = 'object';
     else if (byte === 0x5b) kind = 'array';
     else if (numberBegan(byte) !== INVALID) {
       kind = 'number';
@@ -147,7 +161,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
       state = NUMBER;
     } else {
       const word = LITERALS.get(byte);
-      if (word === undefined) throw invalid(position);
+      if (word === undefined) throw invalidJson(position);
       kind = word;
       literal = word;
       progress = 1;
@@ -156,71 +170,78 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     if (depth === 1) {
       if (stack[0] === ARRAY) checkElement(kind, position);
       index.current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
+      if (stack[0] === OBJECT && name === visitor?.member) visited = visitor;
     }
-    if (kind === 'object') open(OBJECT, position);
-    else if (kind === 'array') open(ARRAY, position);
+    if (kind === 'string') stringBegan(false);
+    else if (kind === 'object' || kind === 'array') {
+      visited?.opened(kind === 'object');
+      open(kind === 'object' ? OBJECT : ARRAY, position);
+    }
   };
 
-  const nameEnded = (bytes: Uint8Array, position: number): void => {
-    name = decodeMemberName(bytes);
-    if (!isAddressable(name)) {
-      throw new PrivatemodeError(
-        'unsupported_member_name',
-        `the service cannot address the name of the member before offset ${position}`,
-      );
-    }
-    if (names.has(name)) {
-      throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
-    }
-    if (names.size === MAX_JSON_MEMBERS) throw invalid(position, 'too many members');
-    names.add(name);
+  const stringBegan = (isKey: boolean): void => {
+    state = STRING;
+    inKey = isKey;
+    if (visited?.stringBegan(isKey) === true) heard = visited;
+  };
+
+  const stringBytes = (chunk: Uint8Array, start: number, end: number): void => {
+    if (heard?.stringBytes(chunk, start, end) !== true) heard = undefined;
+  };
+
+  const stringEnded = (position: number): void => {
+    heard = undefined;
+    visited?.stringEnded(inKey);
+    if (inKey) state = COLON;
+    else valueEnded(position + 1);
   };
 
   const scan = (chunk: Uint8Array): void => {
-    const words = wordsOf(chunk);
     const size = chunk.length;
+    const view = new DataView(chunk.buffer, chunk.byteOffset, size);
     let nameFrom = 0; // where the name that is being read begins in this chunk
     let i = 0;
     while (i < size) {
       const byte = chunk[i]!;
       switch (state) {
         case STRING: {
-          i = stringRunEnd(chunk, words, i);
-          while (i + 1 < size && chunk[i] === 0x5c && SIMPLE_ESCAPES[chunk[i + 1]!] === 1) {
-            i = stringRunEnd(chunk, words, i + 2);
-          }
+          const end = stringRunEnd(chunk, view, i);
+          if (heard !== undefined) stringBytes(chunk, i, end);
+          i = end;
           if (i === size) break;
           const stop = chunk[i]!;
-          if (stop === 0x5c) state = ESCAPE;
-          else if (stop !== 0x22) throw invalid(base + i, 'control character in a string');
-          else if (!inKey) valueEnded(base + i + 1);
-          else {
-            state = COLON;
-            if (depth === 1) {
+          if (stop === 0x22) {
+            stringEnded(base + i);
+            if (inKey && depth === 1) {
               const tail = chunk.subarray(nameFrom, i);
-              nameEnded(nameParts ? Buffer.concat([...nameParts, tail]) : tail, base + i);
+              name = names.take(nameParts ? Buffer.concat([...nameParts, tail]) : tail, base + i);
               nameParts = undefined;
             }
-          }
+          } else if (stop === 0x5c) {
+            if (heard !== undefined) stringBytes(chunk, i, i + 1);
+            state = ESCAPE;
+          } else throw invalidJson(base + i, 'control character in a string');
           i += 1;
           break;
         }
         case ESCAPE:
+          if (heard !== undefined) stringBytes(chunk, i, i + 1);
           if (byte === 0x75) {
             state = HEX;
             progress = 0;
           } else if (SIMPLE_ESCAPES[byte] === 1) state = STRING;
-          else throw invalid(base + i, 'unknown escape');
+          else throw invalidJson(base + i, 'unknown escape');
           i += 1;
           break;
         case HEX:
-          if (!isHexDigit(byte)) throw invalid(base + i, 'unknown escape');
+          if (heard !== undefined) stringBytes(chunk, i, i + 1);
+          if (!isHexDigit(byte)) throw invalidJson(base + i, 'unknown escape');
           progress += 1;
           if (progress === 4) state = STRING;
           i += 1;
           break;
         case LITERAL:
-          if (byte !== literal.charCodeAt(progress)) throw invalid(base + i);
+          if (byte !== literal.charCodeAt(progress)) throw invalidJson(base + i);
           progress += 1;
           i += 1;
           if (progress === literal.length) valueEnded(base + i);
@@ -241,25 +262,24 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
             if (byte === 0x2c) state = stack[depth - 1] === OBJECT ? KEY : VALUE;
             else if (byte === 0x7d) close(OBJECT, base + i);
             else if (byte === 0x5d) close(ARRAY, base + i);
-            else throw invalid(base + i);
+            else throw invalidJson(base + i);
           } else if (state === VALUE) valueBegan(byte, base + i);
           else if (state === KEY || state === FIRST_KEY) {
             if (byte === 0x22) {
-              state = STRING;
-              inKey = true;
+              stringBegan(true);
               nameFrom = i + 1;
             } else if (byte === 0x7d && state === FIRST_KEY) close(OBJECT, base + i);
-            else throw invalid(base + i);
+            else throw invalidJson(base + i);
           } else if (state === COLON) {
-            if (byte !== 0x3a) throw invalid(base + i);
+            if (byte !== 0x3a) throw invalidJson(base + i);
             state = VALUE;
           } else if (state === FIRST_ELEMENT) {
             if (byte === 0x5d) close(ARRAY, base + i);
             else valueBegan(byte, base + i);
-          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && options.arrays === true))) {
+          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && arrays))) {
             open(byte === 0x7b ? OBJECT : ARRAY, base + i);
             index.bodyStart = base + i + 1;
-          } else throw invalid(base + i, state === TOP ? 'no object' : 'text after the object');
+          } else throw invalidJson(base + i, state === TOP ? 'no object' : 'text after the object');
           i += 1;
           break;
         case NUMBER: {
@@ -270,7 +290,7 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
             number = next;
             i += 1;
           } else if (mayEnd(number)) valueEnded(base + i);
-          else throw invalid(base + i);
+          else throw invalidJson(base + i);
         }
       }
     }
@@ -286,12 +306,12 @@ export function createJsonIndex(options: { readonly arrays?: boolean } = {}): Js
     current: undefined as Omit<JsonMember, 'end'> | undefined,
     bodyStart: 0,
     feed(chunk: Uint8Array): void {
-      if (!utf8.feed(chunk)) throw invalid(base, 'bytes that are not UTF-8 after');
+      if (!utf8.feed(chunk)) throw invalidJson(base, 'bytes that are not UTF-8 after');
       scan(chunk);
       base += chunk.length;
     },
     finish(): readonly JsonMember[] {
-      if (state !== DONE) throw invalid(base, 'unexpected end');
+      if (state !== DONE) throw invalidJson(base, 'unexpected end');
       return members;
     },
   };

@@ -3,7 +3,8 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
-import { createMediaUrlCheck } from './media-urls.ts';
+import { createMediaScan } from './media-scan.ts';
+import { checkMediaUrls } from './media-urls.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
@@ -91,22 +92,21 @@ function choicesOf(chain: ByteChain, member: JsonMember | undefined): number {
 export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
   const { plain, salt } = options;
   const chain = createByteChain();
-  const index = createJsonIndex();
-  const mediaUrls = salt && createMediaUrlCheck(chain, index);
+  const media = salt && createMediaScan();
+  const index = createJsonIndex({ visitor: media });
   const shardKeyScan = salt && createShardKeyScan(chain, index, salt.configured);
 
   return {
     feed(chunk) {
       chain.push(chunk);
       index.feed(chunk);
-      mediaUrls?.advance();
       shardKeyScan?.advance();
     },
     finish() {
       const members = index.finish();
       const named = (wanted: string) => members.find(({ name }) => name === wanted);
       const model = checkModelName(modelValue(chain, named('model')));
-      mediaUrls?.finish();
+      if (media !== undefined) checkMediaUrls(media);
       const shardKey = shardKeyScan?.finish();
       const edit = salt && saltEdit(chain, index, () => salt.configured ?? (salt.random ?? randomSalt)());
       return {

@@ -25,8 +25,8 @@ export interface StringPrefix {
   full(): boolean;
   /** A string begins. */
   reset(): void;
-  /** Takes the next byte of a valid string; false where it is the closing quote. */
-  feed(byte: number): boolean;
+  /** Takes the next byte of a valid string, as written, quotes excluded. */
+  feed(byte: number): void;
   /** Whether the string is that word (ASCII, shorter than 10 bytes). */
   equals(word: Uint8Array): boolean;
   /** Whether it begins with that word (ASCII in lower case, at most 10 bytes), in either case. */
@@ -59,7 +59,6 @@ export function createStringPrefix(): StringPrefix {
     },
     feed(byte) {
       if (state === PLAIN) {
-        if (byte === 0x22) return false;
         if (byte === 0x5c) state = ESCAPED;
         else keep(byte);
       } else if (state === ESCAPED) {
@@ -73,7 +72,6 @@ export function createStringPrefix(): StringPrefix {
         digits += 1;
         if (digits === CODE_DIGITS) keep(code < 0x80 ? code : OTHER);
       }
-      return true;
     },
     equals: (word) => count === word.length && agrees(word, (byte) => byte),
     startsWith: (word) => agrees(word, lower),

@@ -9,8 +9,8 @@ import {
   type JsonMember,
   MAX_JSON_DEPTH,
   MAX_JSON_ELEMENTS,
-  MAX_JSON_MEMBERS,
 } from '../../lib/pipeline/json-index.ts';
+import { MAX_JSON_MEMBERS } from '../../lib/pipeline/member-name.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
 
 function index(chunks: Iterable<Uint8Array>, options = {}): readonly JsonMember[] {
