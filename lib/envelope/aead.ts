@@ -11,9 +11,9 @@ export const KEY_BYTES = 32;
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 
-/** One message being encrypted: `update` gives as many bytes as it takes, `final` gives the tag. */
+/** One message being encrypted: `update` gives as many bytes as it takes, which are the caller's alone, `final` the tag. */
 export interface AeadEncryption {
-  update(plaintext: Uint8Array): Buffer;
+  update(plaintext: Uint8Array): Buffer<ArrayBuffer>;
   final(): Buffer;
 }
 
@@ -57,7 +57,7 @@ export const nativeAead: AeadEngine = {
         const cipher = createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
         cipher.setAAD(aad);
         return {
-          update: (plaintext) => cipher.update(plaintext),
+          update: (plaintext) => cipher.update(plaintext) as Buffer<ArrayBuffer>,
           final: () => {
             cipher.final();
             return cipher.getAuthTag();

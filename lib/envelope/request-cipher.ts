@@ -114,6 +114,14 @@ interface Place {
 /** One for all: it is read before the next message is looked at. */
 const place: Place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
 
+/** From here on it costs less than what it saves. */
+const WORTH_RELEASING = 4 * 1024;
+
+/** Frees what nobody else has, now: left to the collector, the ciphertexts of a few prompts bring on a full collection. */
+function release({ buffer, length }: Buffer<ArrayBuffer>): void {
+  if (length >= WORTH_RELEASING && length === buffer.byteLength) buffer.transfer(0);
+}
+
 /** The position after the next colon, or `end` where there is none. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
   let position = start;
@@ -224,7 +232,9 @@ export function createRequestCipher(
       return {
         head: () => head,
         update: (plaintext, target, at) => {
-          target.write(encryption.update(plaintext).toString('hex'), at, 'latin1');
+          const ciphertext = encryption.update(plaintext);
+          target.write(ciphertext.toString('hex'), at, 'latin1');
+          release(ciphertext);
         },
         final: () => Buffer.from(`${encryption.final().toString('hex')}"`, 'latin1'),
       };

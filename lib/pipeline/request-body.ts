@@ -33,4 +33,6 @@ export interface SealedBody {
    * its memory is used again.
    */
   slices(): Generator<Uint8Array, void, undefined>;
+  /** To be called when all the slices have left: the memory of the last ones goes to another body. */
+  release(): void;
 }

@@ -2,6 +2,7 @@
 import type { MessageSealer, RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { SealedBody } from './request-body.ts';
+import { giveBackSlice, takeSlice } from './slice-memory.ts';
 
 /** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
 export interface Piece {
@@ -9,8 +10,6 @@ export interface Piece {
   readonly sealer?: MessageSealer;
 }
 
-/** Slices of 64 KiB cost twice the time over TLS. */
-const SLICE_BYTES = 512 * 1024;
 /** Plaintext sealed in one go. Of what a larger piece leaves behind, V8 lets go only in a full collection. */
 const STEP_BYTES = 32 * 1024;
 
@@ -38,15 +37,15 @@ function* laidOut(pieces: readonly Piece[]): Generator<Run, void, undefined> {
   }
 }
 
-/**
- * Writes the runs into slices. Two pieces of memory take turns: allocated anew for each slice, they would bring on one full
- * collection after the other, which every other stream waits for.
- */
-function* gathered(runs: Iterable<Run>, contentLength: number): Generator<Uint8Array, void, undefined> {
-  const memory: Buffer[] = [];
+/** Writes the runs into slices. Two pieces of memory take turns, and are left in `memory`. */
+function* gathered(
+  runs: Iterable<Run>,
+  contentLength: number,
+  memory: Buffer[],
+): Generator<Uint8Array, void, undefined> {
   let left = contentLength;
   const begin = (turn: number): Buffer => {
-    memory[turn % 2] ??= Buffer.allocUnsafeSlow(Math.min(SLICE_BYTES, left));
+    memory[turn % 2] ??= takeSlice(left);
     return memory[turn % 2]!;
   };
   let turn = 0;
@@ -89,6 +88,7 @@ export function sealedBody(
   pieces: readonly Piece[],
   contentType?: string,
 ): SealedBody {
+  const memory: Buffer[] = [];
   let contentLength = 0;
   for (const { bytes, sealer } of pieces) {
     const length = lengthOf(bytes);
@@ -97,6 +97,9 @@ export function sealedBody(
   return {
     contentLength,
     ...(contentType === undefined ? {} : { contentType }),
-    slices: () => gathered(laidOut(pieces), contentLength),
+    slices: () => gathered(laidOut(pieces), contentLength, memory),
+    release() {
+      for (const slice of memory.splice(0)) giveBackSlice(slice);
+    },
   };
 }

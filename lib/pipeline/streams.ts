@@ -27,6 +27,8 @@ export function sealedReadable(sealed: SealedBody): Readable {
     },
     destroy(error, callback) {
       slices.return();
+      // Cut off, a slice may still be on its way.
+      if (this.readableEnded) sealed.release();
       callback(error);
     },
   });

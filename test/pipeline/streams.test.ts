@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { Writable } from 'node:stream';
+import { type Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -42,6 +42,40 @@ describe('a sealed body as a stream', () => {
     await once(stream, 'end');
     assert.ok(sent.length >= 4, `${sent.length} slices`);
     assert.ok(Buffer.concat(sent).equals(sealedBytes(large())));
+  });
+
+  it('gives its memory to the next body when all of it has left, and not before', async () => {
+    const bodies = [large(), large(), large()];
+    const [first, second, third] = bodies.map(sealedReadable) as [Readable, Readable, Readable];
+    const memoryOf = async (stream: Readable): Promise<ArrayBufferLike> =>
+      ((await once(stream, 'data')) as [Uint8Array])[0].buffer;
+    const used = new Set<ArrayBufferLike>();
+    let last: { readonly slice: Uint8Array; readonly bytes: Buffer } | undefined;
+    let left = bodies[0]!.contentLength;
+    first.on('data', (slice: Uint8Array) => {
+      used.add(slice.buffer);
+      last = { slice, bytes: Buffer.from(slice) };
+      left -= slice.length;
+      if (left === 0) first.pause(); // the last one is on its way
+    });
+    while (!first.isPaused()) await turn();
+    for (let i = 0; i < 5; i++) await turn();
+    assert.ok(!used.has(await memoryOf(second)));
+    assert.ok(last!.bytes.equals(last!.slice));
+    first.resume();
+    await once(first, 'close');
+    assert.ok(used.has(await memoryOf(third)));
+    for (const stream of [second, third]) stream.destroy();
+  });
+
+  it('keeps its memory from others where it is cut off', async () => {
+    const [first, second] = [large(), large()].map(sealedReadable) as [Readable, Readable];
+    const [slice] = (await once(first, 'data')) as [Uint8Array];
+    first.destroy();
+    await once(first, 'close');
+    const [other] = (await once(second, 'data')) as [Uint8Array];
+    assert.notEqual(other.buffer, slice.buffer);
+    second.destroy();
   });
 
   /** How many slices were pulled from it so far. */
@@ -107,6 +141,7 @@ describe('a sealed body as a stream', () => {
         yield Buffer.from('x');
         throw new Error('seal failed');
       },
+      release() {},
     };
     await assert.rejects(sealedReadable(sealed).toArray(), /seal failed/);
   });
