@@ -61,6 +61,7 @@ const connected = (): Promise<TLSSocket> => {
       servername: 'localhost',
       ca: readFileSync(caFile),
     });
+    made.setNoDelay(true); // or the tail of a body waits for an acknowledgement
     made.once('secureConnect', () => resolve(made)).once('error', reject);
     made.once('close', () => {
       socket = undefined; // the upstream does not keep it for ever

@@ -38,7 +38,8 @@ export async function bare(subjects: Subjects, bytes: number): Promise<number> {
   return (await arrived) - from;
 }
 
-const REPEATS = 2;
+/** Of each way in a round: one in three meets a collection, in the upstream if not here. */
+const REPEATS = 7;
 /** Bytes a second of a client that is not on this machine. */
 const RATE = 10 * MB;
 

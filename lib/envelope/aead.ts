@@ -13,7 +13,7 @@ export const TAG_BYTES = 16;
 
 /** One message being encrypted: `update` gives as many bytes as it takes, which are the caller's alone, `final` the tag. */
 export interface AeadEncryption {
-  update(plaintext: Uint8Array): Buffer<ArrayBuffer>;
+  update(plaintext: Uint8Array): Buffer;
   final(): Buffer;
 }
 
@@ -57,7 +57,7 @@ export const nativeAead: AeadEngine = {
         const cipher = createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS);
         cipher.setAAD(aad);
         return {
-          update: (plaintext) => cipher.update(plaintext) as Buffer<ArrayBuffer>,
+          update: (plaintext) => cipher.update(plaintext),
           final: () => {
             cipher.final();
             return cipher.getAuthTag();

@@ -22,7 +22,7 @@ function encryption(key: Uint8Array, iv: Uint8Array, aad: Uint8Array) {
   let done = 0;
   let partial = Buffer.alloc(0);
   return {
-    update(plaintext: Uint8Array): Buffer<ArrayBuffer> {
+    update(plaintext: Uint8Array): Buffer {
       const skip = done % BLOCK;
       const padded = Buffer.alloc(skip + plaintext.length);
       padded.set(plaintext, skip);

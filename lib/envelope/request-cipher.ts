@@ -6,6 +6,7 @@ import { type KeyObject, randomFillSync } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
 import { decodeHex } from './hex.ts';
+import { releaseMemory } from './release-memory.ts';
 import {
   AAD_BYTES,
   SHORT_BYTES,
@@ -113,14 +114,6 @@ interface Place {
 
 /** One for all: it is read before the next message is looked at. */
 const place: Place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
-
-/** From here on it costs less than what it saves. */
-const WORTH_RELEASING = 4 * 1024;
-
-/** Frees what nobody else has, now: left to the collector, the ciphertexts of a few prompts bring on a full collection. */
-function release({ buffer, length }: Buffer<ArrayBuffer>): void {
-  if (length >= WORTH_RELEASING && length === buffer.byteLength) buffer.transfer(0);
-}
 
 /** The position after the next colon, or `end` where there is none. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
@@ -234,7 +227,7 @@ export function createRequestCipher(
         update: (plaintext, target, at) => {
           const ciphertext = encryption.update(plaintext);
           target.write(ciphertext.toString('hex'), at, 'latin1');
-          release(ciphertext);
+          releaseMemory(ciphertext);
         },
         final: () => Buffer.from(`${encryption.final().toString('hex')}"`, 'latin1'),
       };

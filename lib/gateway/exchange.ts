@@ -62,7 +62,9 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   tally.uploadedAt = performance.now();
   tally.model = body?.model;
   if (body !== undefined) call.asked = { streaming: body.streaming, choices: body.choices };
-  return answeredBy(call, head, body, epoch, attested);
+  const answered = await answeredBy(call, head, body, epoch, attested);
+  if (answered.request.writableFinished) body?.release(); // or some of it has yet to be sealed
+  return answered;
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { releaseMemory } from '../envelope/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import type { Tally } from './tally.ts';
@@ -14,6 +15,12 @@ export interface UploadLimits {
   readonly uploadRateGrace: number;
 }
 
+/** A body that has arrived. */
+export interface ReceivedBody extends PreparedBody {
+  /** To be called when it has been sealed for the last time: frees its memory. */
+  release(): void;
+}
+
 const RATE_INTERVAL_MS = 1_000;
 
 /**
@@ -26,10 +33,11 @@ export function receiveBody(
   stage: RequestBodyStage,
   limits: UploadLimits,
   { tally, signal }: { readonly tally: Tally; readonly signal: AbortSignal },
-): Promise<PreparedBody> {
-  const { promise, resolve, reject } = Promise.withResolvers<PreparedBody>();
+): Promise<ReceivedBody> {
+  const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody>();
   const { maxBodyBytes, minUploadRate, uploadRateGrace } = limits;
   const startedAt = performance.now();
+  const chunks: Uint8Array[] = []; // the parser makes a buffer for each
   let failed = false;
 
   const settle = (): void => {
@@ -57,6 +65,7 @@ export function receiveBody(
     if (tally.bytes.fromClient > maxBodyBytes) fail(tooLarge(maxBodyBytes));
     else {
       try {
+        chunks.push(chunk);
         stage.feed(chunk);
       } catch (thrown) {
         fail(asPrivatemodeError(thrown));
@@ -83,7 +92,12 @@ export function receiveBody(
     req.off('error', gone);
     req.off('data', take);
     settle();
-    if (!failed) new Promise<PreparedBody>((done) => done(stage.finish())).then(resolve, reject);
+    if (failed) return;
+    const release = (): void => chunks.splice(0).forEach(releaseMemory);
+    new Promise<PreparedBody>((done) => done(stage.finish())).then(
+      (prepared) => resolve({ ...prepared, release }),
+      reject,
+    );
   });
   return promise;
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import { plainError } from '../support/sealed-answers.ts';
+import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const limits = { maxBodyBytes: 10_000_000 };
@@ -83,6 +83,24 @@ describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
     const answer = await ask(post(LARGE));
     assert.equal(answer.status, 413);
     assert.match(answer.body, /max 50MB/);
+  });
+
+  it('a stream that begins during the upload does not spoil what is still to be sealed', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { promise: arrived, resolve: arrives, reject: lost } = Promise.withResolvers<Buffer>();
+    upstream.on(async (scripted) => {
+      scripted.pause();
+      await scripted.write(STREAM_HEAD);
+      await delay(50);
+      scripted.resume();
+      scripted.body().then(arrives, lost);
+      const body = await arrived;
+      await scripted.write(chatStream(body).slice(STREAM_HEAD.length));
+    });
+    const messages = [{ role: 'user', content: 'x'.repeat(8_000_000) }];
+    const answer = await ask(post(chatBody({ messages, stream: true })));
+    assert.equal(openedRequest(await arrived).get('messages'), JSON.stringify(messages));
+    assert.match(answer.body, /data: \[DONE\]\n\n$/);
   });
 
   it('a 413 that is lost in the reset is told as a close during the upload, without a retry', async (t) => {

@@ -4,13 +4,13 @@ import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { newTally } from '../../lib/gateway/tally.ts';
-import { ClientGone, receiveBody } from '../../lib/gateway/upload.ts';
+import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/upload.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 
-const LIMITS = { maxBodyBytes: 1_000, minUploadRate: 0, uploadRateGrace: 1_000 };
+const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
 const PREPARED = { model: 'm' } as PreparedBody;
 
-const receive = (req: Readable): { readonly body: Promise<PreparedBody>; readonly fed: () => string } => {
+const receive = (req: Readable): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
   const stage = {
     feed(chunk: Uint8Array): void {
@@ -27,9 +27,25 @@ describe('a body that is taken in', () => {
   it('is not held by the request, which lives as long as its answer takes', async () => {
     const req = Readable.from([Buffer.from('a prompt')], { objectMode: false });
     const { body, fed } = receive(req);
-    assert.equal(await body, PREPARED);
+    assert.equal((await body).model, PREPARED.model);
     assert.equal(fed(), 'a prompt');
     for (const event of ['data', 'error', 'close']) assert.equal(req.listenerCount(event), 0, event);
+  });
+
+  it('is freed when it is released, but not what it shares memory with', async () => {
+    const shared = Buffer.alloc(50_000);
+    const chunks = [Buffer.alloc(5_000), shared.subarray(0, 6_000), Buffer.from('short')];
+    const body = await receive(Readable.from(chunks, { objectMode: false })).body;
+    assert.deepEqual(
+      chunks.map(({ length }) => length),
+      [5_000, 6_000, 5],
+    );
+    body.release();
+    assert.deepEqual(
+      chunks.map(({ length }) => length),
+      [0, 6_000, 5],
+    );
+    assert.equal(shared.length, 50_000);
   });
 
   it('is given up where the client leaves before its end', async () => {
