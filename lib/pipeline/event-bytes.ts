@@ -15,6 +15,8 @@ export interface EventPattern {
 export interface EventMatch {
   readonly starts: number[];
   readonly ends: number[];
+  /** The position after the event. */
+  end: number;
 }
 
 const NUMBER = -1;
@@ -67,20 +69,20 @@ export function patternOf(
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
 
-/** The position after an event of that pattern that begins at `start`, its messages in `match`; -1 where there is none. */
+/** Whether an event of that pattern begins at `start`; then `match` tells where its messages and its end are. */
 export function matchBytes(
   pattern: EventPattern,
   bytes: Uint8Array,
   start: number,
   match: EventMatch,
-): number {
+): boolean {
   const { literals, between } = pattern;
   let position = start;
   for (let k = 0; k < literals.length; k++) {
     const literal = literals[k]!;
     const size = literal.length;
-    if (position + size > bytes.length) return -1;
-    for (let i = 0; i < size; i++) if (bytes[position + i] !== literal[i]) return -1;
+    if (position + size > bytes.length) return false;
+    for (let i = 0; i < size; i++) if (bytes[position + i] !== literal[i]) return false;
     position += size;
     if (k === between.length) break;
     const part = between[k]!;
@@ -88,12 +90,28 @@ export function matchBytes(
     if (part === NUMBER) {
       if (bytes[position] === ZERO) position += 1;
       else while (isDigit(bytes[position])) position += 1;
-      if (position === from || isDigit(bytes[position])) return -1;
+      if (position === from || isDigit(bytes[position])) return false;
     } else {
       while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
       match.starts[part] = from;
       match.ends[part] = position;
     }
   }
-  return position;
+  match.end = position;
+  return true;
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+
+/**
+ * Whether the bytes from `start` on may be the beginning of an event of that pattern, which ends within one of its lines: the
+ * rest of it is yet to come, and no line end is behind it that could mean something else.
+ */
+export function beginsLike({ literals }: EventPattern, bytes: Buffer, start: number): boolean {
+  const literal = literals[0]!;
+  const size = Math.min(literal.length, bytes.length - start);
+  for (let i = 0; i < size; i++) if (bytes[start + i] !== literal[i]) return false;
+  const rest = start + size;
+  return bytes[bytes.length - 1] !== LF && bytes.indexOf(LF, rest) < 0 && bytes.indexOf(CR, rest) < 0;
 }

@@ -2,12 +2,12 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { type EventMatch, type EventPattern, matchBytes, patternOf } from './event-bytes.ts';
-import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
-import { hasShape, type RequiredPart, requiredParts } from './event-shape.ts';
+import type { EventMatch } from './event-bytes.ts';
+import { createEventKinds, type KnownEvent } from './event-kinds.ts';
+import { hasShape } from './event-shape.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { ResponseOpener } from './response-opener.ts';
-import { FINISH_MEMBER, streamEnd, type TerminalEvent } from './stream-end.ts';
+import { streamEnd, type TerminalEvent } from './stream-end.ts';
 
 export interface SseOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAt' | 'openAll'>;
@@ -27,8 +27,9 @@ export interface SseOpener extends ResponseOpener {
 }
 
 const EMPTY = Buffer.alloc(0);
-/** Streams alternate between few kinds of events; more layouts than this are not remembered. */
-const REMEMBERED_LAYOUTS = 8;
+
+/** Of an event that a chunk cuts in two, the first half is kept for the second up to this many bytes. */
+const MOST_KEPT = 8 * 1024;
 
 const LINE_END = /\r\n|\r|\n/g;
 /** After it the parser holds nothing back, whatever came before. */
@@ -39,17 +40,6 @@ const OTHER_BOUNDARY = /\n\r|\r\r/;
 const FIELD_BYTES = 16;
 
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
-
-/** A kind of event this stream has had, and what is asked of the next one like it. */
-interface KnownEvent {
-  readonly layout: EventLayout;
-  /** What it looks like on the wire, where it can be told from its bytes alone. */
-  readonly pattern: EventPattern | undefined;
-  readonly required: readonly RequiredPart[];
-  /** The parts that may finish the stream, or hold its error; -1 for none. */
-  readonly finishAt: number;
-  readonly errorAt: number;
-}
 
 /**
  * Opens an event stream as it arrives. What `feed` returns is complete events with `data`, `id`, `retry`
@@ -64,48 +54,17 @@ interface KnownEvent {
 export function createSseOpener(options: SseOpenOptions): SseOpener {
   const { cipher, plain, terminal, maxEventBytes, choices = 1 } = options;
   const answerEnd = streamEnd(terminal, choices);
-  const known: KnownEvent[] = [];
-  let last = 0; // index of the kind that came last
+  const kinds = createEventKinds(plain, terminal);
   const delivered = new OpenedBytes();
   let out = ''; // latin1 text that the parser's events come to
   let atBoundary = false; // whether the parser has seen whole events only
-  const match: EventMatch = { starts: [], ends: [] };
+  const match: EventMatch = { starts: [], ends: [], end: 0 };
   const plaintexts: Buffer[] = []; // by part, of the event at hand
   let errorSeen = false;
   let ended = false;
+  let kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
   let overflown = false; // the parser takes no more
-
-  /** The kind of an event not seen before, by a strict scan. */
-  const learn = (data: string): KnownEvent => {
-    const layout = layoutOf(data, plain);
-    const required = requiredParts(layout, terminal);
-    if (required === undefined) throw notAuthentic('an event is not one of this API');
-    const [finishAt, errorAt] = [
-      layout.names.indexOf(FINISH_MEMBER[terminal]),
-      layout.names.indexOf('error'),
-    ];
-    const pattern = patternOf(layout, data, terminal === 'message_stop' ? layout.type : undefined);
-    return { layout, required, finishAt, errorAt, pattern };
-  };
-
-  /** The kind of the event and its parts. */
-  const split = (data: string): { kind: KnownEvent; parts: readonly string[] } => {
-    for (let k = 0; k < known.length; k++) {
-      const at = (last + k) % known.length;
-      const kind = known[at]!;
-      const parts = matchLayout(kind.layout, data);
-      if (parts === undefined) continue;
-      last = at;
-      return { kind, parts };
-    }
-    const kind = learn(data);
-    const parts = matchLayout(kind.layout, data);
-    if (parts === undefined) throw new PrivatemodeError('response_malformed', 'an event is malformed');
-    last = known.length < REMEMBERED_LAYOUTS ? known.length : (last + 1) % REMEMBERED_LAYOUTS;
-    known[last] = kind;
-    return { kind, parts };
-  };
 
   const emit = (event: EventSourceMessage, data: string): void => {
     if (terminal === 'message_stop' && event.event !== undefined) out += `event: ${event.event}\n`;
@@ -145,7 +104,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       return;
     }
     if (errorSeen) return;
-    const { kind, parts } = split(data);
+    const { kind, parts } = kinds.ofText(data);
     const { layout } = kind;
     if (terminal === 'message_stop' && event.event !== undefined && event.event !== layout.type) {
       throw notAuthentic('the name of an event contradicts its type');
@@ -230,21 +189,14 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
 
   /** The position after the event at `start` where it is of a kind that is known by its bytes, else `start`. */
   const takeKnown = (bytes: Buffer, start: number): number => {
-    for (let k = 0; k < known.length; k++) {
-      const at = (last + k) % known.length;
-      const { pattern } = known[at]!;
-      if (pattern === undefined) continue;
-      const end = matchBytes(pattern, bytes, start, match);
-      if (end < 0 || end - start > maxEventBytes) continue;
-      last = at;
-      try {
-        openKnown(known[at]!, bytes, start, end);
-      } catch (thrown) {
-        fail(thrown);
-      }
-      return end;
+    const kind = kinds.ofBytes(bytes, start, match);
+    if (kind === undefined || match.end - start > maxEventBytes) return start;
+    try {
+      openKnown(kind, bytes, start, match.end);
+    } catch (thrown) {
+      fail(thrown);
     }
-    return start;
+    return match.end;
   };
 
   /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
@@ -264,16 +216,40 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     return end;
   };
 
+  const mayGoOn = (): boolean => opener.failure === undefined && !ended && !overflown;
+
+  /** Keeps what is left of a chunk where it is the beginning of an event of a known kind. */
+  const keep = (bytes: Buffer, start: number): boolean => {
+    if (bytes.length - start > Math.min(MOST_KEPT, maxEventBytes)) return false;
+    if (!kinds.mayBegin(bytes, start)) return false;
+    kept = Buffer.from(bytes.subarray(start));
+    return true;
+  };
+
+  /** Joins what was kept with the rest of its event; returns the position after that. */
+  const complete = (begun: Buffer, bytes: Buffer): number => {
+    kept = undefined;
+    const boundary = bytes.indexOf(BOUNDARY, 0, 'latin1');
+    const end = boundary < 0 ? bytes.length : boundary + BOUNDARY.length;
+    delivered.reserve(begun.length + bytes.length); // for the events behind it too
+    const event = Buffer.concat([begun, bytes.subarray(0, end)]);
+    if (takeKnown(event, 0) === 0) parseOn(event, 0);
+    return end;
+  };
+
   const opener = {
     failure: undefined as PrivatemodeError | undefined,
     finished: false,
     events: 0,
     feed(chunk: Uint8Array): Uint8Array {
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-      let position = 0;
-      while (position < bytes.length && opener.failure === undefined && !ended && !overflown) {
-        const after = atBoundary && !errorSeen ? takeKnown(bytes, position) : position;
-        position = after > position ? after : parseOn(bytes, position);
+      let position = kept !== undefined && mayGoOn() ? complete(kept, bytes) : 0;
+      while (position < bytes.length && mayGoOn()) {
+        const mayBeKnown = atBoundary && !errorSeen;
+        const after = mayBeKnown ? takeKnown(bytes, position) : position;
+        if (after > position) position = after;
+        else if (mayBeKnown && keep(bytes, position)) break;
+        else position = parseOn(bytes, position);
       }
       return delivered.take();
     },

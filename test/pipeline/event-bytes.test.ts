@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
-import { type EventMatch, matchBytes, patternOf } from '../../lib/pipeline/event-bytes.ts';
+import { beginsLike, type EventMatch, matchBytes, patternOf } from '../../lib/pipeline/event-bytes.ts';
 import { layoutOf } from '../../lib/pipeline/event-layout.ts';
 import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
@@ -13,20 +13,21 @@ import { sealedMessage } from '../support/sealing.ts';
 const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
 const plain = new Set(['id', 'n', 'usage']);
 
-function matched(data: string, name?: string): { end: number; match: EventMatch; size: number } {
+function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
   const pattern = patternOf(layoutOf(KNOWN, plain), KNOWN, name);
   assert.ok(pattern);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
-  const match: EventMatch = { starts: [], ends: [] };
-  return { end: matchBytes(pattern, bytes, 2, match), match, size: bytes.length };
+  const match: EventMatch = { starts: [], ends: [], end: 0 };
+  return { known: matchBytes(pattern, bytes, 2, match), match, size: bytes.length };
 }
 
 describe('an event that is known by its bytes', () => {
   const event = (data: string): string => `data: ${data}\n\n`;
 
   it('is found with its messages, and nothing of what follows', () => {
-    const { end, match, size } = matched(`${event(KNOWN)}data: more`);
-    assert.equal(end, size - 'data: more'.length);
+    const { known, match, size } = matched(`${event(KNOWN)}data: more`);
+    assert.equal(known, true);
+    assert.equal(match.end, size - 'data: more'.length);
     const text = `xy${event(KNOWN)}`;
     const messages = match.starts.map((start, part) => text.slice(start, match.ends[part]));
     assert.deepEqual(messages.filter(Boolean), ['s:00:11:22', 's:33']);
@@ -37,7 +38,7 @@ describe('an event that is known by its bytes', () => {
     ['other numbers', KNOWN.replace('[0,10,-3', '[7,123456,-9').replace('12}', '0}')],
   ] as const;
   for (const [what, data] of same) {
-    it(`is known again with ${what}`, () => assert.notEqual(matched(event(data)).end, -1));
+    it(`is known again with ${what}`, () => assert.equal(matched(event(data)).known, true));
   }
 
   const others = [
@@ -57,15 +58,34 @@ describe('an event that is known by its bytes', () => {
     ['no blank after the colon', event(KNOWN).replace('data: ', 'data:')],
   ] as const;
   for (const [what, text] of others) {
-    it(`is not known with ${what}`, () => assert.equal(matched(text).end, -1));
+    it(`is not known with ${what}`, () => assert.equal(matched(text).known, false));
   }
 
   it('is known with its name only, where it has to have one', () => {
-    assert.notEqual(matched(`event: ping\n${event(KNOWN)}`, 'ping').end, -1);
+    assert.equal(matched(`event: ping\n${event(KNOWN)}`, 'ping').known, true);
     for (const before of ['', 'event: pong\n', 'event: pin\n']) {
-      assert.equal(matched(`${before}${event(KNOWN)}`, 'ping').end, -1);
+      assert.equal(matched(`${before}${event(KNOWN)}`, 'ping').known, false);
     }
   });
+
+  const named = patternOf(layoutOf(KNOWN, plain), KNOWN, 'ping')!;
+  const begun = [
+    ['its first byte', 'e', true],
+    ['half its name', 'event: pi', true],
+    ['its name', 'event: ping', true],
+    ['its data', `event: ping\n${event(KNOWN).slice(0, 40)}`, true],
+    ['another name', 'event: po', false],
+    ['a comment', ': keep-alive', false],
+    ['a line end that may be the first of two', 'event: ping\n', false],
+    ['all but its last byte', `event: ping\n${event(KNOWN)}`.slice(0, -1), false],
+    ['a whole line behind it', `event: ping\n${event(KNOWN).trimEnd()}\n: keep-alive`, false],
+    ['a line end of another kind', `event: ping\n${event(KNOWN).slice(0, 40)}\r`, false],
+  ] as const;
+  for (const [what, text, like] of begun) {
+    it(`${like ? 'may begin' : 'does not begin'} with ${what}`, () => {
+      assert.equal(beginsLike(named, Buffer.from(`xy${text}`), 2), like);
+    });
+  }
 
   it('has something to open', () => {
     assert.equal(patternOf(layoutOf('{"id":"c"}', plain), '{"id":"c"}', undefined), undefined);
