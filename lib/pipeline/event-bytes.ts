@@ -4,22 +4,33 @@
  */
 import type { EventLayout } from './event-layout.ts';
 
-/** What the bytes of an event must be: literals, and between two of them a number or a message in quotes. */
+/**
+ * What the bytes of an event must be: literals, and between two of them a number or a message in quotes. All in two places:
+ * where a hundred streams take turns, each place in memory that has to be visited costs more than what is done there.
+ */
 export interface EventPattern {
-  readonly literals: readonly Uint8Array[];
-  /** Between literal k and the next: the part that is a message, or NUMBER. */
-  readonly between: readonly number[];
+  /** The literals, one behind the other. */
+  readonly text: Uint8Array;
+  /** For each literal its end in `text`, and what comes behind it: the part that is a message, NUMBER or END. */
+  readonly steps: Int32Array;
 }
 
-/** Where the messages of a matched event stand, quotes excluded, by the number of their part. */
+/** Where a matched event has what. One for all streams: to be read before the next event is matched. */
 export interface EventMatch {
+  /** The parts that are messages, in the order of the text, of which the first `count` are meant. */
+  readonly parts: number[];
+  count: number;
+  /** Where the messages stand, quotes excluded, by the number of their part. */
   readonly starts: number[];
   readonly ends: number[];
   /** The position after the event. */
   end: number;
 }
 
+export const newMatch = (): EventMatch => ({ parts: [], count: 0, starts: [], ends: [], end: 0 });
+
 const NUMBER = -1;
+const END = -2;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 const BLANK = 0x20;
@@ -36,18 +47,17 @@ export function patternOf(
   name: string | undefined,
 ): EventPattern | undefined {
   if (layout.order.length === 0) return undefined;
-  const literals: string[] = [];
-  const between: number[] = [];
-  let literal = name === undefined ? 'data: ' : `event: ${name}\ndata: `;
+  let text = name === undefined ? 'data: ' : `event: ${name}\ndata: `;
+  const steps: number[] = [];
+  const behind = (what: number): void => void steps.push(text.length, what);
   let position = 0;
   for (const [part, plainValue] of layout.plainValues.entries()) {
     const before = layout.literals[part]!;
-    literal += before;
+    text += before;
     position += before.length;
     if (plainValue === undefined) {
-      literals.push(literal);
-      between.push(part);
-      literal = '"';
+      behind(part);
+      text += '"';
       position = data.indexOf('"', position) + 1;
       continue;
     }
@@ -55,16 +65,16 @@ export function patternOf(
     const value = plainValue.exec(data)![0];
     let copied = 0;
     for (const { index, 0: digits } of value.matchAll(NUMBERS)) {
-      literals.push(literal + value.slice(copied, index));
-      between.push(NUMBER);
-      literal = '';
+      text += value.slice(copied, index);
+      behind(NUMBER);
       copied = index + digits.length;
     }
-    literal += value.slice(copied);
+    text += value.slice(copied);
     position += value.length;
   }
-  literals.push(`${literal}${layout.literals.at(-1)!}\n\n`);
-  return { literals: literals.map((text) => Buffer.from(text, 'latin1')), between };
+  text += `${layout.literals.at(-1)!}\n\n`;
+  behind(END);
+  return { text: Buffer.from(text, 'latin1'), steps: Int32Array.from(steps) };
 }
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
@@ -76,16 +86,16 @@ export function matchBytes(
   start: number,
   match: EventMatch,
 ): boolean {
-  const { literals, between } = pattern;
+  const { text, steps } = pattern;
   let position = start;
-  for (let k = 0; k < literals.length; k++) {
-    const literal = literals[k]!;
-    const size = literal.length;
-    if (position + size > bytes.length) return false;
-    for (let i = 0; i < size; i++) if (bytes[position + i] !== literal[i]) return false;
-    position += size;
-    if (k === between.length) break;
-    const part = between[k]!;
+  let at = 0;
+  match.count = 0;
+  for (let k = 0; k < steps.length; k += 2) {
+    const end = steps[k]!;
+    if (position + end - at > bytes.length) return false;
+    for (; at < end; at++, position++) if (bytes[position] !== text[at]) return false;
+    const part = steps[k + 1]!;
+    if (part === END) break;
     const from = position;
     if (part === NUMBER) {
       if (bytes[position] === ZERO) position += 1;
@@ -93,6 +103,8 @@ export function matchBytes(
       if (position === from || isDigit(bytes[position])) return false;
     } else {
       while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
+      match.parts[match.count] = part;
+      match.count += 1;
       match.starts[part] = from;
       match.ends[part] = position;
     }
@@ -108,10 +120,9 @@ const CR = 0x0d;
  * Whether the bytes from `start` on may be the beginning of an event of that pattern, which ends within one of its lines: the
  * rest of it is yet to come, and no line end is behind it that could mean something else.
  */
-export function beginsLike({ literals }: EventPattern, bytes: Buffer, start: number): boolean {
-  const literal = literals[0]!;
-  const size = Math.min(literal.length, bytes.length - start);
-  for (let i = 0; i < size; i++) if (bytes[start + i] !== literal[i]) return false;
+export function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
+  const size = Math.min(steps[0]!, bytes.length - start);
+  for (let i = 0; i < size; i++) if (bytes[start + i] !== text[i]) return false;
   const rest = start + size;
   return bytes[bytes.length - 1] !== LF && bytes.indexOf(LF, rest) < 0 && bytes.indexOf(CR, rest) < 0;
 }

@@ -2,7 +2,7 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { EventMatch } from './event-bytes.ts';
+import { newMatch } from './event-bytes.ts';
 import { createEventKinds, type KnownEvent } from './event-kinds.ts';
 import { hasShape } from './event-shape.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
@@ -27,6 +27,7 @@ export interface SseOpener extends ResponseOpener {
 }
 
 const EMPTY = Buffer.alloc(0);
+const match = newMatch();
 
 /** Of an event that a chunk cuts in two, the first half is kept for the second up to this many bytes. */
 const MOST_KEPT = 8 * 1024;
@@ -58,7 +59,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   const delivered = new OpenedBytes();
   let out = ''; // latin1 text that the parser's events come to
   let atBoundary = false; // whether the parser has seen whole events only
-  const match: EventMatch = { starts: [], ends: [], end: 0 };
   const plaintexts: Buffer[] = []; // by part, of the event at hand
   let errorSeen = false;
   let ended = false;
@@ -170,18 +170,18 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
 
   /** Opens the event of that kind between `start` and `end`, whose messages `match` holds. */
   const openKnown = (kind: KnownEvent, bytes: Buffer, start: number, end: number): void => {
-    const { layout } = kind;
-    cipher.openAll(bytes, layout.order, match.starts, match.ends, plaintexts);
+    const { parts, starts, ends } = match;
+    cipher.openAll(bytes, kind.layout.order, starts, ends, plaintexts);
     accept(kind);
     let position = start;
     delivered.reserve(bytes.length - start); // plaintext is shorter than its message
-    for (let part = 0; part < layout.names.length; part++) {
-      if (layout.plainValues[part] !== undefined) continue;
-      delivered.copy(bytes, position, match.starts[part]! - 1);
+    for (let k = 0; k < match.count; k++) {
+      const part = parts[k]!;
+      delivered.copy(bytes, position, starts[part]! - 1);
       const plaintext = plaintexts[part]!;
       if (hasLineEnd(plaintext)) delivered.text(plaintext.toString('latin1').replace(LINE_END, '\ndata: '));
       else delivered.copy(plaintext, 0, plaintext.length);
-      position = match.ends[part]! + 1;
+      position = ends[part]! + 1;
     }
     delivered.copy(bytes, position, end);
     opener.events += 1;

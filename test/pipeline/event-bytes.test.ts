@@ -2,7 +2,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
-import { beginsLike, type EventMatch, matchBytes, patternOf } from '../../lib/pipeline/event-bytes.ts';
+import {
+  beginsLike,
+  type EventMatch,
+  matchBytes,
+  newMatch,
+  patternOf,
+} from '../../lib/pipeline/event-bytes.ts';
 import { layoutOf } from '../../lib/pipeline/event-layout.ts';
 import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
@@ -17,7 +23,7 @@ function matched(data: string, name?: string): { known: boolean; match: EventMat
   const pattern = patternOf(layoutOf(KNOWN, plain), KNOWN, name);
   assert.ok(pattern);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
-  const match: EventMatch = { starts: [], ends: [], end: 0 };
+  const match = newMatch();
   return { known: matchBytes(pattern, bytes, 2, match), match, size: bytes.length };
 }
 
