@@ -24,6 +24,9 @@ export function gpuPolicyMac(policy: string, key: KeyObject): string {
   return createHmac('sha256', macKey).update(policy).digest('hex');
 }
 
+/** What the last attempt under a key had: the policy names a second, and requests come in bursts. */
+const last = new WeakMap<KeyObject, { readonly policy: string; readonly mac: string }>();
+
 /** Policy and MAC for one attempt; `nowMs` is wall-clock milliseconds since 1970. */
 export function gpuPolicyHeaders(options: GpuPolicy & { readonly nowMs: number; readonly key: KeyObject }): {
   readonly policy: string;
@@ -34,5 +37,9 @@ export function gpuPolicyHeaders(options: GpuPolicy & { readonly nowMs: number; 
   if (gracePeriodHours > 0) statuses.push('allow-revoked');
   if (allowUnknown) statuses.push('allow-unknown');
   const policy = gpuPolicyText(statuses, Math.floor(nowMs / 1000) - gracePeriodHours * 3600);
-  return { policy, mac: gpuPolicyMac(policy, key) };
+  const known = last.get(key);
+  if (known?.policy === policy) return known;
+  const headers = { policy, mac: gpuPolicyMac(policy, key) };
+  last.set(key, headers);
+  return headers;
 }

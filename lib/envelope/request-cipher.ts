@@ -3,10 +3,10 @@
  * per message, two sequence counters (inference.md section 4).
  */
 import { type KeyObject, randomFillSync } from 'node:crypto';
+import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
 import { decodeHex } from './hex.ts';
-import { releaseMemory } from './release-memory.ts';
 import {
   AAD_BYTES,
   SHORT_BYTES,
@@ -84,11 +84,11 @@ const COLON = 0x3a;
 const MALFORMED = 'an encrypted value of the response is malformed';
 const NOT_AUTHENTIC = 'an encrypted value of the response does not authenticate';
 
-// One system call for 512 messages; a drawn iv is never handed out twice.
+// One system call for 512 nonces and ivs, none of which is handed out twice.
 const pool = Buffer.alloc(512 * IV_BYTES);
 let drawn = pool.length;
 
-function randomIv(): Uint8Array {
+function randomBytes12(): Uint8Array {
   if (drawn === pool.length) {
     randomFillSync(pool);
     drawn = 0;
@@ -132,8 +132,8 @@ export function createRequestCipher(
 ): RequestCipher {
   const { id, key } = secret;
   const aead = (options.engine ?? nativeAead).withKey(key);
-  const nextIv = options.ivs ?? randomIv;
-  const nonce = options.nonce ?? randomFillSync(new Uint8Array(NONCE_BYTES));
+  const nextIv = options.ivs ?? randomBytes12;
+  const nonce = options.nonce ?? Uint8Array.from(randomBytes12());
   if (nonce.length !== NONCE_BYTES) throw new PrivatemodeError('internal', 'the nonce is not 12 bytes');
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
   const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;

@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
@@ -110,7 +111,7 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
-  res.flushHeaders();
+  sendHead(res);
   call.phase = 'before_first_token';
   const onFirstBytes = (): void => {
     call.phase = 'mid_stream';
@@ -131,6 +132,15 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   logFailure(call, error);
   const { dialect } = call.match.endpoint;
   res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(call));
+}
+
+/** Now, and in one piece with the first events where these are there already. */
+function sendHead(res: ServerResponse): void {
+  const { socket } = res;
+  socket?.cork();
+  res.flushHeaders();
+  setImmediate(() => socket?.uncork());
+
 }
 
 /** What an answer can be that came but could not be opened; the others were cut off, by whomever. */

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { releaseMemory } from '../envelope/release-memory.ts';
+import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import type { Tally } from './tally.ts';

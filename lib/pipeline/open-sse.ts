@@ -10,7 +10,7 @@ import type { ResponseOpener } from './response-opener.ts';
 import { streamEnd, type TerminalEvent } from './stream-end.ts';
 
 export interface SseOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'openAt' | 'openAll'>;
+  readonly cipher: Pick<RequestCipher, 'openAll'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /** The event that ends this API's streams: `[DONE]`, or the messages API's `message_stop`. */
@@ -114,10 +114,14 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       else emit(event, data);
       return;
     }
+    let messages = '';
     for (const part of layout.order) {
-      const message = Buffer.from(parts[part]!, 'latin1');
-      plaintexts[part] = cipher.openAt(message, 0, message.length);
+      match.starts[part] = messages.length;
+      messages += parts[part]!;
+      match.ends[part] = messages.length;
     }
+    const source = Buffer.from(messages, 'latin1');
+    cipher.openAll(source, layout.order, match.starts, match.ends, plaintexts);
     accept(kind);
     let text = layout.copied[0]!;
     for (let k = 0; k < parts.length; k++) {
