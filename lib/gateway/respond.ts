@@ -140,7 +140,6 @@ function sendHead(res: ServerResponse): void {
   socket?.cork();
   res.flushHeaders();
   setImmediate(() => socket?.uncork());
-
 }
 
 /** What an answer can be that came but could not be opened; the others were cut off, by whomever. */
