@@ -74,7 +74,8 @@ export function patternOf(
   }
   text += `${layout.literals.at(-1)!}\n\n`;
   behind(END);
-  return { text: Buffer.from(text, 'latin1'), steps: Int32Array.from(steps) };
+  // Memory of its own: a piece of the pool would keep all of it for as long as the stream lasts.
+  return { text: Uint8Array.from(Buffer.from(text, 'latin1')), steps: Int32Array.from(steps) };
 }
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;

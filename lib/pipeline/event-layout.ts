@@ -79,23 +79,25 @@ export function layoutOf(data: string, plain: ReadonlySet<string>): EventLayout 
   const names: string[] = [];
   let type: string | undefined;
   let position = 0;
+  // Strings of their own: a slice of `data` would keep all of it for as long as the stream lasts.
+  const between = (start: number, end: number): string => bytes.toString('latin1', start, end);
   for (const { name, kind, start, end } of members) {
     const text = data.slice(start, end);
     const encrypted = !plain.has(name);
     if (encrypted && kind !== 'string') {
       throw new PrivatemodeError('response_not_authentic', 'a value of the event is not encrypted');
     }
-    if (name === 'type' && kind === 'string' && !encrypted) type = text.slice(1, -1);
+    if (name === 'type' && kind === 'string' && !encrypted) type = between(start + 1, end - 1);
     // Plain strings (id, type) stay the same, or the next event gets a layout of its own.
     if (!encrypted && (kind === 'string' || text.includes('\\'))) continue;
-    copied.push(data.slice(position, start));
-    literals.push(data.slice(position, encrypted ? start + 1 : start));
+    copied.push(between(position, start));
+    literals.push(between(position, encrypted ? start + 1 : start));
     plainValues.push(encrypted ? undefined : alike(text));
     names.push(name);
     position = end;
   }
-  copied.push(data.slice(position));
-  literals.push(data.slice(position));
+  copied.push(between(position, bytes.length));
+  literals.push(between(position, bytes.length));
   const numbered = names.map((name, part) => ({ name, part }));
   const order = encryptionOrder(numbered, plain).map(({ part }) => part);
   return { literals, copied, plainValues, names, order, type };

@@ -208,7 +208,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const boundary = bytes.indexOf(BOUNDARY, start, 'latin1');
     atBoundary = boundary >= 0;
     const end = atBoundary ? boundary + BOUNDARY.length : bytes.length;
-    out = '';
     // latin1 keeps every byte, and is one copy instead of a decoding.
     const text = bytes.toString('latin1', start, end);
     unended += text.length;
@@ -217,6 +216,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     if (atBoundary || OTHER_BOUNDARY.test(text)) unended = 0;
     if (unended > maxEventBytes + FIELD_BYTES) overflow();
     delivered.text(out);
+    out = '';
     return end;
   };
 
