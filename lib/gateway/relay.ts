@@ -87,12 +87,17 @@ export function relay(source: Readable, opener: ResponseOpener, options: RelayOp
     if (opener.failure !== undefined) end(opener.failure);
     else if (opener.finished) end();
   });
-  source.on('end', () => {
+  let complete = false;
+  const finish = (): void => {
+    complete = true;
     if (over) return;
     deliver(opener.flush());
-    end(opener.failure);
-  });
+    if (opener.pending) setImmediate(finish);
+    else end(opener.failure);
+  };
+  source.on('end', finish);
   const died = (): void => {
+    if (complete) return;
     end(
       new PrivatemodeError(
         'stream_unfinished',
@@ -138,4 +143,5 @@ export const identityOpener: ResponseOpener = {
   flush: () => new Uint8Array(),
   failure: undefined,
   finished: false,
+  pending: false,
 };

@@ -20,13 +20,18 @@ export const PLAIN_MEMBERS = {
   NONE: new Set<string>(),
 } as const satisfies Record<string, ReadonlySet<string>>;
 
-/** The name as the sort sees it: `.`, `?` and `*` escaped, nothing else (5.2 step 2), as UTF-8. */
-const sortKey = (name: string): Buffer => Buffer.from(name.replace(/[.?*]/g, '\\$&'), 'utf8');
+const BEYOND_ASCII = /[^\0-\x7f]/;
+
+/** The name as the sort sees it: `.`, `?` and `*` escaped, nothing else (5.2 step 2); each character a byte of its UTF-8. */
+function sortKey(name: string): string {
+  const escaped = name.replace(/[.?*]/g, '\\$&');
+  return BEYOND_ASCII.test(escaped) ? Buffer.from(escaped, 'utf8').toString('latin1') : escaped;
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /** By the bytes of the escaped names: not UTF-16 units, not a locale. */
-export function compareNames(a: string, b: string): number {
-  return Buffer.compare(sortKey(a), sortKey(b));
-}
+export const compareNames = (a: string, b: string): number => compare(sortKey(a), sortKey(b));
 
 /**
  * The items that are encrypted, in the order of their sequence numbers (5.2): those whose name is not in
@@ -36,8 +41,8 @@ export function encryptionOrder<T extends { readonly name: string }>(
   items: Iterable<T>,
   plain: ReadonlySet<string>,
 ): T[] {
-  const keyed: { readonly item: T; readonly key: Buffer }[] = [];
+  const keyed: { readonly item: T; readonly key: string }[] = [];
   for (const item of items) if (!plain.has(item.name)) keyed.push({ item, key: sortKey(item.name) });
-  keyed.sort((a, b) => Buffer.compare(a.key, b.key));
+  keyed.sort((a, b) => compare(a.key, b.key));
   return keyed.map(({ item }) => item);
 }

@@ -18,7 +18,7 @@ export interface RequiredContent {
 }
 
 export interface JsonOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'openAt'>;
+  readonly cipher: Pick<RequestCipher, 'openAll'>;
   /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
   /** Bytes on the wire beyond which the response is refused. */
@@ -37,24 +37,60 @@ const holds = (opened: ReadonlyMap<JsonMember, Buffer>, { member, first }: Requi
       (member === undefined || name === member) && plaintext.toString('latin1', 0, first.length) === first,
   );
 
-/**
- * The text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2).
- * Throws response_not_authentic where a value is no ciphertext, and what `cipher.openAt` throws.
- */
-export function openMembers(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  plain: ReadonlySet<string>,
-  cipher: Pick<RequestCipher, 'openAt'>,
-  required?: RequiredContent,
-): Buffer {
-  const opened = new Map<JsonMember, Buffer>();
-  for (const member of encryptionOrder(members, plain)) {
+/** What is opened in one go: this many messages, or bytes of them where they are long. Other streams wait meanwhile. */
+const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
+
+function* batchesOf(members: readonly JsonMember[]): Generator<readonly JsonMember[], void, undefined> {
+  let batch: JsonMember[] = [];
+  let bytes = 0;
+  for (const member of members) {
     if (member.kind !== 'string') {
       throw new PrivatemodeError('response_not_authentic', 'a value of the response is not encrypted');
     }
-    const message = chain.bytes(member.start, member.end);
-    opened.set(member, cipher.openAt(message, 0, message.length));
+    batch.push(member);
+    bytes += member.end - member.start;
+    if (batch.length < BATCH.messages && bytes < BATCH.bytes) continue;
+    yield batch;
+    batch = [];
+    bytes = 0;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** The plaintexts of members, in their order. */
+function openBatch(
+  chain: ByteChain,
+  batch: readonly JsonMember[],
+  cipher: Pick<RequestCipher, 'openAll'>,
+): readonly Buffer[] {
+  const source = Buffer.concat(batch.flatMap(({ start, end }) => chain.slices(start, end)));
+  const starts: number[] = [];
+  const ends: number[] = [];
+  let position = 0;
+  for (const { start, end } of batch) {
+    starts.push(position);
+    position += end - start;
+    ends.push(position);
+  }
+  const plaintexts: Buffer[] = [];
+  cipher.openAll(source, [...batch.keys()], starts, ends, plaintexts);
+  return plaintexts;
+}
+
+/**
+ * Comes to the text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2), and
+ * yields where others should have their turn. Throws response_not_authentic where a value is no ciphertext or what is
+ * required is not there, and what `cipher.openAll` throws.
+ */
+function* openMembers(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  { plain, cipher, required }: JsonOpenOptions,
+): Generator<undefined, Buffer, undefined> {
+  const opened = new Map<JsonMember, Buffer>();
+  for (const batch of batchesOf(encryptionOrder(members, plain))) {
+    if (opened.size > 0) yield;
+    for (const [k, plaintext] of openBatch(chain, batch, cipher).entries()) opened.set(batch[k]!, plaintext);
   }
   if (required !== undefined && !holds(opened, required)) {
     throw new PrivatemodeError('response_not_authentic', 'the response holds no authenticated content');
@@ -77,15 +113,17 @@ export function openMembers(
  * response_not_authentic; nothing is delivered then.
  */
 export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
-  const { cipher, plain, maxBytes, required } = options;
+  const { maxBytes } = options;
   const chain = createByteChain();
   const index = createJsonIndex({ arrays: options.arrays ?? true });
+  let opening: ReturnType<typeof openMembers> | undefined;
 
   const guarded = (work: () => Buffer): Buffer => {
     if (opener.failure !== undefined) return EMPTY;
     try {
       return work();
     } catch (thrown) {
+      opener.pending = false;
       const error = asPrivatemodeError(thrown);
       opener.failure =
         error.status === 400
@@ -98,6 +136,7 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
   const opener = {
     failure: undefined as PrivatemodeError | undefined,
     finished: false, // a body ends where the wire ends
+    pending: false,
     feed: (chunk: Uint8Array) =>
       guarded(() => {
         if (chain.length + chunk.length > maxBytes) {
@@ -108,7 +147,12 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
         return EMPTY;
       }),
     flush: () =>
-      guarded(() => openMembers(chain, chain.length === 0 ? [] : index.finish(), plain, cipher, required)),
+      guarded(() => {
+        opening ??= openMembers(chain, chain.length === 0 ? [] : index.finish(), options);
+        const { done, value } = opening.next();
+        opener.pending = done !== true;
+        return value ?? EMPTY;
+      }),
   };
   return opener;
 }

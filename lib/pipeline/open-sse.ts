@@ -244,6 +244,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   const opener = {
     failure: undefined as PrivatemodeError | undefined,
     finished: false,
+    pending: false,
     events: 0,
     feed(chunk: Uint8Array): Uint8Array {
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);

@@ -9,8 +9,10 @@ import type { PrivatemodeError } from '../errors.ts';
 export interface ResponseOpener {
   /** The plaintext bytes this chunk completes; may be empty. Never throws: see `failure`. */
   feed(chunk: Uint8Array): Uint8Array;
-  /** To be called once, where the wire ended: the rest. Sets `failure` where the end came too early. */
+  /** To be called where the wire ended, and again while it is `pending`: the rest. Sets `failure` where the end came too early. */
   flush(): Uint8Array;
+  /** Whether there is more to open; others may have their turn before that. */
+  readonly pending: boolean;
   /** Set once the response turned out wrong. What was delivered before stays good; nothing comes after. */
   readonly failure: PrivatemodeError | undefined;
   /** True once nothing more is expected: what still comes is dropped. */

@@ -92,6 +92,36 @@ describe('the back-pressure of the relay', () => {
   });
 });
 
+describe('the end of an answer that is opened in several turns', () => {
+  it('gives others their turn, and no close of the remote cuts it off', async () => {
+    let turns = 0;
+    const opener = {
+      feed: () => new Uint8Array(),
+      flush() {
+        turns += 1;
+        opener.pending = turns < 5;
+        return Buffer.from(String(turns));
+      },
+      failure: undefined,
+      finished: false,
+      pending: false,
+    };
+    const { remote, ended, text } = relayed({ opener });
+    let others = 0;
+    remote.once('end', () => {
+      const other = (): void => {
+        others += 1;
+        if (turns < 5) setImmediate(other);
+      };
+      setImmediate(other);
+    });
+    remote.push(null);
+    assert.equal(await ended, undefined);
+    assert.deepEqual([text(), remote.destroyed], ['12345', true]);
+    assert.ok(others >= 3, `${others} turns of others`);
+  });
+});
+
 describe('what comes after a complete answer', () => {
   /** Complete with its first piece. */
   const oncePiece = (): ResponseOpener => {
@@ -106,6 +136,7 @@ describe('what comes after a complete answer', () => {
       get finished() {
         return finished;
       },
+      pending: false,
     };
   };
   const complete = async (): Promise<Readable> => {

@@ -152,6 +152,40 @@ describe('unary responses, against the literal envelope', () => {
     assert.equal(text, `[${elements.map((_, i) => `{"e":${i}}`).join(', ')}]`);
   });
 
+  it('opens an array of thousands in turns, a thousand at a time', () => {
+    const count = 3000;
+    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
+    const rank = new Map(order.map((name, i) => [name, i]));
+    const elements = Array.from({ length: count }, (_, i) =>
+      literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), Buffer.from(String(i))),
+    );
+    const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(), maxBytes: 1 << 20 });
+    opener.feed(Buffer.from(`[${elements.join()}]`));
+    const turns = [opener.flush()];
+    while (opener.pending) turns.push(opener.flush());
+    assert.equal(opener.failure, undefined);
+    assert.deepEqual(
+      turns.map(({ length }) => length > 0),
+      [false, false, true],
+    );
+    assert.equal(turns.at(-1)!.toString(), `[${elements.map((_, i) => i).join()}]`);
+  });
+
+  it('shows nothing where the last of thousands is not authentic', () => {
+    const count = 2000;
+    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
+    const elements = order.map((_, i) =>
+      literalSeal(EXCHANGE, i === count - 1 ? i + 1 : i, Buffer.alloc(12, i), Buffer.from('1')),
+    );
+    const byIndex = order.map((_, i) => elements[order.indexOf(String(i))]!);
+    const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(), maxBytes: 1 << 20 });
+    opener.feed(Buffer.from(`[${byIndex.join()}]`));
+    let shown = 0;
+    do shown += opener.flush().length;
+    while (opener.pending);
+    assert.deepEqual([opener.failure?.code, shown], ['response_not_authentic', 0]);
+  });
+
   it('opens any object, in any chunks', () => {
     const name = fc.stringMatching(/^[a-zA-Z.?*#]{1,5}$/);
     const rows = fc.uniqueArray(fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' })), {
