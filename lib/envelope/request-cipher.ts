@@ -51,11 +51,9 @@ export interface RequestCipher {
    * Throws response_malformed or response_not_authentic; after a failure every call throws.
    */
   open(message: string): Buffer;
-  /** The same for a message that stands between `start` and `end` in `source`. */
-  openAt(source: Buffer, start: number, end: number): Buffer;
   /**
-   * The same for several: the numbers in `order` say in which order they come, and where `starts`, `ends` and `opened`
-   * have the place of each. Where one of them fails, all do. Cheaper than one by one where they are short.
+   * The same for several that stand in `source`: the numbers in `order` say in which order they come, and where `starts`,
+   * `ends` and `opened` have the place of each. Where one of them fails, all do. Cheaper than one by one where they are short.
    */
   openAll(
     source: Buffer,
@@ -237,7 +235,6 @@ export function createRequestCipher(
       const source = Buffer.from(message, 'utf8'); // what is not ASCII stays wrong
       return openLocated(source, locate(source, 0, source.length));
     },
-    openAt: (source, start, end) => openLocated(source, locate(source, start, end)),
     openAll(source, order, starts, ends, into) {
       let filled: number[] = [];
       for (let k = 0; k < order.length; k++) {

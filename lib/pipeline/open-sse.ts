@@ -27,6 +27,7 @@ export interface SseOpener extends ResponseOpener {
 }
 
 const EMPTY = Buffer.alloc(0);
+/** For all streams: an event is matched and opened in one go. */
 const match = newMatch();
 
 /** Of an event that a chunk cuts in two, the first half is kept for the second up to this many bytes. */
