@@ -44,11 +44,12 @@ export interface RequestCipher {
   readonly secretId: string;
   /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
   sealedLength(plaintextBytes: number): number;
-  /** Starts the next request message. Throws once a response message was opened. */
+  /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
   seal(): MessageSealer;
   /**
    * Opens the next response message: its text with or without the surrounding quotes, as ASCII.
-   * Throws response_malformed or response_not_authentic; after a failure every call throws.
+   * Throws response_malformed, or response_not_authentic where the tag is wrong or the message is one of the request's own,
+   * sent back; after a failure every call throws.
    */
   open(message: string): Buffer;
   /**
@@ -81,6 +82,10 @@ const QUOTE = 0x22;
 const COLON = 0x3a;
 const MALFORMED = 'an encrypted value of the response is malformed';
 const NOT_AUTHENTIC = 'an encrypted value of the response does not authenticate';
+const REFLECTED = 'the response contains a message of its own request';
+
+/** Messages of one request. Each keeps its iv until the response has been opened: 12 bytes, so 768 KiB at most. */
+const MAX_SEALED = 65_536;
 
 // One system call for 512 nonces and ivs, none of which is handed out twice.
 const pool = Buffer.alloc(512 * IV_BYTES);
@@ -142,6 +147,26 @@ export function createRequestCipher(
   let opened = false;
   let failure: PrivatemodeError | undefined;
   let short: ShortMessages | undefined;
+  // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a response.
+  let sentIvs = Buffer.alloc(16 * IV_BYTES);
+  const firstSent = sent;
+
+  const keepIv = (iv: Uint8Array): void => {
+    const at = (sent - firstSent) * IV_BYTES;
+    if (at === MAX_SEALED * IV_BYTES) {
+      throw new PrivatemodeError('internal', `a request has more than ${MAX_SEALED} messages`);
+    }
+    if (at === sentIvs.length) sentIvs = Buffer.concat([sentIvs, Buffer.alloc(sentIvs.length)]);
+    sentIvs.set(iv, at);
+  };
+
+  /** Whether that is the iv of the request message with the number of the next response message. */
+  const isOwnIv = (iv: Uint8Array): boolean => {
+    if (received >= sent) return false;
+    const at = (received - firstSent) * IV_BYTES;
+    for (let i = 0; i < IV_BYTES; i++) if (iv[i] !== sentIvs[at + i]) return false;
+    return true;
+  };
 
   // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
@@ -181,6 +206,7 @@ export function createRequestCipher(
       decodeHex(source, tagAt, scratch, IV_BYTES, TAG_BYTES) &&
       decodeHex(source, bodyAt, bytes, BODY_AT, size);
     if (!valid) throw fail('response_malformed', MALFORMED);
+    if (isOwnIv(ivView)) throw fail('response_not_authentic', REFLECTED);
     const ciphertext = bytes.subarray(BODY_AT, BODY_AT + size);
     const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);
     if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
@@ -195,6 +221,7 @@ export function createRequestCipher(
       decodeHex(source, tagAt, slot.tag, 0, TAG_BYTES) &&
       decodeHex(source, bodyAt, slot.bytes, AAD_BYTES, size);
     if (!valid) throw fail('response_malformed', MALFORMED);
+    if (isOwnIv(slot.iv)) throw fail('response_not_authentic', REFLECTED);
     aadFor(received);
     for (let i = 0; i < AAD_BYTES; i++) slot.bytes[i] = aad[i]!;
     slot.size = size;
@@ -217,6 +244,7 @@ export function createRequestCipher(
       if (opened || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
       const iv = nextIv();
       const encryption = aead.encrypt(iv, aadFor(sent));
+      keepIv(iv);
       sent += 1;
       // The pool is drawn over again: the text of the iv is made now.
       const head = Buffer.from(`${prefix}${Buffer.from(iv).toString('hex')}:`, 'latin1');
