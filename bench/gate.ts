@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
-import { PLAIN_MEMBERS } from '../lib/pipeline/member-order.ts';
+import { GRAMMAR } from '../lib/pipeline/grammar.ts';
 import { createJsonOpener } from '../lib/pipeline/open-json.ts';
 import { createSseOpener } from '../lib/pipeline/open-sse.ts';
 import type { ResponseOpener } from '../lib/pipeline/response-opener.ts';
@@ -61,10 +61,10 @@ function opened(text: string, unary: boolean): string {
     { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) },
     { nonce: OPEN_SECRET.nonce },
   );
-  const plain = PLAIN_MEMBERS['R'];
+  const { whole, stream } = GRAMMAR.chat;
   const opener: ResponseOpener = unary
-    ? createJsonOpener({ cipher, plain, maxBytes: 1e6 })
-    : createSseOpener({ cipher, plain, terminal: 'done', maxEventBytes: 1e6 });
+    ? createJsonOpener({ cipher, grammar: whole, maxBytes: 1e6, asked: { choices: 1, format: undefined } })
+    : createSseOpener({ cipher, grammar: stream, maxEventBytes: 1e6 });
   const bytes = [opener.feed(Buffer.from(text, 'latin1')), opener.flush()];
   if (opener.failure !== undefined) throw opener.failure;
   return Buffer.concat(bytes).toString('utf8');

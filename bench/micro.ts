@@ -3,6 +3,7 @@ import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
+import { GRAMMAR } from '../lib/pipeline/grammar.ts';
 import { createJsonIndex } from '../lib/pipeline/json-index.ts';
 import { PLAIN_MEMBERS } from '../lib/pipeline/member-order.ts';
 import { createSseOpener } from '../lib/pipeline/open-sse.ts';
@@ -27,8 +28,7 @@ function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefin
 function openAll(chunks: Iterable<Buffer>): void {
   const opener = createSseOpener({
     cipher: createRequestCipher(secret, { nonce: OPEN_SECRET.nonce }),
-    plain: PLAIN_MEMBERS.R,
-    terminal: 'done',
+    grammar: GRAMMAR.chat.stream,
     maxEventBytes: 1e6,
   });
   for (const chunk of chunks) opener.feed(chunk);

@@ -26,7 +26,7 @@ export interface Call {
   /** Set where we end the connection before its answer is complete, on purpose. */
   broken?: true;
   /** What the request asked for, known once its body is complete. The answer must be of that kind. */
-  asked?: Pick<PreparedBody, 'streaming' | 'choices'>;
+  asked?: Pick<PreparedBody, 'streaming' | 'choices' | 'format'>;
   /** What is counted on the way, for the metrics. */
   readonly tally: Tally;
 }

@@ -1,13 +1,15 @@
 import type { RequestCipher } from '../envelope/protection.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { GRAMMAR, type ResponseGrammar } from '../pipeline/grammar.ts';
 import { PLAIN_MEMBERS } from '../pipeline/member-order.ts';
-import { createJsonOpener, type RequiredContent } from '../pipeline/open-json.ts';
+import { createJsonOpener } from '../pipeline/open-json.ts';
 import { createSseOpener, type SseOpener } from '../pipeline/open-sse.ts';
-import type { RequestBodyStage } from '../pipeline/request-body.ts';
+import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import { createJsonSealer } from '../pipeline/seal-json.ts';
 import { createMultipartSealer } from '../pipeline/seal-multipart.ts';
 import { createRawSealer } from '../pipeline/seal-raw.ts';
-import type { Endpoint, EndpointId } from './endpoints.ts';
+import type { Endpoint } from './endpoints.ts';
 
 /** Beyond these a response is refused rather than held in memory (inference.md 6.1, 6.2). */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;
@@ -35,38 +37,35 @@ export function stageFor(
   }
 }
 
-/** What opens an event stream of that endpoint; `choices` is how many were asked for, at least. */
-export function streamOpener(endpoint: Endpoint, cipher: RequestCipher, choices: number): SseOpener {
-  return createSseOpener({
-    cipher,
-    plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],
-    terminal: endpoint.terminal === 'message_stop' ? 'message_stop' : 'done',
-    maxEventBytes: MAX_EVENT_BYTES,
-    choices,
-  });
+/** What the request asked for: an honest response is of this kind, and no other. */
+export type Asked = Pick<PreparedBody, 'streaming' | 'choices' | 'format'>;
+
+function grammarOf({ id }: Endpoint): ResponseGrammar {
+  if (Object.hasOwn(GRAMMAR, id)) return GRAMMAR[id as keyof typeof GRAMMAR];
+  throw new PrivatemodeError('internal', 'an encrypted response of an endpoint without a grammar');
 }
 
-/** What a successful whole answer holds, encrypted. The elements of unstructured are counted, not named. */
-const CONTENT: Readonly<Partial<Record<EndpointId, RequiredContent>>> = {
-  chat: { member: 'choices', first: '[' },
-  completions: { member: 'choices', first: '[' },
-  messages: { member: 'content', first: '[' },
-  embeddings: { member: 'data', first: '[' },
-  transcription: { member: 'text', first: '"' },
-  unstructured: { member: undefined, first: '' },
-};
+/** What opens an event stream of that endpoint. Throws response_malformed where the endpoint has none. */
+export function streamOpener(endpoint: Endpoint, cipher: RequestCipher, asked: Asked): SseOpener {
+  const { stream } = grammarOf(endpoint);
+  if (stream === undefined) {
+    throw new PrivatemodeError('response_malformed', 'the service answered with an event stream');
+  }
+  return createSseOpener({ cipher, grammar: stream, maxEventBytes: MAX_EVENT_BYTES, choices: asked.choices });
+}
 
-/**
- * What opens a whole JSON answer of that endpoint. An error may say anything; a success without authenticated
- * content is refused.
- */
-export function bodyOpener(endpoint: Endpoint, cipher: RequestCipher, success: boolean): ResponseOpener {
-  const required = success ? CONTENT[endpoint.id] : undefined;
+/** What opens a whole JSON body of that endpoint. `success`: it must be what was asked for; an error may say anything. */
+export function bodyOpener(
+  endpoint: Endpoint,
+  cipher: RequestCipher,
+  success: boolean,
+  asked: Asked,
+): ResponseOpener {
+  const { whole } = grammarOf(endpoint);
   return createJsonOpener({
-    ...(required === undefined ? {} : { required }),
     cipher,
-    plain: PLAIN_MEMBERS[endpoint.responsePlain ?? 'NONE'],
+    grammar: whole,
     maxBytes: MAX_BODY_BYTES,
-    arrays: endpoint.id === 'unstructured',
+    ...(success ? { asked } : {}),
   });
 }

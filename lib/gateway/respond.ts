@@ -6,7 +6,7 @@ import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
 import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
-import { bodyOpener, streamOpener } from './codecs.ts';
+import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
 import { mergeVary } from './cors.ts';
 import { errorEvent, requestIdHeader } from './dialects.ts';
 import { responseHeaders } from './headers.ts';
@@ -38,8 +38,8 @@ export async function respond(call: Call, answered: Answered): Promise<void> {
       return respondPlain(call, answered);
     case 'sealed-body':
       return respondBody(call, answered);
-    case 'sealed-stream':
-      return respondStream(call, answered);
+    case 'sealed-stream': // an error as a stream, where the API has none, is no JSON either: only its status is shown
+      return terminal === undefined ? respondBody(call, answered) : respondStream(call, answered);
   }
 }
 
@@ -70,7 +70,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
   const { req, res, world } = call;
   const status = answered.response.statusCode as number;
   const parts: Uint8Array[] = [];
-  const opener = bodyOpener(call.match.endpoint, cipherOf(answered), status < 400);
+  const opener = bodyOpener(call.match.endpoint, cipherOf(answered), status < 400, askedOf(call));
   const error = await relay(answered.response, opener, {
     ...relayOptions(call),
     write: (part) => parts.push(part) > 0,
@@ -105,7 +105,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
 /** An event stream: every event goes on as soon as its chunk has been opened. */
 async function respondStream(call: Call, answered: Answered): Promise<void> {
   const { res, world } = call;
-  const opener = streamOpener(call.match.endpoint, cipherOf(answered), call.asked?.choices ?? 1);
+  const opener = streamOpener(call.match.endpoint, cipherOf(answered), askedOf(call));
   res.writeHead(answered.response.statusCode as number, {
     ...headersFor(call, answered, true),
     'cache-control': 'no-cache',
@@ -153,6 +153,8 @@ const UNOPENED: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 function countFailure({ world }: Call, { code }: PrivatemodeError): void {
   if (UNOPENED.has(code)) count(world.counters.decryptFailures, code);
 }
+
+const askedOf = ({ asked }: Call): Asked => asked ?? { streaming: false, choices: 1, format: undefined };
 
 function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
   if (cipher === undefined) throw new PrivatemodeError('internal', 'an encrypted answer without a cipher');

@@ -2,18 +2,32 @@
 import { PrivatemodeError } from '../errors.ts';
 import { beginsLike, type EventMatch, type EventPattern, matchBytes, patternOf } from './event-bytes.ts';
 import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
-import { type RequiredPart, requiredParts } from './event-shape.ts';
-import { FINISH_MEMBER, type TerminalEvent } from './stream-end.ts';
+import { hasNames, kindCheck, type Row, type StreamGrammar } from './grammar.ts';
+
+/** What is asked of one sealed member. */
+export interface MemberCheck {
+  readonly part: number;
+  /** Index in `StreamGrammar.constant`, or -1. */
+  readonly constant: number;
+  /** Whether a parsed value may stand there; undefined for members that no row lists. */
+  readonly isKind: ((value: unknown) => boolean) | undefined;
+  /** Members that the row does not require must not look like content. */
+  readonly required: boolean;
+}
 
 /** A kind of event this stream has had, and what is asked of the next one like it. */
 export interface KnownEvent {
   readonly layout: EventLayout;
   /** What it looks like on the wire, where it can be told from its bytes alone. */
   readonly pattern: EventPattern | undefined;
-  readonly required: readonly RequiredPart[];
-  /** The parts that may finish the stream, or hold its error; -1 for none. */
-  readonly finishAt: number;
-  readonly errorAt: number;
+  /** Its type in the grammar. */
+  readonly type: string;
+  readonly row: Row;
+  /** In the order of the sequence numbers. */
+  readonly checks: readonly MemberCheck[];
+  /** The parts that the order of events depends on (`choices` or `delta`, and `index`); -1 for none. */
+  readonly contentAt: number;
+  readonly indexAt: number;
 }
 
 export interface EventKinds {
@@ -31,24 +45,45 @@ export interface EventKinds {
 /** Streams alternate between few kinds of events; more than this are not remembered. */
 const REMEMBERED = 8;
 
-/** Of one stream; `plain` are the members that arrive plain, `terminal` says whose API it is. */
-export function createEventKinds(plain: ReadonlySet<string>, terminal: TerminalEvent): EventKinds {
+/** The type of an event in the grammar: what it says of itself, or what its members make it. */
+function typeOf({ named }: StreamGrammar, layout: EventLayout, sealed: readonly string[]): string {
+  if (named) return layout.type ?? '';
+  return sealed.includes('error') && !sealed.includes('choices') ? 'error' : 'chunk';
+}
+
+/** What an event of that layout is asked. Throws response_not_authentic where the API has no such event. */
+function checked(layout: EventLayout, grammar: StreamGrammar): Omit<KnownEvent, 'pattern'> {
+  const sealed = layout.order.map((part) => layout.names[part]!);
+  const type = typeOf(grammar, layout, sealed);
+  const row = Object.hasOwn(grammar.events, type) ? grammar.events[type] : undefined;
+  if (row === undefined || !hasNames(row, sealed, grammar.plain)) {
+    throw new PrivatemodeError('response_not_authentic', 'an event is not one of this API');
+  }
+  const checks = layout.order.map((part): MemberCheck => {
+    const name = layout.names[part]!;
+    const required = Object.hasOwn(row.required, name);
+    const kind = required ? row.required[name] : row.optional?.[name];
+    return {
+      part,
+      required,
+      constant: required ? grammar.constant.indexOf(name) : -1,
+      isKind: kind && kindCheck(kind),
+    };
+  });
+  const partOf = (...names: string[]): number =>
+    layout.order.find((part) => names.includes(layout.names[part]!)) ?? -1;
+  return { layout, type, row, checks, contentAt: partOf('choices', 'delta'), indexAt: partOf('index') };
+}
+
+/** Of one stream. */
+export function createEventKinds(grammar: StreamGrammar): EventKinds {
   const known: KnownEvent[] = [];
   let last = 0; // index of the kind that came last
 
   const learn = (data: string): KnownEvent => {
-    const layout = layoutOf(data, plain);
-    const required = requiredParts(layout, terminal);
-    if (required === undefined) {
-      throw new PrivatemodeError('response_not_authentic', 'an event is not one of this API');
-    }
-    return {
-      layout,
-      required,
-      finishAt: layout.names.indexOf(FINISH_MEMBER[terminal]),
-      errorAt: layout.names.indexOf('error'),
-      pattern: patternOf(layout, data, terminal === 'message_stop' ? layout.type : undefined),
-    };
+    const layout = layoutOf(data, grammar);
+    const event = checked(layout, grammar);
+    return { ...event, pattern: patternOf(layout, data, grammar.named ? layout.type : undefined) };
   };
 
   return {

@@ -4,6 +4,7 @@
  * being found again: a few comparisons per event in place of a scan of every byte.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { MAX_PLAIN_BYTES, type StreamGrammar } from './grammar.ts';
 import { createJsonIndex } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 
@@ -65,10 +66,13 @@ export function matchLayout(layout: EventLayout, data: string): string[] | undef
 }
 
 /**
- * Scans the data of an event (latin1 text of UTF-8 bytes), strictly. Throws what the JSON index throws, and
- * response_not_authentic where a member that is not in `plain` is no string.
+ * Scans the data of an event (latin1 text of UTF-8 bytes), strictly. Throws what the JSON index throws, response_not_authentic
+ * where a member that is not plain is no string, and response_malformed where a plain one is of a wrong kind or longer than 16 KiB.
  */
-export function layoutOf(data: string, plain: ReadonlySet<string>): EventLayout {
+export function layoutOf(
+  data: string,
+  { plain, plainKinds }: Pick<StreamGrammar, 'plain' | 'plainKinds'>,
+): EventLayout {
   const bytes = Buffer.from(data, 'latin1');
   const index = createJsonIndex();
   index.feed(bytes);
@@ -86,6 +90,9 @@ export function layoutOf(data: string, plain: ReadonlySet<string>): EventLayout 
     const encrypted = !plain.has(name);
     if (encrypted && kind !== 'string') {
       throw new PrivatemodeError('response_not_authentic', 'a value of the event is not encrypted');
+    }
+    if (!encrypted && !(plainKinds[name]?.includes(kind) && text.length <= MAX_PLAIN_BYTES)) {
+      throw new PrivatemodeError('response_malformed', 'a plain member of an event is not what it should be');
     }
     if (name === 'type' && kind === 'string' && !encrypted) type = between(start + 1, end - 1);
     // Plain strings (id, type) stay the same, or the next event gets a layout of its own.

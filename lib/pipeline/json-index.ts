@@ -87,15 +87,15 @@ const isHexDigit = (byte: number): boolean =>
 
 export interface JsonIndexOptions {
   /**
-   * A top-level array is accepted too, of ciphertexts only (responses of the unstructured endpoint, section 5.2): an
-   * element that is no string is response_not_authentic at once.
+   * Whether a top-level array is accepted too (responses of the unstructured endpoint, section 5.2). `sealed`: an element
+   * that is no string, so no ciphertext, is response_not_authentic at once.
    */
-  readonly arrays?: boolean;
+  readonly arrays?: 'sealed' | 'any' | undefined;
   readonly visitor?: JsonVisitor | undefined;
 }
 
 export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
-  const { arrays = false, visitor } = options;
+  const { arrays, visitor } = options;
   const members: JsonMember[] = [];
   const names = createMemberNames();
   const utf8 = createUtf8Check();
@@ -144,7 +144,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   };
 
   const checkElement = (kind: JsonKind, position: number): void => {
-    if (kind !== 'string') {
+    if (kind !== 'string' && arrays === 'sealed') {
       throw new PrivatemodeError('response_not_authentic', 'an element of the response is not encrypted');
     }
     if (members.length === MAX_JSON_ELEMENTS) throw invalidJson(position, 'too many elements');
@@ -276,7 +276,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
           } else if (state === FIRST_ELEMENT) {
             if (byte === 0x5d) close(ARRAY, base + i);
             else valueBegan(byte, base + i);
-          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && arrays))) {
+          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && arrays !== undefined))) {
             open(byte === 0x7b ? OBJECT : ARRAY, base + i);
             index.bodyStart = base + i + 1;
           } else throw invalidJson(base + i, state === TOP ? 'no object' : 'text after the object');

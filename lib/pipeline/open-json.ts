@@ -2,40 +2,29 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
-import { createJsonIndex, type JsonMember } from './json-index.ts';
+import {
+  hasNames,
+  type Kind,
+  kindCheck,
+  looksLikeContent,
+  MAX_PLAIN_BYTES,
+  type Row,
+  type WholeGrammar,
+} from './grammar.ts';
+import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
 
-/**
- * What must be among the opened values. Names of members are not authenticated, and a body without any ciphertext
- * has nothing to authenticate: `{}`, or `choices` under another name, would be an empty success.
- */
-export interface RequiredContent {
-  /** Undefined: any value will do. */
-  readonly member: string | undefined;
-  /** What its JSON text begins with: its kind. */
-  readonly first: string;
-}
-
 export interface JsonOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAll'>;
-  /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
-  readonly plain: ReadonlySet<string>;
+  readonly grammar: WholeGrammar;
   /** Bytes on the wire beyond which the response is refused. */
   readonly maxBytes: number;
-  /** Whether the body may be an array: of unstructured alone (6.1). Default true. */
-  readonly arrays?: boolean;
-  /** Without it the body is refused with response_not_authentic. */
-  readonly required?: RequiredContent;
+  /** What a success was asked for. Without it the body is an error, which may hold anything that is sealed. */
+  readonly asked?: { readonly choices: number; readonly format: string | undefined };
 }
 
 const EMPTY = Buffer.alloc(0);
-
-const holds = (opened: ReadonlyMap<JsonMember, Buffer>, { member, first }: RequiredContent): boolean =>
-  [...opened].some(
-    ([{ name }, plaintext]) =>
-      (member === undefined || name === member) && plaintext.toString('latin1', 0, first.length) === first,
-  );
 
 /** What is opened in one go: this many messages, or bytes of them where they are long. Other streams wait meanwhile. */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
@@ -77,24 +66,26 @@ function openBatch(
   return plaintexts;
 }
 
-/**
- * Comes to the text with every member that is not in `plain` opened, in the order of the sequence numbers (5.2), and
- * yields where others should have their turn. Throws response_not_authentic where a value is no ciphertext or what is
- * required is not there, and what `cipher.openAll` throws.
- */
+/** Comes to the plaintexts of all sealed members, in the order of the sequence numbers (5.2). */
 function* openMembers(
   chain: ByteChain,
   members: readonly JsonMember[],
-  { plain, cipher, required }: JsonOpenOptions,
-): Generator<undefined, Buffer, undefined> {
+  { grammar, cipher }: JsonOpenOptions,
+): Generator<undefined, ReadonlyMap<JsonMember, Buffer>, undefined> {
   const opened = new Map<JsonMember, Buffer>();
-  for (const batch of batchesOf(encryptionOrder(members, plain))) {
+  for (const batch of batchesOf(encryptionOrder(members, grammar.plain))) {
     if (opened.size > 0) yield;
     for (const [k, plaintext] of openBatch(chain, batch, cipher).entries()) opened.set(batch[k]!, plaintext);
   }
-  if (required !== undefined && !holds(opened, required)) {
-    throw new PrivatemodeError('response_not_authentic', 'the response holds no authenticated content');
-  }
+  return opened;
+}
+
+/** The text with the opened values in their places. */
+function openedText(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  opened: ReadonlyMap<JsonMember, Buffer>,
+): Buffer {
   const pieces: Uint8Array[] = [];
   let position = 0;
   for (const member of members) {
@@ -107,16 +98,147 @@ function* openMembers(
   return Buffer.concat(pieces);
 }
 
+/** Opened text is scanned in steps of this many bytes. */
+const SCAN_BYTES = 1024 * 1024;
+
+const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
+
+/** Counts the objects in the array `choices`. */
+class ChoiceCount implements JsonVisitor {
+  readonly member = 'choices';
+  count = 0;
+  #depth = 0;
+  opened(isObject: boolean): void {
+    this.#depth += 1;
+    if (this.#depth === 2 && isObject) this.count += 1;
+  }
+  closed(): void {
+    this.#depth -= 1;
+  }
+  stringBegan(): boolean {
+    return false;
+  }
+  stringBytes(): boolean {
+    return false;
+  }
+  stringEnded(): void {}
+}
+
+/** The members of the opened text, which must be those that were sealed: an opened value is one JSON value. */
+function* scan(
+  text: Buffer,
+  members: readonly JsonMember[],
+  visitor: JsonVisitor,
+): Generator<undefined, readonly JsonMember[], undefined> {
+  const index = createJsonIndex({ arrays: 'any', visitor });
+  for (let at = 0; at < text.length; at += SCAN_BYTES) {
+    if (at > 0) yield;
+    index.feed(text.subarray(at, at + SCAN_BYTES));
+  }
+  const found = text.length === 0 ? [] : index.finish();
+  const same = found.length === members.length && found.every(({ name }, k) => name === members[k]!.name);
+  if (!same) throw notAuthentic('a value of the response is not JSON');
+  return found;
+}
+
+/** The kinds that a required member may have by its JSON text. */
+const jsonKinds = (kind: Kind): readonly string[] => {
+  const basic = kind.replace('?', '');
+  const written = { integer: 'number', choices: 'array' }[basic] ?? basic;
+  return kind.endsWith('?') ? [written, 'null'] : [written];
+};
+
+/** Whether a sealed member may stand in that row. */
+function fits(row: Row, name: string, kind: JsonKind, plaintext: Buffer): boolean {
+  const required = Object.hasOwn(row.required, name) ? row.required[name] : undefined;
+  if (required !== undefined) {
+    if (name === 'object' && row.object !== undefined && !plaintext.equals(jsonString(row.object)))
+      return false;
+    return jsonKinds(required).includes(kind);
+  }
+  if (kind === 'null') return true;
+  const value: unknown = JSON.parse(plaintext.toString('utf8'));
+  const optional = row.optional?.[name];
+  return (optional === undefined || kindCheck(optional)(value)) && !looksLikeContent(value, row.object);
+}
+
+const jsonString = (text: string): Buffer => Buffer.from(JSON.stringify(text));
+
+/** An element of a document, or the elements of one of several documents. */
+const isElement = (opened: Buffer): boolean => /^\s*(?:\{|\[\s*[{\]])/.test(opened.toString('latin1', 0, 64));
+
+/** Throws where a success does not consist of what was asked for. `found` are the members of the opened text. */
+function checkSuccess(
+  text: Buffer,
+  found: readonly JsonMember[],
+  opened: ReadonlyMap<string, Buffer>,
+  { grammar, asked }: JsonOpenOptions,
+  choices: number,
+): void {
+  const row = grammar.row?.(asked?.format);
+  if (row === undefined) {
+    const isArray = /^\s*\[/.test(text.toString('latin1', 0, 64));
+    if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
+    return;
+  }
+  const type = found.find(({ name }) => name === 'type' && !opened.has(name));
+  const ofType =
+    grammar.type === undefined ||
+    (type && text.subarray(type.start, type.end).equals(jsonString(grammar.type)));
+  if (!hasNames(row, [...opened.keys()], grammar.plain) || !ofType) {
+    throw notAuthentic('the response does not consist of what was asked for');
+  }
+  for (const { name, kind, start, end } of found) {
+    const plaintext = opened.get(name);
+    if (plaintext !== undefined && !fits(row, name, kind, plaintext)) {
+      throw notAuthentic('a member of the response is not what it should be');
+    }
+    if (plaintext !== undefined) continue;
+    if (!grammar.plainKinds[name]?.includes(kind) || end - start > MAX_PLAIN_BYTES) {
+      throw new PrivatemodeError(
+        'response_malformed',
+        'a plain member of the response is not what it should be',
+      );
+    }
+  }
+  if (row.required['choices'] !== undefined && choices !== asked?.choices) {
+    throw notAuthentic('the response does not have as many choices as were asked for');
+  }
+}
+
 /**
- * Collects an encrypted JSON body (object, array or nothing at all) and gives it, opened, at the end. Fails
- * with response_too_large, response_malformed (no JSON, or members the service cannot have sent) or
- * response_not_authentic; nothing is delivered then.
+ * Comes to the opened text, and yields where others should have their turn. Throws response_not_authentic where a value is no
+ * ciphertext or the body is not what it should be, response_malformed, and what `cipher.openAll` throws.
+ */
+function* openBody(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  options: JsonOpenOptions,
+): Generator<undefined, Buffer, undefined> {
+  const opened = yield* openMembers(chain, members, options);
+  if (options.asked === undefined && opened.size === 0) {
+    throw notAuthentic('the response holds no authenticated content');
+  }
+  const text = openedText(chain, members, opened);
+  const choices = new ChoiceCount();
+  const found = yield* scan(text, members, choices);
+  if (options.asked !== undefined) {
+    const byName = new Map([...opened].map(([{ name }, plaintext]) => [name, plaintext]));
+    checkSuccess(text, found, byName, options, choices.count);
+  }
+  return text;
+}
+
+/**
+ * Collects an encrypted JSON body and gives it, opened, at the end. Fails with response_too_large, response_malformed (no JSON,
+ * or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says of such a body); nothing
+ * is delivered then.
  */
 export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
-  const { maxBytes } = options;
+  const { maxBytes, grammar } = options;
   const chain = createByteChain();
-  const index = createJsonIndex({ arrays: options.arrays ?? true });
-  let opening: ReturnType<typeof openMembers> | undefined;
+  const index = createJsonIndex({ arrays: grammar.row === undefined ? 'sealed' : undefined });
+  let opening: ReturnType<typeof openBody> | undefined;
 
   const guarded = (work: () => Buffer): Buffer => {
     if (opener.failure !== undefined) return EMPTY;
@@ -148,7 +270,7 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
       }),
     flush: () =>
       guarded(() => {
-        opening ??= openMembers(chain, chain.length === 0 ? [] : index.finish(), options);
+        opening ??= openBody(chain, chain.length === 0 ? [] : index.finish(), options);
         const { done, value } = opening.next();
         opener.pending = done !== true;
         return value ?? EMPTY;

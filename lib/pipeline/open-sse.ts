@@ -4,20 +4,18 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { newMatch } from './event-bytes.ts';
 import { createEventKinds, type KnownEvent } from './event-kinds.ts';
-import { hasShape } from './event-shape.ts';
+import { looksLikeContent, type StreamGrammar } from './grammar.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { ResponseOpener } from './response-opener.ts';
-import { streamEnd, type TerminalEvent } from './stream-end.ts';
+import { streamOrder } from './stream-order.ts';
 
 export interface SseOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAll'>;
-  /** The members that arrive plain: one of `PLAIN_MEMBERS`. */
-  readonly plain: ReadonlySet<string>;
-  /** The event that ends this API's streams: `[DONE]`, or the messages API's `message_stop`. */
-  readonly terminal: TerminalEvent;
+  /** What the streams of the endpoint consist of. */
+  readonly grammar: StreamGrammar;
   /** An event larger than this on the wire ends the stream with response_too_large. */
   readonly maxEventBytes: number;
-  /** How many choices were asked for; each must finish. Default 1. */
+  /** How many choices were asked for: there are no others, and each must finish. Default 1. */
   readonly choices?: number;
 }
 
@@ -41,22 +39,35 @@ const OTHER_BOUNDARY = /\n\r|\r\r/;
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;
 
+const NULL = Buffer.from('null');
+const isNull = (opened: Buffer): boolean => opened.length === NULL.length && opened.equals(NULL);
+
+/** The value of a JSON text. Its bytes as characters: what is no ASCII stands in strings only, which nobody reads. */
+function parsed(opened: Buffer): unknown {
+  try {
+    return JSON.parse(opened.toString('latin1'));
+  } catch {
+    throw notAuthentic('a value of an event is not JSON');
+  }
+}
+
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
 /**
  * Opens an event stream as it arrives. What `feed` returns is complete events with `data`, `id`, `retry`
- * and comments kept; event names only for messages, where they must agree with the plain member `type`
- * (they are not authenticated, and OpenAI-style clients skip events by name). Unknown fields go.
+ * and comments kept; event names only for messages, where each event has one that agrees with its plain member `type`: they
+ * are not authenticated, and clients skip events by name, or without one. Unknown fields go.
  *
- * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event that is
- * not one of this API, `event-shape.ts`), response_malformed, response_too_large or stream_unfinished
- * (`stream-end.ts`). Events before the failing one are delivered, even of the same chunk. An unfinished
+ * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event that is not what the
+ * grammar says), response_malformed, response_too_large or stream_unfinished (`stream-order.ts`). Events before the failing one are delivered, even of the same chunk. An unfinished
  * stream's terminal event is withheld: clients take it for success.
  */
 export function createSseOpener(options: SseOpenOptions): SseOpener {
-  const { cipher, plain, terminal, maxEventBytes, choices = 1 } = options;
-  const answerEnd = streamEnd(terminal, choices);
-  const kinds = createEventKinds(plain, terminal);
+  const { cipher, grammar, maxEventBytes, choices = 1 } = options;
+  const { named } = grammar;
+  const order = streamOrder(grammar.order, choices);
+  const kinds = createEventKinds(grammar);
+  const constants: (Buffer | undefined)[] = grammar.constant.map(() => undefined);
   const delivered = new OpenedBytes();
   let out = ''; // latin1 text that the parser's events come to
   let atBoundary = false; // whether the parser has seen whole events only
@@ -68,7 +79,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let overflown = false; // the parser takes no more
 
   const emit = (event: EventSourceMessage, data: string): void => {
-    if (terminal === 'message_stop' && event.event !== undefined) out += `event: ${event.event}\n`;
+    if (named && event.event !== undefined) out += `event: ${event.event}\n`;
     if (event.id !== undefined) out += `id: ${event.id}\n`;
     out +=
       data.includes('\n') || data.includes('\r')
@@ -78,7 +89,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   };
 
   const end = (event: EventSourceMessage): void => {
-    if (!answerEnd.reached && !errorSeen) {
+    if (!order.complete && !errorSeen) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
     emit(event, event.data);
@@ -86,13 +97,36 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     opener.finished = true;
   };
 
-  /** What the opened members say of their event and of the stream. */
-  const accept = ({ required, finishAt, errorAt }: KnownEvent): void => {
-    if (!hasShape(required, plaintexts)) throw notAuthentic('the members of an event are not its own');
-    if (finishAt >= 0) answerEnd.take(plaintexts[finishAt]!.toString('latin1'));
-    if (errorAt < 0 || plaintexts[errorAt]!.toString('latin1') === 'null') return;
-    errorSeen = true;
-    opener.finished = true;
+  /** Holds the opened members against what the grammar asks of them. */
+  const accept = ({ type, row, checks, contentAt, indexAt }: KnownEvent): void => {
+    let content: unknown;
+    let index: unknown;
+    for (let k = 0; k < checks.length; k++) {
+      const { part, constant, isKind, required } = checks[k]!;
+      const opened = plaintexts[part]!;
+      if (constant >= 0 && constants[constant] !== undefined) {
+        if (!opened.equals(constants[constant]!)) throw notAuthentic('the events are not of one response');
+        continue;
+      }
+      if (!required && isNull(opened)) continue;
+      const value = parsed(opened);
+      const fits = isKind === undefined || isKind(value);
+      if (!fits || (!required && looksLikeContent(value, row.object))) {
+        throw notAuthentic('the members of an event are not its own');
+      }
+      if (constant >= 0) {
+        if (grammar.constant[constant] === 'object' && value !== row.object) {
+          throw notAuthentic('the response is not of the kind that was asked for');
+        }
+        constants[constant] = Buffer.from(opened);
+      } else if (part === contentAt) content = value;
+      else if (part === indexAt) index = value;
+    }
+    order.take(type, content, index);
+    if (type === 'error') {
+      errorSeen = true;
+      opener.finished = true;
+    }
   };
 
   const onEvent = (event: EventSourceMessage): void => {
@@ -101,17 +135,15 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     if (data.length > maxEventBytes) throw tooLarge();
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
       // Part of the OpenAI-style APIs only; elsewhere it means nothing and goes.
-      if (terminal === 'done') end(event);
+      if (!named) end(event);
       return;
     }
     if (errorSeen) return;
     const { kind, parts } = kinds.ofText(data);
     const { layout } = kind;
-    if (terminal === 'message_stop' && event.event !== undefined && event.event !== layout.type) {
-      throw notAuthentic('the name of an event contradicts its type');
-    }
+    if (named && event.event !== layout.type) throw notAuthentic('the name of an event is not its type');
     if (layout.order.length === 0) {
-      if (layout.type === 'message_stop') end(event);
+      if (kind.type === 'message_stop') end(event);
       else emit(event, data);
       return;
     }

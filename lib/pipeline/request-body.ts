@@ -19,6 +19,8 @@ export interface PreparedBody {
   readonly streaming: boolean;
   /** How many choices were asked for at least (`n`); 1 where nothing else is known. */
   readonly choices: number;
+  /** The form field `response_format` of a transcription. */
+  readonly format: string | undefined;
   seal(cipher: RequestCipher): SealedBody;
 }
 

@@ -114,6 +114,7 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
         shardKey,
         streaming: named('stream')?.kind === 'true',
         choices: choicesOf(chain, named('n')),
+        format: undefined,
         seal: (cipher) => sealMembers(chain, members, plain, cipher, edit),
       };
     },

@@ -80,6 +80,7 @@ export function createMultipartSealer(options: MultipartSealOptions): RequestBod
         shardKey: undefined,
         streaming: TRUE.test(text('stream') ?? ''),
         choices: 1,
+        format,
         seal: (cipher) => sealForm(parts, plain, boundary(), cipher),
       };
     },

@@ -13,6 +13,7 @@ export function createRawSealer(): RequestBodyStage {
       shardKey: undefined,
       streaming: false,
       choices: 1,
+      format: undefined,
       seal: (cipher) => sealedBody(cipher, [{ bytes: chain.slices(0, chain.length), sealer: cipher.seal() }]),
     }),
   };

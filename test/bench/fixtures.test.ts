@@ -22,6 +22,7 @@ import { bodyOf } from '../../bench/gate.ts';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
 import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
@@ -31,11 +32,11 @@ import { sealedBytes } from '../support/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
 const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
-const plain = PLAIN_MEMBERS['R'];
+const asked = { streaming: true, choices: 1, format: undefined };
 
 describe('fixtures of the benchmark', () => {
   it('are streams that the product opens to the expected text', () => {
-    const opener = createSseOpener({ cipher: cipher(), plain, terminal: 'done', maxEventBytes: 1e6 });
+    const opener = createSseOpener({ cipher: cipher(), grammar: GRAMMAR.chat.stream, maxEventBytes: 1e6 });
     const wire = Buffer.concat([...sealedEvents(40, OPEN_PROTECTION), Buffer.from(DONE)]);
     const text = Buffer.from(opener.feed(wire)).toString();
     assert.equal(opener.failure, undefined);
@@ -53,7 +54,7 @@ describe('fixtures of the benchmark', () => {
   });
 
   it('are whole answers that the product opens to the expected text', () => {
-    const opener = createJsonOpener({ cipher: cipher(), plain, maxBytes: 1e6 });
+    const opener = createJsonOpener({ cipher: cipher(), grammar: GRAMMAR.chat.whole, maxBytes: 1e6, asked });
     const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
     assert.equal(opener.failure, undefined);
     assert.equal(Buffer.concat(parts).toString(), plainAnswer());
@@ -61,10 +62,10 @@ describe('fixtures of the benchmark', () => {
 
   it('are answers of the kind that the gateway asks for', () => {
     const endpoint = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
-    const whole = bodyOpener(endpoint, cipher(), true);
+    const whole = bodyOpener(endpoint, cipher(), true, asked);
     whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
     whole.flush();
-    const stream = streamOpener(endpoint, cipher(), 1);
+    const stream = streamOpener(endpoint, cipher(), asked);
     stream.feed(Buffer.concat([...sealedEvents(3, OPEN_PROTECTION), Buffer.from(DONE)]));
     assert.deepEqual([whole.failure, stream.failure, stream.finished], [undefined, undefined, true]);
     for (const unary of [false, true]) {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
@@ -11,8 +11,8 @@ import { sealedStream } from '../support/sealed-stream.ts';
 
 type Api = 'chat' | 'messages';
 const APIS = {
-  chat: { plain: PLAIN_MEMBERS.R, terminal: 'done', end: '[DONE]' },
-  messages: { plain: PLAIN_MEMBERS.MR, terminal: 'message_stop', end: 'message_stop' },
+  chat: { grammar: GRAMMAR.chat.stream, end: '[DONE]' },
+  messages: { grammar: GRAMMAR.messages.stream, end: 'message_stop' },
 } as const;
 
 interface Opened {
@@ -22,8 +22,8 @@ interface Opened {
 }
 
 function open(api: Api, chunks: Iterable<Uint8Array>): Opened {
-  const { plain, terminal } = APIS[api];
-  const opener = createSseOpener({ cipher: fixedCipher(), plain, terminal, maxEventBytes: 1 << 20 });
+  const { grammar } = APIS[api];
+  const opener = createSseOpener({ cipher: fixedCipher(), grammar, maxEventBytes: 1 << 20 });
   const delivered: Uint8Array[] = [];
   for (const chunk of chunks) delivered.push(Buffer.from(opener.feed(chunk)));
   delivered.push(opener.flush());
@@ -39,7 +39,7 @@ const dataOf = ({ text }: Opened): string[] =>
   literalData(text).map((each) => (each.startsWith('{') ? JSON.stringify(JSON.parse(each)) : each));
 
 const literal = (api: Api, wire: Uint8Array) =>
-  literalOpenStream(EXCHANGE, wire, [...APIS[api].plain], APIS[api].end);
+  literalOpenStream(EXCHANGE, wire, [...APIS[api].grammar.plain], APIS[api].end);
 
 type Event = readonly [object: Record<string, unknown>, name: string | undefined];
 
@@ -59,18 +59,18 @@ const delta = fc.oneof(
   words.map((text) => ({ tool_calls: [{ index: 0, function: { arguments: text } }] })),
   fc.constant({}),
 );
+const HEAD = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'm' };
 const chunkOf = (finish: string | null) =>
   fc.tuple(delta, usage, fc.boolean()).map(([content, used, isOld]): Event => {
     const choices = [{ index: 0, delta: content, logprobs: null, finish_reason: finish }];
-    const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'm' };
-    return [isOld ? { ...head, choices } : { ...head, choices, usage: used }, undefined];
+    return [isOld ? { ...HEAD, choices } : { ...HEAD, choices, usage: used }, undefined];
   });
 const chatEvents = fc
   .tuple(fc.array(chunkOf(null), { maxLength: 8 }), chunkOf('stop'), usage)
   .map(([begun, last, used]): Event[] => [
     ...begun,
     last,
-    [{ id: 'chatcmpl-1', object: 'chat.completion.chunk', choices: [], usage: used }, undefined],
+    [{ ...HEAD, choices: [], usage: used }, undefined],
   ]);
 
 const blockDelta = fc.oneof(
@@ -78,16 +78,13 @@ const blockDelta = fc.oneof(
   words.map((partial_json) => ({ type: 'input_json_delta', partial_json })),
 );
 const messageEvents = fc
-  .tuple(fc.array(fc.oneof(blockDelta, fc.constant('ping' as const)), { maxLength: 8 }), fc.boolean())
-  .map(([middle, named]): Event[] => {
-    const event = (object: { type: string } & Record<string, unknown>): Event => [
-      object,
-      named ? object.type : undefined,
-    ];
+  .array(fc.oneof(blockDelta, fc.constant('ping' as const)), { maxLength: 8 })
+  .map((middle): Event[] => {
+    const event = (object: { type: string } & Record<string, unknown>): Event => [object, object.type];
     return [
       event({
         type: 'message_start',
-        message: { id: 'msg_1', role: 'assistant', content: [], stop_reason: null },
+        message: { id: 'msg_1', role: 'assistant', content: [], model: 'm', stop_reason: null },
       }),
       event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } }),
       ...middle.map((each) =>
@@ -117,7 +114,7 @@ function wireOf(
   { api, events }: { api: Api; events: readonly Event[] },
   { lineEnd, blank, notes }: { lineEnd: string; blank: string; notes: string },
 ): string[] {
-  const stream = sealedStream([...APIS[api].plain]);
+  const stream = sealedStream([...APIS[api].grammar.plain]);
   const framed = (data: string, name?: string): string =>
     [
       ...(notes === '' ? [] : [notes]),

@@ -6,11 +6,12 @@ import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSeal } from '../support/literal-envelope.ts';
 
 describe('whole answers that are arrays', () => {
+  const asked = { streaming: false, choices: 1, format: undefined };
   const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('{"text":"x"}'));
   for (const endpoint of ENDPOINTS.filter(({ encrypted }) => encrypted)) {
     const { id } = endpoint;
     it(`${id === 'unstructured' ? 'are opened' : 'are refused'} for ${id}`, () => {
-      const opener = bodyOpener(endpoint, fixedCipher(), true);
+      const opener = bodyOpener(endpoint, fixedCipher(), true, asked);
       opener.feed(Buffer.from(`[${element}]`));
       const text = opener.flush().toString();
       assert.equal(opener.failure?.code, id === 'unstructured' ? undefined : 'response_malformed');

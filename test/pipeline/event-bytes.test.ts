@@ -10,14 +10,17 @@ import {
   patternOf,
 } from '../../lib/pipeline/event-bytes.ts';
 import { layoutOf } from '../../lib/pipeline/event-layout.ts';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 import { sealedMessage } from '../support/sealing.ts';
 
 const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
-const plain = new Set(['id', 'n', 'usage']);
+const plain = {
+  plain: new Set(['id', 'n', 'usage']),
+  plainKinds: { id: ['string'], n: ['array'], usage: ['object'] },
+} as const;
 
 function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
   const pattern = patternOf(layoutOf(KNOWN, plain), KNOWN, name);
@@ -99,7 +102,7 @@ describe('an event that is known by its bytes', () => {
 });
 
 describe('a stream, opened by bytes or by the parser', () => {
-  const options = { plain: PLAIN_MEMBERS.R, terminal: 'done', maxEventBytes: 100_000 } as const;
+  const options = { grammar: GRAMMAR.chat.stream, maxEventBytes: 100_000 } as const;
   /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. */
   const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
     const opener = createSseOpener({ cipher: fixedCipher(), ...options });
@@ -151,13 +154,18 @@ describe('a stream, opened by bytes or by the parser', () => {
   it('keeps the lines of a plaintext that has several', () => {
     const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });
     const seal = (text: string): string => sealedMessage(cipher.seal(), Buffer.from(text));
-    const events = ['[]', '[\n]', '[\r\n{},\r{}\n]', '[ ]'].map(
-      (text) => `data: {"choices":${seal(text)},"id":"c"}\n\n`,
+    const rest = (): string =>
+      ['1', '"m"', '"chat.completion.chunk"']
+        .map((text, i) => `"${['created', 'model', 'object'][i]}":${seal(text)}`)
+        .join();
+    const choice = '{"index":0,\r"delta":{}\n}';
+    const events = ['[]', '[\n]', `[\r\n${choice},\r${choice}\n]`, '[\n]'].map(
+      (text) => `data: {"choices":${seal(text)},${rest()},"id":"c"}\n\n`,
     );
     const wire = Buffer.from(events.join(''));
     const { text, code } = open(wire, wire.length);
     assert.equal(code, undefined);
     assert.deepEqual(open(wire, 1).text, text);
-    assert.match(text, /data: \{"choices":\[\ndata: \],"id":"c"\}\n\n/);
+    assert.match(text, /data: \{"choices":\[\ndata: \],"created":1,"model":"m",[^\n]*,"id":"c"\}\n\n/);
   });
 });

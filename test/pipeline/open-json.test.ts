@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
+import { GRAMMAR, type WholeGrammar } from '../../lib/pipeline/grammar.ts';
+import { createJsonOpener, type JsonOpenOptions } from '../../lib/pipeline/open-json.ts';
 import { cutAt, everyChunking } from '../support/chunkings.ts';
 import { countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalSeal, literalSealObject } from '../support/literal-envelope.ts';
@@ -19,12 +20,24 @@ const { vectors, special } = inferenceVectors<{
   readonly special: readonly UnaryVector[];
 }>('unary-responses');
 
-function open(chunks: Iterable<Uint8Array>, plain: Iterable<string>, maxBytes = 1 << 20) {
-  const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(plain), maxBytes });
+/** An object with any sealed members; an array where there are no plain ones. */
+const anything = (plain: Iterable<string>): WholeGrammar => {
+  const names = new Set(plain);
+  const row = () => ({ required: {}, others: true });
+  return { plain: names, plainKinds: {}, row: names.size === 0 ? undefined : row };
+};
+
+function run(options: Omit<JsonOpenOptions, 'cipher' | 'maxBytes'>, chunks: Iterable<Uint8Array>) {
+  const opener = createJsonOpener({ cipher: fixedCipher(), maxBytes: 1 << 20, ...options });
   const delivered = [...chunks].map((chunk) => opener.feed(chunk));
-  delivered.push(opener.flush());
+  do delivered.push(opener.flush());
+  while (opener.pending);
   return { text: Buffer.concat(delivered).toString(), failure: opener.failure?.code };
 }
+
+/** As an error, which may hold anything. */
+const open = (chunks: Iterable<Uint8Array>, plain: Iterable<string>) =>
+  run({ grammar: anything(plain) }, chunks);
 
 const openText = (text: string, plain: Iterable<string> = ['id', 'usage']) =>
   open([Buffer.from(text)], plain);
@@ -33,8 +46,11 @@ describe('unary responses, golden', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
     it(name, () => {
       const plain = plainFields.map(([member]) => member);
+      const sealed = wire.includes(':0'); // what holds no message is nobody's; the reference shows it
+      const kind = name === 'empty-array' ? 'response_malformed' : 'response_not_authentic';
       for (const chunks of everyChunking(Buffer.from(wire))) {
-        assert.deepEqual(open(chunks, plain), { text: expected, failure: undefined });
+        const shown = { text: expected, failure: undefined };
+        assert.deepEqual(open(chunks, plain), sealed ? shown : { text: '', failure: kind });
       }
     });
   }
@@ -58,7 +74,7 @@ describe('unary responses, what is refused', () => {
     ['a plain string', '{"choices":"x"}', 'response_malformed'],
     ['a plain object', '{"choices":{}}', 'response_not_authentic'],
     ['null', '{"choices":null}', 'response_not_authentic'],
-    ['a plain element', '[1]', 'response_not_authentic'],
+    ['an array', '[1]', 'response_malformed'],
     ['a repeated member', `{"choices":${message},"choices":[1]}`, 'response_malformed'],
     ['a repeated plain member', `{"id":1,"id":2,"choices":${message}}`, 'response_malformed'],
     ['text after it', `{"choices":${message}} x`, 'response_malformed'],
@@ -70,8 +86,12 @@ describe('unary responses, what is refused', () => {
     it(name, () => assert.deepEqual(openText(wire), { text: '', failure: code }));
   }
 
+  it('a plain element', () => {
+    assert.deepEqual(openText('[1]', []), { text: '', failure: 'response_not_authentic' });
+  });
+
   it('a body beyond the limit, as soon as it is beyond', () => {
-    const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(), maxBytes: 10 });
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 10 });
     const codes = ['{"a":"bcd', 'ef"}'].map((text) => {
       opener.feed(Buffer.from(text));
       return opener.failure?.code;
@@ -94,49 +114,111 @@ describe('unary responses, what is refused', () => {
   });
 });
 
-describe('unary responses, the content that is required', () => {
-  const sealed = (object: Readonly<Record<string, unknown>>) =>
-    literalSealObject(
-      EXCHANGE,
-      Object.entries(object).map(([name, value]) => ({
+describe('unary responses, what a success consists of', () => {
+  const { chat, completions, messages, embeddings, transcription, unstructured } = GRAMMAR;
+  const sealed = (value: object | readonly unknown[], plain: Iterable<string>): string => {
+    const ivs = countingIvs();
+    const entries = Object.entries(value);
+    if (!Array.isArray(value)) {
+      const members = entries.map(([name, member]) => ({
         name,
         writtenName: JSON.stringify(name),
-        raw: JSON.stringify(value),
-      })),
-      ['id', 'usage'],
-      countingIvs(),
-    );
-  const code = (wire: string, member: string | undefined, first: string) => {
-    const opener = createJsonOpener({
-      cipher: fixedCipher(),
-      plain: new Set(['id', 'usage']),
-      maxBytes: 1 << 20,
-      required: { member, first },
-    });
-    const fed = opener.feed(Buffer.from(wire)).length;
-    const { length } = opener.flush();
-    assert.equal(fed + length > 0, opener.failure === undefined);
-    return opener.failure?.code;
+        raw: JSON.stringify(member),
+      }));
+      return literalSealObject(EXCHANGE, members, [...plain], ivs);
+    }
+    return `[${entries.map(([, element], i) => literalSeal(EXCHANGE, i, ivs(), Buffer.from(JSON.stringify(element)))).join()}]`;
   };
-
-  it('is there', () => {
-    assert.equal(code(sealed({ id: 'x', choices: [1] }), 'choices', '['), undefined);
-    assert.equal(code(sealed({ text: '', usage: {} }), 'text', '"'), undefined);
-    assert.equal(code(sealed({ anything: 1 }), undefined, ''), undefined);
-  });
-
-  for (const wire of ['', '{}', '[]', '{"id":"x","usage":{}}', sealed({ choicez: [] })]) {
-    it(`is missing: ${wire.slice(0, 30)}`, () => {
-      assert.equal(code(wire, 'choices', '['), 'response_not_authentic');
-    });
+  const code = (grammar: WholeGrammar, value: object, asked: { choices?: number; format?: string } = {}) => {
+    const wire = Buffer.from(sealed(value, grammar.plain));
+    const { text, failure } = run({ grammar, asked: { choices: asked.choices ?? 1, format: asked.format } }, [
+      wire,
+    ]);
+    assert.equal(text === '', failure !== undefined);
+    return failure;
+  };
+  const without = (value: object, name: string): object =>
+    Object.fromEntries(Object.entries(value).filter(([each]) => each !== name));
+  const choice = (index: number) => ({ index, message: { role: 'assistant' }, finish_reason: 'stop' });
+  const CHAT = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices: [choice(0)] };
+  const MESSAGE = {
+    ...{ id: 'm', type: 'message', role: 'assistant', content: [], model: 'm' },
+    stop_reason: 'end_turn',
+  };
+  const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
+  const honest: readonly [string, WholeGrammar, object, { choices?: number; format?: string }?][] = [
+    ['chat', chat.whole, CHAT],
+    ['chat, two choices', chat.whole, { ...CHAT, choices: [choice(0), choice(1)] }, { choices: 2 }],
+    [
+      'chat, optional members',
+      chat.whole,
+      { ...CHAT, system_fingerprint: null, prompt_logprobs: [null, {}] },
+    ],
+    ['chat, harmless additions', chat.whole, { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
+    ['completions', completions.whole, { ...CHAT, object: 'text_completion' }],
+    ['messages', messages.whole, MESSAGE],
+    ['messages, stop sequence', messages.whole, { ...MESSAGE, stop_sequence: 'x' }],
+    ['embeddings', embeddings.whole, { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
+    ['transcription', transcription.whole, { text: 'x', usage: {} }],
+    ['transcription, verbose', transcription.whole, VERBOSE, { format: 'verbose_json' }],
+    ['unstructured', unstructured.whole, [{ text: 'x' }, {}]],
+    ['unstructured, several files', unstructured.whole, [[{ text: 'x' }], []]],
+    ['unstructured, nothing', unstructured.whole, []],
+  ];
+  for (const [name, grammar, value, asked] of honest) {
+    it(`${name}: passes`, () => assert.equal(code(grammar, value, asked), undefined));
   }
 
-  it('is of another kind, plain, or nothing at all', () => {
-    assert.equal(code(sealed({ choices: {} }), 'choices', '['), 'response_not_authentic');
-    assert.equal(code(sealed({ choices: null }), 'choices', '['), 'response_not_authentic');
-    assert.equal(code(sealed({ id: [] }), 'id', '['), 'response_not_authentic');
-    for (const wire of ['', '{}', '[]', '{"id":1}']) {
-      assert.equal(code(wire, undefined, ''), 'response_not_authentic');
+  const required: readonly [string, WholeGrammar, object, string[], string?][] = [
+    ['chat', chat.whole, CHAT, ['choices', 'created', 'model', 'object']],
+    ['messages', messages.whole, MESSAGE, ['content', 'model', 'role', 'stop_reason', 'type']],
+    ['embeddings', embeddings.whole, { object: 'list', data: [], model: 'm' }, ['data', 'model', 'object']],
+    ['transcription', transcription.whole, { text: 'x' }, ['text']],
+    ['verbose', transcription.whole, VERBOSE, ['language', 'segments', 'text', 'words'], 'verbose_json'],
+  ];
+  for (const [name, grammar, value, members, format] of required) {
+    for (const member of members) {
+      it(`${name} without ${member}: refused`, () => {
+        const asked = format === undefined ? {} : { format };
+        assert.equal(code(grammar, value, asked), undefined);
+        assert.equal(code(grammar, without(value, member), asked), 'response_not_authentic');
+        assert.equal(code(grammar, { ...value, [member]: false }, asked) !== undefined, true);
+      });
+    }
+  }
+
+  const refused: readonly [string, WholeGrammar, object, string?][] = [
+    ['an empty object', chat.whole, {}],
+    ['plain members alone', chat.whole, { id: 'c', usage: null }],
+    ['an array', chat.whole, [], 'response_malformed'],
+    ['another kind of body', chat.whole, { ...CHAT, object: 'chat.completion.chunk' }],
+    ['fewer choices than asked for', chat.whole, { ...CHAT, choices: [] }],
+    ['more choices than asked for', chat.whole, { ...CHAT, choices: [choice(0), choice(1)] }],
+    ['choices that are none', chat.whole, { ...CHAT, choices: [0] }],
+    ['choices under another name', chat.whole, { ...CHAT, extra: [choice(0)] }],
+    ['choices under an optional name', chat.whole, { ...CHAT, prompt_logprobs: [choice(0)] }],
+    ['its own kind under another name', chat.whole, { ...CHAT, service_tier: 'chat.completion' }],
+    ['an optional member of another type', chat.whole, { ...CHAT, system_fingerprint: 1 }],
+    ['a name in other letters', chat.whole, { ...CHAT, Model: null }],
+    ['a name in letters that fold', chat.whole, { ...CHAT, uſage: null }],
+    ['an error in a success', chat.whole, { ...CHAT, error: {} }],
+    ['an error under another name', chat.whole, { ...CHAT, x: { message: 'no', code: 500 } }],
+    ['a plain member of another type', chat.whole, { ...CHAT, usage: 1 }, 'response_malformed'],
+    ['a plain member that is huge', chat.whole, { ...CHAT, id: 'x'.repeat(20_000) }, 'response_malformed'],
+    ['a message that has not stopped', messages.whole, { ...MESSAGE, stop_reason: null }],
+    ['an error as a message', messages.whole, { ...MESSAGE, type: 'error' }],
+    ['an object for a document', unstructured.whole, { detail: 'x' }],
+    ['elements that are none', unstructured.whole, [{}, 'x']],
+    ['elements of elements that are none', unstructured.whole, [['x']]],
+  ];
+  for (const [name, grammar, value, failure = 'response_not_authentic'] of refused) {
+    it(`${name}: refused`, () => assert.equal(code(grammar, value), failure));
+  }
+
+  it('a sealed value that is no JSON, or more than one value: refused', () => {
+    for (const raw of ['x', '1,"b":2', '', '"a', '{"a":1}}', '\ud800']) {
+      const wire = literalSealObject(EXCHANGE, [{ name: 'a', writtenName: '"a"', raw }], [], countingIvs());
+      assert.match(String(openText(wire, ['id']).failure), /^response_(malformed|not_authentic)$/, raw);
     }
   });
 });
@@ -159,7 +241,7 @@ describe('unary responses, against the literal envelope', () => {
     const elements = Array.from({ length: count }, (_, i) =>
       literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), Buffer.from(String(i))),
     );
-    const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(), maxBytes: 1 << 20 });
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 1 << 20 });
     opener.feed(Buffer.from(`[${elements.join()}]`));
     const turns = [opener.flush()];
     while (opener.pending) turns.push(opener.flush());
@@ -178,7 +260,7 @@ describe('unary responses, against the literal envelope', () => {
       literalSeal(EXCHANGE, i === count - 1 ? i + 1 : i, Buffer.alloc(12, i), Buffer.from('1')),
     );
     const byIndex = order.map((_, i) => elements[order.indexOf(String(i))]!);
-    const opener = createJsonOpener({ cipher: fixedCipher(), plain: new Set(), maxBytes: 1 << 20 });
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 1 << 20 });
     opener.feed(Buffer.from(`[${byIndex.join()}]`));
     let shown = 0;
     do shown += opener.flush().length;
@@ -190,6 +272,7 @@ describe('unary responses, against the literal envelope', () => {
     const name = fc.stringMatching(/^[a-zA-Z.?*#]{1,5}$/);
     const rows = fc.uniqueArray(fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' })), {
       selector: ([each]) => each,
+      minLength: 2, // the first is plain
     });
     fc.assert(
       fc.property(rows, fc.array(fc.nat(), { maxLength: 4 }), (pairs, cuts) => {

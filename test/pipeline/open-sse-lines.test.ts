@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { cutAt } from '../support/chunkings.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
@@ -10,8 +10,7 @@ describe('event streams, lines without a blank line', () => {
     const bytes = Buffer.from(wire);
     const opener = createSseOpener({
       cipher: fixedCipher(),
-      plain: PLAIN_MEMBERS.R,
-      terminal: 'done',
+      grammar: GRAMMAR.chat.stream,
       maxEventBytes: 2500,
     });
     const cuts = Array.from({ length: Math.floor(bytes.length / size) }, (_, i) => i * size);

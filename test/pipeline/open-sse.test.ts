@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { createSseOpener, type SseOpener } from '../../lib/pipeline/open-sse.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
 import { fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
@@ -21,17 +21,16 @@ const { vectors, referenceFails } = inferenceVectors<{
   readonly referenceFails: readonly SseVector[];
 }>('sse-responses');
 
-const LISTS = { chat: PLAIN_MEMBERS.R, messages: PLAIN_MEMBERS.MR, transcriptions: PLAIN_MEMBERS.TR };
-type Endpoint = keyof typeof LISTS;
+const GRAMMARS = {
+  chat: GRAMMAR.chat.stream,
+  completions: GRAMMAR.completions.stream,
+  messages: GRAMMAR.messages.stream,
+  transcriptions: GRAMMAR.transcription.stream,
+};
+type Endpoint = keyof typeof GRAMMARS;
 
 const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20, choices = 1): SseOpener =>
-  createSseOpener({
-    cipher: fixedCipher(),
-    plain: LISTS[endpoint],
-    terminal: endpoint === 'messages' ? 'message_stop' : 'done',
-    maxEventBytes,
-    choices,
-  });
+  createSseOpener({ cipher: fixedCipher(), grammar: GRAMMARS[endpoint], maxEventBytes, choices });
 
 function run(stream: SseOpener, chunks: Iterable<Uint8Array>) {
   const delivered: Uint8Array[] = [];
@@ -50,11 +49,11 @@ const messages = () => sealedStream(['id', 'type', 'usage']);
 
 describe('event streams, golden', () => {
   for (const { name, endpoint, plainFields, wire, expected } of [...vectors, ...referenceFails]) {
-    if (expected === undefined) continue;
-    // These end without a finish_reason; the reference calls that a success (design decision 2).
-    const finished = expected.includes('"stop_reason":"end_turn"') || expected.includes('"error":');
+    if (expected === undefined || name === 'anthropic') continue;
+    // These end without a finish_reason; the reference calls that a success.
+    const finished = expected.includes('"error":');
     it(`${name}${finished ? '' : ', without its forgeable end'}`, () => {
-      assert.deepEqual([...LISTS[endpoint]].sort(), plainFields.map(([each]) => each).sort());
+      assert.deepEqual([...GRAMMARS[endpoint].plain].sort(), plainFields.map(([each]) => each).sort());
       const bytes = Buffer.from(wire);
       const chunkings = bytes.length < 2000 ? everyChunking(bytes) : [[bytes], byteByByte(bytes)];
       for (const chunks of chunkings) {
@@ -66,6 +65,15 @@ describe('event streams, golden', () => {
       }
     });
   }
+
+  it('anthropic: refused, since no model server begins a message without its model', () => {
+    const { wire } = vectors.find(({ name }) => name === 'anthropic')!;
+    assert.deepEqual(open(wire, 'messages'), {
+      text: '',
+      failure: 'response_not_authentic',
+      finished: false,
+    });
+  });
 
   const better = (name: string) => referenceFails.find((vector) => vector.name === name)!;
 
@@ -125,29 +133,63 @@ describe('event streams, a clean end', () => {
     assert.equal(open(wire).failure, 'stream_unfinished');
   });
 
-  it('is refused where content came after the finish', () => {
+  it('is refused where content came after the finish, or after the closing chunk', () => {
+    const usage = { ...chatChunk(''), choices: [] };
+    for (const late of [[chatChunk('b')], [chatChunk('', 'stop')], [usage, chatChunk('b')], [usage, usage]]) {
+      const stream = chat();
+      const wire = [chatChunk('a', 'stop'), ...late].map((each) => stream.event(each)).join('') + DONE;
+      assert.equal(open(wire).failure, 'response_not_authentic');
+    }
+  });
+
+  it('does not take leading chunks without choices for the closing one', () => {
     const stream = chat();
-    const wire = stream.event(chatChunk('a', 'stop')) + stream.event(chatChunk('b')) + DONE;
-    assert.equal(open(wire).failure, 'stream_unfinished');
-    const other = chat();
-    const bare = { ...chatChunk(''), choices: [{ delta: { content: 'b' } }] };
+    const usage = { ...chatChunk(''), choices: [] };
+    const wire = [usage, chatChunk('a'), chatChunk('', 'stop'), usage].map((each) => stream.event(each));
+    assert.equal(open(wire.join('') + DONE).failure, undefined);
+    const audio = sealedStream(['duration', 'usage']);
+    const { usage: _, ...chunk } = { ...chatChunk(''), object: 'transcription.chunk' };
     assert.equal(
-      open(other.event(chatChunk('a', 'stop')) + other.event(bare) + DONE).failure,
+      open(audio.event({ ...chunk, choices: [] }) + DONE, 'transcriptions').failure,
       'stream_unfinished',
     );
   });
 
-  it('takes the finish of any choice of an event, and of the last event that has choices', () => {
+  it('needs no finish of a choice without a token, once the closing chunk has come', () => {
+    const usage = { ...chatChunk(''), choices: [] };
+    const role = (index: number, delta: object = { role: 'assistant', content: '' }) => ({
+      ...chatChunk(''),
+      choices: [{ index, delta, finish_reason: null }],
+    });
+    const rows: readonly [number, readonly Record<string, unknown>[], boolean][] = [
+      [1, [role(0), usage], true],
+      [1, [role(0)], false],
+      [2, [role(0), usage], false],
+      [2, [role(0), role(1), chatChunk('a', 'stop'), usage], true],
+      [1, [role(0), role(0), usage], false],
+      [1, [role(0, { role: 'assistant', content: 'x' }), usage], false],
+      [1, [role(0), chatChunk('a'), usage], false],
+    ];
+    for (const [choices, objects, ends] of rows) {
+      const stream = chat();
+      const wire = Buffer.from(objects.map((each) => stream.event(each)).join('') + DONE);
+      const { failure } = run(opener('chat', 8 << 20, choices), [wire]);
+      assert.equal(failure, ends ? undefined : 'stream_unfinished', JSON.stringify(objects));
+    }
+  });
+
+  it('takes the finish of any choice of an event', () => {
     const stream = chat();
     const choices = (...reasons: (string | null)[]) => ({
       ...chatChunk(''),
       choices: reasons.map((finish_reason, index) => ({ index, delta: {}, finish_reason })),
     });
+    const two = (wire: string) => run(opener('chat', 8 << 20, 2), [Buffer.from(wire)]);
     const both = stream.event(choices(null, null)) + stream.event(choices('stop', 'length')) + DONE;
-    assert.equal(open(both).failure, undefined);
+    assert.equal(two(both).failure, undefined);
     const other = chat();
     const again = other.event(choices('stop', null)) + other.event(choices(null, 'length')) + DONE;
-    assert.equal(open(again).failure, 'stream_unfinished'); // the first has had content since
+    assert.equal(two(again).failure, 'response_not_authentic'); // the first has had content since
   });
 
   describe('of several choices', () => {
@@ -157,33 +199,40 @@ describe('event streams, a clean end', () => {
     });
     const tools = { tool_calls: [{ index: 0, id: 'c', function: { arguments: '{"index":5,' } }] };
     const usage = { ...chatChunk(''), choices: [] };
-    const rows: readonly [string, number, readonly Record<string, unknown>[], boolean][] = [
-      ['is refused after the first one finished', 1, [choice(0), choice(1), choice(0, 'stop')], false],
-      ['comes once all have', 1, [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')], true],
-      ['in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage], true],
-      ['is refused where one never began', 2, [choice(0), choice(0, 'stop')], false],
-      ['is not brought about by one that finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], false],
-      ['takes more than were asked for', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(2, 'stop')], true],
-      ['is refused where one goes on', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(1)], false],
-      ['reads indices of two digits', 1, [choice(11), choice(1, 'stop')], false],
-      ['tells tool calls from choices', 1, [choice(3, null, tools), choice(0, 'stop')], false],
-      ['and finishes them', 1, [choice(3, null, tools), choice(3, 'tool_calls', tools)], true],
+    const forged = 'response_not_authentic';
+    const unfinished = 'stream_unfinished';
+    const rows: readonly [string, number, readonly Record<string, unknown>[], string?][] = [
+      ['is refused after the first one finished', 2, [choice(0), choice(1), choice(0, 'stop')], unfinished],
+      ['comes once all have', 2, [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')]],
+      ['in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage]],
+      ['is refused where one never began', 2, [choice(0), choice(0, 'stop')], unfinished],
+      ['is refused where one never began, closed or not', 2, [choice(0, 'stop'), usage], unfinished],
+      ['is refused where one finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], forged],
+      ['has none that was not asked for', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(2)], forged],
+      ['has none that was not asked for, at first', 1, [choice(1)], forged],
+      ['is refused where one goes on', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(1)], forged],
+      ['reads indices of two digits', 12, [choice(11), choice(1, 'stop')], unfinished],
+      ['tells tool calls from choices', 4, [choice(3, null, tools), choice(0, 'stop')], unfinished],
+      ['and finishes them', 1, [choice(0, null, tools), choice(0, 'tool_calls', tools)]],
       [
         'sees the second of an event without any finish',
-        1,
+        2,
         [{ ...usage, choices: [0, 1].map((index) => ({ index, delta: {} })) }, choice(0, 'stop')],
-        false,
+        unfinished,
       ],
+      ...[-1, 0.5, '0', null, undefined].map((index): [string, number, Record<string, unknown>[], string] => [
+        `has no choice ${JSON.stringify(index)}`,
+        2,
+        [{ ...usage, choices: [{ index, delta: {}, finish_reason: null }] }],
+        forged,
+      ]),
     ];
-    for (const [name, choices, objects, ends] of rows) {
+    for (const [name, choices, objects, code] of rows) {
       it(name, () => {
         const stream = chat();
         const wire = objects.map((object) => stream.event(object)).join('') + DONE;
         const { failure, finished } = run(opener('chat', 8 << 20, choices), [Buffer.from(wire)]);
-        assert.deepEqual(
-          { failure, finished },
-          { failure: ends ? undefined : 'stream_unfinished', finished: ends },
-        );
+        assert.deepEqual({ failure, finished }, { failure: code, finished: code === undefined });
       });
     }
   });
@@ -196,25 +245,40 @@ describe('event streams, a clean end', () => {
       { delta: {} },
       { finish_reason: null, delta: {} },
     ]) {
-      const wire = chat().event({ ...chatChunk(''), choices: [choice] }) + DONE;
+      const wire = chat().event({ ...chatChunk(''), choices: [{ index: 0, ...choice }] }) + DONE;
       assert.equal(open(wire).failure, 'stream_unfinished', JSON.stringify(choice));
     }
   });
 
   it('takes the finish of legacy completions and of transcriptions', () => {
     const completion = {
-      id: 'c',
+      ...chatChunk(''),
       object: 'text_completion',
       choices: [{ index: 0, text: 'x', finish_reason: 'length' }],
     };
-    assert.equal(open(chat().event(completion) + DONE).failure, undefined);
-    const chunk = {
-      id: 't',
+    assert.equal(open(chat().event(completion) + DONE, 'completions').failure, undefined);
+  });
+
+  it('of a transcription comes with the closing chunk, whatever number of stretches has finished', () => {
+    const chunk = (finish_reason: string | null) => ({
+      ...chatChunk(''),
       object: 'transcription.chunk',
-      choices: [{ delta: { content: 'x' }, finish_reason: 'stop' }],
+      choices: [{ delta: { content: 'x' }, finish_reason }],
+    });
+    const audio = [chunk(null), chunk('stop'), chunk(null), chunk('stop')];
+    const closing = { ...chunk(null), choices: [] };
+    const wireOf = (objects: readonly Record<string, unknown>[]) => {
+      const stream = sealedStream(['duration', 'usage']);
+      return objects.map((each) => stream.event(each)).join('') + DONE;
     };
-    const wire = sealedStream(['duration', 'usage']).event(chunk) + DONE;
-    assert.equal(open(wire, 'transcriptions').failure, undefined);
+    for (const [objects, code] of [
+      [[...audio, closing], undefined],
+      [audio, 'stream_unfinished'],
+      [audio.slice(0, 2), 'stream_unfinished'],
+      [[...audio, closing, chunk(null)], 'response_not_authentic'],
+    ] as const) {
+      assert.equal(open(wireOf(objects), 'transcriptions').failure, code);
+    }
   });
 
   it('ignores the plain members: a forged usage is no finish', () => {
@@ -237,10 +301,19 @@ describe('event streams, a clean end', () => {
 });
 
 describe('event streams, messages', () => {
-  const start = { type: 'message_start', message: { id: 'msg_1', content: [], stop_reason: null } };
-  const delta = (text: string) => ({
+  const start = {
+    type: 'message_start',
+    message: { id: 'msg_1', content: [], model: 'm', stop_reason: null },
+  };
+  const begin = (index = 0, content_block: object = { type: 'text', text: '' }) => ({
+    type: 'content_block_start',
+    index,
+    content_block,
+  });
+  const stopBlock = (index = 0) => ({ type: 'content_block_stop', index });
+  const delta = (text: string, index = 0) => ({
     type: 'content_block_delta',
-    index: 0,
+    index,
     delta: { type: 'text_delta', text },
   });
   const finish = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 2 } };
@@ -251,25 +324,23 @@ describe('event streams, messages', () => {
 
   it('open, ping and all', () => {
     const stream = messages();
-    const wire = event(stream, start) + PING + event(stream, delta('a')) + event(stream, finish) + STOP;
-    const text =
-      openEvent(start, start.type) +
-      PING +
-      openEvent(delta('a'), 'content_block_delta') +
-      openEvent(finish, finish.type) +
-      STOP;
+    const objects = [start, begin(), delta('a'), stopBlock(), finish];
+    const wire = objects.map((each) => event(stream, each)).join(PING) + STOP;
+    const text = objects.map((each) => openEvent(each, each.type)).join(PING) + STOP;
     assert.deepEqual(open(wire, 'messages'), { text, failure: undefined, finished: true });
   });
 
   it('end well only after an authenticated stop_reason', () => {
-    for (const forged of [
-      (stream: ReturnType<typeof messages>) => event(stream, delta('a')) + STOP,
-      (stream: ReturnType<typeof messages>) => event(stream, delta('"stop_reason":"end_turn"')) + STOP,
-      (stream: ReturnType<typeof messages>) =>
-        event(stream, { ...finish, delta: { stop_reason: null } } as never) + STOP,
-      () => STOP,
+    const unstopped = { ...finish, delta: { stop_reason: null } };
+    for (const objects of [
+      [],
+      [start],
+      [start, begin(), delta('a'), stopBlock()],
+      [start, begin(), delta('"stop_reason":"end_turn"')],
+      [start, unstopped],
     ]) {
-      const { text, failure } = open(forged(messages()), 'messages');
+      const stream = messages();
+      const { text, failure } = open(objects.map((each) => event(stream, each)).join('') + STOP, 'messages');
       assert.equal(failure, 'stream_unfinished');
       assert.ok(!text.includes('message_stop'));
     }
@@ -277,9 +348,83 @@ describe('event streams, messages', () => {
 
   it('do not end by [DONE], which is not of their API', () => {
     const stream = messages();
-    const wire = event(stream, finish) + DONE;
+    const wire = event(stream, start) + event(stream, finish) + DONE;
     assert.equal(open(wire, 'messages').failure, 'stream_unfinished');
     assert.ok(!open(wire, 'messages').text.includes('DONE'));
+  });
+
+  describe('come in their order', () => {
+    const tool = begin(1, { type: 'tool_use', id: 't', name: 'f', input: {} });
+    const json = {
+      type: 'content_block_delta',
+      index: 1,
+      delta: { type: 'input_json_delta', partial_json: '' },
+    };
+    const unstopped = { ...finish, delta: { stop_reason: null } };
+    const ping = { type: 'ping' };
+    const text = [begin(), delta('a'), delta('b'), stopBlock()];
+    const rows: readonly [string, boolean, readonly { type: string }[]][] = [
+      ['two blocks', true, [start, ...text, tool, json, stopBlock(1), finish]],
+      ['no block', true, [start, finish]],
+      ['a block without deltas', true, [start, begin(), stopBlock(), finish]],
+      ['several deltas of the message', true, [start, ...text, unstopped, finish]],
+      ['pings anywhere', true, [ping, start, ping, begin(), ping, stopBlock(), ping, finish, ping]],
+      ['an empty beginning', false, [...text, finish]],
+      ['two starts', false, [start, start, finish]],
+      ['a start after a block', false, [start, ...text, start, finish]],
+      ['a block that begins with 1', false, [start, begin(1), stopBlock(1), finish]],
+      ['a block that begins twice', false, [start, begin(), begin(), stopBlock(), finish]],
+      ['block 0 once more', false, [start, ...text, ...text, finish]],
+      ['a delta of another block', false, [start, begin(), delta('a', 1), stopBlock(), finish]],
+      ['a delta without a block', false, [start, delta('a'), finish]],
+      ['the end of another block', false, [start, begin(), stopBlock(1), finish]],
+      ['an end without a block', false, [start, stopBlock(), finish]],
+      ['a finish in a block', false, [start, begin(), delta('a'), finish]],
+      ['a block after a delta of the message', false, [start, unstopped, begin(), stopBlock(), finish]],
+      ['a block after the finish', false, [start, finish, begin(), stopBlock(), finish]],
+      ['two finishes', false, [start, finish, finish]],
+    ];
+    for (const [name, honest, objects] of rows) {
+      it(`${name}: ${honest ? 'passes' : 'refused'}`, () => {
+        const stream = messages();
+        const wire = objects.map((each) => event(stream, each)).join('') + STOP;
+        assert.equal(open(wire, 'messages').failure, honest ? undefined : 'response_not_authentic');
+      });
+    }
+  });
+
+  it('refuse an event without its name: clients would skip it', () => {
+    const objects = [start, begin(), delta('a'), delta('b'), stopBlock(), finish];
+    for (let unnamed = 0; unnamed < objects.length; unnamed++) {
+      const stream = messages();
+      const events = objects.map((each, i) => stream.event(each, i === unnamed ? undefined : each.type));
+      for (const chunks of [[Buffer.from(events.join('') + STOP)], events.map((each) => Buffer.from(each))]) {
+        const { text, failure } = run(opener('messages'), chunks);
+        assert.equal(failure, 'response_not_authentic');
+        const before = objects.slice(0, unnamed).map((each) => openEvent(each, each.type));
+        assert.equal(text, before.join(''));
+      }
+    }
+    const bare = 'data: {"type":"ping"}\n\n';
+    assert.equal(open(bare, 'messages').failure, 'response_not_authentic');
+  });
+
+  it('take no members that they do not have, but for context_management of the last delta', () => {
+    const objects = [start, begin(), delta('a'), stopBlock(), finish];
+    const code = (at: number, more: object) => {
+      const stream = messages();
+      const events = objects.map((each, i) => event(stream, i === at ? { ...each, ...more } : each));
+      return open(events.join('') + STOP, 'messages').failure;
+    };
+    for (const at of objects.keys()) {
+      assert.equal(code(at, { z: null }), 'response_not_authentic');
+      assert.equal(code(at, { citations: [] }), 'response_not_authentic');
+      const last = at === objects.length - 1;
+      for (const value of [null, { applied_edits: [] }]) {
+        assert.equal(code(at, { context_management: value }), last ? undefined : 'response_not_authentic');
+      }
+    }
+    assert.equal(code(objects.length - 1, { context_management: 0 }), 'response_not_authentic');
   });
 
   it('refuse an event whose name contradicts its type', () => {
@@ -320,6 +465,7 @@ describe('event streams, messages', () => {
       content_block: { type: 'text', text: 'a' },
     };
     const startOf = { ...start, message: { ...start.message, type: 'message' } };
+    const openStart = { ...start, message: { ...start.message, content: [{ type: 'text', text: 'a' }] } };
     const rows: readonly [{ type: string }, string, readonly [string, string][]][] = [
       [delta('a'), 'content_block_stop', []],
       [delta('a'), 'content_block_stop', [['delta', 'aelta']]],
@@ -339,6 +485,7 @@ describe('event streams, messages', () => {
       [finish, 'content_block_delta', []],
       [finish, 'content_block_stop', [['delta', 'index']]],
       [startOf, 'message_delta', [['message', 'delta']]],
+      [openStart, 'message_start', []],
       [{ type: 'content_block_stop', index: 0 } as { type: string }, 'ping', []],
       [{ ...delta('a'), delta: { text: 'a' } } as never, 'content_block_delta', []],
       [
@@ -347,14 +494,25 @@ describe('event streams, messages', () => {
         [],
       ],
     ];
+    // Where an event of that type could come.
+    const before: Readonly<Record<string, readonly { type: string }[]>> = {
+      message_start: [],
+      content_block_delta: [start, begin()],
+      content_block_stop: [start, begin()],
+    };
     for (const [object, type, renames] of rows) {
       const renamed = renames.map(([from, to]) => `, ${from} as ${to}`).join('');
       it(`${object.type} as ${type}${renamed}`, () => {
         const stream = messages();
+        const honest = before[type] ?? [start];
+        const wire = honest.map((each) => event(stream, each)).join('');
         let forged = stream.event(object, object.type).replaceAll(object.type, type);
         for (const [from, to] of renames) forged = forged.replace(`"${from}": "`, `"${to}": "`);
-        const { text, failure } = open(forged, 'messages');
-        assert.deepEqual({ text, failure }, { text: '', failure: 'response_not_authentic' });
+        assert.deepEqual(open(wire + forged, 'messages'), {
+          text: honest.map((each) => openEvent(each, each.type)).join(''),
+          failure: 'response_not_authentic',
+          finished: false,
+        });
       });
     }
   });
@@ -363,11 +521,14 @@ describe('event streams, messages', () => {
     const stream = messages();
     const objects = [
       start,
-      { type: 'content_block_start', index: 0, content_block: { type: 'tool_use', id: 't', input: {} } },
+      begin(0, { type: 'tool_use', id: 't', input: {} }),
       { type: 'content_block_delta', index: 0, delta: { type: 'input_json_delta', partial_json: '{' } },
       { type: 'content_block_delta', index: 0, delta: { partial_json: '"stop_reason":1', type: 'x_delta' } },
       delta('says "stop_reason"'),
-      { type: 'content_block_stop', index: 10 },
+      stopBlock(),
+      begin(1, { type: 'thinking', thinking: '' }),
+      { type: 'content_block_delta', index: 1, delta: { type: 'signature_delta', signature: 'x' } },
+      stopBlock(1),
       { ...finish, context_management: null },
     ];
     const wire = objects.map((object) => event(stream, object)).join('') + STOP;
@@ -559,6 +720,123 @@ describe('event streams, tampering', () => {
   });
 });
 
+describe('event streams, content under other names', () => {
+  const styles = {
+    chat: { object: 'chat.completion.chunk', plain: ['id', 'usage'] },
+    completions: { object: 'text_completion', plain: ['id', 'usage'] },
+    transcriptions: { object: 'transcription.chunk', plain: ['duration', 'usage'] },
+  } as const;
+  const [A, B, END] = [chatChunk('a'), chatChunk('b'), chatChunk('', 'stop')];
+  const { usage: _, ...CLOSING } = { ...chatChunk(''), choices: [] };
+  const choices = A.choices;
+
+  for (const endpoint of ['chat', 'completions', 'transcriptions'] as const) {
+    const { object, plain } = styles[endpoint];
+    const of = (chunk: object) => {
+      const { usage: __, ...rest } = { ...chunk, object } as Record<string, unknown>;
+      return rest;
+    };
+    /** Code and delivered events, where the second of four events is changed before it is sealed. */
+    const code = (change: (event: Record<string, unknown>) => Record<string, unknown>) => {
+      const stream = sealedStream(plain);
+      const events = [of(A), change(of(B)), of(END), of(CLOSING)].map((each) => stream.event(each));
+      const { text, failure } = open(events.join('') + DONE, endpoint);
+      return [failure, text.split('\n\n').length - 1];
+    };
+    const forged = ['response_not_authentic', 1];
+    const honest = [undefined, 5];
+
+    const rows: readonly [string, Record<string, unknown>, boolean][] = [
+      ['an empty list', { citations: [] }, true],
+      ['an empty object', { metrics: {} }, true],
+      ['null under any name', { anything: null, kv_transfer_params: null, error: null }, true],
+      ['numbers', { prompt_token_ids: [1, 2], x: 3 }, true],
+      ['a fingerprint', { system_fingerprint: 'fp' }, true],
+      ['choices under an unknown name', { z000: choices }, false],
+      ['choices under a known name', { prompt_token_ids: choices }, false],
+      ['a bare delta in a list', { z: [{ delta: {} }] }, false],
+      ['a bare text in a list', { z: [{ text: '' }] }, false],
+      ['a bare index, behind a null', { z: [null, { index: 0 }] }, false],
+      ['a message in a list', { z: [{ message: {} }] }, false],
+      ['a finish in a list', { z: [{ finish_reason: null }] }, false],
+      ['the kind of another event', { z: object }, false],
+      ['the kind of another event, under a known name', { system_fingerprint: object }, false],
+      ['an error beside the choices', { error: { message: 'x' } }, false],
+      ['an error under an unknown name', { z: { message: 'x', type: 'y' } }, false],
+      ['an error under a known name', { metrics: { message: 'x', code: 1 } }, false],
+      ['a known name in other letters', { Model: null }, false],
+      ['a known plain name in other letters', { USAGE: null }, false],
+      ['a known member of another type', { system_fingerprint: 1 }, false],
+    ];
+    for (const [name, more, passes] of rows) {
+      it(`${endpoint}: ${name} ${passes ? 'passes' : 'is refused'}`, () => {
+        assert.deepEqual(
+          code((event) => ({ ...event, ...more })),
+          passes ? honest : forged,
+        );
+      });
+    }
+
+    const constant = ['created', 'model', 'object', ...(endpoint === 'transcriptions' ? ['id'] : [])];
+    for (const name of constant) {
+      it(`${endpoint}: ${name} is there, and the same in every event`, () => {
+        assert.deepEqual(
+          code((event) => event),
+          honest,
+        );
+        for (const value of [2, 'other', null]) {
+          assert.deepEqual(
+            code((event) => ({ ...event, [name]: value })),
+            forged,
+          );
+        }
+        assert.deepEqual(
+          code(({ [name]: __, ...event }) => event),
+          forged,
+        );
+      });
+    }
+
+    it(`${endpoint}: the object says of what kind the response is`, () => {
+      const stream = sealedStream(plain);
+      const other = { ...of(END), object: 'chat.completion' };
+      assert.equal(open(stream.event(other), endpoint).failure, 'response_not_authentic');
+    });
+
+    it(`${endpoint}: messages of following events in an earlier one, in any names that sort right, are refused`, () => {
+      const stream = sealedStream(plain);
+      const [a, b] = [of(A), of(B)].map((each) => JSON.parse(stream.data(each)) as Record<string, string>);
+      const sealedNames = Object.keys(a!)
+        .filter((name) => !(plain as readonly string[]).includes(name))
+        .sort();
+      const messagesOf = (data: Record<string, string>) => sealedNames.map((name) => data[name]!);
+      const all = [...messagesOf(a!), ...messagesOf(b!)];
+      const known = ['kv_transfer_params', 'metrics', 'prompt_text', 'service_tier', 'system_fingerprint'];
+      const pool = [...sealedNames, ...known, 'aaa', 'ccc', 'czz', 'ddd', 'mzz', 'ozz', 'z0', 'z1'].sort();
+      // Every choice of as many names, in order, that has the required ones.
+      const choose = function* (from: number, left: number): Generator<string[]> {
+        if (left === 0) yield [];
+        for (let i = from; i <= pool.length - left && left > 0; i++) {
+          for (const rest of choose(i + 1, left - 1)) yield [pool[i]!, ...rest];
+        }
+      };
+      let tried = 0;
+      for (const names of choose(0, all.length)) {
+        if (!sealedNames.every((name) => names.includes(name))) continue;
+        tried += 1;
+        const data = JSON.stringify({
+          id: a!['id'],
+          ...Object.fromEntries(names.map((name, i) => [name, all[i]])),
+        });
+        const { text, failure } = open(`data: ${data}\n\n`, endpoint);
+        assert.equal(failure, 'response_not_authentic', names.join());
+        assert.equal(text, '');
+      }
+      assert.ok(tried > 100, `${tried}`);
+    });
+  }
+});
+
 describe('event streams, framing', () => {
   const object = chatChunk('h\u00e9\u{1f600}', 'stop');
   const text = openEvent(object) + DONE;
@@ -622,20 +900,26 @@ describe('event streams, framing', () => {
   });
 });
 
+const isUsage = (value: unknown): boolean => typeof value === 'object' && !Array.isArray(value);
+
 describe('event streams, against the literal envelope', () => {
   const value = fc.jsonValue({ maxDepth: 2, stringUnit: 'grapheme' });
   const usage = fc.oneof(value, fc.record({ a: fc.nat(), b: fc.double({ noNaN: true }) }));
+  const head = { object: 'chat.completion.chunk', created: 1, model: 'm' };
+  const choice = value.map((content) => ({ index: 0, delta: { content }, finish_reason: null }));
+  // What a member that nobody knows may hold without looking like content.
+  const harmless = fc.oneof(fc.constant(null), fc.nat(), fc.array(fc.nat()), fc.string(), fc.boolean());
   const object = fc
     .tuple(
-      fc.dictionary(fc.stringMatching(/^[a-z.?*]{1,4}$/), value, { minKeys: 1, maxKeys: 4 }),
+      fc.dictionary(fc.stringMatching(/^[a-z.?*]{1,3}$/), harmless, { maxKeys: 4 }),
       fc.nat({ max: 2 }),
       usage,
+      choice,
     )
-    .map(([members, id, used]) => {
-      const { error: _, choices: __, ...others } = members;
-      return { ...others, choices: [], id: `c${id}`, usage: used };
+    .map(([members, id, used, content]) => {
+      const { id: _, ...others } = members;
+      return { ...others, ...head, choices: [content], id: `c${id}`, usage: isUsage(used) ? used : null };
     });
-
   it('delivers any sequence of events as it was sealed, in any chunks', () => {
     fc.assert(
       fc.property(
@@ -643,7 +927,7 @@ describe('event streams, against the literal envelope', () => {
         fc.array(fc.nat(), { maxLength: 8 }),
         (objects, cuts) => {
           const stream = chat();
-          const end = chatChunk('', 'stop');
+          const end = { ...chatChunk('', 'stop'), ...head };
           const bytes = Buffer.from([...objects, end].map((each) => stream.event(each)).join('') + DONE);
           const positions = cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b);
           assert.deepEqual(run(opener(), cutAt(bytes, positions)), {

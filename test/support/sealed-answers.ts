@@ -69,6 +69,8 @@ export function sealedAnswers(
 export const COMPLETION = {
   id: 'chatcmpl-1',
   object: 'chat.completion',
+  created: 1_700_000_000,
+  model: 'm',
   choices: [{ index: 0, message: { role: 'assistant', content: 'hello' }, finish_reason: 'stop' }],
   usage: { total_tokens: 4 },
 };

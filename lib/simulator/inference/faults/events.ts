@@ -51,10 +51,18 @@ const endAfter = (events: number, ending: (terminal: string) => string): Interve
     if (ending(terminal) !== '') yield Buffer.from(ending(terminal));
   });
 
-/** Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary answer. */
+/**
+ * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary answer. The events of messages
+ * have no members of their own choice: there it goes into the delta.
+ */
 function pad(answer: ModelAnswer, position: number, wireBytes: number): ModelAnswer {
-  const padded = (text: string): string =>
-    text.startsWith('{') ? withMember(text, 'padding', JSON.stringify('x'.repeat(wireBytes / 2))) : text;
+  const padded = (text: string): string => {
+    if (!text.startsWith('{')) return text;
+    const padding = 'x'.repeat(wireBytes / 2);
+    const { delta } = JSON.parse(text) as { delta?: object };
+    if (delta === undefined) return withMember(text, 'padding', JSON.stringify(padding));
+    return withMember(text, 'delta', JSON.stringify({ ...delta, padding }));
+  };
   if (answer.kind === 'unary') return { ...answer, body: padded(answer.body) };
   const { events } = answer;
   async function* long(): AsyncGenerator<ModelEvent> {
