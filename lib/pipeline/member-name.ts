@@ -4,7 +4,7 @@ import { invalidJson } from './invalid-json.ts';
 
 // The service finds members with a path library; these prefixes mean something else to it (inference.md 5.4).
 const UNADDRESSABLE =
-  /^$|[|\\]|^[{[]|^:[0-9]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
+  /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
 
 /** Whether the service can find a member of that (decoded) name (inference.md 5.4). */
 const isAddressable = (name: string): boolean => !UNADDRESSABLE.test(name);

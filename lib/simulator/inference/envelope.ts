@@ -127,7 +127,7 @@ export function createSealer(
 
 /** Names the service's path library takes for something else (inference.md 5.4). */
 const UNADDRESSABLE =
-  /^$|[|\\]|^[{[]|^:\d|^@(pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)([:|]|$)/;
+  /^$|[|\\]|^[{[:!]|^@(pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)([:|]|$)/;
 
 function utf8(bytes: Uint8Array): string {
   try {
