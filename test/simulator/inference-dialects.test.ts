@@ -97,6 +97,15 @@ describe('the inference side of the simulator', () => {
       assert.equal(new Set(chunks.map(({ id }) => id)).size, 1);
     });
 
+    for (const stream of [1, 'true']) {
+      it(`streams for ${JSON.stringify(stream)} too, as the server reads it`, async () => {
+        const members = { ...membersOf('chat', 'sim-2', 'hello', true), stream };
+        const chunks = await askStream<{ usage: object }>(server, 'chat', members);
+        assert.equal(chunks.pop()?.data, '[DONE]');
+        assert.ok(chunks.every(({ data }) => data.usage !== undefined));
+      });
+    }
+
     it('encrypts object, created, model and choices, and leaves id and usage plain', async () => {
       const { answer } = await server.ask('chat', membersOf('chat', 'sim-1x0', 'hello', true));
       const [chunk] = answer.body.toString().split('\n\n');

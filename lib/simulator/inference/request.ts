@@ -77,8 +77,11 @@ function modelOf(body: OpenedBody): string {
   return model;
 }
 
+/** What the server takes for true in the `stream` of a JSON body (inference.md 5.4). */
+const TRUTHS: readonly unknown[] = [true, 1, 'true'];
+
 const isStream = (body: OpenedBody): boolean =>
-  (body.kind === 'json' && body.value['stream'] === true) ||
+  (body.kind === 'json' && TRUTHS.includes(body.value['stream'])) ||
   (body.kind === 'form' && /^(true|1)$/i.test(formField(body.parts, 'stream') ?? ''));
 
 /** Decrypts a request. `lookup` finds a secret by its id. Throws Rejection. */
