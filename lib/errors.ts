@@ -21,6 +21,11 @@ export const ERRORS = {
   invalid_json: row(400, 'client', 'Send one JSON object as the request body.'),
   duplicate_member: row(400, 'client', 'Send each member of the request body once.'),
   unsupported_member_name: row(400, 'client', 'Rename or remove this member; the service cannot address it.'),
+  invalid_plain_member: row(
+    400,
+    'client',
+    'Correct this member; the service needs it unencrypted, so only these values are sent.',
+  ),
   missing_model: row(400, 'client', 'Name the model in the "model" member.'),
   invalid_model: row(400, 'client', 'Use a model name of at most 256 bytes without control characters.'),
   salt_too_short: row(400, 'client', 'Use a cache_salt of at least 32 bytes, or leave it out.'),

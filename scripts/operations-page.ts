@@ -20,6 +20,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   invalid_json: 'The body is not one JSON object.',
   duplicate_member: 'The body names a member twice.',
   unsupported_member_name: 'The body has a member whose name the encryption cannot address.',
+  invalid_plain_member: 'A member that leaves unencrypted has a value that its API does not know.',
   missing_model: 'The body names no model.',
   invalid_model: 'The name of the model cannot be one.',
   salt_too_short: 'The `cache_salt` of the request has fewer than 32 bytes.',

@@ -26,6 +26,7 @@ export function stageFor(
     case 'json':
       return createJsonSealer({
         plain,
+        prompts: endpoint.id === 'completions',
         ...(endpoint.salted ? { salt: { configured: configuredSalt } } : {}),
       });
     case 'multipart':

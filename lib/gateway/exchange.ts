@@ -61,8 +61,9 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   const epoch = await attested(); // a slow upload may have outlived the first one
   tally.uploadedAt = performance.now();
   tally.model = body?.model;
-  if (body !== undefined)
+  if (body !== undefined) {
     call.asked = { streaming: body.streaming, choices: body.choices, format: body.format };
+  }
   const answered = await answeredBy(call, head, body, epoch, attested);
   if (answered.request.writableFinished) body?.release(); // or some of it has yet to be sealed
   return answered;

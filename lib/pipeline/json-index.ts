@@ -27,9 +27,9 @@ export interface JsonMember {
 export interface JsonVisitor {
   /** The top-level member whose value is visited. */
   readonly member: string;
-  /** An object or an array begins; the innermost ends. */
+  /** An object or an array begins; the innermost ends, `empty` where it had neither member nor element. */
   opened(isObject: boolean): void;
-  closed(): void;
+  closed(empty: boolean): void;
   /** A key or a string value begins. True where its characters matter. */
   stringBegan(isKey: boolean): boolean;
   /** Its next bytes as written, between `start` and `end`. False where no more of them matter. */
@@ -91,11 +91,12 @@ export interface JsonIndexOptions {
    * that is no string, so no ciphertext, is response_not_authentic at once.
    */
   readonly arrays?: 'sealed' | 'any' | undefined;
-  readonly visitor?: JsonVisitor | undefined;
+  /** At most one per member. Default none. */
+  readonly visitors?: readonly JsonVisitor[];
 }
 
 export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
-  const { arrays, visitor } = options;
+  const { arrays, visitors = [] } = options;
   const members: JsonMember[] = [];
   const names = createMemberNames();
   const utf8 = createUtf8Check();
@@ -109,7 +110,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   let number = INVALID; // state within a number
   let literal = '';
   let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
-  let visited: JsonVisitor | undefined; // while the value is the one that is visited
+  let visited: JsonVisitor | undefined; // of the member whose value is arriving
   let heard: JsonVisitor | undefined; // while the characters of a string matter
 
   const open = (container: number, position: number): void => {
@@ -138,7 +139,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const close = (container: number, position: number): void => {
     if (stack[depth - 1] !== container) throw invalidJson(position);
     depth -= 1;
-    visited?.closed();
+    visited?.closed(state === FIRST_KEY || state === FIRST_ELEMENT);
     if (depth === 0) state = DONE;
     else valueEnded(position + 1);
   };
@@ -170,7 +171,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     if (depth === 1) {
       if (stack[0] === ARRAY) checkElement(kind, position);
       index.current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
-      if (stack[0] === OBJECT && name === visitor?.member) visited = visitor;
+      if (stack[0] === OBJECT) for (const each of visitors) if (each.member === name) visited = each;
     }
     if (kind === 'string') stringBegan(false);
     else if (kind === 'object' || kind === 'array') {

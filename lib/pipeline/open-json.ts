@@ -130,7 +130,7 @@ function* scan(
   members: readonly JsonMember[],
   visitor: JsonVisitor,
 ): Generator<undefined, readonly JsonMember[], undefined> {
-  const index = createJsonIndex({ arrays: 'any', visitor });
+  const index = createJsonIndex({ arrays: 'any', visitors: [visitor] });
   for (let at = 0; at < text.length; at += SCAN_BYTES) {
     if (at > 0) yield;
     index.feed(text.subarray(at, at + SCAN_BYTES));

@@ -17,9 +17,9 @@ export interface PreparedBody {
   readonly shardKey: string | undefined;
   /** Whether the body asked for an event stream (`stream` is true). */
   readonly streaming: boolean;
-  /** How many choices were asked for at least (`n`); 1 where nothing else is known. */
+  /** How many choices an honest response has: `n`, for each prompt; 1 where the API has no choices. */
   readonly choices: number;
-  /** The form field `response_format` of a transcription. */
+  /** The `response_format` of a transcription as it was sent, which decides the response's members; else undefined. */
   readonly format: string | undefined;
   seal(cipher: RequestCipher): SealedBody;
 }

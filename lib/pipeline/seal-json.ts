@@ -1,12 +1,13 @@
 /** JSON request bodies: the values are sealed in place, every other byte stays (inference.md section 5). */
 import type { RequestCipher } from '../envelope/request-cipher.ts';
-import { PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
 import { createMediaScan } from './media-scan.ts';
 import { checkMediaUrls } from './media-urls.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
+import { checkPlainValues, choicesPerPrompt } from './plain-values.ts';
+import { createPromptCount, type PromptCount } from './prompt-count.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
 import { type MemberEdit, randomSalt, saltEdit } from './salt.ts';
 import { type Piece, sealedBody } from './sealed-body.ts';
@@ -15,6 +16,8 @@ import { createShardKeyScan } from './shard-key.ts';
 export interface JsonSealOptions {
   /** The members that stay plain: one of `PLAIN_MEMBERS`. */
   readonly plain: ReadonlySet<string>;
+  /** For completions, where each prompt of the request has choices of its own. Default false. */
+  readonly prompts?: boolean;
   /**
    * For chat, completions and messages, whose bodies the service inspects (5.6): media URLs are checked, the
    * body gets a salt where it has none, and a shard key where a salt is effective. `configured` undefined
@@ -71,29 +74,24 @@ function modelValue(chain: ByteChain, member: JsonMember | undefined): string | 
   return JSON.parse(chain.bytes(member.start, member.end).toString('utf8')) as string;
 }
 
-/** Bytes: no number of choices has more digits, nor fractions of zeros that anybody would write. */
-const CHOICES_TEXT_BYTES = 32;
+/** The members of a completions request that hold prompts. */
+const PROMPTS = ['prompt', 'prompt_embeds'] as const;
 
-/** The number in `n`. What the service will refuse, or take for its default, is 1. */
-function choicesOf(chain: ByteChain, member: JsonMember | undefined): number {
-  if (member?.kind !== 'number') return 1;
-  if (member.end - member.start > CHOICES_TEXT_BYTES) {
-    throw new PrivatemodeError('invalid_json', `"n" has more than ${CHOICES_TEXT_BYTES} digits`);
-  }
-  const choices = Number(chain.bytes(member.start, member.end).toString('latin1'));
-  return Number.isSafeInteger(choices) && choices > 0 ? choices : 1;
-}
+/** How many prompts a request has; one without any is taken for one. */
+const promptsIn = (counts: readonly PromptCount[]): number =>
+  counts.reduce((sum, { count }) => sum + count(), 0) || 1;
 
 /**
  * Collects and indexes a JSON body as it arrives. Throws invalid_json, duplicate_member,
  * unsupported_member_name, salt_too_short and context_too_large from `feed` or `finish`; missing_model,
- * invalid_model and media_url_refused from `finish`.
+ * invalid_model, invalid_plain_member and media_url_refused from `finish`.
  */
 export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
-  const { plain, salt } = options;
+  const { plain, prompts = false, salt } = options;
   const chain = createByteChain();
   const media = salt && createMediaScan();
-  const index = createJsonIndex({ visitor: media });
+  const promptCounts = prompts ? PROMPTS.map(createPromptCount) : [];
+  const index = createJsonIndex({ visitors: media === undefined ? promptCounts : [media, ...promptCounts] });
   const shardKeyScan = salt && createShardKeyScan(chain, index, salt.configured);
 
   return {
@@ -106,6 +104,7 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
       const members = index.finish();
       const named = (wanted: string) => members.find(({ name }) => name === wanted);
       const model = checkModelName(modelValue(chain, named('model')));
+      checkPlainValues(chain, members, plain);
       if (media !== undefined) checkMediaUrls(media);
       const shardKey = shardKeyScan?.finish();
       const edit = salt && saltEdit(chain, index, () => salt.configured ?? (salt.random ?? randomSalt)());
@@ -113,7 +112,7 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
         model,
         shardKey,
         streaming: named('stream')?.kind === 'true',
-        choices: choicesOf(chain, named('n')),
+        choices: plain.has('n') ? choicesPerPrompt(chain, named('n')) * promptsIn(promptCounts) : 1,
         format: undefined,
         seal: (cipher) => sealMembers(chain, members, plain, cipher, edit),
       };

@@ -4,6 +4,7 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createFormReader, type FormParts } from './form-parts.ts';
 import { checkModelName } from './model-name.ts';
+import { checkFormFlags, MAX_PLAIN_BYTES } from './plain-values.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
 import { type Piece, sealedBody } from './sealed-body.ts';
 
@@ -16,22 +17,27 @@ export interface MultipartSealOptions {
   readonly boundary?: () => string;
 }
 
-/** What the model server reads as true in a form. */
-const TRUE = /^(?:true|1|t|y|yes|on)$/i;
 /** Only JSON answers can be encrypted: json, verbose_json, and what may come of their kind. */
 const JSON_FORMAT = /json$/;
 
 const randomBoundary = (): string => randomBytes(30).toString('hex');
 
-/** In a quoted header parameter: backslash and quote escaped, line breaks percent-encoded. */
+/** In a quoted header parameter, where a line break would begin another header: backslash and quote escaped, line breaks percent-encoded. */
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
 const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
   [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 
+/** A field as text; null where it is longer than any that is read here. */
+function textOf(bytes: readonly Uint8Array[] | undefined): string | null | undefined {
+  if (bytes === undefined) return undefined;
+  const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
+  return length > MAX_PLAIN_BYTES ? null : Buffer.concat(bytes).toString('utf8');
+}
+
 /** Value fields by the bytes of their names, then files likewise; sequence numbers in that order. */
-function sealForm(
+export function sealForm(
   { values, files }: FormParts,
   plain: ReadonlySet<string>,
   boundary: string,
@@ -58,7 +64,8 @@ function sealForm(
 /**
  * Takes a form apart as it arrives; files stay lists of chunks. Throws invalid_multipart at once where the
  * content type is no form; invalid_multipart and repeated_form_field (the service keeps only the first value)
- * from `feed` or `finish`; unsupported_response_format, missing_model and invalid_model from `finish`.
+ * from `feed` or `finish`; unsupported_response_format, missing_model, invalid_model and invalid_plain_member from
+ * `finish`.
  */
 export function createMultipartSealer(options: MultipartSealOptions): RequestBodyStage {
   const { plain, contentType, boundary = randomBoundary } = options;
@@ -67,18 +74,17 @@ export function createMultipartSealer(options: MultipartSealOptions): RequestBod
     feed: (chunk) => form.feed(chunk),
     async finish() {
       const parts = await form.finish();
-      const text = (name: string): string | undefined => {
-        const bytes = parts.values.get(name);
-        return bytes && Buffer.concat(bytes).toString('utf8');
-      };
+      const text = (name: string): string | null | undefined => textOf(parts.values.get(name));
       const format = text('response_format');
-      if (format && !JSON_FORMAT.test(format)) {
+      if (format === null || (format && !JSON_FORMAT.test(format))) {
         throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
       }
+      const model = checkModelName(text('model'));
+      checkFormFlags(text);
       return {
-        model: checkModelName(text('model')),
+        model,
         shardKey: undefined,
-        streaming: TRUE.test(text('stream') ?? ''),
+        streaming: /^true$/i.test(text('stream') ?? ''),
         choices: 1,
         format,
         seal: (cipher) => sealForm(parts, plain, boundary(), cipher),

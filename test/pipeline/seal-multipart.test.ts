@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
-import { createMultipartSealer } from '../../lib/pipeline/seal-multipart.ts';
+import { createMultipartSealer, sealForm } from '../../lib/pipeline/seal-multipart.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import {
   countingIvs,
@@ -89,9 +89,9 @@ describe('form sealing, what is read from the form', () => {
     for (const [value, streaming] of [
       ['true', true],
       ['True', true],
-      ['1', true],
+      ['tRUE', true],
       ['false', false],
-      ['', false],
+      ['FALSE', false],
     ] as const) {
       assert.equal((await prepareParts([...FORM, field('stream', value)])).streaming, streaming, value);
     }
@@ -127,6 +127,35 @@ describe('form sealing, what is read from the form', () => {
     assert.equal(literalOpen(EXCHANGE, 0, parts[1]!.body.toString()).toString('hex'), 'ff00e9');
   });
 
+  it('response_format, as it was sent', async () => {
+    for (const format of ['json', 'verbose_json', '']) {
+      assert.equal((await prepareParts([...FORM, field('response_format', format)])).format, format);
+    }
+    assert.equal((await prepareParts(FORM)).format, undefined);
+    assert.equal((await prepareParts([...FORM, file('response_format', 'json')])).format, undefined);
+    assert.equal((await prepareParts([...FORM, field('n', '2')])).choices, 1);
+  });
+
+  it('no line break of a name, alone or not, begins a header', () => {
+    const bytes = [Buffer.from('x')];
+    for (const [name, written] of [
+      ['a\rX-Evil: 1', 'a%0DX-Evil: 1'],
+      ['a\nX-Evil: 1', 'a%0AX-Evil: 1'],
+      ['a\r\nX-Evil: 1\r\n\r\nb', 'a%0D%0AX-Evil: 1%0D%0A%0D%0Ab'],
+    ] as const) {
+      const parts = { values: new Map([[name, bytes]]), files: new Map([[name, bytes]]) };
+      const sealed = sealedBytes(sealForm(parts, plain, 'BOUNDARY', fixedCipher()));
+      assert.deepEqual(
+        literalParts('BOUNDARY', sealed).map(({ head }) => head),
+        [
+          `Content-Disposition: form-data; name="${written}"`,
+          `Content-Disposition: form-data; name="${written}"; filename="${written}"\r\n` +
+            'Content-Type: application/octet-stream',
+        ],
+      );
+    }
+  });
+
   it('quotes names in the headers it writes', async () => {
     const prepared = await prepareParts([...FORM, field('a\\"b', 'x')]);
     assert.match(
@@ -152,9 +181,18 @@ describe('form sealing, what is refused with a 400', () => {
       ['an empty model', [field('model', ''), file('file', 'x')]],
       ['a model that is a file', [file('model', 'm')]],
     ],
-    invalid_model: [['a model with a line feed', [field('model', 'a\nb')]]],
-    unsupported_response_format: ['text', 'srt', 'vtt'].map(
-      (format) => [format, [...FORM, field('response_format', format)]] as const,
+    invalid_model: [
+      ['a model with a line feed', [field('model', 'a\nb')]],
+      ['a model far too long', [field('model', 'x'.repeat(5000))]],
+    ],
+    unsupported_response_format: ['text', 'srt', 'vtt', `${'x'.repeat(5000)}json`].map(
+      (format) => [format.slice(0, 9), [...FORM, field('response_format', format)]] as const,
+    ),
+    invalid_plain_member: ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'].flatMap(
+      (name) =>
+        ['1', '0', 'yes', 'on', 't', '', ' true', 'true ', 'true\n', 'null', `true${' '.repeat(5000)}`].map(
+          (value) => [`${name} ${JSON.stringify(value.slice(0, 9))}`, [...FORM, field(name, value)]] as const,
+        ),
     ),
     repeated_form_field: [
       ['a value twice', [...FORM, field('language', 'en'), field('language', 'de')]],
@@ -165,6 +203,17 @@ describe('form sealing, what is refused with a 400', () => {
   for (const [code, each] of Object.entries(rows)) {
     for (const [name, parts] of each) {
       it(`${code}: ${name}`, () => assert.rejects(prepareParts(parts), { code, status: 400 }));
+    }
+  }
+
+  for (const name of ['stream', 'stream_include_usage', 'stream_continuous_usage_stats']) {
+    for (const value of ['true', 'false', 'True', 'FALSE']) {
+      it(`but not ${name} "${value}", which stays as it is`, async () => {
+        const prepared = await prepareParts([...FORM, field(name, value)]);
+        const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+        const { body } = parts.find(({ head }) => head.endsWith(`name="${name}"`))!;
+        assert.equal(body.toString(), value);
+      });
     }
   }
 
@@ -238,7 +287,7 @@ describe('form sealing, any form', () => {
           const parts: FormPart[] = [
             field('model', 'm'),
             ...rows
-              .filter((row) => row.name !== 'model' && row.name !== 'response_format')
+              .filter(({ name: each }) => !['model', 'response_format', 'stream'].includes(each))
               .map(({ name: each, isFile, body }) => ({
                 name: each,
                 body: Buffer.from(body),
