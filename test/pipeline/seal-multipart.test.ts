@@ -156,6 +156,17 @@ describe('form sealing, what is read from the form', () => {
     }
   });
 
+  it('nor does a form that arrives with such names', async () => {
+    for (const name of ['name="a\rX-Evil: 1"', 'name="a\nX-Evil: 1"', "name*=utf-8''a%0D%0AX-Evil:%201"]) {
+      const bytes = formBody(BOUNDARY, [...FORM, field('evil', 'x')]).toString('latin1');
+      const prepared = await prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
+      const heads = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher()))).map(
+        ({ head }) => head,
+      );
+      assert.ok(!heads.some((head) => /[\r\n]x-evil/i.test(head)), name);
+    }
+  });
+
   it('quotes names in the headers it writes', async () => {
     const prepared = await prepareParts([...FORM, field('a\\"b', 'x')]);
     assert.match(
