@@ -24,7 +24,7 @@ export const ERRORS = {
   invalid_plain_member: row(
     400,
     'client',
-    'Correct this member; the service needs it unencrypted, so only these values are sent.',
+    'Send a value that the API documents; this member leaves unencrypted, so nothing else may.',
   ),
   missing_model: row(400, 'client', 'Name the model in the "model" member.'),
   invalid_model: row(400, 'client', 'Use a model name of at most 256 bytes without control characters.'),
