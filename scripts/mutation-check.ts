@@ -81,7 +81,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the authenticated finish: a terminal event alone is believed',
     file: 'lib/pipeline/open-sse.ts',
-    edits: [{ find: 'if (!answerEnd.reached && !errorSeen) {', replace: 'if (Date.now() < 0) {' }],
+    edits: [{ find: 'if (!order.complete && !errorSeen) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
         file: MATRIX,

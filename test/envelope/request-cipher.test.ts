@@ -62,7 +62,8 @@ describe('request cipher, golden messages', () => {
         const cipher = fixedCipher({ ...options, sequence, ivs: () => hex(ivHex) });
         assert.equal(sealAll(cipher, hex(plaintextHex)), message);
         assert.equal(cipher.sealedLength(plaintextHex.length / 2), message.length);
-        assert.equal(cipher.open(message).toString('hex'), plaintextHex);
+        const receiver = fixedCipher({ ...options, sequence });
+        assert.equal(receiver.open(message).toString('hex'), plaintextHex);
       });
     }
   }
@@ -129,9 +130,54 @@ describe('request cipher, malformed messages', () => {
   });
 });
 
+describe('request cipher, its own messages sent back', () => {
+  const SIZES = [0, 20, 5000]; // short ones are opened together, long ones alone
+  const LABELS = { as: (each: string) => each, 'in upper case as': (each: string) => each.toUpperCase() };
+  /** Forty messages: more than the memory for ivs holds at first. */
+  const sealed = (cipher: RequestCipher, size: number): string[] =>
+    Array.from({ length: 40 }, () => sealAll(cipher, Buffer.alloc(size, 0x20)));
+
+  for (const size of SIZES) {
+    for (const [how, spelled] of Object.entries(LABELS)) {
+      it(`are refused where they are ${size} bytes, ${how} they were sent`, () => {
+        for (const number of [0, 1, 15, 16, 39]) {
+          for (const engine of [undefined, portableAead]) {
+            const cipher = fixedCipher(engine === undefined ? {} : { engine });
+            const own = sealed(cipher, size)[number]!;
+            const respond = (i: number): string =>
+              literalSeal(EXCHANGE, i, Buffer.alloc(12, 0xe0), Buffer.from(`${i}`));
+            for (let i = 0; i < number; i++) assert.equal(cipher.open(respond(i)).toString(), `${i}`);
+            const [id, nonce, iv, body] = own.slice(1, -1).split(':') as [string, string, string, string];
+            const reflected = [id, nonce, spelled(iv), spelled(body)].join(':');
+            assert.throws(() => openTogether(cipher, [reflected]), {
+              code: 'response_not_authentic',
+              message: /its own request/,
+            });
+          }
+        }
+      });
+    }
+  }
+
+  it('a response may be longer than its request', () => {
+    const cipher = fixedCipher();
+    sealAll(cipher, Buffer.from('q'));
+    for (let i = 0; i < 3; i++) {
+      const response = literalSeal(EXCHANGE, i, Buffer.alloc(12, 7), Buffer.from('a'));
+      assert.equal(openTogether(cipher, [response]).join(''), 'a');
+    }
+  });
+
+  it('are 65,536 at most', () => {
+    const cipher = fixedCipher();
+    for (let i = 0; i < 65_536; i++) cipher.seal();
+    assert.throws(() => cipher.seal(), { code: 'internal' });
+  });
+});
+
 describe('request cipher, counters and states', () => {
   const response = (sequence: number, text: string): string =>
-    literalSeal(EXCHANGE, sequence, Buffer.alloc(12, sequence), Buffer.from(text));
+    literalSeal(EXCHANGE, sequence, Buffer.alloc(12, 0xf0 + sequence), Buffer.from(text));
 
   it('numbers requests and responses apart, each from 0', () => {
     const cipher = fixedCipher({ ivs: countingIvs() });

@@ -37,6 +37,9 @@ const form = (path: string): Buffer =>
     'latin1',
   );
 
+const EMBEDDINGS = { data: [], object: 'list', model: 'm' };
+const MESSAGE = { content: [], model: 'm', role: 'assistant', stop_reason: 'end_turn', type: 'message' };
+
 describe('an answer is of the kind that was asked for', { concurrency: true }, () => {
   const stream = { 'content-type': 'text/event-stream' };
   const rows: readonly [number, Readonly<Record<string, string>>, boolean, boolean, string][] = [
@@ -73,7 +76,7 @@ describe('an answer is of the kind that was asked for', { concurrency: true }, (
   it('endpoints without streams answer whole, whatever `stream` says', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) =>
-      scripted.write(http(200, sealedAnswers(await scripted.body()).object({ data: [] }))),
+      scripted.write(http(200, sealedAnswers(await scripted.body()).object(EMBEDDINGS))),
     );
     const asked = post(chatBody({ stream: true, input: 'x' }), { path: '/v1/embeddings' });
     assert.equal((await ask(asked)).status, 200);
@@ -101,11 +104,10 @@ describe('a success holds authenticated content', { concurrency: true }, () => {
     content: Readonly<Record<string, unknown>>,
   ][] = [
     ['/v1/chat/completions', PLAIN_MEMBERS.R, COMPLETION],
-    ['/v1/completions', PLAIN_MEMBERS.R, COMPLETION],
-    ['/v1/messages', PLAIN_MEMBERS.MR, { content: [], role: 'assistant' }],
-    ['/v1/embeddings', PLAIN_MEMBERS.R, { data: [], object: 'list' }],
+    ['/v1/completions', PLAIN_MEMBERS.R, { ...COMPLETION, object: 'text_completion' }],
+    ['/v1/messages', PLAIN_MEMBERS.MR, MESSAGE],
+    ['/v1/embeddings', PLAIN_MEMBERS.R, EMBEDDINGS],
     ['/v1/audio/transcriptions', PLAIN_MEMBERS.TR, { text: 'x' }],
-    ['/unstructured/general', PLAIN_MEMBERS.NONE, { detail: 'x' }],
   ];
   for (const [path, plain, content] of endpoints) {
     const isForm = path.includes('audio');
@@ -128,13 +130,10 @@ describe('a success holds authenticated content', { concurrency: true }, () => {
           await scripted.body();
           await scripted.write(http(200, body));
         });
-        // An array is no answer at all but for unstructured.
-        const isArray = body === '[]' && plain !== PLAIN_MEMBERS.NONE;
-        refuses(await ask(request), isArray ? 'response_malformed' : 'response_not_authentic');
+        refuses(await ask(request), body === '[]' ? 'response_malformed' : 'response_not_authentic');
       });
     }
 
-    if (plain === PLAIN_MEMBERS.NONE) continue; // its elements have no names
     it(`${path}: refused is content under another name`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const member = contentOf(content, Object.keys(content)[0] as string);
@@ -143,6 +142,28 @@ describe('a success holds authenticated content', { concurrency: true }, () => {
         await scripted.write(http(200, sealed.replace(`"${member}"`, `"${member.slice(0, -1)}z"`)));
       });
       refuses(await ask(request), 'response_not_authentic');
+    });
+  }
+});
+
+describe('a document is a list of elements', { concurrency: true }, () => {
+  const sealedElement = (body: Buffer, value: unknown): string =>
+    JSON.stringify(JSON.parse(sealedAnswers(body, new Set()).object({ 0: value }))['0']);
+  for (const [name, wireOf, passes] of [
+    ['elements', (body: Buffer) => `[${sealedElement(body, { text: 'x' })}]`, true],
+    ['lists of elements', (body: Buffer) => `[${sealedElement(body, [{ text: 'x' }])}]`, true],
+    ['nothing', () => '[]', true],
+    ['an object', (body: Buffer) => `{"detail":${sealedElement(body, 'x')}}`, false],
+    ['a text', (body: Buffer) => `[${sealedElement(body, 'x')}]`, false],
+    ['an empty object', () => '{}', false],
+    ['no bytes', () => '', false],
+  ] as const) {
+    it(`${name}: ${passes ? 'shown' : 'refused'}`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => scripted.write(http(200, wireOf(await scripted.body()))));
+      const answer = await ask(post(chatBody(), { path: '/unstructured/general' }));
+      if (passes) assert.equal(answer.status, 200, answer.body);
+      else refuses(answer, 'response_not_authentic');
     });
   }
 });
