@@ -39,8 +39,14 @@ const OTHER_BOUNDARY = /\n\r|\r\r/;
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;
 
+/** For short values: a loop is faster than a call into the runtime. */
+function isSame(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
 const NULL = Buffer.from('null');
-const isNull = (opened: Buffer): boolean => opened.length === NULL.length && opened.equals(NULL);
 
 /** The value of a JSON text. Its bytes as characters: what is no ASCII stands in strings only, which nobody reads. */
 function parsed(opened: Buffer): unknown {
@@ -67,7 +73,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   const { named } = grammar;
   const order = streamOrder(grammar.order, choices);
   const kinds = createEventKinds(grammar);
-  const constants: (Buffer | undefined)[] = grammar.constant.map(() => undefined);
+  const constants: (Uint8Array | undefined)[] = grammar.constant.map(() => undefined);
   const delivered = new OpenedBytes();
   let out = ''; // latin1 text that the parser's events come to
   let atBoundary = false; // whether the parser has seen whole events only
@@ -104,11 +110,12 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     for (let k = 0; k < checks.length; k++) {
       const { part, constant, isKind, required } = checks[k]!;
       const opened = plaintexts[part]!;
-      if (constant >= 0 && constants[constant] !== undefined) {
-        if (!opened.equals(constants[constant]!)) throw notAuthentic('the events are not of one response');
+      const first = constant < 0 ? undefined : constants[constant];
+      if (first !== undefined) {
+        if (!isSame(opened, first)) throw notAuthentic('the events are not of one response');
         continue;
       }
-      if (!required && isNull(opened)) continue;
+      if (!required && isSame(opened, NULL)) continue;
       const value = parsed(opened);
       const fits = isKind === undefined || isKind(value);
       if (!fits || (!required && looksLikeContent(value, row.object))) {
@@ -118,7 +125,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
         if (grammar.constant[constant] === 'object' && value !== row.object) {
           throw notAuthentic('the response is not of the kind that was asked for');
         }
-        constants[constant] = Buffer.from(opened);
+        constants[constant] = Uint8Array.from(opened);
       } else if (part === contentAt) content = value;
       else if (part === indexAt) index = value;
     }
