@@ -1,0 +1,305 @@
+/**
+ * Everything that an honest model server sends passes the real program: byte for byte, ended well, and whole in the eyes of
+ * the official clients. Sealed by the simulator, in front of a model server that sends the transcripts.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import type Anthropic from '@anthropic-ai/sdk';
+import {
+  ANTHROPIC_CLIENTS,
+  type AnthropicClass,
+  all,
+  OPENAI_CLIENTS,
+  type OpenAIClass,
+} from '../clients/versions.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+import { breaches } from '../support/transcripts/grammar.ts';
+import { HONEST } from '../support/transcripts/honest.ts';
+import {
+  type EndpointName,
+  type Members,
+  type Transcript,
+  type TranscriptResponse,
+  textOf,
+} from '../support/transcripts/transcript.ts';
+
+const PATHS: Readonly<Record<EndpointName, string>> = {
+  chat: '/v1/chat/completions',
+  completions: '/v1/completions',
+  messages: '/v1/messages',
+  embeddings: '/v1/embeddings',
+  transcription: '/v1/audio/transcriptions',
+  unstructured: '/unstructured/general/v0/general',
+};
+
+const titleOf = ({ endpoint, version, name }: Transcript): string => `${endpoint} ${version}: ${name}`;
+
+/** The request asks for all the usage that the service forces, so that none of it is taken out. */
+function askedFor({ endpoint, request }: Transcript): Members {
+  const options = { include_usage: true, continuous_usage_stats: true };
+  const hasOptions = request['stream'] === true && (endpoint === 'chat' || endpoint === 'completions');
+  if (hasOptions) return { ...request, stream_options: options };
+  if (endpoint !== 'transcription' || request['stream'] === undefined) return request;
+  return { ...request, stream_include_usage: 'true', stream_continuous_usage_stats: 'true' };
+}
+
+/** The service repeats `reasoning` of a chat as `reasoning_content`; nothing else differs from what the model server sent. */
+function served({ endpoint, response }: Transcript): TranscriptResponse {
+  if (endpoint !== 'chat') return response;
+  const repeated = (holder: unknown): unknown =>
+    holder !== undefined && Object.hasOwn(holder as Members, 'reasoning')
+      ? { ...(holder as Members), reasoning_content: (holder as Members)['reasoning'] }
+      : holder;
+  const changed = (members: Members): Members => {
+    if (!Object.hasOwn(members, 'choices')) return members;
+    const choices = (members['choices'] as readonly Members[]).map((choice) => ({
+      ...choice,
+      ...(choice['delta'] === undefined ? {} : { delta: repeated(choice['delta']) }),
+      ...(choice['message'] === undefined ? {} : { message: repeated(choice['message']) }),
+    }));
+    return { ...members, choices };
+  };
+  if (response.kind === 'whole') return { ...response, body: changed(response.body as Members) };
+  const events = response.events.map(({ event, data }) => ({
+    ...(event === undefined ? {} : { event }),
+    data: data === '[DONE]' ? data : changed(data),
+  }));
+  return { kind: 'stream', events };
+}
+
+/** What came through the program, for any number of clients to read. */
+interface Received {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+}
+
+const replay =
+  ({ text, status, headers }: Received): typeof fetch =>
+  async () =>
+    new Response(text, { status, headers });
+
+const OPTIONS = { apiKey: 'a key', maxRetries: 0, baseURL: 'http://127.0.0.1:1/v1' };
+const FILE = { bytes: Buffer.from('RIFF some sound'), name: 'sound.wav' };
+
+/** Reads a response through the method of the client that belongs to the endpoint: the events of a stream, or the whole. */
+type Reader = (fetch: typeof globalThis.fetch, request: Members) => Promise<unknown>;
+
+/** The tests are about responses: what the requests hold is not for the compiler to judge. */
+const eventsOr = async (answer: Promise<unknown>, { stream }: Members): Promise<unknown> =>
+  stream === undefined ? answer : all((await answer) as AsyncIterable<unknown>);
+
+const openaiReaders = (Client: OpenAIClass): Partial<Record<EndpointName, Reader>> => ({
+  chat: (fetch, request) =>
+    eventsOr(new Client({ ...OPTIONS, fetch }).chat.completions.create(request as never), request),
+  completions: (fetch, request) =>
+    eventsOr(new Client({ ...OPTIONS, fetch }).completions.create(request as never), request),
+  embeddings: (fetch, request) => new Client({ ...OPTIONS, fetch }).embeddings.create(request as never),
+  async transcription(fetch, request) {
+    const { transcriptions } = new Client({ ...OPTIONS, fetch }).audio;
+    const stream = request['stream'] === undefined ? {} : { stream: true };
+    const file = await Client.toFile(FILE.bytes, FILE.name);
+    return eventsOr(transcriptions.create({ ...request, ...stream, file } as never), request);
+  },
+});
+
+const anthropicReaders = (Client: AnthropicClass): Partial<Record<EndpointName, Reader>> => ({
+  messages: (fetch, request) =>
+    eventsOr(new Client({ ...OPTIONS, fetch }).messages.create(request as never), request),
+});
+
+interface SdkReaders {
+  readonly name: string;
+  readonly APIError: new (...args: never[]) => Error;
+  readonly readers: Partial<Record<EndpointName, Reader>>;
+}
+
+const SDKS: readonly SdkReaders[] = [
+  ...Object.entries(OPENAI_CLIENTS).map(([name, Client]) => ({
+    name,
+    APIError: Client.APIError as unknown as SdkReaders['APIError'],
+    readers: openaiReaders(Client),
+  })),
+  ...Object.entries(ANTHROPIC_CLIENTS).map(([name, Client]) => ({
+    name,
+    APIError: Client.APIError as unknown as SdkReaders['APIError'],
+    readers: anthropicReaders(Client),
+  })),
+];
+
+/** What a client should have read in the end, parsed: all events but pings and the end, or the whole. */
+function content(transcript: Transcript): unknown {
+  const response = served(transcript);
+  if (response.kind === 'whole') return response.body;
+  return response.events
+    .map(({ data }) => data)
+    .filter((data) => data !== '[DONE]' && data['type'] !== 'ping');
+}
+
+/** What every client of the endpoint makes of the response: the whole of it, or its error. */
+async function assertRead(transcript: Transcript, received: Received): Promise<void> {
+  for (const { name, APIError, readers } of SDKS) {
+    const read = readers[transcript.endpoint];
+    if (read === undefined) continue;
+    const reading = read(replay(received), transcript.request);
+    if (transcript.ends === 'error') {
+      await assert.rejects(reading, (error) => error instanceof APIError, name);
+    } else {
+      assert.deepEqual(JSON.parse(JSON.stringify(await reading)), content(transcript), name);
+    }
+  }
+}
+
+/** Per block, what its deltas come to; and why the message stopped. */
+function told(events: readonly Members[]): { readonly blocks: readonly string[]; readonly reason: unknown } {
+  const blocks: string[] = [];
+  let reason: unknown;
+  for (const { type, index, delta = {} } of events) {
+    const { text, thinking, signature, partial_json: json, stop_reason: stop } = delta as Members;
+    if (type === 'content_block_start') blocks.push('');
+    const piece = text ?? thinking ?? signature ?? json;
+    if (type === 'content_block_delta') blocks[index as number] = `${blocks[index as number]}${piece}`;
+    if (type === 'message_delta') reason = stop;
+  }
+  return { blocks, reason };
+}
+
+const isMessageStream = ({ endpoint, ends, response }: Transcript): boolean =>
+  endpoint === 'messages' && ends === 'well' && response.kind === 'stream';
+
+/** The helper of the messages client that gathers a stream has to come to what the deltas say. */
+async function assertGathered(transcript: Transcript, received: Received): Promise<void> {
+  for (const Client of Object.values(ANTHROPIC_CLIENTS)) {
+    const client = new Client({ ...OPTIONS, fetch: replay(received) });
+    const message = await client.messages.stream(transcript.request as never).finalMessage();
+    assertMessage(message, told(content(transcript) as readonly Members[]));
+  }
+}
+
+function assertMessage(message: Anthropic.Message, { blocks, reason }: ReturnType<typeof told>): void {
+  assert.equal(message.stop_reason, reason);
+  assert.equal(message.content.length, blocks.length);
+  for (const [index, block] of message.content.entries()) {
+    const pieces = blocks[index] as string;
+    if (block.type === 'text') assert.equal(block.text, pieces);
+    else if (block.type === 'thinking') assert.equal(block.thinking + block.signature, pieces);
+    else {
+      assert.ok(block.type === 'tool_use', block.type);
+      assert.deepEqual(block.input, JSON.parse(pieces || '{}'));
+    }
+  }
+}
+
+/** A model server that sends the transcript whose number the query names. */
+async function startModelServer(): Promise<{ readonly server: Server; readonly url: string }> {
+  const server = createServer((request, response) => {
+    request.resume().once('end', () => {
+      const number = new URL(request.url ?? '', 'http://model').searchParams.get('transcript');
+      const sent = (HONEST[Number(number)] as Transcript).response;
+      const stream = sent.kind === 'stream';
+      response.writeHead(sent.kind === 'stream' ? 200 : sent.status, {
+        'Content-Type': stream ? 'text/event-stream; charset=utf-8' : 'application/json',
+      });
+      response.end(textOf(sent));
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
+function bodyOf(transcript: Transcript): string | FormData {
+  const members = askedFor(transcript);
+  if (transcript.endpoint !== 'transcription') return JSON.stringify(members);
+  const form = new FormData();
+  for (const [name, value] of Object.entries(members)) form.append(name, String(value));
+  form.append('file', new Blob([FILE.bytes]), FILE.name);
+  return form;
+}
+
+describe('transcripts of honest responses', { timeout: 60_000 }, () => {
+  let stack: Stack;
+  let model: Awaited<ReturnType<typeof startModelServer>>;
+  before(async () => {
+    model = await startModelServer();
+    stack = await startStack({ simulator: { backend: model.url } });
+  });
+  after(async () => {
+    assert.deepEqual(stack.simulator.exchanges.violations(), []);
+    await stack.close();
+    model.server.closeAllConnections();
+    await new Promise((resolve) => model.server.close(resolve));
+  });
+
+  /** The response as it came through the program; `body` rejects where the connection broke. */
+  const ask = (transcript: Transcript): Promise<Response> => {
+    const json = transcript.endpoint !== 'transcription';
+    return fetch(`${stack.url}${PATHS[transcript.endpoint]}?transcript=${HONEST.indexOf(transcript)}`, {
+      method: 'POST',
+      ...(json ? { headers: { 'content-type': 'application/json' } } : {}),
+      body: bodyOf(transcript),
+    });
+  };
+
+  describe('are examples of the grammar', () => {
+    it('each has a name of its own', () => {
+      assert.equal(new Set(HONEST.map(titleOf)).size, HONEST.length);
+    });
+    it('and none says what no honest server says', () => {
+      const wrong = HONEST.filter(({ ends }) => ends !== 'unsure')
+        .map((transcript) => [
+          titleOf(transcript),
+          ...breaches(transcript.endpoint, transcript.request, transcript.response),
+        ])
+        .filter(([, ...found]) => found.length > 0);
+      assert.deepEqual(wrong, []);
+    });
+  });
+
+  /** Asks for it, and asserts that what came is what the model server sent. */
+  async function pass(transcript: Transcript): Promise<Received> {
+    const expected = served(transcript);
+    const response = await ask(transcript);
+    const { status, headers } = response;
+    assert.equal(status, expected.kind === 'stream' ? 200 : expected.status);
+    const text = await response.text();
+    assert.equal(text, textOf(expected));
+    return { status, headers, text };
+  }
+
+  const mayBeRefused = ({ ends, request }: Transcript): boolean =>
+    ends === 'unsure' || request['response_format'] === 'text';
+
+  describe('pass byte for byte, and the official clients read them to the end', { concurrency: 4 }, () => {
+    for (const transcript of HONEST.filter((candidate) => !mayBeRefused(candidate))) {
+      it(titleOf(transcript), async () => {
+        const received = await pass(transcript);
+        await assertRead(transcript, received);
+        if (isMessageStream(transcript)) await assertGathered(transcript, received);
+      });
+    }
+  });
+
+  // Refusing these is right, delivering them whole would be: only a clean end of something else is not.
+  describe('of which nothing sealed says that they are whole: never a part that looks whole', () => {
+    for (const transcript of HONEST.filter(({ ends }) => ends === 'unsure')) {
+      it(titleOf(transcript), async () => {
+        const response = await ask(transcript);
+        const text = await response.text().catch(() => undefined);
+        const broken = text === undefined || response.status >= 500;
+        assert.ok(broken || text === textOf(served(transcript)), titleOf(transcript));
+      });
+    }
+  });
+
+  it('a transcript in the format text is refused before anything is sent, as documented', async () => {
+    const asked = HONEST.find(({ request }) => request['response_format'] === 'text') as Transcript;
+    const before = stack.simulator.exchanges.all().length;
+    const response = await ask(asked);
+    assert.equal(response.status, 400);
+    assert.match(await response.text(), /unsupported_response_format/);
+    assert.equal(stack.simulator.exchanges.all().length, before);
+  });
+});
