@@ -199,11 +199,11 @@ async function startModelServer(): Promise<{ readonly server: Server; readonly u
     request.resume().once('end', () => {
       const number = new URL(request.url ?? '', 'http://model').searchParams.get('transcript');
       const sent = (HONEST[Number(number)] as Transcript).response;
-      const stream = sent.kind === 'stream';
-      response.writeHead(sent.kind === 'stream' ? 200 : sent.status, {
-        'Content-Type': stream ? 'text/event-stream; charset=utf-8' : 'application/json',
-      });
-      response.end(textOf(sent));
+      const [status, type] =
+        sent.kind === 'stream'
+          ? [200, 'text/event-stream; charset=utf-8']
+          : [sent.status, 'application/json'];
+      response.writeHead(status, { 'Content-Type': type }).end(textOf(sent));
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -12,7 +12,7 @@ import { modelById, modelList } from './models/list.ts';
 import { openaiAnswer, openaiError } from './models/openai.ts';
 import { transcriptionAnswer } from './models/transcription.ts';
 import { loadTranscripts, transcriptAnswer } from './models/transcripts.ts';
-import { turnOf } from './models/turn.ts';
+import { turnOf, turnsOf } from './models/turn.ts';
 import { unstructuredAnswer } from './models/unstructured.ts';
 import { mirrorReasoning } from './reasoning.ts';
 import type { OpenedBody, OpenedRequest } from './request.ts';
@@ -54,11 +54,15 @@ export function createModel({ backend, transcripts }: ModelOptions, now: () => n
     if (body.kind === 'raw') return unstructuredAnswer(body.bytes, body.contentType);
     const transcript = scripted.get(baseModel(request.model));
     if (transcript !== undefined) return transcriptAnswer(transcript, stream, signal);
+    if (endpoint.name === 'completions' && body.kind === 'json') {
+      const turns = turnsOf(baseModel(request.model), body.value);
+      return openaiAnswer('completions', turns, body.value, { stream, now, signal });
+    }
     const turn = turnOf(baseModel(request.model), body.kind === 'json' ? body.value : {});
     if (body.kind === 'form') return transcriptionAnswer(turn, body.parts, { stream, now, signal });
     if (endpoint.name === 'messages') return anthropicAnswer(turn, body.value, { stream, signal });
-    if (endpoint.name === 'chat' || endpoint.name === 'completions') {
-      return openaiAnswer(endpoint.name, turn, body.value, { stream, now, signal });
+    if (endpoint.name === 'chat') {
+      return openaiAnswer('chat', [turn], body.value, { stream, now, signal });
     }
     return turn.kind === 'error'
       ? unary(turn.status, openaiError(turn.status))

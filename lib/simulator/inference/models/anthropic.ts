@@ -28,6 +28,12 @@ const event = (value: JsonObject & { readonly type: string }): ModelEvent => ({
 
 const stopReason = (turn: TextTurn | ToolTurn): string => (turn.kind === 'text' ? 'end_turn' : 'tool_use');
 
+/** The one block of an answer, as it starts. */
+const blockOf = (turn: TextTurn | ToolTurn): JsonObject =>
+  turn.kind === 'text'
+    ? { type: 'text', text: '' }
+    : { type: 'tool_use', id: newId('toolu_'), name: turn.call.name, input: {} };
+
 async function* deltas(turn: TextTurn | ToolTurn, signal: AbortSignal): AsyncGenerator<JsonObject> {
   if (turn.kind === 'text') {
     for await (const text of paced(turn.tokens, turn.intervalMs, signal)) yield { type: 'text_delta', text };
@@ -55,11 +61,7 @@ async function* events(
       usage: { input_tokens: inputTokens, output_tokens: 0 },
     },
   });
-  const block =
-    turn.kind === 'text'
-      ? { type: 'text', text: '' }
-      : { type: 'tool_use', id: newId('toolu_'), name: turn.call.name, input: {} };
-  yield event({ type: 'content_block_start', index: 0, content_block: block });
+  yield event({ type: 'content_block_start', index: 0, content_block: blockOf(turn) });
   yield event({ type: 'ping' });
   let outputTokens = 0;
   for await (const delta of deltas(turn, signal)) {
@@ -101,7 +103,6 @@ export async function anthropicAnswer(
     content: [block],
     model,
     stop_reason: stopReason(turn),
-    stop_sequence: null,
     usage: { input_tokens: inputTokens, output_tokens: tokens.length },
   });
 }

@@ -39,8 +39,8 @@ export function embeddingsAnswer(request: JsonObject, now: () => number): ModelA
     created: Math.floor(now() / 1000),
     model: request['model'],
     data: inputsOf(request['input']).map((text, index) => ({
-      object: 'embedding',
       index,
+      object: 'embedding',
       embedding: encoded(vectorOf(text, dimensions), request['encoding_format']),
     })),
     usage: { prompt_tokens: tokens, total_tokens: tokens, completion_tokens: 0 },

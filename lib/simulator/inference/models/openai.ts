@@ -29,37 +29,47 @@ export const openaiError = (status: number): JsonObject => ({
 
 const unixSeconds = (now: () => number): number => Math.floor(now() / 1000);
 
+type Kind = 'chat' | 'completions';
+
 interface Dialect {
   readonly idPrefix: string;
   readonly chunkObject: string;
   readonly object: string;
-  /** The choice of a stream's first chunk, if it has one of its own. */
-  readonly opening: JsonObject | undefined;
-  readonly textDelta: (text: string) => JsonObject;
-  readonly closing: (finish: string) => JsonObject;
-  readonly whole: (text: string) => JsonObject;
+  /** The choice of the chunk that opens each index of a stream; undefined where there is none. */
+  readonly opening: ((index: number) => JsonObject) | undefined;
+  readonly textDelta: (index: number, text: string) => JsonObject;
+  readonly closing: (index: number, finish: string) => JsonObject;
+  readonly whole: (index: number, text: string) => JsonObject;
+  /** Members of a whole answer behind its usage. */
+  readonly tail: JsonObject;
 }
 
 const CHAT: Dialect = {
   idPrefix: 'chatcmpl-',
   chunkObject: 'chat.completion.chunk',
   object: 'chat.completion',
-  opening: { index: 0, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null },
-  textDelta: (content) => ({ index: 0, delta: { content }, logprobs: null, finish_reason: null }),
-  closing: (finish) => ({
-    index: 0,
+  opening: (index) => ({
+    index,
+    delta: { role: 'assistant', content: '' },
+    logprobs: null,
+    finish_reason: null,
+  }),
+  textDelta: (index, content) => ({ index, delta: { content }, logprobs: null, finish_reason: null }),
+  closing: (index, finish) => ({
+    index,
     delta: {},
     logprobs: null,
     finish_reason: finish,
     stop_reason: null,
   }),
-  whole: (content) => ({
-    index: 0,
+  whole: (index, content) => ({
+    index,
     message: { role: 'assistant', content, refusal: null, tool_calls: [] },
     logprobs: null,
     finish_reason: 'stop',
     stop_reason: null,
   }),
+  tail: { prompt_logprobs: null },
 };
 
 const LEGACY: Dialect = {
@@ -67,9 +77,10 @@ const LEGACY: Dialect = {
   chunkObject: 'text_completion',
   object: 'text_completion',
   opening: undefined,
-  textDelta: (text) => ({ index: 0, text, logprobs: null, finish_reason: null }),
-  closing: (finish) => ({ index: 0, text: '', logprobs: null, finish_reason: finish, stop_reason: null }),
-  whole: (text) => ({ index: 0, text, logprobs: null, finish_reason: 'stop', stop_reason: null }),
+  textDelta: (index, text) => ({ index, text, logprobs: null, finish_reason: null }),
+  closing: (index, finish) => ({ index, text: '', logprobs: null, finish_reason: finish, stop_reason: null }),
+  whole: (index, text) => ({ index, text, logprobs: null, finish_reason: 'stop', stop_reason: null }),
+  tail: {},
 };
 
 interface Envelope {
@@ -79,24 +90,28 @@ interface Envelope {
   readonly promptTokens: number;
 }
 
-/** The choices of a stream, in order: opening, one per token (or piece of a tool call), closing. */
-async function* choicesOf(
-  dialect: Dialect,
-  turn: TextTurn | ToolTurn,
-  signal: AbortSignal,
-): AsyncGenerator<JsonObject> {
-  if (dialect.opening !== undefined) yield dialect.opening;
-  if (turn.kind === 'text') {
-    for await (const token of paced(turn.tokens, turn.intervalMs, signal)) yield dialect.textDelta(token);
-  } else {
-    yield* toolDeltas(turn.call);
-  }
-  yield dialect.closing(turn.kind === 'text' ? 'stop' : 'tool_calls');
+type AnswerTurn = TextTurn | ToolTurn;
+
+/** One output of one prompt, of which `next` comes next in its stream. */
+interface Output {
+  readonly index: number;
+  readonly finish: string;
+  readonly deltas: Iterator<JsonObject, void>;
+  next: IteratorResult<JsonObject, void>;
 }
 
-function* toolDeltas({ name, pieces }: ToolCall): Generator<JsonObject> {
+function outputOf(dialect: Dialect, turn: AnswerTurn, index: number): Output {
+  const deltas = turn.kind === 'text' ? textDeltas(dialect, turn, index) : toolDeltas(turn.call, index);
+  return { index, finish: turn.kind === 'text' ? 'stop' : 'tool_calls', deltas, next: deltas.next() };
+}
+
+function* textDeltas(dialect: Dialect, { tokens }: TextTurn, index: number): Generator<JsonObject, void> {
+  for (const token of tokens) yield dialect.textDelta(index, token);
+}
+
+function* toolDeltas({ name, pieces }: ToolCall, index: number): Generator<JsonObject, void> {
   const choice = (call: JsonObject): JsonObject => ({
-    index: 0,
+    index,
     delta: { tool_calls: [{ index: 0, ...call }] },
     logprobs: null,
     finish_reason: null,
@@ -105,31 +120,71 @@ function* toolDeltas({ name, pieces }: ToolCall): Generator<JsonObject> {
   for (const piece of pieces) yield choice({ function: { arguments: piece } });
 }
 
-/** Every chunk carries usage, and a last one has no choices (inference.md 5.6). */
+/** A round holds the next piece of every output that has one, and the finish of those whose last it is. */
+function* roundsOf(dialect: Dialect, outputs: readonly Output[]): Generator<readonly JsonObject[]> {
+  let open = outputs;
+  while (open.length > 0) {
+    const round: JsonObject[] = [];
+    for (const output of open) {
+      if (output.next.done !== true) round.push(output.next.value);
+      output.next = output.deltas.next();
+      if (output.next.done === true) round.push(dialect.closing(output.index, output.finish));
+    }
+    yield round;
+    open = open.filter(({ next }) => next.done !== true);
+  }
+}
+
+/** The choices of a stream, in order: those that open an index, then round by round; a pace holds between rounds. */
+async function* choicesOf(
+  dialect: Dialect,
+  turns: readonly AnswerTurn[],
+  signal: AbortSignal,
+): AsyncGenerator<JsonObject> {
+  const outputs = turns.map((turn, index) => outputOf(dialect, turn, index));
+  if (dialect.opening !== undefined) for (const { index } of outputs) yield dialect.opening(index);
+  for (const { index, finish, next } of outputs) if (next.done === true) yield dialect.closing(index, finish);
+  const rounds = roundsOf(
+    dialect,
+    outputs.filter(({ next }) => next.done !== true),
+  );
+  for await (const round of paced(rounds, intervalOf(turns[0]), signal)) yield* round;
+}
+
+const intervalOf = (turn: AnswerTurn | undefined): number => (turn?.kind === 'text' ? turn.intervalMs : 0);
+
+const isOpening = ({ delta }: JsonObject): boolean =>
+  typeof delta === 'object' && delta !== null && 'role' in delta;
+
+/** Every chunk carries the usage of its output, and a last one has no choices and the usage of all (inference.md 5.6). */
 async function* chunks(
   dialect: Dialect,
   { id, created, model, promptTokens }: Envelope,
   choices: AsyncIterable<JsonObject>,
 ): AsyncGenerator<ModelEvent> {
   const object = dialect.chunkObject;
-  let completionTokens = dialect.opening === undefined ? 0 : -1;
+  const counts: number[] = [];
+  let total = 0;
   for await (const choice of choices) {
-    if (choice['finish_reason'] === null) completionTokens++;
-    const usage = usageOf(promptTokens, completionTokens);
-    yield data({ id, object, created, model, choices: [choice], usage });
+    const index = choice['index'] as number;
+    const tokens = choice['finish_reason'] === null && !isOpening(choice) ? 1 : 0;
+    const count = (counts[index] ?? 0) + tokens;
+    counts[index] = count;
+    total += tokens;
+    yield data({ id, object, created, model, choices: [choice], usage: usageOf(promptTokens, count) });
   }
-  yield data({ id, object, created, model, choices: [], usage: usageOf(promptTokens, completionTokens) });
+  yield data({ id, object, created, model, choices: [], usage: usageOf(promptTokens, total) });
   yield DONE;
 }
 
-function wholeToolCall({ name, arguments: values }: ToolCall): JsonObject {
+function wholeToolCall({ name, arguments: values }: ToolCall, index: number): JsonObject {
   const call = {
     id: newId('call_'),
     type: 'function',
     function: { name, arguments: JSON.stringify(values) },
   };
   return {
-    index: 0,
+    index,
     message: { role: 'assistant', content: null, refusal: null, tool_calls: [call] },
     logprobs: null,
     finish_reason: 'tool_calls',
@@ -137,14 +192,56 @@ function wholeToolCall({ name, arguments: values }: ToolCall): JsonObject {
   };
 }
 
-/** One answer of chat completions (`chat`) or legacy completions. `now` in ms. */
+/** The choices of a whole answer, with how many tokens they took; paced like a stream of the first. */
+async function wholeChoices(
+  dialect: Dialect,
+  turns: readonly AnswerTurn[],
+  signal: AbortSignal,
+): Promise<{ readonly choices: readonly JsonObject[]; readonly tokens: number }> {
+  const choices: JsonObject[] = [];
+  let count = 0;
+  for (const [index, turn] of turns.entries()) {
+    if (turn.kind === 'tool') {
+      count += turn.call.pieces.length;
+      choices.push(wholeToolCall(turn.call, index));
+      continue;
+    }
+    const tokens: string[] = [];
+    const interval = index === 0 ? turn.intervalMs : 0;
+    for await (const token of paced(turn.tokens, interval, signal)) tokens.push(token);
+    count += tokens.length;
+    choices.push(dialect.whole(index, tokens.join('')));
+  }
+  return { choices, tokens: count };
+}
+
+/** How many outputs a prompt may ask for. */
+const MAX_OUTPUTS = 128;
+
+/** `n` of a request: absent and null are one. Undefined where the model server would refuse it. */
+function outputsAsked(n: unknown): number | undefined {
+  const asked = n ?? 1;
+  return Number.isInteger(asked) && (asked as number) >= 1 && (asked as number) <= MAX_OUTPUTS
+    ? (asked as number)
+    : undefined;
+}
+
+/**
+ * One answer of chat completions or legacy completions: `n` outputs for each turn, one turn per prompt. Indexes run from 0 to
+ * n times the turns, those of one prompt in a row. `now` in ms.
+ */
 export async function openaiAnswer(
-  kind: 'chat' | 'completions',
-  turn: Turn,
+  kind: Kind,
+  turns: readonly Turn[],
   request: JsonObject,
   options: { readonly stream: boolean; readonly now: () => number; readonly signal: AbortSignal },
 ): Promise<ModelAnswer> {
-  if (turn.kind === 'error') return unary(turn.status, openaiError(turn.status));
+  const failed = turns.find((turn) => turn.kind === 'error');
+  if (failed !== undefined) return unary(failed.status, openaiError(failed.status));
+  const outputs = outputsAsked(request['n']);
+  if (outputs === undefined || turns.length === 0) return unary(400, openaiError(400));
+  const answered = turns as readonly AnswerTurn[];
+  const each = answered.flatMap((turn) => Array.from({ length: outputs }, () => turn));
   const dialect = kind === 'chat' ? CHAT : LEGACY;
   const envelope: Envelope = {
     id: newId(dialect.idPrefix),
@@ -152,20 +249,17 @@ export async function openaiAnswer(
     model: String(request['model']),
     promptTokens: countTokens(request['messages'] ?? request['prompt']),
   };
-  if (options.stream) return stream(chunks(dialect, envelope, choicesOf(dialect, turn, options.signal)));
+  if (options.stream) return stream(chunks(dialect, envelope, choicesOf(dialect, each, options.signal)));
 
-  const tokens: string[] = turn.kind === 'tool' ? [...turn.call.pieces] : [];
-  if (turn.kind === 'text') {
-    for await (const token of paced(turn.tokens, turn.intervalMs, options.signal)) tokens.push(token);
-  }
+  const { choices, tokens } = await wholeChoices(dialect, each, options.signal);
   const { id, created, model, promptTokens } = envelope;
   return unary(200, {
     id,
     object: dialect.object,
     created,
     model,
-    choices: [turn.kind === 'tool' ? wholeToolCall(turn.call) : dialect.whole(tokens.join(''))],
-    usage: usageOf(promptTokens, tokens.length),
-    prompt_logprobs: null,
+    choices,
+    usage: usageOf(promptTokens, tokens),
+    ...dialect.tail,
   });
 }

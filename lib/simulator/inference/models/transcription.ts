@@ -47,7 +47,35 @@ async function* chunks(
   yield DONE;
 }
 
-/** Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (inference.md 6.3). */
+/** Segments unless words alone were asked for; both members are always there. */
+function timesOf(text: string, parts: readonly FormPart[]): JsonObject {
+  const asked = formField(parts, 'timestamp_granularities[]');
+  if (asked === 'word') return { segments: null, words: wordsOf(text).map(wordAt) };
+  const segment = {
+    id: 0,
+    avg_logprob: -0.5,
+    compression_ratio: 1,
+    end: 1,
+    no_speech_prob: null,
+    seek: 0,
+    start: 0,
+    temperature: 0,
+    text,
+    tokens: [],
+  };
+  return { segments: [segment], words: null };
+}
+
+const wordAt = (word: string, index: number): JsonObject => ({
+  end: index + 1,
+  start: index,
+  word: word.trim(),
+});
+
+/**
+ * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (inference.md 6.3). `text` is answered
+ * as `json` is (grammar.md).
+ */
 export function transcriptionAnswer(
   turn: Turn,
   parts: readonly FormPart[],
@@ -55,7 +83,7 @@ export function transcriptionAnswer(
 ): ModelAnswer {
   if (turn.kind === 'error') return unary(turn.status, openaiError(turn.status));
   const format = formField(parts, 'response_format') ?? 'json';
-  if (format !== 'json' && format !== 'verbose_json') {
+  if (!['json', 'text', 'verbose_json'].includes(format)) {
     throw new Rejection(500, 'encrypting response: decoding JSON: invalid body');
   }
   const text = describeForm(parts.filter(({ name }) => !name.startsWith('stream_')));
@@ -64,7 +92,6 @@ export function transcriptionAnswer(
     const model = formField(parts, 'model') ?? '';
     return stream(chunks(text, model, created, intervalOf(turn), options.signal));
   }
-  if (format === 'json') return unary(200, { text, usage: { type: 'duration', seconds: 1 } });
-  const segment = { id: 0, seek: 0, start: 0, end: 1, text, tokens: [], temperature: 0 };
-  return unary(200, { duration: '1.0', language: 'en', text, segments: [segment], words: null });
+  if (format !== 'verbose_json') return unary(200, { text, usage: { type: 'duration', seconds: 1 } });
+  return unary(200, { duration: '1.0', language: 'en', text, ...timesOf(text, parts) });
 }

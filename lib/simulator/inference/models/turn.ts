@@ -22,10 +22,12 @@ export interface ErrorTurn {
 
 export type Turn = TextTurn | ToolTurn | ErrorTurn;
 
-/** Tokens that tell their place, so that a lost or swapped one shows. */
-function* numbered(count: number): Generator<string> {
-  for (let index = 0; index < count; index++) yield index === 0 ? 't0' : ` t${index}`;
-}
+/** Tokens that tell their place, so that a lost or swapped one shows; each choice walks them on its own. */
+const numbered = (count: number): Iterable<string> => ({
+  *[Symbol.iterator]() {
+    for (let index = 0; index < count; index++) yield index === 0 ? 't0' : ` t${index}`;
+  },
+});
 
 /** A text cut before each word, its blanks kept: the pieces concatenate to the text. */
 export const wordsOf = (text: string): string[] => text.match(/^\s+|\S+\s*/g) ?? [];
@@ -43,7 +45,7 @@ function textOf(content: unknown): string {
 /** The text of the last message of the user; of the legacy dialect, the prompt. */
 export function lastUserText(request: JsonObject): string {
   const { messages, prompt } = request as { messages?: unknown; prompt?: unknown };
-  if (!Array.isArray(messages)) return Array.isArray(prompt) ? prompt.join('') : String(prompt ?? '');
+  if (!Array.isArray(messages)) return Array.isArray(prompt) ? prompt.join(' ') : String(prompt ?? '');
   const last = messages.findLast((message) => isObject(message) && message['role'] === 'user');
   return textOf((last as JsonObject | undefined)?.['content']);
 }
@@ -95,6 +97,23 @@ export function turnOf(model: string, request: JsonObject): Turn {
   }
   throw new Error('the last row fits every name');
 }
+
+/**
+ * The prompts of a legacy completions request: a text or an array of token numbers is one, any other array holds one in
+ * each item. Prompts that come as embeddings come first.
+ */
+function promptsOf({ prompt, prompt_embeds: embeds }: JsonObject): readonly unknown[] {
+  const ofEmbeds = Array.isArray(embeds) ? embeds : typeof embeds === 'string' ? [embeds] : [];
+  const isBatch = Array.isArray(prompt) && !prompt.every((item) => typeof item === 'number');
+  const ofPrompt = isBatch ? prompt : [prompt];
+  return ofEmbeds.length > 0 && (prompt === undefined || prompt === null)
+    ? ofEmbeds
+    : [...ofEmbeds, ...ofPrompt];
+}
+
+/** As `turnOf`, for each prompt of a legacy completions request. */
+export const turnsOf = (model: string, request: JsonObject): readonly Turn[] =>
+  promptsOf(request).map((prompt) => turnOf(model, { ...request, prompt }));
 
 /** An identifier in the dialects' manner. */
 export const newId = (prefix: string): string => `${prefix}${randomBytes(12).toString('hex')}`;

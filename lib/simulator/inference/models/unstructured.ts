@@ -1,5 +1,7 @@
-/** Document elements for the unstructured endpoint: the first one describes the body that arrived. */
+/** Document elements for the unstructured endpoint: the first one describes what arrived. */
 import { createHash } from 'node:crypto';
+import { boundaryOf, parseForm } from '../form.ts';
+import { Rejection } from '../rejection.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelAnswer, unary } from './answer.ts';
 
@@ -13,11 +15,33 @@ const element = (index: number, type: string, text: string, metadata: JsonObject
   metadata,
 });
 
-export function unstructuredAnswer(bytes: Buffer, contentType: string): ModelAnswer {
+/** The elements of one document; the first one describes its bytes. */
+function elementsOf(bytes: Buffer, contentType: string): readonly JsonObject[] {
   const digest = createHash('sha256').update(bytes).digest('hex');
   const title = element(0, 'Title', `${bytes.length} bytes sha256:${digest}`, { content_type: contentType });
   const rest = Array.from({ length: ELEMENTS - 1 }, (_, index) =>
     element(index + 1, 'NarrativeText', `paragraph ${index + 1}`, { page_number: 1 }),
   );
-  return unary(200, [title, ...rest]);
+  return [title, ...rest];
+}
+
+/** The files of a form; none where the body is no form. */
+function filesOf(bytes: Buffer, contentType: string): readonly Buffer[] {
+  try {
+    const parts = parseForm(bytes, boundaryOf(contentType));
+    return parts.filter(({ name }) => name === 'files').map(({ body }) => body);
+  } catch (error) {
+    if (error instanceof Rejection) return [];
+    throw error;
+  }
+}
+
+/** An array of elements that describes the body; of a form with several files, an array for each of them. */
+export function unstructuredAnswer(bytes: Buffer, contentType: string): ModelAnswer {
+  const files = filesOf(bytes, contentType);
+  if (files.length < 2) return unary(200, elementsOf(bytes, contentType));
+  return unary(
+    200,
+    files.map((file) => elementsOf(file, contentType)),
+  );
 }

@@ -1,0 +1,236 @@
+/** The simulated models answer as docs/protocol/grammar.md says that honest servers do: every row, and nothing else. */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import {
+  askStream,
+  askUnary,
+  type DialectName,
+  type InferenceServer,
+  membersOf,
+  startInference,
+} from '../support/inference-server.ts';
+import { Attempt, call, goodHeaders, PLAIN } from '../support/literal-client.ts';
+import { breaches } from '../support/transcripts/grammar.ts';
+import type { Members, TranscriptEvent } from '../support/transcripts/transcript.ts';
+
+interface Chunk {
+  readonly choices: readonly {
+    readonly index: number;
+    readonly text?: string;
+    readonly delta?: { readonly content?: string };
+    readonly finish_reason: string | null;
+  }[];
+  readonly usage: { readonly completion_tokens: number };
+}
+
+const TOOLS = [{ type: 'function', function: { name: 'look_up', parameters: { properties: {} } } }];
+
+/** Requests to the JSON endpoints; those that may stream are asked both ways. */
+const REQUESTS: readonly {
+  readonly what: string;
+  readonly endpoint: DialectName;
+  readonly model: string;
+  readonly text: string;
+  readonly more?: Members;
+}[] = [
+  { what: 'a chat', endpoint: 'chat', model: 'sim-5x0', text: 'x' },
+  { what: 'a chat of no token', endpoint: 'chat', model: 'sim-0x0', text: 'x' },
+  { what: 'a chat of n null', endpoint: 'chat', model: 'sim-2x0', text: 'x', more: { n: null } },
+  { what: 'a chat of three choices', endpoint: 'chat', model: 'sim-echo', text: 'a b', more: { n: 3 } },
+  { what: 'a tool call', endpoint: 'chat', model: 'sim-tools', text: 'x', more: { tools: TOOLS } },
+  { what: 'two tool calls', endpoint: 'chat', model: 'sim-tools', text: 'x', more: { tools: TOOLS, n: 2 } },
+  { what: 'a completion', endpoint: 'completions', model: 'sim-5x0', text: 'x' },
+  { what: 'a completion of no token', endpoint: 'completions', model: 'sim-0x0', text: 'x' },
+  {
+    what: 'a completion of a batch',
+    endpoint: 'completions',
+    model: 'sim-echo',
+    text: '',
+    more: { prompt: ['a', '', 'c d e'], n: 2 },
+  },
+  {
+    what: 'a completion of token numbers',
+    endpoint: 'completions',
+    model: 'sim-echo',
+    text: '',
+    more: { prompt: [1, 2, 3] },
+  },
+  {
+    what: 'a completion of embedded and written prompts',
+    endpoint: 'completions',
+    model: 'sim-2x0',
+    text: '',
+    more: { prompt: [[1], [2, 3]], prompt_embeds: 'AAAA' },
+  },
+  { what: 'a message', endpoint: 'messages', model: 'sim-5x0', text: 'x' },
+  { what: 'a message of no token', endpoint: 'messages', model: 'sim-0x0', text: 'x' },
+  {
+    what: 'a message that uses a tool',
+    endpoint: 'messages',
+    model: 'sim-tools',
+    text: 'x',
+    more: { tools: [{ name: 'look_up', input_schema: {} }] },
+  },
+  { what: 'embeddings', endpoint: 'embeddings', model: 'm', text: 'x', more: { input: ['a', 'b'] } },
+  { what: 'base64', endpoint: 'embeddings', model: 'm', text: 'x', more: { encoding_format: 'base64' } },
+];
+
+describe('the simulated models answer as the grammar says', () => {
+  let server: InferenceServer;
+  before(async () => {
+    server = await startInference();
+  });
+  after(async () => {
+    assert.deepEqual(server.exchanges.violations(), []);
+    await server.close();
+  });
+
+  for (const { what, endpoint, model, text, more } of REQUESTS) {
+    it(`${what}, whole`, async () => {
+      const members = { ...membersOf(endpoint, model, text, false), ...more };
+      const body = await askUnary<Members>(server, endpoint, members);
+      assert.deepEqual(breaches(endpoint, members, { kind: 'whole', status: 200, body }), []);
+    });
+    if (endpoint === 'embeddings') continue;
+    it(`${what}, in a stream`, async () => {
+      const members = { ...membersOf(endpoint, model, text, true), ...more };
+      const events = (await askStream<Members>(server, endpoint, members)) as TranscriptEvent[];
+      assert.deepEqual(breaches(endpoint, members, { kind: 'stream', events }), []);
+    });
+  }
+
+  it('an error', async () => {
+    for (const endpoint of ['chat', 'completions', 'messages'] as const) {
+      const members = membersOf(endpoint, 'sim-error-503', 'x', true);
+      const body = await askUnary<Members>(server, endpoint, members, 503);
+      assert.deepEqual(breaches(endpoint, members, { kind: 'whole', status: 503, body }), []);
+    }
+  });
+
+  describe('several outputs', () => {
+    const BATCH = { ...membersOf('completions', 'sim-echo', '', true), prompt: ['a b', 'c', ''], n: 2 };
+
+    it('are numbered prompt by prompt, interleaved, and count their own usage', async () => {
+      const all = await askStream<Chunk>(server, 'completions', BATCH);
+      const chunks = all.slice(0, -1).map(({ data }) => data);
+      assert.deepEqual(
+        chunks.map(({ choices: [choice], usage }) => [
+          choice?.index,
+          choice?.text,
+          choice?.finish_reason,
+          usage.completion_tokens,
+        ]),
+        [
+          [4, '', 'stop', 0],
+          [5, '', 'stop', 0],
+          [0, 'a ', null, 1],
+          [1, 'a ', null, 1],
+          [2, 'c', null, 1],
+          [2, '', 'stop', 1],
+          [3, 'c', null, 1],
+          [3, '', 'stop', 1],
+          [0, 'b', null, 2],
+          [0, '', 'stop', 2],
+          [1, 'b', null, 2],
+          [1, '', 'stop', 2],
+          [undefined, undefined, undefined, 6],
+        ],
+      );
+    });
+
+    it('come in the order of their numbers in a whole answer', async () => {
+      const { choices } = await askUnary<Chunk>(server, 'completions', { ...BATCH, stream: false });
+      assert.deepEqual(
+        choices.map(({ index, text }) => [index, text]),
+        [
+          [0, 'a b'],
+          [1, 'a b'],
+          [2, 'c'],
+          [3, 'c'],
+          [4, ''],
+          [5, ''],
+        ],
+      );
+    });
+
+    it('of a chat: every role comes before the first word', async () => {
+      const members = { ...membersOf('chat', 'sim-2x0', 'x', true), n: 2 };
+      const all = await askStream<Chunk>(server, 'chat', members);
+      assert.deepEqual(
+        all.slice(0, -2).map(({ data: { choices } }) => [choices[0]?.index, choices[0]?.delta?.content]),
+        [
+          [0, ''],
+          [1, ''],
+          [0, 't0'],
+          [1, 't0'],
+          [0, ' t1'],
+          [0, undefined],
+          [1, ' t1'],
+          [1, undefined],
+        ],
+      );
+    });
+
+    for (const n of [0, -1, 1.5, '2', 129]) {
+      it(`are refused where n is ${JSON.stringify(n)}`, async () => {
+        await askUnary(server, 'chat', { ...membersOf('chat', 'sim-1x0', 'x', false), n }, 400);
+      });
+    }
+  });
+
+  describe('transcriptions', () => {
+    async function transcribe(fields: Record<string, string>) {
+      const attempt = new Attempt(server.secret);
+      const answer = await call({
+        port: server.port,
+        path: '/v1/audio/transcriptions',
+        headers: {
+          ...goodHeaders(server.port, server.secret, 'm'),
+          'content-type': 'multipart/form-data; boundary=BOUNDARY',
+        },
+        body: attempt.sealForm(fields, Buffer.from('RIFF')),
+      });
+      return { attempt, text: answer.body.toString() };
+    }
+
+    it('in a stream', async () => {
+      const fields = { model: 'm', stream: 'true' };
+      const { attempt, text } = await transcribe(fields);
+      const events = attempt.openEvents(text, PLAIN.transcriptionAnswer) as unknown as TranscriptEvent[];
+      assert.deepEqual(breaches('transcription', fields, { kind: 'stream', events }), []);
+    });
+
+    for (const more of [
+      { response_format: 'json' },
+      { response_format: 'text' },
+      { response_format: 'verbose_json' },
+      { response_format: 'verbose_json', 'timestamp_granularities[]': 'word' },
+    ]) {
+      it(`whole, ${Object.values(more).join(' by the ')}`, async () => {
+        const { attempt, text } = await transcribe({ model: 'm', ...more });
+        const body = attempt.openValue(text, PLAIN.transcriptionAnswer) as { words?: unknown };
+        assert.deepEqual(breaches('transcription', more, { kind: 'whole', status: 200, body }), []);
+        if ('timestamp_granularities[]' in more) assert.ok(Array.isArray(body.words));
+      });
+    }
+  });
+
+  it('the elements of several files, file by file', async () => {
+    const attempt = new Attempt(server.secret);
+    const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
+    const part = (text: string) =>
+      `--B\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n${text}\r\n`;
+    const answer = await call({
+      port: server.port,
+      path: '/unstructured/general/v0/general',
+      headers: { ...headers, 'content-type': 'multipart/form-data; boundary=B' },
+      body: attempt.seal(Buffer.from(`${part('one')}${part('second')}--B--\r\n`)),
+    });
+    const body = attempt.openValue(answer.body.toString(), PLAIN.nothing) as { text: string }[][];
+    assert.deepEqual(breaches('unstructured', {}, { kind: 'whole', status: 200, body }), []);
+    assert.deepEqual(
+      body.map(([first]) => first?.text.slice(0, 8)),
+      ['3 bytes ', '6 bytes '],
+    );
+  });
+});
