@@ -22,6 +22,7 @@ import {
   type EndpointName,
   type Members,
   type Transcript,
+  type TranscriptEvent,
   type TranscriptResponse,
   textOf,
 } from '../support/transcripts/transcript.ts';
@@ -256,6 +257,47 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
         .filter(([, ...found]) => found.length > 0);
       assert.deepEqual(wrong, []);
     });
+
+    const eventsOf = (title: string): readonly TranscriptEvent[] => {
+      const { response } = HONEST.find((transcript) => titleOf(transcript) === title) as Transcript;
+      assert.ok(response.kind === 'stream');
+      return response.events;
+    };
+    const chat = eventsOf('chat 0.20: plain text'); // role, three pieces, finish, closing, end
+    const message = eventsOf('messages 0.33: plain text'); // start, block of three deltas, stop, delta, end
+    const changed = (events: readonly TranscriptEvent[], at: number, more: Members): TranscriptEvent[] =>
+      events.with(at, {
+        ...(events[at] as TranscriptEvent),
+        data: { ...(events[at]?.data as Members), ...more },
+      });
+    const dishonest: Readonly<Record<string, readonly [EndpointName, readonly TranscriptEvent[]]>> = {
+      'no finish': ['chat', chat.toSpliced(4, 1)],
+      'two finishes': ['chat', chat.toSpliced(5, 0, chat[4] as TranscriptEvent)],
+      'content after the finish': ['chat', chat.toSpliced(5, 0, chat[1] as TranscriptEvent)],
+      'no closing chunk': ['chat', chat.toSpliced(5, 1)],
+      'no end': ['chat', chat.slice(0, -1)],
+      'no role': ['chat', chat.slice(1)],
+      'another time': ['chat', changed(chat, 2, { created: 1 })],
+      'a member that nobody knows': ['chat', changed(chat, 2, { note: 'x' })],
+      'a member too few': ['chat', changed(chat, 2, { model: undefined })],
+      'an index that was not asked for': [
+        'chat',
+        changed(chat, 2, { choices: [{ index: 1, delta: { role: 'assistant' } }] }),
+      ],
+      'a block that does not end': ['messages', message.toSpliced(5, 1)],
+      'a delta of another block': ['messages', changed(message, 3, { index: 1 })],
+      'a delta of another kind': [
+        'messages',
+        changed(message, 3, { delta: { type: 'thinking_delta', thinking: 'x' } }),
+      ],
+      'a name that is not the type': ['messages', changed(message, 3, { type: 'ping' })],
+      'no stop': ['messages', message.slice(0, -1)],
+    };
+    for (const [what, [endpoint, events]] of Object.entries(dishonest)) {
+      it(`which knows what is wrong with ${what}`, () => {
+        assert.notDeepEqual(breaches(endpoint, {}, { kind: 'stream', events }), []);
+      });
+    }
   });
 
   /** Asks for it, and asserts that what came is what the model server sent. */
