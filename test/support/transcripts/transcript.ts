@@ -38,8 +38,8 @@ export interface Transcript {
   readonly request: Members;
   readonly response: TranscriptResponse;
   /**
-   * How it ends. `error`: an error event, or a status of 400 and above. `unsure`: honest, but nothing that is sealed tells
-   * it from a response that was cut off or forged, so a careful receiver may refuse it.
+   * How it ends. `error`: an error event, or a status of 400 and above. `unsure`: honest, but without the finish, or any
+   * sealed value, by which a receiver knows that it is whole; one that refuses it is right, too.
    */
   readonly ends: 'well' | 'error' | 'unsure';
 }
