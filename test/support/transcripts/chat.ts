@@ -244,15 +244,15 @@ const streams = (version: Version): Row[] => [
       finish('stop'),
     ]),
   },
-  {
-    name: 'a service tier of null',
+  ...[null, 'default'].map((tier) => ({
+    name: `a service tier of ${tier}`,
     request: streamed(),
     response: streamOf(
       version,
-      [role(), content('x'), finish('stop')].map((step) => ({ ...step, before: { service_tier: null } })),
-      { closing: { service_tier: null } },
+      [role(), content('x'), finish('stop')].map((step) => ({ ...step, before: { service_tier: tier } })),
+      { closing: { service_tier: tier } },
     ),
-  },
+  })),
   {
     name: 'an error first',
     request: streamed(),
@@ -426,6 +426,7 @@ const wholes = (version: Version): Row[] => [
           prompt_logprobs: [null, { '733': { logprob: -1.5, rank: 2, decoded_token: ' Say' } }],
           prompt_token_ids: [1, 733],
           kv_transfer_params: { remote_block_ids: [4] },
+          ...(since(version, '0.26') ? { metrics: METRICS } : {}),
         },
       ),
     ),

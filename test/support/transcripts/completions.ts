@@ -129,6 +129,19 @@ const streams = (version: Version): Row[] => [
     response: streamOf(version, [text('a', 1), finish('stop', 1), text('b', 0), finish('stop', 0)]),
   },
   {
+    name: 'two prompts as embeddings beside a written one',
+    request: streamed({ prompt_embeds: ['AAAA', 'BBBB'] }),
+    response: streamOf(version, [
+      ...[0, 1, 2].map((index) => text('x', index)),
+      ...[2, 1, 0].map((index) => finish('stop', index)),
+    ]),
+  },
+  {
+    name: 'one prompt as an embedding, and none that is written',
+    request: streamed({ prompt: null, prompt_embeds: 'AAAA' }),
+    response: streamOf(version, [text('x'), finish('stop')]),
+  },
+  {
     name: 'one prompt of token numbers',
     request: streamed({ prompt: [1, 2, 3] }),
     response: streamOf(version, [text('a'), finish('length')]),

@@ -148,7 +148,9 @@ async function* choicesOf(
     dialect,
     outputs.filter(({ next }) => next.done !== true),
   );
-  for await (const round of paced(rounds, intervalOf(turns[0]), signal)) yield* round;
+  for await (const round of paced(rounds, intervalOf(turns[0]), signal)) {
+    for (const choice of round) yield choice; // `yield*` would await each of them twice
+  }
 }
 
 const intervalOf = (turn: AnswerTurn | undefined): number => (turn?.kind === 'text' ? turn.intervalMs : 0);
