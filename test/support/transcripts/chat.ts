@@ -325,12 +325,11 @@ const latestStreams = (version: Version): Row[] => [
 ];
 
 /** 0.20 sends no finish for a choice that ends without a token. */
-const unsureStreams = (version: Version): Row[] => [
+const emptyStreams = (version: Version): Row[] => [
   {
     name: 'no token and no finish',
     request: streamed(),
     response: streamOf(version, [role()]),
-    ends: 'unsure',
   },
 ];
 
@@ -435,7 +434,7 @@ const wholes = (version: Version): Row[] => [
 
 export const CHAT: readonly Transcript[] = forVersions('chat', (version) => [
   ...streams(version),
-  ...(since(version, '0.26') ? laterStreams(version) : unsureStreams(version)),
+  ...(since(version, '0.26') ? laterStreams(version) : emptyStreams(version)),
   ...(since(version, '0.33') ? latestStreams(version) : []),
   ...wholes(version),
 ]);

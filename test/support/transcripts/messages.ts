@@ -154,7 +154,7 @@ const streams = (version: Version): Row[] => [
     name: 'no reason to stop',
     request: streamed(),
     response: stream([start(version), ...text(0, 'Hel'), stops(version, null), STOP]),
-    ends: 'unsure',
+    ends: 'unfinished',
   },
 ];
 

@@ -38,10 +38,10 @@ export interface Transcript {
   readonly request: Members;
   readonly response: TranscriptResponse;
   /**
-   * How it ends. `error`: an error event, or a status of 400 and above. `unsure`: honest, but without the finish, or any
-   * sealed value, by which a receiver knows that it is whole; one that refuses it is right, too.
+   * How it ends. `error`: an error event, or a status of 400 and above. `unfinished`: without the finish by which a receiver
+   * knows that it is whole.
    */
-  readonly ends: 'well' | 'error' | 'unsure';
+  readonly ends: 'well' | 'error' | 'unfinished';
 }
 
 /** What differs between the transcripts of one endpoint and version. */
