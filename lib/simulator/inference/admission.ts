@@ -2,7 +2,8 @@
  * The rules a decrypted request has to meet, and what the server changes in it before the model sees it
  * (inference.md 5.6, 8).
  */
-import { withMember } from './json-text.ts';
+import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
+import { isAcceptedImageUrl } from './media-url.ts';
 import { Rejection } from './rejection.ts';
 import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
 
@@ -19,41 +20,54 @@ function checkSalt(value: JsonObject): void {
   }
 }
 
-/** The URL of one content part, by dialect: OpenAI's `image_url.url`, Anthropic's `source.url`. */
-function urlOf(part: JsonObject, member: string): string | undefined {
-  const holder = part[member];
-  if (typeof holder === 'string') return holder;
-  const url = isObject(holder) ? holder['url'] : undefined;
-  return typeof url === 'string' ? url : undefined;
+/**
+ * Where the value of that member begins. Of repeated members the server reads the first, JSON.parse would read the last:
+ * so the text is read instead.
+ */
+const firstOf = ({ kind, spans }: TopLevel, member: string): number | undefined =>
+  kind === 'object' ? spans.find(({ name }) => name === member)?.start : undefined;
+
+/** The text of the string that begins there; undefined for values of other kinds. */
+function stringAt(text: string, start: number | undefined): string | undefined {
+  if (start === undefined || text[start] !== '"') return undefined;
+  return JSON.parse(text.slice(start, skipString(text, start))) as string;
 }
 
+/** The URL of an object that holds one. */
+const heldUrl = (text: string, start: number | undefined): string | undefined =>
+  start === undefined ? undefined : stringAt(text, firstOf(valuesAt(text, start), 'url'));
+
 // The real server quotes the refused URL, user content, in an unencrypted answer (inference.md 14.22).
-function checkPart(part: JsonObject): void {
+function checkPart(text: string, part: TopLevel): void {
   for (const member of ['audio_url', 'video_url']) {
-    const url = urlOf(part, member);
+    const start = firstOf(part, member);
+    const url = stringAt(text, start) ?? heldUrl(text, start);
     if (url !== undefined) throw new Rejection(500, `${member} is not allowed: ${url}`);
   }
-  const image = urlOf(part, 'image_url') ?? urlOf(part, 'source');
-  if (image !== undefined && !/^(https|data):/i.test(image)) {
-    throw new Rejection(500, `image URL must use https or data: ${image}`);
+  const image = firstOf(part, 'image_url');
+  // OpenAI's `image_url.url`, also as a bare string, and `source.url` of the messages API.
+  const images = [stringAt(text, image) ?? heldUrl(text, image), heldUrl(text, firstOf(part, 'source'))];
+  for (const url of images) {
+    if (url !== undefined && !isAcceptedImageUrl(url))
+      throw new Rejection(500, `image URL is not allowed: ${url}`);
   }
 }
 
 /** Content parts sit in `messages[].content[]`, and inside tool results once more. */
-function checkMedia(content: unknown): void {
-  if (!Array.isArray(content)) return;
-  for (const part of content) {
-    if (!isObject(part)) continue;
-    checkPart(part);
-    checkMedia(part['content']);
+function checkMedia(text: string, start: number | undefined): void {
+  if (start === undefined || text[start] !== '[') return;
+  for (const element of valuesAt(text, start).spans) {
+    const part = valuesAt(text, element.start);
+    if (part.kind !== 'object') continue;
+    checkPart(text, part);
+    checkMedia(text, firstOf(part, 'content'));
   }
 }
 
 /** Refuses what the server refuses. Throws Rejection. */
 export function checkAdmission({ endpoint, body }: OpenedRequest): void {
   if (endpoint.salted && body.kind === 'json') checkSalt(body.value);
-  const messages = body.kind === 'json' ? body.value['messages'] : undefined;
-  if (Array.isArray(messages)) checkMedia(messages);
+  if (body.kind === 'json') checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
 }
 
 const FORCED_FORM_FIELDS = ['stream_include_usage', 'stream_continuous_usage_stats'];

@@ -24,11 +24,15 @@ function skipBlanks(text: string, from: number): number {
   return at;
 }
 
-/** The index after the string that opens at `from`. */
-function skipString(text: string, from: number): number {
-  let at = from + 1;
-  while (text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
-  return at + 1;
+/** The index after the string that opens at `from`. Searches natively, since images are strings of many megabytes. */
+export function skipString(text: string, from: number): number {
+  for (let at = from + 1; ; ) {
+    const quote = text.indexOf('"', at);
+    let backslashes = 0;
+    while (text[quote - 1 - backslashes] === '\\') backslashes++;
+    if (backslashes % 2 === 0) return quote + 1;
+    at = quote + 1;
+  }
 }
 
 /** The index after the value that begins at `from`. */
@@ -60,8 +64,12 @@ function skipValue(text: string, from: number): number {
  * whole text is one JSON value.
  */
 export function topLevelOf(text: string): TopLevel {
-  JSON.parse(text); // the walk below relies on valid JSON
-  const open = skipBlanks(text, 0);
+  JSON.parse(text); // the walk relies on valid JSON
+  return valuesAt(text, skipBlanks(text, 0));
+}
+
+/** The same of the value that begins at `open`, anywhere in a text that is known to be valid JSON. */
+export function valuesAt(text: string, open: number): TopLevel {
   if (text[open] !== '{' && text[open] !== '[') return { kind: 'scalar', spans: [] };
 
   const isObject = text[open] === '{';
