@@ -1,95 +1,117 @@
-/** Looks for media URLs in a list of messages, without parsing it. */
+/**
+ * Looks for media URLs that the service refuses in a list of messages, without parsing it. The service's refusal quotes
+ * the URL, in clear, to the gateway (inference.md 5.6 and 14.22): so they are refused here, before anything is sent.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import { createJsonCharacters, NONE } from './json-characters.ts';
 import type { JsonVisitor } from './json-index.ts';
-import {
-  CONTENT,
-  KEYS,
-  NOTHING,
-  nestedIn,
-  PART,
-  PARTS,
-  SOURCE,
-  setsBit,
-  URL,
-  URL_SOURCE,
-  URLS,
-} from './media-part.ts';
-import { createStringPrefix } from './string-prefix.ts';
+import { createImageUrlCheck } from './media-url.ts';
+
+// What a value is, by its key: bits, since a list of them may have been found.
+const NOTHING = 0;
+const CONTENT = 1; // content parts, if it is a list
+const IMAGE = 2; // the URL of an image, or an object that has it
+const MEDIA = 4; // the URL of audio or video, or an object that has it
+const SOURCE = 8; // an object that has the URL of an image
+
+const PART_KEYS: ReadonlyMap<string, number> = new Map([
+  ['content', CONTENT],
+  ['image_url', IMAGE],
+  ['audio_url', MEDIA],
+  ['video_url', MEDIA],
+  ['source', SOURCE],
+]);
+/** Characters; longer keys are none of them. */
+const LONGEST_KEY = 9;
+
+// Which container the scan stands in: content parts hold lists of parts, and objects that hold a URL.
+const PART = 0;
+const PARTS = 1;
+const URL_HOLDER = 2;
 
 export interface MediaScan extends JsonVisitor {
-  /** NESTED_IMAGE, NESTED_MEDIA or both where something is refused; final after the last byte. */
-  verdict(): number;
+  /** The kinds of URLs that the service refuses and that were found: final after the last byte. */
+  refused(): number;
 }
 
 /**
- * Looks for refused URLs in the content parts of the messages while the index scans them, in memory that grows with the
- * nesting alone: no chunk takes longer than its own scan, however many strings and parts it has.
+ * Looks for refused URLs in the content parts of the messages while the index scans them, in fixed memory. Where a key is
+ * repeated, every value counts: the service reads the first, others the last. The types of parts and sources do not
+ * count, since the service does not read them.
  */
 export function createMediaScan(): MediaScan {
-  const string = createStringPrefix();
-  let parts = new Uint8Array(16); // of each open part what is known; the first stands for the request
-  let depth = 0;
-  let where = PART;
-  let decides = CONTENT; // the value that comes next, or is under way, decides this of the part
-  let owner = NOTHING; // what the URL of the open URL object decides
+  const characters = createJsonCharacters();
+  const url = createImageUrlCheck();
+  let where = PART; // the request holds messages as a part holds content
+  let value = CONTENT; // what the value is that comes next, or is under way
+  let holder = NOTHING; // what the URL of the open URL holder is
   let skipped = 0; // open containers that do not matter
+  let key = '';
+  let inKey = false;
+  let found = NOTHING;
 
-  const push = (): void => {
-    depth += 1;
-    if (depth === parts.length) {
-      const grown = new Uint8Array(2 * parts.length);
-      grown.set(parts);
-      parts = grown;
-    }
-    parts[depth] = NOTHING;
-    where = PART;
-  };
-
-  const pop = (): void => {
-    const part = parts[depth]!;
-    depth -= 1;
-    parts[depth]! |= nestedIn(part);
-    where = PARTS;
-  };
-
-  const keyEnded = (): void => {
-    const key = KEYS[where]!.find(({ name }) => string.equals(name));
-    decides = where === URL && key !== undefined ? owner : (key?.decides ?? NOTHING);
-    parts[depth]! &= ~decides;
+  /** Takes a decoded byte; false where no more of them matter. */
+  const take = (byte: number): boolean => {
+    if (!inKey) return url.feed(byte);
+    key += String.fromCharCode(byte);
+    return key.length <= LONGEST_KEY;
   };
 
   return {
     member: 'messages',
     opened(isObject) {
       if (skipped > 0) skipped += 1;
-      else if (isObject && where === PARTS) push();
-      else if (!isObject && where === PART && decides === CONTENT) where = PARTS;
-      else if (isObject && where === PART && (decides & URLS) !== 0) {
-        where = URL;
-        owner = decides;
-      } else if (isObject && where === PART && decides === SOURCE) where = URL_SOURCE;
-      else skipped = 1;
-      decides = NOTHING;
+      else if (isObject && where === PARTS) where = PART;
+      else if (!isObject && where === PART && value === CONTENT) where = PARTS;
+      else if (isObject && where === PART && (value & (IMAGE | MEDIA | SOURCE)) !== 0) {
+        where = URL_HOLDER;
+        holder = value === MEDIA ? MEDIA : IMAGE;
+      } else skipped = 1;
+      value = NOTHING;
     },
     closed() {
       if (skipped > 0) skipped -= 1;
-      else if (where === PART) pop();
-      else where = PART;
-      decides = NOTHING;
+      else where = where === PART ? PARTS : PART;
+      value = NOTHING;
     },
     stringBegan(isKey) {
-      if (skipped > 0 || !(isKey || decides !== NOTHING)) return false;
-      string.reset();
-      return true;
+      if (skipped > 0) return false;
+      inKey = isKey;
+      characters.reset();
+      if (isKey) key = '';
+      else if (value === IMAGE) url.reset();
+      else if (value === MEDIA) found |= MEDIA;
+      return isKey || value === IMAGE;
     },
     stringBytes(bytes, start, end) {
-      for (let i = start; i < end && !string.full(); i++) string.feed(bytes[i]!);
-      return !string.full();
+      for (let i = start; i < end; i++) {
+        if (!inKey && characters.plain()) i = url.skip(bytes, i, end);
+        if (i === end) break;
+        const byte = characters.feed(bytes[i]!);
+        if (byte !== NONE && !take(byte)) return false;
+      }
+      return true;
     },
     stringEnded(isKey) {
-      if (skipped > 0 || where === PARTS) return;
-      if (isKey) keyEnded();
-      else if (setsBit(decides, string)) parts[depth]! |= decides;
+      if (skipped > 0) return;
+      if (isKey)
+        value = where === URL_HOLDER ? (key === 'url' ? holder : NOTHING) : (PART_KEYS.get(key) ?? NOTHING);
+      else if (value === IMAGE && !url.accepted()) found |= IMAGE;
     },
-    verdict: () => parts[0]!,
+    refused: () => found,
   };
+}
+
+/** Throws media_url_refused, without the URL, where the scan of the complete messages found one. */
+export function checkMediaUrls({ refused }: MediaScan): void {
+  const found = refused();
+  if ((found & IMAGE) !== 0) {
+    throw new PrivatemodeError(
+      'media_url_refused',
+      'an image URL is neither https nor data, or cannot be parsed',
+    );
+  }
+  if ((found & MEDIA) !== 0) {
+    throw new PrivatemodeError('media_url_refused', 'the service takes no audio or video URLs');
+  }
 }

@@ -2,8 +2,7 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json-index.ts';
-import { createMediaScan } from './media-scan.ts';
-import { checkMediaUrls } from './media-urls.ts';
+import { checkMediaUrls, createMediaScan } from './media-scan.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
 import { checkPlainValues, choicesPerPrompt } from './plain-values.ts';

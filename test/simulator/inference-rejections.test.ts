@@ -117,7 +117,13 @@ describe('the server refuses', () => {
       part({ type: 'tool_result', content: [{ type: 'image', source: { url: 'http://e.example/i' } }] }),
       true,
     ],
+    ['an http document', part({ type: 'document', source: { type: 'url', url: 'http://e.example' } }), true],
+    ['a URL in a base64 source', part({ type: 'image', source: { type: 'base64', url: 'e' } }), true],
+    ['an image with a port that is no number', part({ image_url: { url: 'https://e.example:x/' } }), true],
+    ['an image with a bad escape', part({ image_url: 'https://e.example/100%' }), true],
+    ['base64 with a line break', part({ image_url: { url: 'data:image/png;base64,AA\nAA' } }), true],
     ['an https image', part({ type: 'image_url', image_url: { url: 'https://e.example/i' } }), false],
+    ['a bad escape in data', part({ image_url: { url: 'data:,%zz' } }), false],
     ['a data image', part({ type: 'image_url', image_url: { url: 'data:image/png;base64,' } }), false],
     ['inline audio', part({ type: 'input_audio', input_audio: { data: '', format: 'wav' } }), false],
     ['a base64 source', part({ type: 'image', source: { type: 'base64', data: '' } }), false],
@@ -134,6 +140,21 @@ describe('the server refuses', () => {
     const answer = await ask(chat(part({ type: 'image_url', image_url: { url: 'http://e.example/a?<&>' } })));
     assert.match(refusal(answer, 500), /http:\/\/e\.example\/a\?<&>/);
     assert.match(answer.body.toString(), /\\u003c\\u0026\\u003e/);
+  });
+
+  it('the first of repeated keys in a part', async () => {
+    const urls = ['"url":"https://e.example/good"', '"url":"http://e.example/bad"'];
+    for (const [order, status] of [
+      [urls, 200],
+      [urls.toReversed(), 500],
+    ] as const) {
+      const messages = `[{"role":"user","content":[{"type":"image_url","image_url":{${order.join()}}}]}]`;
+      const attempt = new Attempt(server.secret);
+      const body = `{"cache_salt":${attempt.seal(`"${'x'.repeat(32)}"`)},"messages":${attempt.seal(messages)},"model":"sim-1x0"}`;
+      const answer = await server.send('chat', Buffer.from(body));
+      assert.equal(answer.status, status, answer.body.toString());
+      if (status === 500) assert.match(refusal(answer, 500), /http:\/\/e\.example\/bad/);
+    }
   });
 
   describe('bodies', () => {
