@@ -6,14 +6,17 @@ import type { Logger } from '../observe/log.ts';
 
 /** Written in the place of a credential, so that a dump can be passed on. */
 const REDACTED = '[redacted]';
-const CREDENTIALS = new Set([
-  'authorization',
-  'proxy-authorization',
-  'x-api-key',
-  'api-key',
-  'cookie',
-  'set-cookie',
-]);
+
+/**
+ * The rule: the value of a header or query parameter is redacted where its name contains one of these words, whatever
+ * its case and whatever stands around it (`X-Goog-Api-Key`, `access_token`, `?sig=`). Better one value too many is
+ * missing from a dump than a credential in it.
+ */
+const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
+/** Names that contain such a word and hold no credential: quotas, and the public id in a receipt. */
+const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-secret-id$/i;
+/** In any header, a value that begins like this is one. */
+const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
 /** Bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request. */
 const MOST_PENDING = 32 * 1024 * 1024;
@@ -64,7 +67,7 @@ export function createDumper(options: {
         complain(folder, error);
       }
       const request = open(join(folder, `${name}_req.txt`));
-      request.write(head(`${method} ${target} HTTP/1.1`, pairs(rawHeaders)));
+      request.write(head(`${method} ${withoutCredentials(target)} HTTP/1.1`, pairs(rawHeaders)));
       let response: DumpFile | undefined;
       return {
         requestBody: (chunk) => request.write(chunk),
@@ -129,10 +132,29 @@ function head(startLine: string, headers: readonly (readonly [name: string, valu
 
 /** The scheme of an authorization stays: which one it was is often the question. */
 function redacted(name: string, value: string): string {
-  if (!CREDENTIALS.has(name.toLowerCase())) return value;
-  const scheme = /^(Bearer|Basic) /i.exec(value)?.[1];
-  return scheme === undefined ? REDACTED : `${scheme} ${REDACTED}`;
+  const scheme = SCHEME.exec(value)?.[1];
+  if (scheme !== undefined) return `${scheme} ${REDACTED}`;
+  if (isCredential(name)) return REDACTED;
+  return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
 }
+
+/** A request target or URL with the credentials in its query redacted. */
+function withoutCredentials(target: string): string {
+  return target.replace(/(?<=[?&;])([^=&;]*)=([^&;]*)/g, (whole, name: string) =>
+    isCredential(decoded(name)) ? `${name}=${REDACTED}` : whole,
+  );
+}
+
+/** A name that no parser decodes is taken for a credential's. */
+function decoded(name: string): string {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return 'secret';
+  }
+}
+
+const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
 
 function pairs(rawHeaders: readonly string[]): [string, string][] {
   const result: [string, string][] = [];

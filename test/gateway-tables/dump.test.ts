@@ -81,6 +81,79 @@ describe('request dumps', () => {
     );
   });
 
+  /** The value of a header as a dump shows it. */
+  async function shown(name: string, value: string): Promise<string> {
+    const dump = createDumper({ workspace, log }).begin({ ...REQUEST, rawHeaders: [name, value] });
+    await dump.end();
+    const [, header = ''] = (await readFile((await written())[0] as string, 'utf8')).split('\r\n');
+    return header.slice(name.length + 2);
+  }
+
+  const credentials = [
+    ...['Authorization', 'Proxy-Authorization', 'X-Auth', 'X-OAuth-Client', 'X-Api-Key', 'api-key', 'apikey'],
+    ...[
+      'X-Goog-Api-Key',
+      'OpenAI-Api-Key',
+      'Ocp-Apim-Subscription-Key',
+      'X-Amz-Security-Token',
+      'X-CSRF-Token',
+    ],
+    ...[
+      'X-Client-Secret',
+      'Cookie',
+      'Set-Cookie2',
+      'X-Password',
+      'passwd',
+      'X-Pwd',
+      'X-Credentials',
+      'X-Session',
+    ],
+    ...['X-Signature', 'sig', 'X-JWT-Assertion', 'X-TOKENS', 'X-Amzn-Oidc-Accesstoken'],
+  ];
+  for (const name of credentials) {
+    it(`the header ${name} is redacted`, async () => assert.equal(await shown(name, 'CANARY'), '[redacted]'));
+  }
+  const open: [name: string, value: string][] = [
+    ...[
+      ['Accept', '*/*'] as const,
+      ['X-Request-Id', 'a'] as const,
+      ['X-RateLimit-Limit-Tokens', '9'] as const,
+    ],
+    ['anthropic-ratelimit-tokens-limit', '9'],
+    ['Privatemode-Proxy-Secret-Id', 'id='],
+    ['X-Design', 'sig'],
+    ['Referer', 'https://chat.example/?page=2'],
+  ].map(([name = '', value = '']) => [name, value]);
+  for (const [name, value] of open) {
+    it(`the header ${name} is not`, async () => assert.equal(await shown(name, value), value));
+  }
+  it('a value with the scheme of a credential is redacted under any name', async () => {
+    assert.equal(await shown('X-Forwarded-Access', 'bearer CANARY'), 'bearer [redacted]');
+  });
+  it('and so is a credential in the query of the page that asked', async () => {
+    assert.equal(await shown('Referer', 'https://a/?x=1&token=CANARY'), 'https://a/?x=1&token=[redacted]');
+  });
+
+  const targets: [target: string, dumped: string][] = [
+    ['/v1/models?limit=2&after=m', '/v1/models?limit=2&after=m'],
+    ['/v1/models?key=CANARY', '/v1/models?key=[redacted]'],
+    ['/x?a=1&api_key=CANARY&b=2', '/x?a=1&api_key=[redacted]&b=2'],
+    ['/x?API-Key=CANARY=&access_token=CANARY', '/x?API-Key=[redacted]&access_token=[redacted]'],
+    ['/x?a=1;token=CANARY', '/x?a=1;token=[redacted]'],
+    ['/x?%6Bey=CANARY', '/x?%6Bey=[redacted]'],
+    ['/x?%zz=CANARY', '/x?%zz=[redacted]'],
+    ['/x?client.secret=CANARY?b', '/x?client.secret=[redacted]'],
+    ['/x?sig=CANARY&X-Amz-Signature=CANARY', '/x?sig=[redacted]&X-Amz-Signature=[redacted]'],
+    ['/key=value', '/key=value'],
+  ];
+  for (const [target, dumpedTarget] of targets) {
+    it(`the target ${target} is written as ${dumpedTarget}`, async () => {
+      await createDumper({ workspace, log }).begin({ method: 'GET', target, rawHeaders: [] }).end();
+      const text = await readFile((await written())[0] as string, 'utf8');
+      assert.equal(text, `GET ${dumpedTarget} HTTP/1.1\r\n\r\n`);
+    });
+  }
+
   it('hold the response the same way', async () => {
     const { resp } = await dumped();
     assert.equal(
