@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../errors.ts';
 import type { Dialect } from './dialects.ts';
-import { parseTarget } from './request-target.ts';
+import { filterQuery, parseTarget } from './request-target.ts';
 
 /** Key of a list of plain members (inference.md 5.1; the lists themselves live in lib/pipeline). */
 export type PlainList = 'C' | 'M' | 'E' | 'T' | 'R' | 'MR' | 'TR';
@@ -33,6 +33,8 @@ export interface Endpoint {
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
   /** False: nothing is sealed or opened, headers only. */
   readonly encrypted: boolean;
+  /** Query parameters that the remote gets; all others are dropped. */
+  readonly query: readonly string[];
   /** `gen_ai.operation.name` of the OpenTelemetry conventions. */
   readonly operation: string;
 }
@@ -50,6 +52,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
+    query: [],
     operation: 'chat',
   },
   {
@@ -63,6 +66,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
+    query: [],
     operation: 'text_completion',
   },
   {
@@ -76,6 +80,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: true,
     terminal: 'message_stop',
     encrypted: true,
+    query: ['beta'],
     operation: 'chat',
   },
   {
@@ -89,6 +94,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: false,
     terminal: undefined,
     encrypted: true,
+    query: [],
     operation: 'embeddings',
   },
   {
@@ -102,6 +108,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: false,
     terminal: '[DONE]',
     encrypted: true,
+    query: [],
     operation: 'transcription',
   },
   {
@@ -115,6 +122,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: false,
     terminal: undefined,
     encrypted: true,
+    query: [],
     operation: 'unstructured',
   },
   {
@@ -128,6 +136,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: false,
     terminal: undefined,
     encrypted: false,
+    query: ['limit', 'after', 'after_id', 'before_id', 'order'],
     operation: 'list_models',
   },
   {
@@ -141,6 +150,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     salted: false,
     terminal: undefined,
     encrypted: false,
+    query: [],
     operation: 'get_model',
   },
 ];
@@ -175,8 +185,10 @@ const UNSUPPORTED: readonly { readonly path: string; readonly code: ErrorCode; r
 export interface Match {
   readonly kind: 'endpoint';
   readonly endpoint: Endpoint;
-  /** What to send upstream: the canonical path and the query exactly as received. */
+  /** What to send upstream: the canonical path and the allowed parameters of the query, exactly as received. */
   readonly target: string;
+  /** Names of the query parameters that were dropped, for the log; their values are nowhere. */
+  readonly dropped: readonly string[];
 }
 
 export interface LocalAnswer {
@@ -212,7 +224,8 @@ export function matchEndpoint(method: string, rawTarget: string): Match | LocalA
   const endpoint = ENDPOINTS.find((row) => covers(row.path, path));
   if (endpoint === undefined) return unknownPath(path);
   if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, path);
-  return { kind: 'endpoint', endpoint, target: path + query };
+  const { kept, dropped } = filterQuery(query, endpoint.query);
+  return { kind: 'endpoint', endpoint, target: path + kept, dropped };
 }
 
 function covers(row: string, path: string): boolean {

@@ -27,3 +27,28 @@ export function parseTarget(raw: string): RequestTarget | string {
 /** Base URLs are pasted with and without `/v1` and with a trailing slash: `//v1/x` and `/v1/v1/x` mean `/v1/x`. */
 const canonical = (path: string): string =>
   path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
+
+/** Enough to recognise a parameter by; what else stands in its place may be content. */
+const PARAMETER_NAME = /^[\w.-]{1,40}(?==)/;
+
+/**
+ * Keeps the parameters of a query whose names are allowed, each as received. Names must be written plainly: an escaped one
+ * is not recognised, and a value with `;`, where some parsers begin another parameter, is not kept. `kept` has its question
+ * mark, or is empty; `dropped` holds the names of the others, `?` where there is none that could be told.
+ */
+export function filterQuery(
+  query: string,
+  allowed: readonly string[],
+): { readonly kept: string; readonly dropped: readonly string[] } {
+  const parameters = query
+    .slice(1)
+    .split('&')
+    .filter((parameter) => parameter !== '');
+  const isKept = (parameter: string): boolean =>
+    allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
+  const kept = parameters.filter(isKept).join('&');
+  const dropped = parameters
+    .filter((parameter) => !isKept(parameter))
+    .map((parameter) => PARAMETER_NAME.exec(parameter)?.[0] ?? '?');
+  return { kept: kept === '' ? '' : `?${kept}`, dropped };
+}

@@ -29,17 +29,52 @@ describe('endpoints that are forwarded', () => {
     ['POST', '/v1/messages', 'messages'],
     ['POST', '/v1/messages?beta=true', 'messages'],
     ['POST', '/unstructured/', 'unstructured'],
-    ['POST', '/unstructured/general/v0/general?x=1&y=%2e%2e/../', 'unstructured'],
+    ['POST', '/unstructured/general/v0/general', 'unstructured'],
     // Base URLs with and without /v1, with and without a slash at the end.
     ['POST', '//v1/chat/completions', 'chat', '/v1/chat/completions'],
     ['POST', '/v1//chat/completions', 'chat', '/v1/chat/completions'],
     ['POST', '/v1/v1/messages?beta=true', 'messages', '/v1/messages?beta=true'],
     ['POST', '/v1/v1/v1/messages', 'messages', '/v1/messages'],
-    ['GET', '//v1//v1/models?', 'models', '/v1/models?'],
+    ['GET', '//v1//v1/models?', 'models', '/v1/models'],
     ['POST', '///unstructured//x', 'unstructured', '/unstructured/x'],
   ];
   for (const [method, target, id, sent = target] of forwarded) {
     it(`${method} ${target} is ${id}`, () => assert.deepEqual(endpointOf(method, target), [id, sent]));
+  }
+
+  const queries: [method: string, target: string, sent: string, dropped: string[]][] = [
+    ['POST', '/v1/messages?beta=true', '/v1/messages?beta=true', []],
+    ['POST', '/v1/messages?beta', '/v1/messages?beta', []],
+    ['POST', '/v1/messages?beta=true&api_key=k', '/v1/messages?beta=true', ['api_key']],
+    ['POST', '/v1/messages?beta=%20a&x=1&beta=../', '/v1/messages?beta=%20a&beta=../', ['x']],
+    ['POST', '/v1/messages?Beta=1&beta%20=1&%62eta=1', '/v1/messages', ['Beta', '?', '?']],
+    ['POST', '/v1/messages?beta=1;key=k', '/v1/messages', ['beta']],
+    ['POST', '/v1/messages?betamax=1', '/v1/messages', ['betamax']],
+    ['POST', '/v1/messages?a%20secret', '/v1/messages', ['?']],
+    ['POST', '/v1/messages?secret', '/v1/messages', ['?']],
+    ['POST', `/v1/messages?${'x'.repeat(41)}=1`, '/v1/messages', ['?']],
+    ['POST', '/v1/messages?limit=1', '/v1/messages', ['limit']],
+    ['GET', '/v1/models?&&', '/v1/models', []],
+    [
+      'GET',
+      '/v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc',
+      '/v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
+      ['key'],
+    ],
+    ['GET', '/v1/models?beta=true', '/v1/models', ['beta']],
+    ['GET', '/v1/models/m?limit=1', '/v1/models/m', ['limit']],
+    ['POST', '/v1/chat/completions?beta=true', '/v1/chat/completions', ['beta']],
+    ['POST', '/v1/completions?limit=1', '/v1/completions', ['limit']],
+    ['POST', '/v1/embeddings?api-version=1', '/v1/embeddings', ['api-version']],
+    ['POST', '/v1/audio/transcriptions?beta=1', '/v1/audio/transcriptions', ['beta']],
+    ['POST', '/unstructured/x?y=%2e%2e/../', '/unstructured/x', ['y']],
+  ];
+  for (const [method, target, sent, dropped] of queries) {
+    it(`${method} ${target} goes out as ${sent}`, () => {
+      const match = matchEndpoint(method, target);
+      assert.ok(match.kind === 'endpoint');
+      assert.deepEqual([match.target, match.dropped], [sent, dropped]);
+    });
   }
 
   // inference.md 1 and 5.1, and the specification's table
