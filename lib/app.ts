@@ -1,11 +1,13 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
 import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
+import { refuseForeignPage } from './gateway/cors.ts';
 import { inheritedSocket } from './gateway/listen-fds.ts';
 import { type ServiceDeps, startService } from './gateway/service.ts';
 import { startAdmin } from './observe/admin.ts';
@@ -94,7 +96,9 @@ async function openProxy(
     });
     observe = metrics.observe;
     const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
-    const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness });
+    const policy = { allowedOrigins: [], ownNames: [config.metricsAddress.host, ...config.allowedHosts] };
+    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
+    const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness, admit });
     opened.defer(() => admin.close());
   }
 

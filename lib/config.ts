@@ -10,6 +10,7 @@ import {
   parseHost,
   parseHostPort,
   parseOrigin,
+  parseOwnHost,
 } from './config/network.ts';
 import { CAUTIONS, CONTRADICTIONS } from './config/rules.ts';
 import { parseSalt } from './config/salt.ts';
@@ -25,6 +26,8 @@ export interface Config {
   readonly apiKeyFallback: 'never' | 'always' | 'if-placeholder';
   /** As browsers send them: lower case, the scheme's own port left out; or `*`. */
   readonly corsAllowedOrigins: readonly string[];
+  /** Host names that are ours, as `name` or `name:port`: lower case, no trailing dot. */
+  readonly allowedHosts: readonly string[];
   readonly disablePromptCache: boolean;
   /** A fixed salt (literal, or read from a file); undefined = random per process where sharing is on. */
   readonly promptCacheSalt: string | undefined;
@@ -98,7 +101,10 @@ export function parseConfig(
       'always',
       'if-placeholder',
     ]),
-    corsAllowedOrigins: parseOrigins(given('cors-allowed-origins') ?? ''),
+    corsAllowedOrigins: listOf(given('cors-allowed-origins'), (origin) =>
+      parseOrigin('--cors-allowed-origins', origin),
+    ),
+    allowedHosts: listOf(given('allowed-hosts'), (host) => parseOwnHost('--allowed-hosts', host)),
     disablePromptCache: bool('disable-prompt-cache'),
     dumpRequests: bool('dump-requests'),
     listenAddress: parseHost('--listen-address', text('listen-address')),
@@ -148,6 +154,7 @@ export function parseConfig(
   const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.words);
   Object.freeze(config.apiEndpoint);
   Object.freeze(config.corsAllowedOrigins);
+  Object.freeze(config.allowedHosts);
   return { config: Object.freeze(config), warnings: [...warnings, ...cautions] };
 }
 
@@ -169,11 +176,10 @@ function refuseUnsafeRoots(host: string): void {
   );
 }
 
-function parseOrigins(text: string): string[] {
-  const origins = text.split(',').map((origin) => origin.trim());
-  return [...new Set(origins.filter((origin) => origin !== ''))].map((origin) =>
-    parseOrigin('--cors-allowed-origins', origin),
-  );
+/** The items of a comma-separated list, each once; empty ones are left out. */
+function listOf(text: string | undefined, parse: (item: string) => string): string[] {
+  const items = (text ?? '').split(',').map((item) => item.trim());
+  return [...new Set(items.filter((item) => item !== '').map(parse))];
 }
 
 function parseWorkers(text: string): number {

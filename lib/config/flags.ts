@@ -119,6 +119,13 @@ const ROWS = [
     group: 'Application side',
   },
   {
+    name: 'allowed-hosts',
+    type: 'list',
+    value: 'HOST[:PORT],…',
+    help: 'Host names under which web pages of the proxy itself may be opened, such as proxy.lab.example:8080, beside localhost, IP addresses, --listen-address and the names in the TLS certificate. Others are refused to browsers (DNS rebinding).',
+    group: 'Application side',
+  },
+  {
     name: 'disable-prompt-cache',
     type: 'boolean',
     default: 'true',

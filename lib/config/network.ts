@@ -65,6 +65,16 @@ export function parseOrigin(flag: string, text: string): string {
   return ownPort !== undefined && origin.endsWith(ownPort) ? origin.slice(0, -ownPort.length) : origin;
 }
 
+const NO_PORT = -1;
+
+/** One of --allowed-hosts, as `Host` has it: `name` or `name:port`, normalised. Throws config_invalid. */
+export function parseOwnHost(flag: string, text: string): string {
+  const { host, port } = parseHostPort(flag, text, NO_PORT);
+  if (port === 0) throw wants(flag, 'host names with an optional port', text);
+  const name = host.includes(':') ? `[${host}]` : host;
+  return port === NO_PORT ? name : `${name}:${port}`;
+}
+
 export function isLoopback(host: string): boolean {
   return (
     host === 'localhost' ||

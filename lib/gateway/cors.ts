@@ -1,11 +1,16 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
+import { PrivatemodeError } from '../errors.ts';
 import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
+import { checkHead } from './headers.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
   readonly allowedOrigins: readonly string[];
-  /** Host names that are ours: the listen address and the names in our certificate. Lower case. */
+  /**
+   * Host names that are ours: the listen address, the names in our certificate and those of --allowed-hosts, which may
+   * have a port. Lower case.
+   */
   readonly ownNames: readonly string[];
 }
 
@@ -15,17 +20,26 @@ export interface BrowserHeaders {
   readonly host?: string | undefined;
   readonly 'sec-fetch-site'?: string | string[] | undefined;
   readonly 'user-agent'?: string | undefined;
-  readonly 'accept-language'?: string | undefined;
+  readonly authorization?: string | undefined;
+  readonly 'x-api-key'?: string | string[] | undefined;
 }
 
 export interface OriginDecision {
-  /** Words for origin_forbidden, naming the flag; undefined: the request may go on. */
+  /** The message of origin_forbidden, naming the flag; undefined: the request may go on. */
   readonly refusal: string | undefined;
   /** For every answer, also errors. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-const EXPOSED = [...RECEIPT_HEADER_NAMES, 'Retry-After', 'Request-Id', 'X-Request-Id'].join(', ');
+const EXPOSED = [
+  ...RECEIPT_HEADER_NAMES,
+  'Privatemode-Proxy-Error',
+  'Privatemode-Proxy-Unauthenticated',
+  'Privatemode-Encrypted',
+  'Retry-After',
+  'Request-Id',
+  'X-Request-Id',
+].join(', ');
 const METHODS = 'GET, HEAD, POST, OPTIONS';
 const PREFLIGHT_SECONDS = '86400';
 
@@ -34,7 +48,8 @@ const PREFLIGHT_SECONDS = '86400';
  * and pass. An allowed origin passes. Of the rest, only our own pages pass: `same-origin` or typed into the address
  * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a
  * foreign page look like our own, "our own" is believed for localhost, IP literals and names known to be ours only. Over
- * plain HTTP under such a name, browsers tell neither header of a same-origin GET: there they are known by their looks.
+ * plain HTTP under such a name, browsers send neither header with a same-origin GET. There, whoever calls itself
+ * `Mozilla/` and brings no key of its own counts as a browser; what else it sends (`Accept-Language`) a page can set.
  */
 export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): OriginDecision {
   const { origin } = browser;
@@ -47,13 +62,27 @@ export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): Origi
     site === undefined
       ? origin !== undefined && !originIsHost(origin, browser.host)
       : site !== 'same-origin' && site !== 'none';
-  const rebound = fromBrowser && site !== 'none' && !isOwnName(hostName(browser.host), policy);
+  const rebound = fromBrowser && site !== 'none' && !isOwnHost(browser.host, policy);
   const refusal = foreign
     ? 'a web page of another origin asked; --cors-allowed-origins does not list it'
     : rebound
-      ? 'a web page asked under a host name that is not known to be ours; --cors-allowed-origins does not list it'
+      ? 'a web page asked under a host name that is not known to be ours; --allowed-hosts does not list it'
       : undefined;
   return { refusal, headers };
+}
+
+/**
+ * The same for a listener that knows no keys (--metrics-address): throws origin_forbidden for a page that is not its own,
+ * and what checkHead throws. A credential proves nothing there, a page can set one.
+ */
+export function refuseForeignPage(
+  request: { readonly rawHeaders: readonly string[]; readonly headers: BrowserHeaders },
+  policy: CorsPolicy,
+): void {
+  checkHead(request.rawHeaders);
+  const keyless = { ...request.headers, authorization: undefined, 'x-api-key': undefined };
+  const { refusal } = decideOrigin(keyless, policy);
+  if (refusal !== undefined) throw new PrivatemodeError('origin_forbidden', refusal);
 }
 
 /** The answer to a CORS preflight (status 204), or undefined where it is none. To be asked after decideOrigin. */
@@ -87,18 +116,6 @@ export function preflightHeaders(
   return headers;
 }
 
-/** The values of all Vary headers as one list. */
-export function mergeVary(
-  ...headers: readonly (string | readonly string[] | undefined)[]
-): string | undefined {
-  const names = headers
-    .flat()
-    .flatMap((value) => value?.split(',') ?? [])
-    .map((name) => name.trim());
-  const distinct = new Map(names.filter((name) => name !== '').map((name) => [name.toLowerCase(), name]));
-  return distinct.size === 0 ? undefined : [...distinct.values()].join(', ');
-}
-
 /** Names under which this proxy may be addressed by its own pages. `certificate`: PEM, the leaf first. */
 export function ownNames(listenAddress: string, certificate?: string | Buffer): string[] {
   const names = [listenAddress.toLowerCase()];
@@ -120,10 +137,9 @@ function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<str
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
-/** Every browser says both, and no client library does (Node's fetch says `*` for the language). */
 function looksLikeBrowser(headers: BrowserHeaders): boolean {
-  const language = headers['accept-language'];
-  return headers['user-agent']?.startsWith('Mozilla/') === true && language !== undefined && language !== '*';
+  if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
+  return headers['user-agent']?.startsWith('Mozilla/') === true;
 }
 
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
@@ -137,17 +153,23 @@ function originIsHost(origin: string, host: string | undefined): boolean {
   return (match[2] as string).replace(ownPort, '').toLowerCase() === host.replace(ownPort, '').toLowerCase();
 }
 
-/** `Host` without its port; brackets of an IPv6 literal removed. */
-function hostName(host: string | undefined): string {
-  const match = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? '');
-  return (match?.[1] ?? match?.[2] ?? '').toLowerCase().replace(/\.$/, '');
+/** `Host` in two; brackets of an IPv6 literal and the final dot removed, the name in lower case. */
+function splitHost(host: string | undefined): { readonly name: string; readonly port: string } {
+  const match = /^(?:\[([^\]]*)\]|([^:]*))(?::(\d*))?$/.exec(host ?? '');
+  const name = (match?.[1] ?? match?.[2] ?? '').toLowerCase().replace(/\.$/, '');
+  return { name, port: match?.[3] ?? '' };
 }
 
-function isOwnName(name: string, { ownNames }: CorsPolicy): boolean {
+function isOwnHost(host: string | undefined, { ownNames }: CorsPolicy): boolean {
+  const { name, port } = splitHost(host);
   if (name === '') return false;
   if (name === 'localhost' || isIP(name) !== 0) return true;
-  // A wildcard of a certificate stands for exactly one label.
+  const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's own
   return ownNames.some(
-    (own) => own === name || (own.startsWith('*.') && own.slice(1) === name.slice(name.indexOf('.'))),
+    (own) =>
+      own === name ||
+      ports.some((each) => own === `${name}:${each}`) ||
+      // A wildcard of a certificate stands for exactly one label.
+      (own.startsWith('*.') && own.slice(1) === name.slice(name.indexOf('.'))),
   );
 }

@@ -111,7 +111,8 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
 }
 
 function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
-  return { allowedOrigins: config.corsAllowedOrigins, ownNames: ownNames(config.listenAddress, tls?.cert) };
+  const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];
+  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
 }
 
 const printableHost = (host: string): string => (host.includes(':') ? `[${host}]` : host);

@@ -1,6 +1,6 @@
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -11,7 +11,8 @@ export interface AdminListener {
 
 /**
  * /metrics, /healthz and /readyz on a listener of their own (--metrics-address), so that the port of the
- * applications shows nothing of the traffic of others. GET and HEAD only. Throws listen_failed.
+ * applications shows nothing of the traffic of others. GET and HEAD only, and not for web pages: a page whose name is
+ * rebound to this address could read the metrics. Throws listen_failed.
  */
 export async function startAdmin(options: {
   readonly host: string;
@@ -19,6 +20,8 @@ export async function startAdmin(options: {
   readonly port: number;
   readonly metrics: Metrics;
   readonly readiness: () => Readiness;
+  /** Throws the error to tell whom the request head shows to be a foreign page. */
+  readonly admit: (req: IncomingMessage) => void;
 }): Promise<AdminListener> {
   const answers: Readonly<Record<string, () => HealthAnswer | Promise<HealthAnswer>>> = {
     '/metrics': async () => ({
@@ -31,6 +34,12 @@ export async function startAdmin(options: {
   };
 
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
+    try {
+      options.admit(req);
+    } catch (thrown) {
+      const { status, code, message } = asPrivatemodeError(thrown);
+      return send(res, plain(status, `${code}: ${message}`, { 'privatemode-proxy-error': code }));
+    }
     const path = req.url?.split('?', 1)[0] ?? '';
     const answer = Object.hasOwn(answers, path) ? answers[path] : undefined;
     if (answer === undefined) return send(res, plain(404, 'use /metrics, /healthz or /readyz'));
@@ -67,6 +76,6 @@ const plain = (status: number, text: string, headers: Record<string, string> = {
 });
 
 function send(res: ServerResponse, { status, headers, body }: HealthAnswer): void {
-  res.writeHead(status, headers);
+  res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' });
   res.end(body);
 }

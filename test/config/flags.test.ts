@@ -101,6 +101,34 @@ const ROWS: readonly Row[] = [
     ],
   },
   {
+    flag: 'allowed-hosts',
+    key: 'allowedHosts',
+    byDefault: [],
+    accepts: [
+      [['--allowed-hosts='], []],
+      [['--allowed-hosts=Proxy.Lab.example.'], ['proxy.lab.example']],
+      [
+        ['--allowed-hosts=a,b:8080, a ,', '--allowed-hosts', 'c.d:443'],
+        ['a', 'b:8080', 'c.d:443'],
+      ],
+      [['--allowed-hosts=[::1]:8080,10.0.0.1'], ['[::1]:8080', '10.0.0.1']],
+    ],
+    refuses: [
+      'https://a',
+      'a/b',
+      'a b',
+      '*',
+      '*.a',
+      'a:x',
+      'a:0',
+      'a:65536',
+      'user@a',
+      ':80',
+      'ａ.com',
+      'a;b',
+    ],
+  },
+  {
     flag: 'disable-prompt-cache',
     key: 'disablePromptCache',
     byDefault: true,
@@ -368,7 +396,7 @@ describe('flags', () => {
 
   it('the configuration is frozen', () => {
     const config = configOf();
-    for (const part of [config, config.apiEndpoint, config.corsAllowedOrigins])
+    for (const part of [config, config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])
       assert.ok(Object.isFrozen(part));
   });
 });

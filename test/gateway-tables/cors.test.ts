@@ -4,14 +4,14 @@ import {
   type BrowserHeaders,
   type CorsPolicy,
   decideOrigin,
-  mergeVary,
   ownNames,
   preflightHeaders,
+  refuseForeignPage,
 } from '../../lib/gateway/cors.ts';
-import { RECEIPT_HEADER_NAMES } from '../../lib/transparency/receipt.ts';
+import { refused } from '../support/config.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
-const NAMES = ['gpu-box', 'proxy.example', '*.lab.example'];
+const NAMES = ['gpu-box', 'proxy.example', '*.lab.example', 'web.example:8443', 'plain.example:80'];
 const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };
 const LIST = { allowedOrigins: ['https://chat.example', 'vscode-webview://abc'], ownNames: NAMES };
 const ANY = { allowedOrigins: ['*'], ownNames: NAMES };
@@ -21,10 +21,7 @@ const browser = (host: string | undefined, origin?: string, site?: string): Brow
   origin,
   'sec-fetch-site': site,
 });
-const CHROMIUM = {
-  'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0',
-  'accept-language': 'en-US,en;q=0.9',
-};
+const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' };
 const passes = (headers: BrowserHeaders, policy = OFF): boolean =>
   decideOrigin(headers, policy).refusal === undefined;
 
@@ -84,11 +81,44 @@ describe('who may ask (design decision 9)', () => {
     ['rebound name, GET over plain HTTP', { host: 'evil.example:8080', ...CHROMIUM }, false],
     ['a browser at localhost, GET', { host: 'localhost:8080', ...CHROMIUM }, true],
     ['a browser at a name of ours, GET', { host: 'gpu-box:8080', ...CHROMIUM }, true],
+    ['a browser at a name of ours with a final dot, GET', { host: 'gpu-box.:8080', ...CHROMIUM }, true],
+    ['a browser at localhost with a final dot, GET', { host: 'localhost.:8080', ...CHROMIUM }, true],
+    // A page can set Accept-Language, so it tells nothing; older versions believed `*`, and its absence.
     [
-      "Node's fetch under any host name",
-      { host: 'proxy.default.svc:8080', 'user-agent': 'node', 'accept-language': '*' },
+      'rebound name, any language',
+      { host: 'evil.example', ...CHROMIUM, 'accept-language': '*' } as object,
+      false,
+    ],
+    [
+      'rebound name, a language',
+      { host: 'evil.example', ...CHROMIUM, 'accept-language': 'en' } as object,
+      false,
+    ],
+    ["Node's fetch under any host name", { host: 'proxy.default.svc:8080', 'user-agent': 'node' }, true],
+    ['an agent that names Mozilla later', { host: 'p.svc', 'user-agent': 'x Mozilla/5.0' }, true],
+    [
+      'a program that looks like a browser, with its bearer',
+      { host: 'proxy.default.svc', ...CHROMIUM, authorization: 'Bearer k' },
       true,
     ],
+    [
+      'a program that looks like a browser, with its x-api-key',
+      { host: 'proxy.default.svc', ...CHROMIUM, 'x-api-key': 'k' },
+      true,
+    ],
+    [
+      'a rebound page with a bearer',
+      { ...browser('evil.example', 'http://evil.example'), authorization: 'Bearer k' },
+      false,
+    ],
+    ['a browser without Host', { ...CHROMIUM }, false],
+    ['the address bar, under any name', browser('evil.example', undefined, 'none'), true],
+    ['an allowed host with its port', { host: 'web.example:8443', ...CHROMIUM }, true],
+    ['an allowed host with another port', { host: 'web.example:8080', ...CHROMIUM }, false],
+    ['an allowed host without its port', { host: 'web.example', ...CHROMIUM }, false],
+    ["an allowed host whose port is the scheme's", { host: 'plain.example', ...CHROMIUM }, true],
+    ['the page of an allowed host', browser('web.example:8443', 'https://web.example:8443'), true],
+    ['another page at an allowed host', browser('web.example:8443', 'https://evil.example'), false],
     ['rebound name with a final dot', browser('evil.example.:8080', 'http://evil.example.:8080'), false],
     [
       'rebound name that begins like localhost',
@@ -114,12 +144,13 @@ describe('who may ask (design decision 9)', () => {
   }
 
   it('a refusal names the flag and quotes nothing', () => {
-    for (const headers of [
-      browser('localhost', 'https://CANARY.example', 'cross-site'),
-      browser('CANARY', 'http://CANARY'),
-    ]) {
+    const rows: [headers: BrowserHeaders, flag: RegExp][] = [
+      [browser('localhost', 'https://CANARY.example', 'cross-site'), /--cors-allowed-origins/],
+      [browser('CANARY', 'http://CANARY'), /--allowed-hosts/],
+    ];
+    for (const [headers, flag] of rows) {
       const { refusal } = decideOrigin(headers, OFF);
-      assert.match(refusal ?? '', /--cors-allowed-origins/);
+      assert.match(refusal ?? '', flag);
       assert.ok(!refusal?.includes('CANARY'));
     }
   });
@@ -155,6 +186,12 @@ describe('who may ask (design decision 9)', () => {
     ],
     ['any origin with *', browser('localhost:8080', 'https://evil.example', 'cross-site'), ANY, true],
     ['a sandboxed page with *', browser('localhost:8080', 'null', 'cross-site'), ANY, true],
+    [
+      '* with a browser that tells no origin, at a foreign name',
+      { host: 'evil.example', ...CHROMIUM },
+      ANY,
+      false,
+    ],
   ];
   for (const [name, headers, policy, expected] of allowed) {
     it(`${name}: ${expected ? 'passes' : 'refused'}`, () => assert.equal(passes(headers, policy), expected));
@@ -184,13 +221,16 @@ describe('CORS headers', () => {
   });
   it('the receipt can be read by the page', () => {
     const exposed = from('https://chat.example', LIST)['access-control-expose-headers']?.split(', ');
-    for (const name of [...RECEIPT_HEADER_NAMES, 'Retry-After', 'X-Request-Id'])
+    for (const name of [
+      ...[
+        'Privatemode-Proxy-Secret-Id',
+        'Privatemode-Proxy-Manifest-Sha256',
+        'Privatemode-Proxy-Attested-At',
+      ],
+      ...['Privatemode-Proxy-Request-Id', 'Retry-After', 'Request-Id', 'X-Request-Id'],
+      ...['Privatemode-Proxy-Error', 'Privatemode-Proxy-Unauthenticated', 'Privatemode-Encrypted'],
+    ])
       assert.ok(exposed?.includes(name), name);
-  });
-  it('Vary of both sides is merged', () => {
-    assert.equal(mergeVary('Accept, origin', 'Origin'), 'Accept, Origin');
-    assert.equal(mergeVary(undefined, 'Origin'), 'Origin');
-    assert.equal(mergeVary(undefined, undefined), undefined);
   });
 });
 
@@ -250,5 +290,27 @@ describe('our own names', () => {
   it('and the DNS names of the certificate', () => {
     const { cert } = createTestAuthority('test').issue(['Proxy.example', '*.lab.example', '127.0.0.1']);
     assert.deepEqual(ownNames('0.0.0.0', cert), ['0.0.0.0', 'proxy.example', '*.lab.example']);
+  });
+});
+
+describe('a listener that knows no keys', () => {
+  const asking = (headers: Record<string, string>) => () =>
+    refuseForeignPage({ rawHeaders: Object.entries(headers).flat(), headers }, OFF);
+
+  it('lets programs in, under any name, and browsers under its own', () => {
+    asking({ host: 'metrics.default.svc:9100', 'user-agent': 'Prometheus/3.1' })();
+    asking({ host: 'gpu-box:9100', ...CHROMIUM })();
+  });
+  it('keeps foreign pages out, whatever key they say they have', () => {
+    for (const headers of [
+      { host: 'localhost', origin: 'https://evil.example' },
+      { host: 'evil.example', ...CHROMIUM },
+      { host: 'evil.example', ...CHROMIUM, authorization: 'Bearer x' },
+      { host: 'evil.example', ...CHROMIUM, 'x-api-key': 'x' },
+    ])
+      refused(asking(headers), [], 'origin_forbidden');
+  });
+  it('reads the head as strictly', () => {
+    refused(asking({ host: 'a,b' }), [], 'invalid_host');
   });
 });

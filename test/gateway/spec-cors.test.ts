@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
-import { answerTo, chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
 import { completion, plainError } from '../support/sealed-answers.ts';
 
 const PAGE = 'https://chat.example';
@@ -74,7 +74,7 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.equal(answer.status, 200);
     assert.equal(answer.headers['access-control-allow-origin'], PAGE);
     assert.equal(answer.headers['access-control-allow-credentials'], undefined);
-    assert.equal(answer.headers['vary'], 'Accept, Origin');
+    assert.equal(answer.headers['vary'], 'Origin');
     assert.match(answer.headers['access-control-expose-headers'] ?? '', /Privatemode-Proxy-Secret-Id/);
     const names = Object.keys(upstream.requests[0]?.headers ?? {});
     assert.ok(!names.includes('origin') && !names.includes('sec-fetch-site'), names.join());
@@ -124,6 +124,17 @@ describe('requests of pages', { concurrency: true }, () => {
     });
     asking.send(request.toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
     assert.equal((await answerTo(asking)).status, 403);
+    assert.equal(upstream.connections.total, 0);
+  });
+
+  it('a rebound name that asks for a page, telling neither header: 403', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { cors: OFF });
+    const asking = client();
+    const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+    asking.send(get('/v1/models', [agent]).replace('Host: localhost:8080', 'Host: evil.example'));
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, codeOf(answer)], [403, 'origin_forbidden']);
+    assert.match(answer.body, /--allowed-hosts/);
     assert.equal(upstream.connections.total, 0);
   });
 

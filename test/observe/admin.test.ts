@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
@@ -61,9 +62,13 @@ describe('the listener of --metrics-address', () => {
   });
   beforeEach(async () => {
     readiness = { state: 'starting', lastError: undefined };
-    admin = await startAdmin({ host: '127.0.0.1', port: 0, metrics, readiness: () => readiness });
+    admin = await startAdmin({ host: '127.0.0.1', port: 0, metrics, readiness: () => readiness, admit });
   });
   afterEach(() => admin.close());
+  const admit = (req: IncomingMessage): void => {
+    if (req.headers['x-asks'] === 'page') throw new PrivatemodeError('origin_forbidden', 'a page asked');
+    if (req.headers['x-asks'] === 'fault') throw new Error('CANARY');
+  };
   const ask = (path: string, method = 'GET') => fetch(`http://127.0.0.1:${admin.port}${path}`, { method });
 
   it('serves the metrics as Prometheus reads them', async () => {
@@ -83,9 +88,27 @@ describe('the listener of --metrics-address', () => {
     const post = await ask('/metrics', 'POST');
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
   });
+  it('serves nobody whom it must not admit, on any path', async () => {
+    for (const path of ['/metrics', '/healthz', '/readyz', '/'])
+      for (const [asks, status, code] of [
+        ['page', 403, 'origin_forbidden'],
+        ['fault', 500, 'internal'],
+      ] as const) {
+        const response = await fetch(`http://127.0.0.1:${admin.port}${path}`, {
+          headers: { 'x-asks': asks },
+        });
+        assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [status, code]);
+        const text = await response.text();
+        assert.ok(text.startsWith(`${code}: `) && !text.includes('CANARY') && text.length < 100, text);
+      }
+  });
+  it('lets no browser guess at types', async () => {
+    for (const path of ['/metrics', '/healthz', '/readyz', '/'])
+      assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
+  });
   it('says which address is taken', async () => {
     await assert.rejects(
-      startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness }),
+      startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness, admit }),
       {
         code: 'listen_failed',
         message: `listening on --metrics-address 127.0.0.1 port ${admin.port}: EADDRINUSE`,
