@@ -31,6 +31,9 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   media_url_refused: 'The request points to media that the service does not fetch.',
   invalid_path: 'The path of the request could be read in two ways.',
   ambiguous_header: 'A header that decides something was sent twice.',
+  invalid_host: 'The `Host` header is missing, empty, or not one host name with an optional port.',
+  malformed_request:
+    'The bytes are no request of HTTP/1.1, or came too slowly; only the header names this code, with a status of 4xx or 505.',
   too_many_headers: 'The request has more headers than are read.',
   unsupported_encoding: 'The body is compressed, so that its members cannot be encrypted.',
   unauthorized: 'Kept for its meaning; no answer has it today.',

@@ -1,4 +1,5 @@
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
+import { INERT_HEADERS } from './headers.ts';
 
 /** The API style a client speaks, and so the form in which it understands errors. */
 export type Dialect = 'openai' | 'anthropic' | 'plain';
@@ -77,7 +78,8 @@ export function errorAnswer(error: PrivatemodeError, context: ErrorContext): Err
     'content-length': String(body.length),
     'cache-control': 'no-store',
     'privatemode-encrypted': 'false', // as the reference marks what it says itself (inference.md 11)
-    'x-content-type-options': 'nosniff',
+    'privatemode-proxy-error': error.code, // tells our own errors from those of the service (design decision 18)
+    ...INERT_HEADERS,
     ...requestIdHeader(context),
   };
   const retryAfter = RETRY_AFTER[error.code];

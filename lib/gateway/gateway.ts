@@ -10,7 +10,7 @@ import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
 import { tapExchange } from './dump-tap.ts';
 import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
 import { exchange } from './exchange.ts';
-import { checkHead } from './headers.ts';
+import { checkHead, INERT_HEADERS } from './headers.ts';
 import { newRequestId } from './request-id.ts';
 import { newTally, observationOf } from './tally.ts';
 import type { World } from './world.ts';
@@ -72,6 +72,8 @@ export function createGateway(world: World): Gateway {
       control.abort(new Error('the client went away'));
     });
     log.info({ method: req.method, endpoint: match.endpoint.id }, 'Forwarding request');
+    if (match.dropped.length > 0)
+      log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
     void exchange(call);
   }
 
@@ -109,7 +111,7 @@ function clientRequestId(req: IncomingMessage): string | undefined {
 function answeredHere(world: World, arrival: Arrival): boolean {
   const { req, res, origin, found } = arrival;
   try {
-    checkHead(req.rawHeaders);
+    checkHead(req.rawHeaders, req.httpVersion);
   } catch (thrown) {
     refuse(arrival, thrown as PrivatemodeError);
     return true;
@@ -125,7 +127,7 @@ function answeredHere(world: World, arrival: Arrival): boolean {
   }
   if (found.kind === 'local') {
     const { status, headers, body } = localAnswer(world, found);
-    answer(req, res, { status, headers: { ...headers, ...origin.headers }, body });
+    answer(req, res, { status, headers: { ...headers, ...INERT_HEADERS, ...origin.headers }, body });
     return true;
   }
   if (found.kind === 'refusal') {

@@ -17,42 +17,27 @@ const AT_MOST_ONCE = new Set([
 ]);
 
 /**
- * The client's headers that the remote gets: what decides over the answer, and nothing about who asks. `authorization`
- * is decided in auth.ts; `user-agent`, cookies, addresses, `accept-language` and the rest stay here.
+ * The client's headers that the remote gets, each by its exact name: what decides over the response, and nothing about who
+ * asks. A prefix would let keys and ids of other accounts out (`openai-organization`, `anthropic-user-id`).
+ * `authorization` is decided in auth.ts; `user-agent`, cookies, addresses, `accept-language` and the rest stay here.
  */
-const TO_REMOTE = new Set(['accept', 'content-type']);
-const TO_REMOTE_PREFIXES = ['anthropic-', 'openai-'];
+const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta']);
 
-/** Names that belong to one connection (RFC 9110 7.6.1), with the misspelt and the historical one. */
-const HOP_BY_HOP = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'trailers',
-  'transfer-encoding',
-  'upgrade',
-]);
+/**
+ * The remote's headers that reach the application: when to try again, what is left of a quota, and ids to ask its
+ * operators about. They are not authenticated, so nothing here may steer a browser or a program elsewhere.
+ */
+const FROM_REMOTE = new Set(['retry-after', 'x-request-id', 'request-id', 'cache-control', 'date']);
+const FROM_REMOTE_PREFIXES = ['x-ratelimit-', 'anthropic-ratelimit-'];
 
-/** What of the remote's answer must not reach the application. */
-const FROM_REMOTE_DENIED = new Set([
-  'content-length', // of the sealed body
-  'content-encoding',
-  'set-cookie',
-  'set-cookie2',
-  // These would bind a browser's state for our own, local, origin.
-  'strict-transport-security',
-  'public-key-pins',
-  'alt-svc',
-  'clear-site-data',
-  'nel',
-  'report-to',
-  'reporting-endpoints',
-]);
-const FROM_REMOTE_DENIED_PREFIXES = ['access-control-', 'privatemode-proxy-'];
+/** For every response: a browser neither guesses another type for the body nor runs anything that is in it. */
+export const INERT_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': 'sandbox',
+} as const;
+
+/** A host name or IP literal with an optional port (RFC 9112 3.2); no list, userinfo, blank or path. */
+const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
 export interface RequestHeaderInput {
   /** As Node gives them: name, value, name, value … */
@@ -75,8 +60,7 @@ export function requestHeaders(input: RequestHeaderInput): Record<string, string
   const perConnection = connectionListed(input.rawHeaders);
   const headers: Record<string, string> = {};
   for (const [name, value] of pairs(input.rawHeaders)) {
-    const allowed = TO_REMOTE.has(name) || TO_REMOTE_PREFIXES.some((prefix) => name.startsWith(prefix));
-    if (!allowed || perConnection.has(name) || !isSafeValue(value)) continue;
+    if (!TO_REMOTE.has(name) || perConnection.has(name) || !isSafeValue(value)) continue;
     headers[name] = Object.hasOwn(headers, name) ? `${headers[name]}, ${value}` : value;
   }
   headers['host'] = input.host;
@@ -91,34 +75,47 @@ export function requestHeaders(input: RequestHeaderInput): Record<string, string
 }
 
 /**
- * Throws too_many_headers, and ambiguous_header where a header that may come once comes twice. To be asked before
- * anything is decided.
+ * Throws too_many_headers, ambiguous_header where a header that may come once comes twice, and invalid_host. Call it
+ * before anything is decided. HTTP/1.1 needs a Host (RFC 9112 3.2); older versions, or an unknown one, do not.
  */
-export function checkHead(rawHeaders: readonly string[]): void {
+export function checkHead(rawHeaders: readonly string[], httpVersion?: string): void {
   if (rawHeaders.length > 2 * MOST_HEADERS) {
     throw new PrivatemodeError('too_many_headers', `the request has more than ${MOST_HEADERS} headers`);
   }
   const seen = new Set<string>();
-  for (const [name] of pairs(rawHeaders)) {
+  for (const [name, value] of pairs(rawHeaders)) {
     if (!AT_MOST_ONCE.has(name)) continue;
     if (seen.has(name))
       throw new PrivatemodeError('ambiguous_header', `the header ${name} was sent more than once`);
     seen.add(name);
+    if (name === 'host' && !HOST.test(value)) throw invalidHost('not one host name with an optional port');
   }
+  if (httpVersion === '1.1' && !seen.has('host')) throw invalidHost('missing');
 }
 
-/** The remote's headers that reach the application, by deny-list (design decision 3); repeated ones as arrays. */
+const invalidHost = (what: string): PrivatemodeError =>
+  new PrivatemodeError('invalid_host', `the header host is ${what}`);
+
+/** The remote's headers that reach the application, by allow-list (design decision 3); repeated ones as arrays. */
 export function responseHeaders(rawHeaders: readonly string[]): Record<string, string | string[]> {
   const perConnection = connectionListed(rawHeaders);
-  const headers = new Map<string, string | string[]>();
+  const headers: Record<string, string | string[]> = {};
   for (const [name, value] of pairs(rawHeaders)) {
-    if (HOP_BY_HOP.has(name) || FROM_REMOTE_DENIED.has(name) || perConnection.has(name)) continue;
-    if (FROM_REMOTE_DENIED_PREFIXES.some((prefix) => name.startsWith(prefix)) || !isSafeValue(value))
-      continue;
-    const before = headers.get(name);
-    headers.set(name, before === undefined ? value : [before, value].flat());
+    const allowed = FROM_REMOTE.has(name) || FROM_REMOTE_PREFIXES.some((prefix) => name.startsWith(prefix));
+    if (!allowed || perConnection.has(name) || !isSafeValue(value)) continue;
+    const before = headers[name];
+    headers[name] = before === undefined ? value : [before, value].flat();
   }
-  return Object.fromEntries(headers); // no assignment by name: `__proto__` is a valid header name
+  return headers;
+}
+
+/**
+ * Our own content type for a body that the service sent in clear, from the type it declares: JSON, or text that no browser
+ * renders and no client reads as events.
+ */
+export function plainContentType(declared: string | undefined): string {
+  const type = declared?.split(';', 1)[0]?.trim().toLowerCase() ?? '';
+  return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
 }
 
 function* pairs(rawHeaders: readonly string[]): Generator<readonly [name: string, value: string]> {

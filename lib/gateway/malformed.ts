@@ -25,7 +25,9 @@ export function refuseMalformed(server: Server, connections: ConnectionTable): v
       socket.destroy();
       return;
     }
-    socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
+    socket.end(
+      `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`,
+    );
     const impatience = setTimeout(() => socket.destroy(), LINGER);
     socket.once('close', () => clearTimeout(impatience));
   };

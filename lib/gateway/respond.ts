@@ -7,9 +7,8 @@ import { answer, answerError } from './answers.ts';
 import { breakConnection } from './break-connection.ts';
 import { type Answered, type Call, logFailure } from './call.ts';
 import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
-import { mergeVary } from './cors.ts';
 import { errorEvent, requestIdHeader } from './dialects.ts';
-import { responseHeaders } from './headers.ts';
+import { INERT_HEADERS, plainContentType, responseHeaders } from './headers.ts';
 import { interpretAnswer } from './interpret.ts';
 import { identityOpener, type RelayOptions, relay } from './relay.ts';
 import { ClientGone } from './upload.ts';
@@ -46,7 +45,7 @@ export async function respond(call: Call, answered: Answered): Promise<void> {
 async function respondPlain(call: Call, answered: Answered): Promise<void> {
   const { req, res } = call;
   const { response, plainBody } = answered;
-  const headers = headersFor(call, answered, false);
+  const headers = headersFor(call, answered, 'plain');
   const status = response.statusCode as number;
   if (plainBody !== undefined) {
     answer(req, res, { status, headers, body: plainBody });
@@ -76,7 +75,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
     write: (part) => parts.push(part) > 0,
   }).ended;
 
-  const headers = headersFor(call, answered, true);
+  const headers = headersFor(call, answered, 'json');
   if (error === undefined) {
     answer(req, res, { status, headers, body: Buffer.concat(parts) });
     finished(call);
@@ -107,7 +106,7 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   const { res, world } = call;
   const opener = streamOpener(call.match.endpoint, cipherOf(answered), askedOf(call));
   res.writeHead(answered.response.statusCode as number, {
-    ...headersFor(call, answered, true),
+    ...headersFor(call, answered, 'events'),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
@@ -167,19 +166,30 @@ const relayOptions = ({ world, tally }: Call): Omit<RelayOptions, 'write'> => ({
   signal: world.terminate,
 });
 
-function headersFor(call: Call, { response, epoch }: Answered, encrypted: boolean): Headers {
+/**
+ * The head towards the client. The type and the marks are ours; of the service's headers come those of the allow-list. Text
+ * that nothing authenticates is marked, errors and the list of models alike (design decision 18).
+ */
+function headersFor(call: Call, { response, epoch }: Answered, body: 'json' | 'events' | 'plain'): Headers {
   const { requestId } = call;
-  const headers: Headers = {
-    ...requestIdHeader({ dialect: call.match.endpoint.dialect, requestId }),
+  const { dialect, encrypted } = call.match.endpoint;
+  return {
+    ...requestIdHeader({ dialect, requestId }),
     ...responseHeaders(response.rawHeaders), // an id of the service wins: its operators know that one
+    ...INERT_HEADERS,
+    'content-type':
+      body === 'plain' ? plainContentType(response.headers['content-type']) : CONTENT_TYPES[body],
+    ...call.corsHeaders,
+    ...(body === 'plain'
+      ? {
+          'privatemode-proxy-unauthenticated': 'true',
+          ...(encrypted ? { 'privatemode-encrypted': 'false' } : {}),
+        }
+      : receiptHeaders(epoch, requestId)),
   };
-  const vary = mergeVary(headers['vary'], call.corsHeaders['vary']);
-  Object.assign(headers, call.corsHeaders, encrypted ? receiptHeaders(epoch, requestId) : {});
-  if (vary !== undefined) headers['vary'] = vary;
-  delete headers['privatemode-encrypted'];
-  if (!encrypted && call.match.endpoint.encrypted) headers['privatemode-encrypted'] = 'false';
-  return headers;
 }
+
+const CONTENT_TYPES = { json: 'application/json', events: 'text/event-stream' } as const;
 
 /**
  * Gives the client what the opener makes of the answer; the response stays open. Resolves with what ended it early, or

@@ -42,7 +42,13 @@ const SERVER_OPTIONS = {
   keepAliveTimeout: 75_000,
   maxHeaderSize: 64 * 1024,
   insecureHTTPParser: false,
+  requireHostHeader: false, // Node would answer in words of its own; headers.ts refuses it
   noDelay: true,
+} as const;
+const MALFORMED = {
+  'privatemode-proxy-error': 'malformed_request',
+  connection: 'close',
+  'content-length': 0,
 } as const;
 const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as const;
 
@@ -59,8 +65,9 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9, which has no headers and no errors.
     if (req.httpVersionMajor === 1) handle(req, res);
-    else res.writeHead(505, { connection: 'close', 'content-length': 0 }).end();
+    else res.writeHead(505, MALFORMED).end();
   });
+  server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
   server.on('checkContinue', (req, res) => {
     // Above the limit no 100 is sent: the body never travels (trap 13).
     if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();

@@ -83,6 +83,14 @@ const ROWS: readonly Row[] = [
     offered: undefined,
   },
   {
+    name: 'a bearer of two words',
+    authorization: 'Bearer a b',
+    never: 'Bearer a b',
+    ifPlaceholder: 'Bearer a b',
+    alone: 'Bearer a b',
+    offered: undefined,
+  },
+  {
     name: 'x-api-key',
     apiKeyHeader: 'theirs',
     never: 'Bearer theirs',

@@ -43,6 +43,8 @@ describe('error answers', () => {
     ['body_too_large', 'invalid_request_error', 'request_too_large'],
     ['unsupported_encoding', 'invalid_request_error', 'invalid_request_error'],
     ['too_many_headers', 'invalid_request_error', 'invalid_request_error'],
+    ['invalid_host', 'invalid_request_error', 'invalid_request_error'],
+    ['malformed_request', 'invalid_request_error', 'invalid_request_error'],
     ['internal', 'server_error', 'api_error'],
     ['not_supported', 'invalid_request_error', 'invalid_request_error'],
     ['upstream_reset', 'server_error', 'api_error'],
@@ -75,8 +77,16 @@ describe('error answers', () => {
     const { headers } = answerTo('invalid_json', 'openai');
     assert.equal(headers['privatemode-encrypted'], 'false');
     assert.equal(headers['x-content-type-options'], 'nosniff');
+    assert.equal(headers['content-security-policy'], 'sandbox');
     assert.equal(headers['cache-control'], 'no-store');
   });
+
+  for (const dialect of ['openai', 'anthropic', 'plain'] as const) {
+    it(`names its code in a header that only we set, in the ${dialect} form`, () => {
+      for (const code of CODES)
+        assert.equal(answerTo(code, dialect).headers['privatemode-proxy-error'], code);
+    });
+  }
 
   it('tells when to try again what passes by itself, and only that', () => {
     for (const code of CODES) {

@@ -5,10 +5,10 @@ import {
   checkHead,
   goArchitecture,
   goOs,
+  plainContentType,
   requestHeaders,
   responseHeaders,
 } from '../../lib/gateway/headers.ts';
-import { RECEIPT_HEADER_NAMES } from '../../lib/transparency/receipt.ts';
 import { refused } from '../support/config.ts';
 
 const toRemote = (...rawHeaders: string[]): Record<string, string> =>
@@ -25,8 +25,7 @@ describe('request headers towards the remote', () => {
     ['Content-Type', 'application/json'],
     ['anthropic-version', '2023-06-01'],
     ['Anthropic-Beta', 'a,b'],
-    ['OpenAI-Organization', 'org'],
-    ['openai-project', 'p'],
+    ['OpenAI-Beta', 'assistants=v2'],
   ];
   for (const [name, value] of through) {
     it(`${name} goes through`, () => assert.deepEqual(passed(name, value), { [name.toLowerCase()]: value }));
@@ -80,6 +79,10 @@ describe('request headers towards the remote', () => {
       'Content-Length',
     ],
     ...['Content-Encoding', 'If-None-Match', 'Range', 'x-anthropic-version', '__proto__'],
+    // Of the vendors' names, only the documented ones that decide over a response go out.
+    ...['OpenAI-Organization', 'OpenAI-Project', 'OpenAI-Api-Key', 'OpenAI-Beta-2', 'OpenAI-', 'OpenAI'],
+    ...['Anthropic-Api-Key', 'Anthropic-User-Id', 'Anthropic-Client-Sha', 'anthropic-beta-x', 'anthropic-'],
+    'Anthropic-Dangerous-Direct-Browser-Access',
   ];
   for (const name of kept) it(`${name} stays here`, () => assert.deepEqual(passed(name, 'CANARY'), {}));
 
@@ -124,7 +127,7 @@ describe('request headers towards the remote', () => {
   });
 
   it('a value that Node would refuse to send is left out instead of throwing mid-request', () => {
-    assert.deepEqual(passed('anthropic-beta', 'a\x01b', 'openai-project', '\u0416', 'accept', 'caf\xe9'), {
+    assert.deepEqual(passed('anthropic-beta', 'a\x01b', 'openai-beta', '\u0416', 'accept', 'caf\xe9'), {
       accept: 'caf\xe9',
     });
   });
@@ -145,6 +148,61 @@ describe('request headers towards the remote', () => {
         assert.ok(!refused(ask, [name.toLowerCase()], 'ambiguous_header').includes('CANARY'));
       }
       checkHead([name, 'once', 'Accept', 'a', 'Accept', 'b']);
+    });
+  }
+
+  it('256 headers are read, 257 are not', () => {
+    const many = (count: number): string[] => Array.from({ length: count }, (_, i) => [`x-${i}`, 'v']).flat();
+    checkHead(many(256));
+    refused(() => checkHead(many(257)), ['256'], 'too_many_headers');
+  });
+
+  it('HTTP/1.1 needs a Host, HTTP/1.0 does not', () => {
+    checkHead(['Accept', '*/*'], '1.0');
+    checkHead(['hOsT', 'localhost'], '1.1');
+    refused(() => checkHead(['Accept', '*/*'], '1.1'), ['missing'], 'invalid_host');
+  });
+
+  for (const host of [
+    ...[
+      'localhost',
+      'localhost:8080',
+      'LOCALHOST:',
+      'a.b-c_d~e.:1',
+      'xn--bcher-kva.example',
+      '127.0.0.1:65535',
+    ],
+    ...['[::1]', '[::1]:8080', '[FE80::1%25eth0]:1', '[::ffff:1.2.3.4]'],
+  ]) {
+    it(`Host: ${host} names a host`, () => checkHead(['Host', host]));
+  }
+  for (const host of [
+    ...['', ':', ':8080', 'a,b', 'localhost:8080, evil.example', 'user@localhost', 'u:p@localhost:8080'],
+    ...[
+      'local host',
+      'localhost\t',
+      'localhost/',
+      'localhost/v1',
+      '/',
+      'http://localhost',
+      'localhost?x',
+      'a#b',
+    ],
+    ...[
+      'localhost:8080:1',
+      'localhost:x',
+      'localhost:123456',
+      'a\\b',
+      '[::1',
+      '::1',
+      '[]',
+      '[::1]x',
+      'b\xfccher',
+    ],
+  ]) {
+    it(`Host: ${JSON.stringify(host)} is refused, and not quoted (RFC 9112 3.2)`, () => {
+      const words = refused(() => checkHead(['Host', host]), ['host'], 'invalid_host');
+      assert.equal(words, 'the header host is not one host name with an optional port');
     });
   }
 
@@ -171,17 +229,8 @@ describe('request headers towards the remote', () => {
 
 describe('response headers towards the application', () => {
   const through = [
-    ...['Content-Type', 'Retry-After', 'X-RateLimit-Remaining-Requests', 'anthropic-ratelimit-tokens-limit'],
-    ...[
-      'X-Request-Id',
-      'Request-Id',
-      'OpenAI-Processing-Ms',
-      'Date',
-      'Server',
-      'Vary',
-      'Cache-Control',
-      'Privatemode-Encrypted',
-    ],
+    ...['Retry-After', 'X-Request-Id', 'Request-Id', 'Date', 'Cache-Control'],
+    ...['X-RateLimit-Remaining-Requests', 'x-ratelimit-limit-tokens', 'anthropic-ratelimit-tokens-limit'],
   ];
   for (const name of through) {
     it(`${name} goes through`, () =>
@@ -189,47 +238,79 @@ describe('response headers towards the application', () => {
   }
 
   const denied = [
+    ...['Connection', 'Keep-Alive', 'Proxy-Authenticate', 'Proxy-Authorization', 'Proxy-Connection', 'TE'],
+    ...['Trailer', 'Trailers', 'Transfer-Encoding', 'Upgrade', 'Content-Length', 'Content-Encoding'],
     ...[
-      'Connection',
-      'Keep-Alive',
-      'Proxy-Authenticate',
-      'Proxy-Authorization',
-      'Proxy-Connection',
-      'TE',
-      'Trailer',
-    ],
-    ...[
-      'Trailers',
-      'Transfer-Encoding',
-      'Upgrade',
-      'Content-Length',
-      'Content-Encoding',
       'Set-Cookie',
       'Set-Cookie2',
+      'WWW-Authenticate',
+      'Service-Worker-Allowed',
+      'Location',
+      'Refresh',
+      'Link',
     ],
+    ...['Content-Type', 'Content-Disposition', 'Content-Location', 'Content-Security-Policy', 'SourceMap'],
     ...['Strict-Transport-Security', 'Alt-Svc', 'Clear-Site-Data', 'NEL', 'Report-To', 'Reporting-Endpoints'],
     ...[
       'Public-Key-Pins',
       'Access-Control-Allow-Origin',
       'Access-Control-Expose-Headers',
-      'access-control-max-age',
+      'X-Accel-Redirect',
     ],
-    ...RECEIPT_HEADER_NAMES,
-    'Privatemode-Proxy-State',
+    ...[
+      'Server',
+      'Vary',
+      'ETag',
+      'Via',
+      'X-Powered-By',
+      'OpenAI-Processing-Ms',
+      'X-Should-Retry',
+      '__proto__',
+    ],
+    ...['Privatemode-Encrypted', 'Privatemode-Proxy-Secret-Id', 'Privatemode-Proxy-Manifest-Sha256'],
+    ...['Privatemode-Proxy-Attested-At', 'Privatemode-Proxy-Request-Id', 'Privatemode-Proxy-State'],
+    ...[
+      'Privatemode-Proxy-Error',
+      'Privatemode-Proxy-Unauthenticated',
+      'ratelimit-x',
+      'x-ratelimit',
+      'Date-',
+    ],
   ];
   for (const name of denied) it(`${name} does not`, () => assert.deepEqual(responseHeaders([name, 'v']), {}));
 
   it('nor does what Connection lists', () => {
-    assert.deepEqual(responseHeaders(['Connection', 'X-Hop, close', 'X-Hop', '1', 'X-End', '2']), {
-      'x-end': '2',
+    assert.deepEqual(responseHeaders(['Connection', 'Retry-After, close', 'Retry-After', '1', 'Date', '2']), {
+      date: '2',
     });
   });
+  it('nor does a value that Node would refuse to send', () => {
+    assert.deepEqual(responseHeaders(['Retry-After', '1\x01', 'Date', '\u0416']), {});
+  });
   it('repeated headers stay apart', () => {
-    assert.deepEqual(responseHeaders(['Link', 'a', 'link', 'b', 'LINK', 'c']), { link: ['a', 'b', 'c'] });
+    assert.deepEqual(responseHeaders(['X-RateLimit-A', 'a', 'x-ratelimit-a', 'b', 'X-RATELIMIT-A', 'c']), {
+      'x-ratelimit-a': ['a', 'b', 'c'],
+    });
   });
-  it('a header named __proto__ is a header', () => {
-    const headers = responseHeaders(['__proto__', 'a', '__proto__', 'b', 'X', '1']);
-    assert.deepEqual(Object.keys(headers), ['__proto__', 'x']);
-    assert.equal(Object.getPrototypeOf(headers), Object.prototype);
-  });
+});
+
+describe('the type of a body that the service sent in clear', () => {
+  const rows: [declared: string | undefined, ours: string][] = [
+    ['application/json', 'application/json'],
+    ['Application/JSON; charset=latin1', 'application/json'],
+    ['application/problem+json', 'application/json'],
+    [undefined, 'text/plain; charset=utf-8'],
+    ['', 'text/plain; charset=utf-8'],
+    ['text/html', 'text/plain; charset=utf-8'],
+    ['text/html; application/json', 'text/plain; charset=utf-8'],
+    ['application/json, text/html', 'text/plain; charset=utf-8'],
+    ['text/event-stream', 'text/plain; charset=utf-8'],
+    ['text/javascript', 'text/plain; charset=utf-8'],
+    ['image/svg+xml', 'text/plain; charset=utf-8'],
+    ['application/jsonp', 'text/plain; charset=utf-8'],
+    ['text/x+json', 'text/plain; charset=utf-8'],
+  ];
+  for (const [declared, ours] of rows) {
+    it(`declared as ${declared}: ${ours}`, () => assert.equal(plainContentType(declared), ours));
+  }
 });

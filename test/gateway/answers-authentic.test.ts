@@ -22,7 +22,7 @@ const refuses = ({ status, headers, body }: RawAnswer, code: string): void => {
   assert.match(body, new RegExp(`"code":"${code}"`));
   assert.deepEqual(
     Object.keys(headers).filter((name) => name.startsWith('privatemode-proxy-')),
-    [],
+    ['privatemode-proxy-error'],
     'a receipt for what was refused',
   );
 };

@@ -27,6 +27,7 @@ const withChunks = (body: string, ...headers: string[]) =>
 /** Answered with this status; nothing is sent to the remote. */
 const REFUSED: [name: string, request: string | Buffer, status: number][] = [
   ['no Host', `POST /v1/chat/completions HTTP/1.1\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`, 400],
+  ['an expectation that nobody knows', withHeaders('Expect: the unexpected'), 417],
   ['two Hosts', withHeaders('Host: evil.example'), 400],
   [
     'Content-Length and Transfer-Encoding',
@@ -146,6 +147,11 @@ describe('malformed requests', { concurrency: true }, () => {
       const { upstream, ask } = await gatewayFixture(t);
       const answer = await ask(request);
       assert.equal(answer.status, status);
+      assert.match(
+        answer.headers['privatemode-proxy-error'] ?? '',
+        /^[a-z_]+$/,
+        'it is not told whose error it is',
+      );
       assert.ok(!answer.body.includes(CANARY));
       assert.equal(upstream.connections.total, 0);
     });

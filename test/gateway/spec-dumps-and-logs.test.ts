@@ -47,9 +47,14 @@ describe('request dumps', { concurrency: true }, () => {
     upstream.on(async (scripted) =>
       scripted.write(completion(await scripted.body(), { 'Set-Cookie': 'CANARY-KEY-5' })),
     );
-    const answer = await ask(post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1' }));
+    const answer = await ask(
+      post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1&key=CANARY-KEY-6' }),
+    );
     const { req, resp, paths } = await dumps(fixture, 2);
-    assert.match(req, /^POST \/v1\/chat\/completions\?x=1 HTTP\/1\.1\r\nHost: localhost:8080\r\n/);
+    assert.match(
+      req,
+      /^POST \/v1\/chat\/completions\?x=1&key=\[redacted\] HTTP\/1\.1\r\nHost: localhost:8080\r\n/,
+    );
     assert.ok(req.endsWith(`\r\n\r\n${chatBody()}`), req);
     assert.match(req, /Authorization: Bearer \[redacted\]\r\n/);
     assert.match(resp, /^HTTP\/1\.1 200 OK\r\n/);
@@ -146,6 +151,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     await ask(request());
     await ask(request());
     await ask(request({}, '/v1/nowhere/CANARY-PATH'));
+    await ask(request({}, '/v1/chat/completions?token=CANARY-QUERY&CANARY-QUERY'));
     await ask(request({}, '/v1/../CANARY-PATH'));
     await ask(request({ model: 'CANARY-MODEL\n' }));
     await ask(post('{"CANARY-BODY": x}', { headers: SECRETS }));
@@ -157,6 +163,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     const log = gateway.logLines.join('');
     assert.ok(gateway.logLines.length > 15, `only ${gateway.logLines.length} lines`);
     assert.doesNotMatch(log, /CANARY/);
+    assert.match(log, /"parameters":"token, \?","msg":"Query parameters were dropped"/);
     for (const line of gateway.logLines) assert.match(line, /"requestId":"proxy_[0-9a-f-]{36}"/);
   });
 

@@ -7,7 +7,15 @@ import { fakeSession, startGateway, type TestGatewayOptions } from '../support/g
 import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
 import { type RawAnswer, rawClient } from '../support/raw-client.ts';
 import type { Script } from '../support/scripted-upstream.ts';
-import { completion, http, plainError, sealedAnswers, tampered } from '../support/sealed-answers.ts';
+import {
+  chunked,
+  completion,
+  http,
+  plainError,
+  STREAM_HEAD,
+  sealedAnswers,
+  tampered,
+} from '../support/sealed-answers.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 /** After the upload: this answer. */
@@ -112,6 +120,15 @@ function assertOurs(answer: RawAnswer, style: keyof typeof STYLES, status: numbe
   );
   assert.ok(!answer.body.includes(CANARY), 'it quotes the request');
   assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
+  assert.equal(answer.headers['privatemode-proxy-error'], code);
+  assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined, 'these are our own words');
+  assertInert(answer);
+}
+
+/** Nothing in the body runs in a browser, whatever it is. */
+function assertInert({ headers }: RawAnswer): void {
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.equal(headers['content-security-policy'], 'sandbox');
 }
 
 for (const style of ['openai', 'anthropic'] as const) {
@@ -170,8 +187,13 @@ describe('errors of the service', { concurrency: true }, () => {
       );
       const answer = await ask(post());
       assert.equal(answer.status, status);
-      assert.match(answer.body, /words of the service/);
+      assert.equal(answer.body, '{"error":{"message":"words of the service","type":"server_error"}}');
+      assert.equal(answer.headers['content-type'], 'application/json');
       assert.equal(answer.headers['privatemode-encrypted'], 'false');
+      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+      assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
+      assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
+      assertInert(answer);
       assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
     });
 
@@ -186,6 +208,9 @@ describe('errors of the service', { concurrency: true }, () => {
       assert.equal(answer.status, status);
       assert.match(answer.body, /"message":"the model says no"/);
       assert.equal(answer.headers['privatemode-encrypted'], undefined);
+      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined);
+      assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
+      assertInert(answer);
       assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
     });
 
@@ -198,11 +223,88 @@ describe('errors of the service', { concurrency: true }, () => {
       assert.match(answer.body, /"code":"response_malformed"/);
       assert.ok(!answer.body.includes('evil'));
       assert.equal(answer.headers['retry-after'], '7');
+      assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
     });
   }
 });
 
+describe('what the service says in clear', { concurrency: true }, () => {
+  const PLAIN = { 'Privatemode-Encrypted': 'false' };
+  const types: [declared: Record<string, string>, shown: string][] = [
+    [{ 'Content-Type': 'text/html' }, 'text/plain; charset=utf-8'],
+    [{ 'Content-Type': 'text/event-stream' }, 'text/plain; charset=utf-8'],
+    [{ 'Content-Type': 'text/javascript' }, 'text/plain; charset=utf-8'],
+    [{}, 'text/plain; charset=utf-8'],
+    [{ 'Content-Type': 'application/json; charset=utf-7' }, 'application/json'],
+  ];
+  for (const [declared, shown] of types) {
+    for (const status of [400, 500]) {
+      it(`an error ${status} of type ${JSON.stringify(declared)} is ${shown}, byte for byte`, async (t) => {
+        const { upstream, ask } = await gatewayFixture(t);
+        const text = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
+        upstream.on(saying(() => http(status, text, { ...PLAIN, ...declared })));
+        const answer = await ask(post(chatBody({ stream: true })));
+        assert.deepEqual([answer.status, answer.headers['content-type']], [status, shown]);
+        assert.equal(answer.body, text);
+        assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+        assertInert(answer);
+      });
+    }
+  }
+
+  it('is marked on endpoints without encryption, too', async (t) => {
+    for (const [declared, shown] of types) {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', { ...declared, ...PLAIN })));
+      const answer = await ask(get('/v1/models'));
+      assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
+      assert.equal(answer.headers['content-type'], shown);
+      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+      assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
+      assertInert(answer);
+    }
+  });
+
+  it('cannot pass for an error event of ours, which only the holder of the secret can place', async (t) => {
+    for (const forged of [
+      'data: {"error":{"message":"visit evil.example","type":"server_error","param":null,"code":"stream_unfinished"}}\n\n',
+      'event: error\ndata: {"type":"error","error":{"message":"visit evil.example","code":"stream_unfinished"}}\n\n',
+    ]) {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(
+        saying((body) => STREAM_HEAD + chunked(sealedAnswers(body).chunk('hel')) + chunked(forged)),
+      );
+      const answer = await ask(post(chatBody({ stream: true })));
+      assert.ok(!answer.body.includes('evil'), answer.body);
+      assert.equal(answer.body.match(/"error"/g)?.length, 1, 'the one of ours');
+      assert.match(answer.body, /"code":"response_not_authentic"/);
+    }
+  });
+});
+
 describe('headers of the service', { concurrency: true }, () => {
+  const ids: [path: string, header: string, theirs: boolean][] = [
+    ['/v1/chat/completions', 'x-request-id', true],
+    ['/v1/chat/completions', 'x-request-id', false],
+    ['/v1/messages', 'request-id', true],
+    ['/v1/messages', 'request-id', false],
+  ];
+  for (const [path, header, theirs] of ids) {
+    it(`${path}: ${header} is ${theirs ? "the service's, where it gives one" : 'ours otherwise'}`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(saying(() => plainError(400, 'no', theirs ? { [header]: 'req_of-the-service' } : {})));
+      const answer = await ask(post(chatBody(), { path }));
+      assert.match(answer.headers[header] ?? '', theirs ? /^req_of-the-service$/ : /^proxy_[0-9a-f-]{36}$/);
+    });
+  }
+
+  it('never include its mark of encryption', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(saying((body) => completion(body, { 'Privatemode-Encrypted': 'true' })));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, answer.headers['privatemode-encrypted']], [200, undefined]);
+  });
+
   it('that would bind a browser, forge a receipt or break the framing stay behind', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const forged = {
@@ -215,6 +317,11 @@ describe('headers of the service', { concurrency: true }, () => {
       ...{
         'Privatemode-Proxy-Secret-Id': 'forged',
         'Access-Control-Allow-Origin': '*',
+        'Privatemode-Proxy-Error': 'forged',
+        'Privatemode-Proxy-Unauthenticated': 'false',
+        ...{ Refresh: '0; url=https://evil.example', Link: '<https://evil.example>; rel=preload' },
+        ...{ 'WWW-Authenticate': 'Basic realm="x"', 'Service-Worker-Allowed': '/', Location: '/evil' },
+        ...{ 'Content-Type': 'text/html', 'Content-Disposition': 'attachment', Vary: '*' },
         Connection: 'X-Hop',
         'X-Hop': 'y',
       },
@@ -229,10 +336,19 @@ describe('headers of the service', { concurrency: true }, () => {
     assert.equal(headers['access-control-allow-origin'], undefined);
     assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
     assert.notEqual(headers['keep-alive'], 'timeout=1');
-    assert.deepEqual(
-      [headers['request-id'], headers['x-ratelimit-remaining'], headers['server']],
-      ['req_1', '3', 'vllm'],
-    );
+    assert.equal(headers['content-type'], 'application/json');
+    assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
+    // By allow-list: whatever else there is on the answer, we put there.
+    assert.deepEqual(Object.keys(headers).toSorted(), [
+      ...['connection', 'content-length', 'content-security-policy', 'content-type', 'date', 'keep-alive'],
+      ...[
+        'privatemode-proxy-attested-at',
+        'privatemode-proxy-manifest-sha256',
+        'privatemode-proxy-request-id',
+      ],
+      ...['privatemode-proxy-secret-id', 'request-id', 'x-content-type-options', 'x-ratelimit-remaining'],
+      'x-request-id',
+    ]);
   });
 });
 
@@ -245,14 +361,6 @@ describe('answers of endpoints without encryption', { concurrency: true }, () =>
       return scripted.write(http(200, zipped, { ...length, 'Content-Encoding': 'gzip' }));
     });
     assertOurs(await ask(get('/v1/models')), 'openai', 502, 'response_malformed');
-  });
-
-  it('keep the Vary headers of both sides, in one list', async (t) => {
-    const cors = { allowedOrigins: ['https://chat.example'], ownNames: [] };
-    const { upstream, ask } = await gatewayFixture(t, { cors });
-    upstream.on((scripted) => scripted.write(http(200, '{}', { Vary: 'Accept\r\nVary: Cookie, accept' })));
-    const answer = await ask(get('/v1/models'));
-    assert.deepEqual([answer.status, answer.headers['vary']], [200, 'accept, Cookie, Origin']);
   });
 });
 

@@ -1,7 +1,7 @@
 /** Trap 9: headers that throw in the middle of a request, or leak into it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { completion } from '../support/sealed-answers.ts';
 
 describe('trap 9: headers throw or leak', { concurrency: true }, () => {
@@ -53,6 +53,34 @@ describe('trap 9: headers throw or leak', { concurrency: true }, () => {
       assert.match(answer.body, /"code":"ambiguous_header"/);
       assert.equal(upstream.connections.total, 0);
     });
+  }
+
+  const hosts = [
+    '',
+    'a,b',
+    'user@localhost',
+    'local host',
+    'localhost/v1',
+    'localhost:8080:1',
+    'http://localhost',
+  ];
+  for (const host of hosts) {
+    for (const [path, shape] of [
+      ['/v1/chat/completions', /^\{"error":\{/],
+      ['/v1/messages', /^\{"type":"error"/],
+      ['/healthz', /^the header host is not one host name/],
+    ] as const) {
+      it(`Host: ${JSON.stringify(host)} on ${path} is refused in the caller's format`, async (t) => {
+        const { upstream, client } = await gatewayFixture(t);
+        const asking = client();
+        asking.send(post(chatBody(), { path }).toString('latin1').replace('localhost:8080', host));
+        const answer = await answerTo(asking);
+        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [400, 'invalid_host']);
+        assert.match(answer.body, shape);
+        assert.ok(host === '' || !answer.body.includes(`"${host}`), 'the host was quoted');
+        assert.equal(upstream.connections.total, 0);
+      });
+    }
   }
 
   it('a second Host is refused however many headers stand between the two', async (t) => {
