@@ -1,9 +1,12 @@
 /** The specification's CORS rules and the refusal of foreign pages, over real connections. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { after, before, describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
+import { freePort } from '../support/foreign-programs.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { rawClient } from '../support/raw-client.ts';
 import { completion, plainError } from '../support/sealed-answers.ts';
+import { type Stack, startStack } from '../support/stack.ts';
 
 const PAGE = 'https://chat.example';
 const LISTED: CorsPolicy = { allowedOrigins: [PAGE], ownNames: ['127.0.0.1'] };
@@ -143,5 +146,49 @@ describe('requests of pages', { concurrency: true }, () => {
     upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
     const headers = ['Origin: http://localhost:8080', 'Sec-Fetch-Site: same-origin'];
     assert.equal((await ask(post(chatBody(), { headers }))).status, 200);
+  });
+});
+
+describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, () => {
+  const BROWSER = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+  const rows: [name: string, host: string, headers: string[], served: boolean][] = [
+    ['a browser at an allowed host', 'proxy.lab.example', [BROWSER], true],
+    ['a page of an allowed host', 'proxy.lab.example:8443', ['Origin: https://proxy.lab.example:8443'], true],
+    ['a browser at another host', 'evil.example', [BROWSER], false],
+    ['a page of another host', 'evil.example', ['Origin: http://evil.example'], false],
+    ['a page of another origin', '127.0.0.1', ['Origin: http://evil.example'], false],
+    ['a page of another origin, by Sec-Fetch-Site', '127.0.0.1', ['Sec-Fetch-Site: cross-site'], false],
+    ['a program at another host', 'proxy.default.svc', ['User-Agent: Prometheus/3.1'], true],
+    ['two hosts in one header', '127.0.0.1, proxy.lab.example', [], false],
+  ];
+  let stack: Stack;
+  let metricsPort: number;
+  before(async () => {
+    metricsPort = await freePort();
+    const flags = [`--metrics-address=127.0.0.1:${metricsPort}`, '--allowed-hosts=proxy.lab.example'];
+    stack = await startStack({ flags });
+  });
+  after(() => stack.close());
+
+  for (const [name, host, headers, served] of rows) {
+    for (const path of ['/healthz', '/metrics']) {
+      it(`${name} that asks for ${path}: ${served ? 'served' : 'refused'}`, async (t) => {
+        const client = rawClient(path === '/metrics' ? metricsPort : Number(new URL(stack.url).port));
+        t.after(() => client.socket.destroy());
+        client.send(get(path, headers).replace('Host: localhost:8080', `Host: ${host}`));
+        const answer = await answerTo(client);
+        assert.equal(answer.status === 200, served, `status ${answer.status}`);
+        assert.equal(answer.headers['privatemode-proxy-error'] === undefined, served);
+        assert.ok(served || !answer.body.includes('privatemode_proxy_'), 'the metrics were shown');
+      });
+    }
+  }
+
+  it('a credential, which a page can set, opens the metrics to no browser', async (t) => {
+    const client = rawClient(metricsPort);
+    t.after(() => client.socket.destroy());
+    const headers = [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x'];
+    client.send(get('/metrics', headers).replace('Host: localhost:8080', 'Host: evil.example'));
+    assert.equal((await answerTo(client)).status, 403);
   });
 });

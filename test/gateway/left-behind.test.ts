@@ -1,0 +1,195 @@
+/** What an exchange leaves behind when it is over, however it ended: no listener, no open connection, no body. */
+import assert from 'node:assert/strict';
+import { getEventListeners, once } from 'node:events';
+import { Readable } from 'node:stream';
+import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { Attempt } from '../../lib/gateway/attempt.ts';
+import type { Upstream } from '../../lib/gateway/upstream.ts';
+import { EPOCH, fakeSession } from '../support/gateway.ts';
+import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import {
+  chatStream,
+  chunked,
+  completion,
+  http,
+  plainError,
+  STREAM_HEAD,
+  sealedAnswers,
+  tampered,
+} from '../support/sealed-answers.ts';
+
+const STREAMING = chatBody({ stream: true });
+const SHUTDOWN = new PrivatemodeError('shutting_down', 'the grace is over');
+const listeners = (signal: AbortSignal): number => getEventListeners(signal, 'abort').length;
+
+/** Hands every attempt to `see` on its way. */
+const seeing =
+  (see: (attempt: Attempt) => Attempt | undefined) =>
+  (real: Upstream): Upstream => ({
+    ...real,
+    send: (req, res, attempt) => real.send(req, res, see(attempt) ?? attempt),
+  });
+
+describe('the signals of a shutdown and of a client that leaves', {
+  concurrency: true,
+  timeout: 30_000,
+}, () => {
+  const afterBody =
+    (text: (body: Buffer) => string): Script =>
+    async (scripted) => {
+      await scripted.write(text(await scripted.body()));
+    };
+  const scenes: [name: string, request: string | Buffer, script: Script][] = [
+    ['a whole answer', post(), afterBody(completion)],
+    ['a stream', post(STREAMING), afterBody(chatStream)],
+    ['an answer that was tampered with', post(), afterBody((body) => tampered(completion(body)))],
+    ['a plain error', post(), afterBody(() => plainError(429, 'slow down'))],
+    ['a plain error that is looked into', post(), afterBody(() => plainError(500, 'no'))],
+    ['a list of models', get('/v1/models'), (scripted) => scripted.write(http(200, '{"data":[]}'))],
+    ['a redirect', post(), afterBody(() => http(302, ''))],
+    [
+      'a stream that breaks',
+      post(STREAMING),
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+        scripted.reset();
+      },
+    ],
+    ['a request that is refused', post('{'), () => {}],
+  ];
+  for (const [name, request, script] of scenes) {
+    it(`${name}: nobody listens to them any more`, async (t) => {
+      const terminate = new AbortController();
+      const signals: AbortSignal[] = [];
+      const { upstream, gateway, ask } = await gatewayFixture(t, {
+        world: { terminate: terminate.signal },
+        wrapUpstream: seeing((attempt) => {
+          signals.push(attempt.signal);
+          return undefined;
+        }),
+      });
+      const before = listeners(terminate.signal);
+      upstream.on(script);
+      await ask(request);
+      await until(() => gateway.active() === 0, 'not over');
+      assert.equal(listeners(terminate.signal), before);
+      assert.deepEqual(
+        signals.map(listeners),
+        signals.map(() => 0),
+      );
+    });
+  }
+
+  it('that of the shutdown, fired while the answer began: the stream ends with it', async (t) => {
+    const terminate = new AbortController();
+    const { upstream, ask } = await gatewayFixture(t, {
+      world: { terminate: terminate.signal },
+      wrapUpstream: (real) => ({
+        ...real,
+        async send(req, res, attempt) {
+          const answered = await real.send(req, res, attempt);
+          terminate.abort(SHUTDOWN);
+          return answered;
+        },
+      }),
+    });
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    });
+    assert.match((await ask(post(STREAMING))).body, /"code":"shutting_down"/);
+  });
+
+  it('that of the shutdown, fired before the request was sent: it is not sent', async (t) => {
+    const terminate = new AbortController();
+    const session = fakeSession({
+      async acquire() {
+        terminate.abort(SHUTDOWN);
+        return EPOCH;
+      },
+    });
+    const { upstream, ask } = await gatewayFixture(t, { session, world: { terminate: terminate.signal } });
+    const answer = await ask(get('/v1/models'));
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assert.equal(upstream.requests.length, 0);
+  });
+});
+
+describe('the connection to the service', { concurrency: true, timeout: 30_000 }, () => {
+  const endless = 'Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n';
+  const refused: [name: string, head: string, code: string][] = [
+    ['a redirect', 'HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 'upstream_redirect'],
+    ['a compressed answer', 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n', 'response_malformed'],
+    ['an answer in clear', 'HTTP/1.1 200 OK\r\nPrivatemode-Encrypted: false\r\n', 'response_not_encrypted'],
+    [
+      'an answer of another kind',
+      'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n',
+      'response_malformed',
+    ],
+  ];
+  for (const [name, head, code] of refused) {
+    it(`is closed under ${name} that goes on for ever`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const over = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(head + endless);
+        void scripted.closed.then(over.resolve);
+      });
+      const answer = await ask(post());
+      assert.deepEqual([answer.status, codeOf(answer)], [502, code]);
+      await over.promise;
+    });
+  }
+
+  it('is closed where the rest of the request cannot be sealed after the answer began', async (t) => {
+    const answered = Promise.withResolvers<void>();
+    async function* failing(): AsyncGenerator<Buffer> {
+      yield Buffer.alloc(10, 'x');
+      await answered.promise;
+      throw new PrivatemodeError('internal', 'the seal broke');
+    }
+    const { upstream, ask } = await gatewayFixture(t, {
+      wrapUpstream: (real) => ({
+        ...real,
+        async send(req, res, attempt) {
+          const response = await real.send(req, res, { ...attempt, body: Readable.from(failing()) });
+          answered.resolve();
+          return response;
+        },
+      }),
+    });
+    upstream.on((scripted) => scripted.write(STREAM_HEAD));
+    const answer = await ask(post(STREAMING));
+    assert.match(answer.body, /"code":"stream_unfinished"/);
+    assert.deepEqual(
+      upstream.requests.map(({ complete }) => complete),
+      [false],
+    );
+  });
+});
+
+describe('a sealed body', { timeout: 30_000 }, () => {
+  it('is let go of where its request broke half-way', async (t) => {
+    const bodies: Readable[] = [];
+    async function* endless(): AsyncGenerator<Buffer> {
+      yield Buffer.alloc(10, 'x');
+      await new Promise(() => {});
+    }
+    const { upstream, ask } = await gatewayFixture(t, {
+      wrapUpstream: seeing((attempt) => {
+        const body = Readable.from(endless());
+        bodies.push(body);
+        return { ...attempt, body };
+      }),
+    });
+    upstream.on((scripted) => scripted.reset());
+    await ask(post());
+    assert.ok(bodies.length > 0);
+    for (const body of bodies)
+      if (!body.destroyed) await once(body, 'close', { signal: AbortSignal.timeout(3_000) });
+  });
+});
