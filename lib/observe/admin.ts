@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -38,17 +38,18 @@ export async function startAdmin(options: {
       options.admit(req);
     } catch (thrown) {
       const { status, code, message } = asPrivatemodeError(thrown);
-      return send(res, plain(status, `${code}: ${message}`, { 'privatemode-proxy-error': code }));
+      return send(res, refusal(status, code, `${code}: ${message}`));
     }
     const path = req.url?.split('?', 1)[0] ?? '';
     const answer = Object.hasOwn(answers, path) ? answers[path] : undefined;
-    if (answer === undefined) return send(res, plain(404, 'use /metrics, /healthz or /readyz'));
+    if (answer === undefined)
+      return send(res, refusal(404, 'unknown_path', 'use /metrics, /healthz or /readyz'));
     if (req.method !== 'GET' && req.method !== 'HEAD')
-      return send(res, plain(405, 'use GET', { allow: 'GET, HEAD' }));
+      return send(res, refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' }));
     try {
       send(res, await answer());
     } catch {
-      send(res, plain(500, 'the metrics could not be collected'));
+      send(res, refusal(500, 'internal', 'the metrics could not be collected'));
     }
   });
 
@@ -69,11 +70,18 @@ export async function startAdmin(options: {
   };
 }
 
-const plain = (status: number, text: string, headers: Record<string, string> = {}): HealthAnswer => ({
-  status,
-  headers: { 'content-type': 'text/plain; charset=utf-8', ...headers },
-  body: `${text}\n`,
-});
+function refusal(
+  status: number,
+  code: ErrorCode,
+  text: string,
+  headers: Record<string, string> = {},
+): HealthAnswer {
+  return {
+    status,
+    headers: { 'content-type': 'text/plain; charset=utf-8', 'privatemode-proxy-error': code, ...headers },
+    body: `${text}\n`,
+  };
+}
 
 function send(res: ServerResponse, { status, headers, body }: HealthAnswer): void {
   res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' });

@@ -35,7 +35,8 @@ export function readyzAnswer({ state, lastError }: Readiness): HealthAnswer {
     case 'failing': {
       const error = lastError && asPrivatemodeError(lastError);
       const reason = error === undefined ? 'the remote is being verified' : `${error.code}: ${error.message}`;
-      return { status: 503, headers: { ...TEXT, 'retry-after': '2' }, body: `${state}: ${reason}\n` };
+      const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': error?.code ?? 'not_ready' };
+      return { status: 503, headers, body: `${state}: ${reason}\n` };
     }
   }
 }

@@ -171,6 +171,9 @@ describe('the endpoints of the specification', () => {
       const response = await fetch(`${stack.url}${path}`, { method });
       assert.equal(response.status, status);
       assert.match(await response.text(), body);
+      assert.equal(response.headers.has('privatemode-proxy-error'), status >= 400);
+      assert.equal(response.headers.get('x-content-type-options'), 'nosniff');
+      assert.equal(response.headers.get('content-security-policy'), 'sandbox');
       assert.equal(stack.simulator.counts['inference'], before);
     });
   }

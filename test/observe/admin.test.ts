@@ -40,6 +40,8 @@ describe('readiness', () => {
   for (const [name, readiness, status, body] of rows) {
     it(`${name} is ${status}`, () => {
       const answer = readyzAnswer(readiness);
+      const code = /^\w+: (\w+): /.exec(body)?.[1] ?? (status === 503 ? 'not_ready' : undefined);
+      assert.equal(answer.headers['privatemode-proxy-error'], code);
       assert.deepEqual([answer.status, answer.body], [status, body]);
     });
   }
@@ -84,9 +86,13 @@ describe('the listener of --metrics-address', () => {
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
   it('serves nothing else', async () => {
-    for (const path of ['/', '/v1/models', '/constructor']) assert.equal((await ask(path)).status, 404);
+    for (const path of ['/', '/v1/models', '/constructor']) {
+      const { status, headers } = await ask(path);
+      assert.deepEqual([status, headers.get('privatemode-proxy-error')], [404, 'unknown_path']);
+    }
     const post = await ask('/metrics', 'POST');
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
+    assert.equal(post.headers.get('privatemode-proxy-error'), 'method_not_allowed');
   });
   it('serves nobody whom it must not admit, on any path', async () => {
     for (const path of ['/metrics', '/healthz', '/readyz', '/'])
