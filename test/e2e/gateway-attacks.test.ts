@@ -1,0 +1,1003 @@
+/**
+ * The service's own gateway attacks: it has no key, and neither names of members and events nor plain members nor the
+ * direction of a message are authenticated. Whatever it makes of a response, an application that uses the official client gets
+ * the honest answer, or an honest beginning of it and then an error, or an error.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
+import {
+  essenceOf,
+  FIRST_RUN,
+  type HonestExchange,
+  honestExchanges,
+  PLAIN,
+} from '../support/honest-exchanges.ts';
+import {
+  type Attack,
+  type HostileStack,
+  onEvents,
+  onMembers,
+  onPlain,
+  startHostileStack,
+  type WireResponse,
+} from '../support/man-in-the-middle.ts';
+import { ask, type Outcome, readStream } from '../support/sdk-outcome.ts';
+import {
+  inSequence,
+  isSealed,
+  membersOf,
+  messagesOf,
+  type WireEvent,
+  type WireMember,
+  withUpperCaseIv,
+} from '../support/wire-text.ts';
+
+/**
+ * `refused`: an error event and a broken connection after an honest beginning, or a 502 in place of a whole answer.
+ * `harmless`: the application gets the honest answer. `error`: what it gets is an error, of whatever kind.
+ */
+type Expected = 'refused' | 'harmless' | 'error';
+
+/** What is asked (the name of an honest exchange), how it is edited, and what the application must get. */
+type Row = readonly [name: string, exchange: string, attack: Attack, expected: Expected];
+
+/** The codes of refusals. */
+const REFUSED = [
+  'response_not_authentic',
+  'response_malformed',
+  'stream_unfinished',
+  'response_not_encrypted',
+];
+
+// What a gateway can do to events.
+
+type Edit = (events: readonly WireEvent[]) => readonly WireEvent[];
+
+const DONE: WireEvent = { data: '[DONE]' };
+const MESSAGE_STOP: WireEvent = {
+  event: 'message_stop',
+  data: [{ name: 'type', value: '"message_stop"' }],
+};
+
+const sealedIn = (...events: readonly WireEvent[]): string[] =>
+  events.flatMap((event) => inSequence(membersOf(event).filter(isSealed), []).map(({ value }) => value));
+const plainIn = (event: WireEvent): WireMember[] => membersOf(event).filter((member) => !isSealed(member));
+const named = (messages: readonly string[], names: readonly string[]): WireMember[] =>
+  messages.map((value, index) => ({ name: names[index] ?? `z${String(index).padStart(3, '0')}`, value }));
+const numbered = (prefix: string, count: number): string[] =>
+  Array.from({ length: count }, (_, index) => `${prefix}${String(index).padStart(3, '0')}`);
+
+const edited =
+  (at: number, edit: (event: WireEvent) => WireEvent): Edit =>
+  (events) =>
+    events.map((event, index) => (index === at ? edit(event) : event));
+
+/** Makes one event of `count` of them, with the messages of all under `names`; the later ones under `z…` where the names end. */
+const merged =
+  (at: number, count: number, names: readonly string[], like = at): Edit =>
+  (events) => {
+    const gone = events.slice(at, at + count);
+    const { event } = events[like] as WireEvent;
+    const data = [...plainIn(events[like] as WireEvent), ...named(sealedIn(...gone), names)];
+    return events.toSpliced(at, count, { event, data });
+  };
+
+/** The messages of the event behind it go under names that sort behind its own. */
+const hidden =
+  (at: number, count = 2): Edit =>
+  (events) => {
+    const first = events[at] as WireEvent;
+    const later = sealedIn(...events.slice(at + 1, at + count));
+    const data = [...membersOf(first), ...named(later, numbered('z', later.length))];
+    return events.toSpliced(at, count, { ...first, data });
+  };
+
+/** Its own messages go under names that sort before those of the event behind it, which take the names that are read. */
+const displaced =
+  (at: number, prefix = 'a'): Edit =>
+  (events) => {
+    const own = sealedIn(events[at] as WireEvent);
+    const next = events[at + 1] as WireEvent;
+    const data = [...named(own, numbered(prefix, own.length)), ...membersOf(next)];
+    return events.toSpliced(at, 2, { ...next, data });
+  };
+
+const renamed =
+  (at: number, from: string, to: string): Edit =>
+  (events) =>
+    edited(at, (event) => ({ ...event, data: rename(from, to)(membersOf(event)) }))(events);
+const rename =
+  (from: string, to: string) =>
+  (members: readonly WireMember[]): WireMember[] =>
+    members.map(({ name, value }) => ({ name: name === from ? to : name, value }));
+const removed =
+  (...names: readonly string[]) =>
+  (members: readonly WireMember[]): WireMember[] =>
+    members.filter(({ name }) => !names.includes(name));
+/** All messages anew under these names, in their order; what has no name goes. */
+const renamedAll =
+  (...names: readonly string[]) =>
+  (members: readonly WireMember[]): WireMember[] => [
+    ...members.filter((member) => !isSealed(member)),
+    ...named(
+      inSequence(members.filter(isSealed), [])
+        .map(({ value }) => value)
+        .slice(0, names.length),
+      names,
+    ),
+  ];
+const withPlain =
+  (name: string, value: string) =>
+  (members: readonly WireMember[]): WireMember[] => [...removed(name)(members), { name, value }];
+const withData =
+  (at: number, edit: (members: readonly WireMember[]) => readonly WireMember[]): Edit =>
+  (events) =>
+    edited(at, (event) => ({ ...event, data: edit(membersOf(event)) }))(events);
+
+const labelled = (at: number, event: string | readonly string[] | undefined): Edit =>
+  edited(at, ({ data }) => ({ event, data }));
+const typed = (at: number, type: string): Edit =>
+  edited(at, ({ data }) => ({
+    event: type,
+    data: withPlain('type', JSON.stringify(type))(membersOf({ data })),
+  }));
+const cut =
+  (at: number, ...instead: readonly WireEvent[]): Edit =>
+  (events) => [...events.slice(0, at), ...instead];
+const inserted =
+  (at: number, event: WireEvent): Edit =>
+  (events) =>
+    events.toSpliced(at, 0, event);
+const dropped =
+  (...at: readonly number[]): Edit =>
+  (events) =>
+    events.filter((_, index) => !at.includes(index));
+const every =
+  (edit: (event: WireEvent) => WireEvent): Edit =>
+  (events) =>
+    events.map(edit);
+const plainEvent = (value: Readonly<Record<string, unknown>>, event?: string): WireEvent => ({
+  event,
+  data: Object.entries(value).map(([name, member]) => ({ name, value: JSON.stringify(member) })),
+});
+
+// What it can do to heads and requests.
+
+const head = (status: number | undefined, headers: Readonly<Record<string, string>> = {}): Attack => ({
+  onResponse: (response) => ({
+    ...response,
+    status: status ?? response.status,
+    headers: { ...response.headers, ...headers },
+  }),
+});
+/** The worker is asked as if for the answer that the other model gives; `plain` are further plain members of the request. */
+const askedAs = (model: string, plain: Readonly<Record<string, string>> = {}): Attack =>
+  onPlain({ model: JSON.stringify(model), ...plain });
+
+/** The request runs twice; of the first run come `count` events, of the second, which that model answers, the rest. */
+const spliced = (count: number, model: string): Attack => ({
+  onRequest: async (request, askWorker) => {
+    const second = await askedAs(model).onRequest?.(request, askWorker);
+    const runs = [await askWorker(request), await askWorker(second as typeof request)] as const;
+    const [one, two] = runs.map(({ content }) => ('events' in content ? content.events : []));
+    const events = [...(one ?? []).slice(0, count), ...(two ?? []).slice(count)];
+    return { ...runs[0], content: { events } };
+  },
+});
+
+type Api = HonestExchange['api'];
+const OK = { 'content-type': 'application/json' };
+const STREAM_HEAD = { 'content-type': 'text/event-stream; charset=utf-8' };
+
+/** The worker is not asked: the messages of the request come back as events, so many messages in each, under these names. */
+function reflectedStream(
+  api: Api,
+  layout: readonly WireEvent[],
+  change: (message: string) => string = (m) => m,
+): Attack {
+  return {
+    onRequest: async ({ body }): Promise<WireResponse> => {
+      const messages = messagesOf(body, PLAIN[api].request).map(change);
+      const take = (event: WireEvent): WireEvent =>
+        typeof event.data === 'string'
+          ? event
+          : {
+              ...event,
+              data: event.data.map(({ name, value }) => ({
+                name,
+                value: value === '' ? (messages.shift() ?? '""') : value,
+              })),
+            };
+      return { status: 200, headers: STREAM_HEAD, content: { events: layout.map(take) } };
+    },
+  };
+}
+function reflectedBody(
+  api: Api,
+  names: readonly string[],
+  change: (message: string) => string = (m) => m,
+): Attack {
+  return {
+    onRequest: async ({ body }): Promise<WireResponse> => {
+      const messages = messagesOf(body, PLAIN[api].request).slice(0, names.length).map(change);
+      const isArray = api === 'unstructured';
+      const members = [
+        ...named(messages, names),
+        ...(api === 'messages' ? [{ name: 'type', value: '"message"' }] : []),
+      ];
+      return { status: 200, headers: OK, content: { body: { isArray, members } } };
+    },
+  };
+}
+/** An event whose members are filled with the next messages of the request. */
+const filled = (names: readonly string[], type?: string): WireEvent => ({
+  event: type,
+  data: [
+    ...(type === undefined ? [] : [{ name: 'type', value: JSON.stringify(type) }]),
+    ...names.map((name) => ({ name, value: '' })),
+  ],
+});
+/** The worker's stream, its first messages replaced by those of the request. */
+const reflectedBeginning = (api: Api, count: number): Attack =>
+  onEvents((events, { body }) => {
+    const messages = messagesOf(body, PLAIN[api].request).slice(0, count);
+    let next = 0;
+    return events.map((event) => {
+      if (typeof event.data === 'string') return event;
+      const order = inSequence(event.data.filter(isSealed), []);
+      const replaced = new Map(order.map((member) => [member, messages[next++] ?? member.value]));
+      return {
+        ...event,
+        data: event.data.map((member) => ({ ...member, value: replaced.get(member) ?? member.value })),
+      };
+    });
+  });
+
+// What is asked.
+
+const { created, model } = FIRST_RUN;
+/** Fields of a request that read, in their order, like the messages of a response. */
+const lookAlike = (values: readonly unknown[]): Record<string, unknown> =>
+  Object.fromEntries(values.map((value, index) => [`a${String(index).padStart(3, '0')}`, value]));
+const chatLook = (delta: object, finish: string | null = null): unknown[] => [
+  [{ index: 0, delta, logprobs: null, finish_reason: finish }],
+  created,
+  model,
+  'chat.completion.chunk',
+];
+const textLook = (text: string, finish: string | null = null): unknown[] => [
+  [{ index: 0, text, logprobs: null, finish_reason: finish }],
+  created,
+  model,
+  'text_completion',
+];
+const WHOLE_LOOK = {
+  chat: [
+    [{ index: 0, message: { role: 'assistant', content: 'reflected' }, finish_reason: 'stop' }],
+    created,
+    model,
+    'chat.completion',
+  ],
+  completions: textLook('reflected', 'stop'),
+  messages: [[{ type: 'text', text: 'reflected' }], model, 'assistant', 'end_turn'],
+  embeddings: [[{ object: 'embedding', index: 0, embedding: [1] }], model, 'list'],
+};
+
+const HONEST = honestExchanges();
+const byName = new Map(HONEST.map((exchange) => [exchange.name, exchange]));
+const honest = (name: string): HonestExchange => byName.get(name) as HonestExchange;
+
+/** An exchange whose request holds more; the model server answers it like the other one. */
+const asking = (like: string, name: string, request: Record<string, unknown>): HonestExchange => ({
+  ...honest(like),
+  name,
+  request: { ...honest(like).request, ...request },
+});
+/** A second run of all streams, which differs in one thing and in what it says. */
+const otherRun = (what: 'created' | 'model' | 'id', value: number | string): HonestExchange[] =>
+  honestExchanges({ ...FIRST_RUN, says: 'other ', [what]: value })
+    .filter(({ events }) => events !== undefined)
+    .map((exchange) => ({
+      ...exchange,
+      request: { ...exchange.request, model: `${exchange.name}/${what}` },
+    }));
+
+const REQUESTS: readonly HonestExchange[] = [
+  asking('chat-whole', 'chat-whole-look', lookAlike(WHOLE_LOOK.chat)),
+  asking('chat-stream', 'chat-stream-look', {
+    ...lookAlike([
+      ...chatLook({ role: 'assistant', content: 'reflected' }),
+      ...chatLook({}, 'stop'),
+      [],
+      ...chatLook({}).slice(1),
+    ]),
+  }),
+  asking('chat-stream', 'chat-stream-begin', {
+    ...lookAlike([...chatLook({ role: 'assistant', content: 'reflected' }), null]),
+  }),
+  asking('completions-whole', 'completions-whole-look', lookAlike(WHOLE_LOOK.completions)),
+  asking('completions-stream', 'completions-stream-look', {
+    ...lookAlike([...textLook('reflected'), ...textLook('', 'stop'), [], ...textLook('').slice(1)]),
+  }),
+  asking('messages-whole', 'messages-whole-look', lookAlike(WHOLE_LOOK.messages)),
+  asking('messages-stream', 'messages-stream-look', {
+    ...lookAlike([
+      { id: 'msg_1', type: 'message', role: 'assistant', content: [], model, stop_reason: null, usage: {} },
+      { type: 'text', text: '' },
+      0,
+      { type: 'text_delta', text: 'reflected' },
+      0,
+      0,
+      { stop_reason: 'end_turn' },
+    ]),
+  }),
+  asking('embeddings-whole', 'embeddings-whole-look', lookAlike(WHOLE_LOOK.embeddings)),
+  asking('transcription-whole', 'transcription-whole-look', lookAlike(['"reflected"'])),
+  asking('transcription-stream', 'transcription-stream-look', {
+    ...lookAlike(
+      [
+        [{ delta: { content: 'reflected' }, finish_reason: 'stop' }],
+        created,
+        'trsc-1',
+        model,
+        'transcription.chunk',
+        [],
+        created,
+        'trsc-1',
+        model,
+        'transcription.chunk',
+      ].map((value) => JSON.stringify(value)),
+    ),
+  }),
+];
+const EXCHANGES = new Map([...HONEST, ...REQUESTS].map((exchange) => [exchange.name, exchange]));
+
+// The attacks.
+
+const CHUNK = ['choices', 'created', 'model', 'object'];
+const TRANSCRIPTION_CHUNK = ['choices', 'created', 'id', 'model', 'object'];
+const stream = (name: string, exchange: string, edit: Edit, expected: Expected = 'refused'): Row => [
+  name,
+  exchange,
+  onEvents(edit),
+  expected,
+];
+const whole = (
+  name: string,
+  exchange: string,
+  edit: (members: readonly WireMember[]) => readonly WireMember[],
+  expected: Expected = 'refused',
+): Row => [name, exchange, onMembers(edit), expected];
+
+/** Content chunks that stand next to each other, by stream. */
+const CONTENT: readonly (readonly [exchange: string, at: number])[] = [
+  ['chat-stream', 2],
+  ['chat-stream-2', 2],
+  ['chat-stream-tools', 2],
+  ['completions-stream', 1],
+  ['completions-stream-batch', 0],
+  ['transcription-stream', 0],
+];
+/** Names that a chunk of chat may hold besides, all behind its own. */
+const OPTIONAL = ['prompt_text', 'prompt_token_ids', 'service_tier', 'system_fingerprint'];
+
+const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
+  'a: the next events under other names of an earlier one': [
+    ...CONTENT.flatMap(([exchange, at]) => [
+      stream('behind its own', exchange, hidden(at)),
+      stream('two events behind its own', exchange, hidden(at, 3)),
+      stream('its own before those of the next', exchange, displaced(at)),
+      stream('its own under the same names in capitals', exchange, (events) =>
+        merged(at, 2, [
+          ...sealedNames(events[at] as WireEvent).map((name) => name.toUpperCase()),
+          ...sealedNames(events[at + 1] as WireEvent),
+        ])(events),
+      ),
+      stream('its own choices as Choices', exchange, (events) => {
+        const own = sealedNames(events[at] as WireEvent);
+        const next = sealedNames(events[at + 1] as WireEvent);
+        return merged(at, 2, ['Choices', ...numbered('D', own.length - 1), ...next])(events);
+      }),
+    ]),
+    ...OPTIONAL.map((name) =>
+      stream(`choices as ${name}`, 'chat-stream', (events) =>
+        merged(2, 2, [...sealedNames(events[2] as WireEvent), name, ...numbered('z', 4)])(events),
+      ),
+    ),
+    stream(
+      'choices as kv_transfer_params',
+      'chat-stream',
+      merged(2, 2, [
+        'choices',
+        'created',
+        'd',
+        'e',
+        'f',
+        'kv_transfer_params',
+        'l0',
+        'l1',
+        'model',
+        'object',
+      ]),
+    ),
+    stream(
+      'choices as metrics',
+      'chat-stream-tools',
+      merged(1, 2, ['choices', 'created', 'd', 'e', 'metrics', 'mi', 'model', 'object']),
+    ),
+    stream('the delta behind it', 'messages-stream', hidden(8)),
+    stream('the deltas before it', 'messages-stream', displaced(8)),
+    stream(
+      'the delta as context_management',
+      'messages-stream',
+      merged(8, 2, ['context_management', 'd', 'delta', 'index']),
+    ),
+    stream('the delta in capitals', 'messages-stream', merged(8, 2, ['DELTA', 'INDEX', 'delta', 'index'])),
+    stream('everything in the first event', 'chat-stream', (events) =>
+      cut(events.length, DONE)(hidden(0, events.length - 1)(events)),
+    ),
+  ],
+
+  'b: event lines': [
+    ...[8, 9, 10].map((at) => stream(`none at delta ${at}`, 'messages-stream', labelled(at, undefined))),
+    stream('none at any delta', 'messages-stream', (events) =>
+      events.map((event, at) => (at >= 8 && at <= 10 ? { data: event.data } : event)),
+    ),
+    stream(
+      'none at all',
+      'messages-stream',
+      every(({ data }) => ({ data })),
+    ),
+    stream('none at message_delta', 'messages-stream', labelled(12, undefined)),
+    stream('none at message_stop', 'messages-stream', labelled(13, undefined)),
+    stream('none at message_start', 'messages-stream', labelled(0, undefined)),
+    stream('a delta as ping', 'messages-stream', labelled(8, 'ping')),
+    stream('a delta as ping, in its type too', 'messages-stream', typed(8, 'ping')),
+    stream('a delta as something unknown', 'messages-stream', typed(8, 'note')),
+    stream('a delta as error', 'messages-stream', typed(8, 'error')),
+    stream('a delta as message_delta', 'messages-stream', typed(8, 'message_delta')),
+    stream('a stop as ping', 'messages-stream', typed(6, 'ping')),
+    stream('twice, ping last', 'messages-stream', labelled(8, ['content_block_delta', 'ping'])),
+    stream('twice, an empty one last', 'messages-stream', labelled(8, ['content_block_delta', ''])),
+    stream('twice, ping first', 'messages-stream', labelled(8, ['ping', 'content_block_delta']), 'harmless'),
+    stream(
+      'twice the same',
+      'messages-stream',
+      every((event) => ({ ...event, event: [event.event as string, event.event as string] })),
+      'harmless',
+    ),
+    ...['chat-stream', 'completions-stream', 'transcription-stream'].flatMap((exchange) =>
+      ['error', 'thread.message.delta', 'ping', 'message'].map((name) =>
+        stream(
+          `${name} at chunks that have none`,
+          exchange,
+          every(({ data }) => ({ event: name, data })),
+          'harmless',
+        ),
+      ),
+    ),
+  ],
+
+  'c: blocks of messages': [
+    stream('a whole block in message_delta', 'messages-stream', (events) => {
+      const count = sealedIn(...events.slice(7, 12)).length;
+      return merged(7, 6, [...numbered('a', count), 'delta'], 12)(events);
+    }),
+    stream('a whole block in message_delta, its text as context_management', 'messages-stream', (events) =>
+      merged(10, 3, ['context_management', 'cp', 'cq', 'delta'], 12)(events),
+    ),
+    stream(
+      'the stop of a block as context_management of message_delta',
+      'messages-stream',
+      merged(11, 2, ['context_management', 'delta'], 12),
+    ),
+    stream('a block in content_block_stop', 'messages-stream', (events) => {
+      const count = sealedIn(...events.slice(7, 12)).length;
+      return merged(6, 6, ['index', ...numbered('z', count)])(events);
+    }),
+    stream(
+      'the index of a block under another name',
+      'messages-stream',
+      merged(6, 6, [...numbered('a', 10), 'index']),
+    ),
+    stream('a block in ping', 'messages-stream', (events) => {
+      const block = sealedIn(...events.slice(2, 7));
+      const ping: WireEvent = {
+        event: 'ping',
+        data: [{ name: 'type', value: '"ping"' }, ...named(block, numbered('a', block.length))],
+      };
+      return events.toSpliced(1, 6, ping);
+    }),
+    stream('a block in plain members of ping', 'messages-stream', (events) => {
+      const block = sealedIn(...events.slice(2, 7));
+      const ping = plainEvent({ type: 'ping', usage: block.map((message) => JSON.parse(message)) }, 'ping');
+      return events.toSpliced(1, 6, ping);
+    }),
+    stream('a block in message_start', 'messages-stream', (events) => {
+      const block = sealedIn(...events.slice(2, 7));
+      return merged(0, 7, ['message', ...numbered('z', block.length)])(events);
+    }),
+    stream('a block in message_stop', 'messages-stream', (events) => {
+      const end = sealedIn(...events.slice(7, 13));
+      return cut(7, {
+        ...MESSAGE_STOP,
+        data: [...(MESSAGE_STOP.data as WireMember[]), ...named(end, numbered('a', end.length))],
+      })(events);
+    }),
+    stream('two blocks as one', 'messages-stream', merged(5, 4, ['delta', 'e', 'f', 'g', 'h', 'i', 'index'])),
+    stream(
+      'two blocks as one, deltas of another index',
+      'messages-stream',
+      merged(5, 3, ['delta', 'e', 'f', 'g', 'index']),
+    ),
+    stream(
+      'the stop and the start that are between two blocks as one delta',
+      'messages-stream',
+      merged(6, 3, ['a', 'b', 'c', 'delta', 'index'], 8),
+    ),
+    stream('the start of a block as a delta', 'messages-stream', (events) =>
+      typed(7, 'content_block_delta')(renamed(7, 'content_block', 'delta')(events)),
+    ),
+    stream('a delta as the start of a block', 'messages-stream', (events) =>
+      typed(8, 'content_block_start')(renamed(8, 'delta', 'content_block')(events)),
+    ),
+    stream('the stop of a block as its start', 'messages-stream', typed(6, 'content_block_start')),
+    stream('a second message_stop in the middle', 'messages-stream', inserted(7, MESSAGE_STOP)),
+    stream(
+      'pings everywhere',
+      'messages-stream',
+      (events) => events.flatMap((event) => [plainEvent({ type: 'ping' }, 'ping'), event]),
+      'harmless',
+    ),
+    stream('message_delta in the place of message_start', 'messages-stream', (events) =>
+      typed(0, 'message_delta')(renamed(0, 'message', 'delta')(events)),
+    ),
+    stream('message_start under another name', 'messages-stream', renamed(0, 'message', 'messagf')),
+    stream('an error among other members', 'messages-stream', (events) =>
+      typed(8, 'error')(renamed(8, 'delta', 'error')(events)),
+    ),
+  ],
+
+  'd: members of whole answers': [
+    whole('language as text', 'transcription-verbose', renamedAll('text', 'u', 'v', 'w')),
+    whole('language as text, nothing else', 'transcription-verbose', renamedAll('text')),
+    whole('text and words gone', 'transcription-verbose', renamedAll('language', 'segments')),
+    whole('words gone', 'transcription-verbose', renamedAll('language', 'segments', 'text')),
+    whole('text under another name', 'transcription-whole', rename('text', 'texu')),
+    whole('text plain', 'transcription-whole', withPlain('text', '"forged"')),
+    whole('stop_reason gone', 'messages-whole', removed('stop_reason')),
+    whole('stop_reason and role gone', 'messages-whole', removed('stop_reason', 'role')),
+    whole('everything but the content gone', 'messages-whole', renamedAll('content')),
+    whole('stop_reason under another name', 'messages-whole', rename('stop_reason', 'stop_sequence')),
+    whole('role under another name', 'messages-whole', rename('role', 'rolf')),
+    whole('content under another name', 'messages-whole', rename('content', 'contenu')),
+    whole('model as role', 'messages-whole', renamedAll('content', 'role', 'stop_reason', 'z')),
+    ...['chat-whole', 'completions-whole'].flatMap((exchange) => [
+      ...(
+        [
+          ['choices', 'choicet'],
+          ['choices', 'Choices'],
+          ['created', 'createe'],
+          ['model', 'modem'],
+          ['object', 'objecu'],
+        ] as const
+      ).map(([from, to]) => whole(`${from} as ${to}`, exchange, rename(from, to))),
+      whole(
+        'object and all behind it gone',
+        exchange,
+        renamedAll('choices', 'created', 'kv_transfer_params', 'model'),
+      ),
+      whole('choices as error', exchange, renamedAll('error', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm')),
+      whole('a plain error beside', exchange, withPlain('error', '{"message":"forged"}')),
+      whole('nothing sealed at all', exchange, (members) => members.filter((member) => !isSealed(member))),
+    ]),
+    whole('data under another name', 'embeddings-whole', rename('data', 'datb')),
+    whole('object under another name', 'embeddings-whole', rename('object', 'objecu')),
+    whole('object gone', 'embeddings-whole', removed('object')),
+    whole('created as data', 'embeddings-whole', renamedAll('data', 'e', 'model', 'object')),
+    whole('created under another name', 'embeddings-whole', rename('created', 'createe'), 'harmless'),
+    ['an error as a success', 'chat-error', head(200), 'refused'],
+    ['an error as a success', 'messages-error', head(200), 'refused'],
+    whole('an element plain', 'unstructured-whole', (members) =>
+      members.with(0, { name: '0', value: '{"text":"forged"}' }),
+    ),
+    whole('an element twice', 'unstructured-whole', (members) => [members[0] as WireMember, ...members]),
+    whole('the first element gone', 'unstructured-whole', (members) => members.slice(1)),
+  ],
+
+  'e: how many choices, and how far': [
+    ['fewer choices than asked for', 'chat-stream-2', askedAs('chat-stream', { n: '1' }), 'refused'],
+    ['more choices than asked for', 'chat-stream', askedAs('chat-stream-2', { n: '2' }), 'refused'],
+    ['fewer choices than asked for', 'chat-whole-2', askedAs('chat-whole', { n: '1' }), 'refused'],
+    ['more choices than asked for', 'chat-whole', askedAs('chat-whole-2', { n: '2' }), 'refused'],
+    [
+      'more choices than asked for',
+      'completions-whole',
+      askedAs('completions-whole-batch', { n: '4' }),
+      'refused',
+    ],
+    [
+      'fewer choices than asked for',
+      'completions-whole-batch',
+      askedAs('completions-whole', { n: '1' }),
+      'refused',
+    ],
+    [
+      'more choices than asked for',
+      'completions-stream',
+      askedAs('completions-stream-batch', { n: '2' }),
+      'refused',
+    ],
+    [
+      'fewer choices than asked for',
+      'completions-stream-batch',
+      askedAs('completions-stream', { n: '1' }),
+      'refused',
+    ],
+    stream('cut after the first prompt', 'completions-stream-batch', cut(3, DONE)),
+    stream('the second choice never finishes', 'chat-stream-2', cut(8, DONE)),
+    stream('cut before the finish', 'chat-stream', cut(5, DONE)),
+    stream('cut before the finish, nothing after it', 'chat-stream', cut(5)),
+    stream('no [DONE]', 'chat-stream', cut(7)),
+    stream(
+      'a finish in plain',
+      'chat-stream',
+      cut(5, plainEvent({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }), DONE),
+    ),
+    stream('cut after a stretch of audio', 'transcription-stream', cut(3, DONE)),
+    stream('cut within the second stretch', 'transcription-stream', cut(4, DONE)),
+    stream('cut before the closing chunk', 'transcription-stream', cut(6, DONE)),
+    stream('a closing chunk in plain', 'transcription-stream', cut(3, plainEvent({ choices: [] }), DONE)),
+    stream('cut between two blocks', 'messages-stream', cut(7, MESSAGE_STOP)),
+    stream('cut before message_delta', 'messages-stream', cut(12, MESSAGE_STOP)),
+    stream(
+      'a plain message_delta',
+      'messages-stream',
+      cut(
+        7,
+        plainEvent({ type: 'message_delta', delta: { stop_reason: 'end_turn' } }, 'message_delta'),
+        MESSAGE_STOP,
+      ),
+    ),
+    stream('no message_stop', 'messages-stream', cut(13)),
+    stream(
+      'message_stop without its line, behind a plain one',
+      'messages-stream',
+      cut(12, plainEvent({ type: 'message_stop' })),
+    ),
+    stream('the finish of the first choice for both', 'chat-stream-2', cut(7, DONE)),
+    stream('only [DONE]', 'chat-stream', () => [DONE]),
+    stream('only message_stop', 'messages-stream', () => [MESSAGE_STOP]),
+    stream('nothing', 'chat-stream', () => []),
+  ],
+
+  'f: two runs of one request': [
+    ...(['created', 'model'] as const).flatMap((what) => [
+      ...['chat-stream', 'chat-stream-2', 'completions-stream', 'transcription-stream'].map(
+        (exchange): Row => [`another ${what}`, exchange, spliced(2, `${exchange}/${what}`), 'refused'],
+      ),
+      ['only the last word', 'chat-stream', spliced(4, `chat-stream/${what}`), 'refused'] as const,
+      ['only the finish', 'chat-stream', spliced(5, `chat-stream/${what}`), 'refused'] as const,
+    ]),
+    ['another id', 'transcription-stream', spliced(3, 'transcription-stream/id'), 'refused'],
+  ],
+
+  'g: messages of the request sent back': [
+    ['the conversation as choices', 'chat-whole', reflectedBody('chat', ['a', 'choices']), 'refused'],
+    [
+      'the conversation as content',
+      'messages-whole',
+      reflectedBody('messages', ['a', 'b', 'content']),
+      'refused',
+    ],
+    ['the prompt as choices', 'completions-whole', reflectedBody('completions', ['a', 'choices']), 'refused'],
+    [
+      'the conversation as choices of a chunk',
+      'chat-stream',
+      reflectedStream('chat', [filled(['a', 'choices']), DONE]),
+      'refused',
+    ],
+    [
+      'a field of the form as text',
+      'transcription-whole',
+      reflectedBody('transcription', ['a', 'text']),
+      'refused',
+    ],
+    ['the document', 'unstructured-whole', reflectedBody('unstructured', ['0']), 'refused'],
+    [
+      'the document, its iv in capitals',
+      'unstructured-whole',
+      reflectedBody('unstructured', ['0'], withUpperCaseIv),
+      'refused',
+    ],
+    ...([(message: string) => message, withUpperCaseIv] as const).flatMap((change, capitals): Row[] => {
+      const how = capitals === 1 ? ', ivs in capitals' : '';
+      return [
+        [
+          `all that a response needs${how}`,
+          'chat-whole-look',
+          reflectedBody('chat', CHUNK, change),
+          'refused',
+        ],
+        [
+          `all that a response needs${how}`,
+          'completions-whole-look',
+          reflectedBody('completions', CHUNK, change),
+          'refused',
+        ],
+        [
+          `all that a response needs${how}`,
+          'messages-whole-look',
+          reflectedBody('messages', ['content', 'model', 'role', 'stop_reason'], change),
+          'refused',
+        ],
+        [
+          `all that a response needs${how}`,
+          'embeddings-whole-look',
+          reflectedBody('embeddings', ['data', 'model', 'object'], change),
+          'refused',
+        ],
+        [
+          `all that a response needs${how}`,
+          'transcription-whole-look',
+          reflectedBody('transcription', ['text'], change),
+          'refused',
+        ],
+        [
+          `all that a stream needs${how}`,
+          'chat-stream-look',
+          reflectedStream('chat', [filled(CHUNK), filled(CHUNK), filled(CHUNK), DONE], change),
+          'refused',
+        ],
+        [
+          `all that a stream needs${how}`,
+          'completions-stream-look',
+          reflectedStream('completions', [filled(CHUNK), filled(CHUNK), filled(CHUNK), DONE], change),
+          'refused',
+        ],
+        [
+          `all that a stream needs${how}`,
+          'transcription-stream-look',
+          reflectedStream(
+            'transcription',
+            [filled(TRANSCRIPTION_CHUNK), filled(TRANSCRIPTION_CHUNK), DONE],
+            change,
+          ),
+          'refused',
+        ],
+        [
+          `all that a stream needs${how}`,
+          'messages-stream-look',
+          reflectedStream(
+            'messages',
+            [
+              filled(['message'], 'message_start'),
+              filled(['content_block', 'index'], 'content_block_start'),
+              filled(['delta', 'index'], 'content_block_delta'),
+              filled(['index'], 'content_block_stop'),
+              filled(['delta'], 'message_delta'),
+              filled([], 'message_stop'),
+            ],
+            change,
+          ),
+          'refused',
+        ],
+      ];
+    }),
+    ['the beginning of a real stream', 'chat-stream-begin', reflectedBeginning('chat', 5), 'refused'],
+    ['the beginning of a real stream', 'messages-stream-look', reflectedBeginning('messages', 1), 'refused'],
+  ],
+
+  'h: heads, plain members, marks of the end': [
+    ['`stream` taken away', 'chat-stream', askedAs('chat-whole', { stream: 'false' }), 'refused'],
+    ['`stream` added', 'chat-whole', askedAs('chat-stream', { stream: 'true' }), 'refused'],
+    ['`stream` taken away', 'messages-stream', askedAs('messages-whole', { stream: 'false' }), 'refused'],
+    ['`stream` added', 'messages-whole', askedAs('messages-stream', { stream: 'true' }), 'refused'],
+    [
+      '`stream` taken away',
+      'transcription-stream',
+      askedAs('transcription-whole', { stream: 'false' }),
+      'refused',
+    ],
+    ...[
+      'chat-stream',
+      'chat-whole',
+      'messages-stream',
+      'messages-whole',
+      'embeddings-whole',
+      'transcription-whole',
+      'unstructured-whole',
+    ].flatMap((exchange): Row[] => [
+      ['said to be unencrypted', exchange, head(undefined, { 'privatemode-encrypted': 'false' }), 'refused'],
+      ['status 400', exchange, head(400), 'error'],
+      ['status 204', exchange, head(204), 'error'],
+      ['status 302', exchange, head(302, { location: 'https://elsewhere.test/' }), 'error'],
+      ['status 401 in plain', exchange, head(401, { 'privatemode-encrypted': 'false' }), 'error'],
+      ['compressed, it says', exchange, head(undefined, { 'content-encoding': 'gzip' }), 'refused'],
+    ]),
+    ...['chat-stream', 'messages-stream', 'transcription-stream'].map(
+      (exchange): Row => ['a stream as JSON', exchange, head(undefined, OK), 'refused'],
+    ),
+    ...['chat-whole', 'messages-whole', 'transcription-whole'].map(
+      (exchange): Row => ['JSON as a stream', exchange, head(undefined, STREAM_HEAD), 'refused'],
+    ),
+    ...['chat-whole', 'messages-whole', 'embeddings-whole'].map(
+      (exchange): Row => [
+        'JSON as text',
+        exchange,
+        head(undefined, { 'content-type': 'text/plain' }),
+        'harmless',
+      ],
+    ),
+    [
+      'a plain success in the place of the real one',
+      'chat-whole',
+      {
+        onResponse: (response) => ({
+          ...response,
+          content: { text: JSON.stringify(honest('chat-whole').body) },
+        }),
+      },
+      'refused',
+    ],
+    stream('[DONE] at the beginning', 'chat-stream', inserted(0, DONE)),
+    stream('[DONE] before the finish', 'chat-stream', inserted(3, DONE)),
+    stream('[done] before the finish', 'chat-stream', inserted(3, { data: '[done]' })),
+    stream('[DONE] in messages', 'messages-stream', inserted(8, DONE), 'harmless'),
+    stream('message_stop in a chat', 'chat-stream', inserted(3, MESSAGE_STOP)),
+    stream('a stretch of choices in a plain member', 'chat-stream', (events) => {
+      const { data, ...event } = events[2] as WireEvent;
+      const message = sealedIn({ data })[0] as string;
+      return events.with(2, {
+        ...event,
+        data: withPlain('usage', message)(removed('choices')(membersOf({ data }))),
+      });
+    }),
+    stream('the end of a stream in plain members', 'chat-stream', (events) => {
+      const end = sealedIn(...events.slice(4)).map((message) => JSON.parse(message) as string);
+      return [...withData(3, withPlain('usage', JSON.stringify(end)))(events.slice(0, 4)), DONE];
+    }),
+    stream('a plain member where only sealed ones belong', 'chat-stream', withData(2, withPlain('zz', '1'))),
+    stream(
+      'plain choices beside the sealed ones',
+      'chat-stream',
+      withData(2, (members) => [...members, { name: 'choices', value: '[]' }]),
+    ),
+    stream(
+      'sealed choices twice',
+      'chat-stream',
+      withData(2, (members) => [...members, members.find(({ name }) => name === 'choices') as WireMember]),
+    ),
+    stream('a plain error', 'chat-stream', withData(2, withPlain('error', '{"message":"forged"}'))),
+    stream(
+      'a plain delta',
+      'messages-stream',
+      inserted(
+        8,
+        plainEvent(
+          { type: 'content_block_delta', index: 1, delta: { type: 'text_delta', text: 'forged' } },
+          'content_block_delta',
+        ),
+      ),
+    ),
+    stream(
+      'a plain error event',
+      'messages-stream',
+      inserted(8, plainEvent({ type: 'error', error: { type: 'api_error', message: 'forged' } }, 'error')),
+    ),
+    stream('an empty object', 'chat-stream', inserted(2, plainEvent({}))),
+    stream('an event of nothing but usage', 'chat-stream', inserted(2, plainEvent({ id: 'x', usage: null }))),
+    stream('an event lost', 'chat-stream', dropped(2)),
+    stream('an event twice', 'chat-stream', (events) => events.toSpliced(2, 0, events[2] as WireEvent)),
+    stream('two events in the other order', 'chat-stream', (events) =>
+      events.with(2, events[3] as WireEvent).with(3, events[2] as WireEvent),
+    ),
+    stream(
+      'another usage',
+      'chat-stream',
+      every((event) =>
+        typeof event.data === 'string'
+          ? event
+          : { ...event, data: withPlain('usage', '{"total_tokens":1}')(event.data) },
+      ),
+      'harmless',
+    ),
+    whole('another id', 'chat-whole', withPlain('id', '"chatcmpl-other"'), 'harmless'),
+    whole('members in another order', 'chat-whole', (members) => members.toReversed(), 'harmless'),
+  ],
+};
+
+function sealedNames(event: WireEvent): string[] {
+  return inSequence(membersOf(event).filter(isSealed), []).map(({ name }) => name);
+}
+
+/** The tests. */
+
+const isPrefix = (items: readonly unknown[], of: readonly unknown[]): boolean =>
+  isDeepStrictEqual(items, of.slice(0, items.length));
+
+const refusal = (item: unknown): string | undefined =>
+  (item as { error?: { code?: string } } | undefined)?.error?.code;
+
+/** Whole answers: 502, the code in the body. Streams: the same, or an honest beginning, an error event and a broken connection. */
+function assertRefused({ api, events }: HonestExchange, outcome: Outcome, whole: readonly unknown[]): void {
+  const { status, text, broken, items, error } = outcome;
+  assert.notEqual(error, undefined, `the client is content with ${JSON.stringify(items)}`);
+  assert.ok(isPrefix(items, whole), `not an honest beginning: ${JSON.stringify(items)}`);
+  if (status === 502) {
+    assert.match(text, new RegExp(`"code":"(?:${REFUSED.join('|')})"`));
+    assert.deepEqual([items, broken], [[], false]);
+    return;
+  }
+  assert.notEqual(events, undefined, `${status}: ${text}`);
+  const read = readStream(api, text).items;
+  assert.deepEqual([status, broken], [200, true], text);
+  assert.ok(REFUSED.includes(refusal(read.at(-1)) ?? ''), text);
+  assert.deepEqual(read.slice(0, -1), items);
+}
+
+function assertHarmless(_: HonestExchange, outcome: Outcome, whole: readonly unknown[]): void {
+  const { status, broken, items, error, text } = outcome;
+  assert.deepEqual([error, status, broken], [undefined, 200, false], text);
+  assert.deepEqual(items, whole);
+}
+
+/** Whatever error it is: nothing dishonest comes before it. */
+function assertError(_: HonestExchange, outcome: Outcome, whole: readonly unknown[]): void {
+  assert.notEqual(outcome.error, undefined, `the client is content with ${JSON.stringify(outcome.items)}`);
+  assert.ok(isPrefix(outcome.items, whole), JSON.stringify(outcome.items));
+}
+
+const JUDGES: Readonly<Record<Expected, typeof assertRefused>> = {
+  refused: assertRefused,
+  harmless: assertHarmless,
+  error: assertError,
+};
+
+describe('a hostile gateway', () => {
+  let stack: HostileStack;
+  before(async () => {
+    const runs = [
+      ...otherRun('created', created + 9),
+      ...otherRun('model', 'other'),
+      ...otherRun('id', 'run-2'),
+    ];
+    stack = await startHostileStack([...HONEST, ...runs]);
+  });
+  after(() => stack.close());
+
+  /** What the client makes of the exchange where nobody attacks. */
+  async function honestly(exchange: HonestExchange): Promise<readonly unknown[]> {
+    stack.attack = undefined;
+    const { items, error } = await ask(stack.url, exchange);
+    assert.equal(error, undefined);
+    return items;
+  }
+
+  describe('that is idle', () => {
+    for (const exchange of EXCHANGES.values()) {
+      it(`${exchange.name} comes as it is`, async () => {
+        stack.attack = undefined;
+        const { items, error, broken } = await ask(stack.url, exchange);
+        const isError = exchange.name.endsWith('error');
+        assert.deepEqual([error !== undefined, broken], [isError, false], String(error));
+        if (!isError && exchange.api !== 'unstructured') assert.deepEqual(items, essenceOf(exchange));
+      });
+    }
+  });
+
+  for (const [title, rows] of Object.entries(ATTACKS)) {
+    describe(title, () => {
+      for (const [name, exchangeName, attack, expected] of rows) {
+        it(`${exchangeName}: ${name}: ${expected}`, { timeout: 20_000 }, async () => {
+          const exchange = EXCHANGES.get(exchangeName) as HonestExchange;
+          const isError = exchangeName.endsWith('error');
+          const whole = isError ? [] : await honestly(exchange);
+          stack.attack = attack;
+          JUDGES[expected](exchange, await ask(stack.url, exchange), whole);
+        });
+      }
+    });
+  }
+});

@@ -1,0 +1,145 @@
+/** One exchange through the official client of its API: what the application sees, and the bytes below it. */
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import {
+  type ApiName,
+  essenceOfBody,
+  essenceOfEvent,
+  type HonestExchange,
+  PATHS,
+} from './honest-exchanges.ts';
+
+type Json = Record<string, unknown>;
+
+export interface Outcome {
+  /** What the client gave to the application, reduced to what matters: the items of a stream, or the whole answer as the only one. */
+  readonly items: readonly unknown[];
+  /** What the client threw. */
+  readonly error: unknown;
+  /** The response below the client. */
+  readonly status: number;
+  readonly text: string;
+  /** Whether the connection broke before the framing said that the body was over. */
+  readonly broken: boolean;
+}
+
+interface Seen {
+  readonly status: number;
+  readonly text: string;
+  readonly broken: boolean;
+}
+
+/** A fetch that reads everything to its end, even where the client does not, and tells what it read. */
+function readingFetch(): { readonly fetch: typeof fetch; seen(): Promise<Seen> } {
+  const { promise, resolve, reject } = Promise.withResolvers<Seen>();
+  promise.catch(() => {});
+  const read = async (status: number, body: ReadableStream<Uint8Array> | null): Promise<Seen> => {
+    const chunks: Uint8Array[] = [];
+    let broken = false;
+    try {
+      for await (const chunk of body ?? []) chunks.push(chunk);
+    } catch {
+      broken = true;
+    }
+    return { status, text: Buffer.concat(chunks).toString('utf8'), broken };
+  };
+  return {
+    seen: () => promise,
+    async fetch(input, init) {
+      // The client tries out with a data URL what fetch can do.
+      if (!String(input).startsWith('http')) return fetch(input, init);
+      try {
+        const { signal: _, ...rest } = init ?? {};
+        const response = await fetch(input, rest);
+        const [ours, theirs] = response.body?.tee() ?? [null, null];
+        resolve(read(response.status, ours));
+        return new Response(theirs, { status: response.status, headers: response.headers });
+      } catch (thrown) {
+        reject(thrown);
+        throw thrown;
+      }
+    },
+  };
+}
+
+const FILE = new File([Buffer.from('RIFF sound')], 'a.wav', { type: 'audio/wav' });
+
+/** What the client of that API makes of a request: an async iterable of items, or the whole answer. */
+type Caller = (url: string, request: Json, fetching: typeof fetch) => Promise<unknown>;
+
+const openai = (url: string, fetching: typeof fetch): OpenAI =>
+  new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 10_000, fetch: fetching });
+
+const CALLERS: Readonly<Record<ApiName, Caller>> = {
+  chat: (url, request, fetching) => openai(url, fetching).chat.completions.create(request as never),
+  completions: (url, request, fetching) => openai(url, fetching).completions.create(request as never),
+  embeddings: (url, request, fetching) => openai(url, fetching).embeddings.create(request as never),
+  transcription: (url, request, fetching) =>
+    openai(url, fetching).audio.transcriptions.create({ ...request, file: FILE } as never),
+  messages: (url, request, fetching) =>
+    new Anthropic({
+      baseURL: url,
+      apiKey: 'k',
+      maxRetries: 0,
+      timeout: 10_000,
+      fetch: fetching,
+    }).messages.create(request as never),
+  // No client of its own: programs that post a file and parse the answer.
+  unstructured: async (url, request, fetching) => {
+    const body = JSON.stringify(request);
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetching(`${url}${PATHS.unstructured}`, { method: 'POST', headers, body });
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    return response.json();
+  },
+};
+
+const isIterable = (value: unknown): value is AsyncIterable<Json> =>
+  typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
+
+/** Asks the proxy at that URL what the exchange asks. */
+export async function ask(url: string, { api, request }: HonestExchange): Promise<Outcome> {
+  const { fetch: fetching, seen } = readingFetch();
+  const items: unknown[] = [];
+  let error: unknown;
+  try {
+    const answer = await CALLERS[api](url, request as Json, fetching);
+    if (!isIterable(answer)) items.push(essenceOfBody(api, answer));
+    else for await (const item of answer) items.push(essenceOfEvent(api, item));
+  } catch (thrown) {
+    error = thrown ?? new Error('nothing was thrown');
+  }
+  return { items: items.filter((item) => item !== undefined), error, ...(await seen()) };
+}
+
+/** An opened stream as the official client of that API reads it. */
+export interface ReadStream {
+  /** An error as `{ error }`; the client throws it and reads no further. */
+  readonly items: readonly unknown[];
+  /** Whether `[DONE]` came; the messages API has none. */
+  readonly done: boolean;
+}
+
+/** Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which no honest stream has. */
+export function readStream(api: ApiName, text: string): ReadStream {
+  const items: unknown[] = [];
+  for (const block of text.split('\n\n')) {
+    const lines = block.split('\n');
+    const data = lines
+      .filter((line) => line.startsWith('data:'))
+      .map((line) => line.replace(/^data: ?/, ''))
+      .join('\n');
+    const name = lines.findLast((line) => line.startsWith('event:'))?.replace(/^event: ?/, '');
+    if (data === '') continue;
+    if (api === 'messages') {
+      if (name === undefined || name === 'ping') continue;
+    } else {
+      if (data === '[DONE]') return { items, done: true };
+      if (name !== undefined) items.push({ named: name });
+    }
+    const item = essenceOfEvent(api, JSON.parse(data) as Json);
+    if (item !== undefined) items.push(item);
+    if (name === 'error' || (item !== undefined && 'error' in item)) break;
+  }
+  return { items, done: false };
+}
