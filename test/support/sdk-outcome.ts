@@ -16,7 +16,7 @@ export interface Outcome {
   readonly items: readonly unknown[];
   /** What the client threw. */
   readonly error: unknown;
-  /** The response below the client. */
+  /** The response below the client; status 0 where there was none. */
   readonly status: number;
   readonly text: string;
   /** Whether the connection broke before the framing said that the body was over. */
@@ -31,8 +31,7 @@ interface Seen {
 
 /** A fetch that reads everything to its end, even where the client does not, and tells what it read. */
 function readingFetch(): { readonly fetch: typeof fetch; seen(): Promise<Seen> } {
-  const { promise, resolve, reject } = Promise.withResolvers<Seen>();
-  promise.catch(() => {});
+  const { promise, resolve } = Promise.withResolvers<Seen>();
   const read = async (status: number, body: ReadableStream<Uint8Array> | null): Promise<Seen> => {
     const chunks: Uint8Array[] = [];
     let broken = false;
@@ -48,16 +47,14 @@ function readingFetch(): { readonly fetch: typeof fetch; seen(): Promise<Seen> }
     async fetch(input, init) {
       // The client tries out with a data URL what fetch can do.
       if (!String(input).startsWith('http')) return fetch(input, init);
-      try {
-        const { signal: _, ...rest } = init ?? {};
-        const response = await fetch(input, rest);
-        const [ours, theirs] = response.body?.tee() ?? [null, null];
-        resolve(read(response.status, ours));
-        return new Response(theirs, { status: response.status, headers: response.headers });
-      } catch (thrown) {
-        reject(thrown);
+      const { signal: _, ...rest } = init ?? {};
+      const response = await fetch(input, rest).catch((thrown: unknown) => {
+        resolve({ status: 0, text: '', broken: true });
         throw thrown;
-      }
+      });
+      const [ours, theirs] = response.body?.tee() ?? [null, null];
+      resolve(read(response.status, ours));
+      return new Response(theirs, { status: response.status, headers: response.headers });
     },
   };
 }
