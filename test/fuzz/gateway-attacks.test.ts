@@ -1,0 +1,205 @@
+/**
+ * Whatever a gateway without the key makes of a response, the openers give the honest answer, an honest beginning of it and then
+ * an error, or an error. The attacks come from a generator (attack-generator.ts); those that people thought of stand in
+ * test/e2e/gateway-attacks.test.ts.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
+import fc from 'fast-check';
+import type { RequestCipher } from '../../lib/envelope/protection.ts';
+import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
+import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
+import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
+import {
+  attacked,
+  type GeneratedAttack,
+  generatedAttack,
+  type Recording,
+  recordings,
+  unattacked,
+  wireTextOf,
+} from '../support/attack-generator.ts';
+import { cutAt } from '../support/chunkings.ts';
+import { fixedCipher } from '../support/exchange-fixture.ts';
+import { essenceOfBody, type HonestExchange } from '../support/honest-exchanges.ts';
+import { literalOpenResponse } from '../support/literal-grammar.ts';
+import { readStream } from '../support/sdk-outcome.ts';
+import { sealedMessage } from '../support/sealing.ts';
+import type { WireEvent } from '../support/wire-text.ts';
+
+const RECORDINGS = recordings();
+
+/** The one place that knows how openers are made. */
+function openerFor(
+  { api, choices, events, status = 200 }: HonestExchange,
+  cipher: RequestCipher,
+): ResponseOpener {
+  const endpoint = ENDPOINTS.find(({ id }) => id === api) as Endpoint;
+  return events === undefined
+    ? bodyOpener(endpoint, cipher, status < 400)
+    : streamOpener(endpoint, cipher, choices);
+}
+
+/** Request ivs, none of which a response of the recordings has. */
+function requestIvs(): () => Buffer {
+  let next = 0;
+  return () => {
+    const iv = Buffer.alloc(12, 0xff);
+    iv.writeUInt32BE(next++, 8);
+    return iv;
+  };
+}
+
+interface Opened {
+  readonly text: string;
+  readonly failure: string | undefined;
+}
+
+/** A request that was sealed, and the cipher that opens what comes in answer. */
+function sealedRequest({ request }: Recording): {
+  readonly cipher: RequestCipher;
+  readonly messages: readonly string[];
+} {
+  const cipher = fixedCipher({ ivs: requestIvs() });
+  return { cipher, messages: request.map((plaintext) => sealedMessage(cipher.seal(), plaintext)) };
+}
+
+/** What the opener makes of the response, its wire text cut at these places. */
+function open(
+  recording: Recording,
+  cipher: RequestCipher,
+  response: readonly WireEvent[],
+  cuts: readonly number[] = [],
+): Opened {
+  const wire = Buffer.from(wireTextOf(recording, response));
+  const opener = openerFor(recording.exchange, cipher);
+  const at = cuts.map((cut) => cut % (wire.length + 1)).sort((a, b) => a - b);
+  const parts = cutAt(wire, at).map((chunk) => Buffer.from(opener.feed(chunk)));
+  do parts.push(Buffer.from(opener.flush()));
+  while (opener.pending);
+  return { text: Buffer.concat(parts).toString('utf8'), failure: opener.failure?.code };
+}
+
+type Verdict = 'honest' | 'honest, then an error' | 'an error' | 'neither';
+
+const isBeginning = (items: readonly unknown[], of: readonly unknown[]): boolean =>
+  isDeepStrictEqual(items, of.slice(0, items.length));
+
+const isError = (item: unknown): boolean => typeof item === 'object' && item !== null && 'error' in item;
+/** Words that no honest response has. */
+const DISHONEST = /REFLECTED|FORGED/;
+
+/** An error event that authenticates is an error, whatever it says: content that a gateway made one of is not taken for content. */
+function streamVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
+  const { items } = readStream(exchange.api, text);
+  if (DISHONEST.test(text)) return 'neither';
+  if (failure === undefined && essences.some((whole) => isDeepStrictEqual(items, whole))) return 'honest';
+  const endsInError = isError(items.at(-1));
+  const delivered = endsInError ? items.slice(0, -1) : items;
+  if (failure === undefined && !endsInError) return 'neither';
+  if (!essences.some((whole) => isBeginning(delivered, whole))) return 'neither';
+  return delivered.length === 0 ? 'an error' : 'honest, then an error';
+}
+
+const byText = (a: string, b: string): number => (a < b ? -1 : 1);
+/** The elements of an array in the order of their sequence. */
+const inOrder = (elements: readonly unknown[]): unknown[] =>
+  Object.keys(elements)
+    .sort(byText)
+    .map((index) => elements[Number(index)]);
+
+function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
+  const { api, status = 200 } = exchange;
+  if (failure !== undefined) return text === '' ? 'an error' : 'neither';
+  // Whatever stands in it, the status tells the client that it is one.
+  if (status >= 400) return DISHONEST.test(text) ? 'neither' : 'an error';
+  const body = JSON.parse(text) as unknown;
+  const whole = essences[0]?.[0];
+  if (api !== 'unstructured')
+    return isDeepStrictEqual(essenceOfBody(api, body), whole) ? 'honest' : 'neither';
+  // An array has no end that is authenticated: elements at the end of the sequence can be missing.
+  const elements = Array.isArray(body) ? inOrder(body) : [{}];
+  return isBeginning(elements, inOrder(whole as unknown[])) ? 'honest' : 'neither';
+}
+
+const verdictOf = (recording: Recording, opened: Opened): Verdict =>
+  (recording.exchange.events === undefined ? wholeVerdict : streamVerdict)(recording, opened);
+
+/** Everything that one needs to understand a third outcome. */
+const report = ({ exchange }: Recording, attack: GeneratedAttack, { text, failure }: Opened): string =>
+  [
+    `neither the honest answer nor an honest beginning and an error: ${exchange.name}`,
+    ...attack.edits.map((edit) => `  ${JSON.stringify(edit)}`),
+    `  messages ${attack.reseat ? 'put back in their order' : 'left where they were moved to'}`,
+    `opened, ${failure ?? 'no failure'}:`,
+    text,
+  ].join('\n');
+
+/** Runs `opens` over generated attacks; fails at the first third outcome, and where one of the others hardly ever comes. */
+const isNeverFooled = (
+  opens: (recording: Recording, attack: GeneratedAttack, cuts: readonly number[]) => Opened,
+) => {
+  const counts: Record<Verdict, number> = {
+    honest: 0,
+    'honest, then an error': 0,
+    'an error': 0,
+    neither: 0,
+  };
+  const seen = new Set<string>();
+  const property = fc.property(
+    fc.nat({ max: RECORDINGS.length - 1 }),
+    generatedAttack,
+    fc.array(fc.nat(), { maxLength: 3 }),
+    (which, attack, cuts) => {
+      const recording = RECORDINGS[which] as Recording;
+      const opened = opens(recording, attack, cuts);
+      const verdict = verdictOf(recording, opened);
+      counts[verdict] += 1;
+      seen.add(recording.exchange.name);
+      assert.notEqual(verdict, 'neither', report(recording, attack, opened));
+    },
+  );
+  const assertVaried = (): void => {
+    assert.equal(seen.size, RECORDINGS.length);
+    for (const verdict of ['honest', 'honest, then an error', 'an error'] as const) {
+      assert.ok(counts[verdict] > 100, JSON.stringify(counts));
+    }
+  };
+  return { property, assertVaried };
+};
+
+describe('responses that a gateway edits', () => {
+  it('come as they are where it edits nothing', () => {
+    for (const recording of RECORDINGS) {
+      const { cipher, messages } = sealedRequest(recording);
+      const response = unattacked(recording);
+      const expected = (recording.exchange.status ?? 200) >= 400 ? 'an error' : 'honest';
+      for (const opened of [
+        open(recording, cipher, response),
+        literalOpenResponse(recording.exchange, response, messages),
+      ]) {
+        assert.equal(opened.failure, undefined, `${recording.exchange.name}: ${opened.failure}`);
+        assert.equal(verdictOf(recording, opened), expected, opened.text);
+      }
+    }
+  });
+
+  it('are opened as the honest answer, as its beginning and an error, or as an error', () => {
+    const { property, assertVaried } = isNeverFooled((recording, attack, cuts) => {
+      const { cipher, messages } = sealedRequest(recording);
+      return open(recording, cipher, attacked(recording, attack, messages), cuts);
+    });
+    fc.assert(property, { seed: 20261122, numRuns: 2_000 });
+    assertVaried();
+  });
+
+  it('are opened so by the literal implementation: the rules are enough', () => {
+    const { property, assertVaried } = isNeverFooled((recording, attack) => {
+      const { messages } = sealedRequest(recording);
+      return literalOpenResponse(recording.exchange, attacked(recording, attack, messages), messages);
+    });
+    fc.assert(property, { seed: 20261122, numRuns: 2_000 });
+    assertVaried();
+  });
+});
