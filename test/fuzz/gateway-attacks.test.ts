@@ -93,7 +93,7 @@ const DISHONEST = /REFLECTED|FORGED/;
 /** An error event that authenticates is an error, whatever it says: content that a gateway made one of is not taken for content. */
 function streamVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
   const { items } = readStream(exchange.api, text);
-  if (DISHONEST.test(text)) return 'neither';
+  if (DISHONEST.test(JSON.stringify(items))) return 'neither';
   if (failure === undefined && essences.some((whole) => isDeepStrictEqual(items, whole))) return 'honest';
   const endsInError = isError(items.at(-1));
   const delivered = endsInError ? items.slice(0, -1) : items;
@@ -113,8 +113,8 @@ function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Open
   const { api, status = 200 } = exchange;
   if (failure !== undefined) return text === '' ? 'an error' : 'neither';
   // Whatever stands in it, the status tells the client that it is one.
-  if (status >= 400) return DISHONEST.test(text) ? 'neither' : 'an error';
-  const body = JSON.parse(text) as unknown;
+  const body = JSON.parse(text) as Readonly<Record<string, unknown>>;
+  if (status >= 400) return DISHONEST.test(JSON.stringify(body['error'] ?? null)) ? 'neither' : 'an error';
   const whole = essences[0]?.[0];
   if (api !== 'unstructured')
     return isDeepStrictEqual(essenceOfBody(api, body), whole) ? 'honest' : 'neither';
