@@ -575,6 +575,10 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     whole('stop_reason under another name', 'messages-whole', rename('stop_reason', 'stop_sequence')),
     whole('role under another name', 'messages-whole', rename('role', 'rolf')),
     whole('content under another name', 'messages-whole', rename('content', 'contenu')),
+    ...['"error"', '"text"', 'null', '{}'].map((type) =>
+      whole(`the plain type as ${type}`, 'messages-whole', withPlain('type', type), 'either'),
+    ),
+    whole('the plain type gone', 'messages-whole', removed('type'), 'either'),
     whole('model as role', 'messages-whole', renamedAll('content', 'role', 'stop_reason', 'z')),
     ...['chat-whole', 'completions-whole'].flatMap((exchange) => [
       ...(
@@ -991,7 +995,7 @@ const JUDGES: Readonly<Record<Expected, typeof assertRefused>> = {
   error: assertError,
 };
 
-const endsInError = ({ name }: HonestExchange): boolean => name.endsWith('error');
+const endsInError = ({ name }: HonestExchange): boolean => /-error\b/.test(name);
 
 describe('a hostile gateway', { timeout: 120_000 }, () => {
   let stack: HostileStack;

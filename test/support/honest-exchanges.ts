@@ -277,6 +277,27 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
         events: [chat.role(0), chat.content(0, 'one'), OPENAI_ERROR],
       },
     ),
+    exchange(
+      'chat-stream-error-first',
+      'chat',
+      { messages: PROMPT },
+      {
+        events: [OPENAI_ERROR],
+      },
+    ),
+    exchange(
+      'chat-stream-additions',
+      'chat',
+      { messages: PROMPT },
+      {
+        events: [
+          { ...chat.role(0), prompt_text: null, service_tier: null, citations: [] },
+          { ...chat.content(0, 'one'), metrics: {}, service_tier: 'default' },
+          { ...chat.finish(0), kv_transfer_params: { peer: 1 } },
+          { ...chat.closing, system_fingerprint: 'fp-1', metrics: { queue: 0.5 } },
+        ],
+      },
+    ),
     exchange('chat-whole', 'chat', { messages: PROMPT }, { body: chat.whole(1) }),
     exchange('chat-whole-2', 'chat', { messages: PROMPT, n: 2 }, { choices: 2, body: chat.whole(2) }),
     exchange('chat-error', 'chat', { messages: PROMPT }, { status: 400, body: OPENAI_ERROR }),
@@ -383,6 +404,18 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
         events: [messages.start, ...messages.text(0, 'one', 'two').slice(0, -1), ANTHROPIC_ERROR],
       },
     ),
+    exchange(
+      'messages-stream-empty',
+      'messages',
+      { max_tokens: 9, messages: PROMPT },
+      {
+        events: [
+          messages.start,
+          { ...messages.stop('max_tokens')[0], context_management: { applied_edits: [] } },
+          { type: 'message_stop' },
+        ],
+      },
+    ),
     exchange('messages-whole', 'messages', { max_tokens: 9, messages: PROMPT }, { body: messages.whole }),
     exchange(
       'messages-error',
@@ -417,6 +450,7 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
         body: Array.from({ length: 12 }, (_, index) => ({ type: 'Title', text: `${run.says}part ${index}` })),
       },
     ),
+    exchange('unstructured-empty', 'unstructured', { document: 'pages' }, { body: [] }),
     exchange(
       'unstructured-files',
       'unstructured',
