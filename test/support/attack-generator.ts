@@ -111,7 +111,9 @@ export function recordings(): readonly Recording[] {
 
 /** One edit. Numbers are taken modulo what there is. */
 export type Edit =
-  | { readonly kind: 'drop event' | 'drop member' | 'cut'; readonly at: number; readonly member: number }
+  | { readonly kind: 'drop event' | 'drop member'; readonly at: number; readonly member: number }
+  /** Nothing comes after it, or only the mark of the end. */
+  | { readonly kind: 'cut'; readonly at: number; readonly ends: boolean }
   | { readonly kind: 'duplicate event' | 'move event'; readonly at: number; readonly to: number }
   | {
       readonly kind: 'duplicate member' | 'move member';
@@ -142,6 +144,8 @@ export type Edit =
 
 export interface GeneratedAttack {
   readonly edits: readonly Edit[];
+  /** By how many choices the gateway changed the plain `n` of the request: the worker gave so many more than were asked for. */
+  readonly choices: number;
   /** Whether the messages are put back in their order once the edits are made. */
   readonly reseat: boolean;
 }
@@ -192,10 +196,11 @@ const name = fc.constantFrom(...REQUIRED, ...OPTIONAL, ...ODD);
 const kept = fc.option(name, { nil: null });
 const edit: fc.Arbitrary<Edit> = fc.oneof(
   fc.record({
-    kind: fc.constantFrom('drop event' as const, 'drop member' as const, 'cut' as const),
+    kind: fc.constantFrom('drop event' as const, 'drop member' as const),
     at: nat,
     member: nat,
   }),
+  fc.record({ kind: fc.constant('cut' as const), at: nat, ends: fc.boolean() }),
   fc.record({
     kind: fc.constantFrom('duplicate event' as const, 'move event' as const),
     at: nat,
@@ -239,11 +244,31 @@ const edit: fc.Arbitrary<Edit> = fc.oneof(
   fc.record({ kind: fc.constant('splice' as const), from: nat, run: nat }),
 );
 
-/** One to four edits. */
-export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.record({
-  edits: fc.array(edit, { minLength: 1, maxLength: 4 }),
-  reseat: fc.nat({ max: 3 }).map((number) => number > 0),
-});
+/** One to four edits, or another number of choices than was asked for. */
+export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
+  {
+    weight: 15,
+    arbitrary: fc.record({
+      edits: fc.oneof(fc.tuple(edit), fc.array(edit, { minLength: 1, maxLength: 4 })),
+      choices: fc.constant(0),
+      reseat: fc.nat({ max: 3 }).map((number) => number > 0),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      edits: fc.array(edit, { maxLength: 1 }),
+      choices: fc.constantFrom(-1, 1),
+      reseat: fc.constant(true),
+    }),
+  },
+);
+
+/** What the application asked for, where the worker was asked for so many more choices. */
+export function asked({ exchange }: Recording, { choices }: GeneratedAttack): HonestExchange {
+  const counts = exchange.api === 'chat' || exchange.api === 'completions';
+  return counts ? { ...exchange, choices: Math.max(exchange.choices - choices, 1) } : exchange;
+}
 
 /** The sealed members of an event that take part in the sequence. */
 const seats = (event: WireEvent, plain: Plain): WireMember[] =>
@@ -373,10 +398,7 @@ function edited(events: Events, each: Edit): Events {
     case 'drop event':
       return events.toSpliced(each.at % events.length, 1);
     case 'cut':
-      return [
-        ...events.slice(0, each.at % events.length),
-        ...(each.member % 2 === 0 ? events.slice(-1) : []),
-      ];
+      return [...events.slice(0, each.at % events.length), ...(each.ends ? events.slice(-1) : [])];
     case 'duplicate event':
     case 'move event': {
       const at = each.at % events.length;
@@ -420,7 +442,7 @@ const renumbered = (events: Events, most: number): WireEvent[] =>
 /** The attacked response; a whole body is one event. `request`: the sealed messages that the request really had. */
 export function attacked(
   recording: Recording,
-  { edits, reseat }: GeneratedAttack,
+  { edits, reseat }: Pick<GeneratedAttack, 'edits' | 'reseat'>,
   request: readonly string[],
 ): readonly WireEvent[] {
   const { exchange, isArray } = recording;

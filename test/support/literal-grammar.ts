@@ -18,7 +18,7 @@ function demand(condition: boolean, words: string): asserts condition {
   if (!condition) throw new Refused(words);
 }
 
-type Kind = 'integer' | 'string' | 'object' | 'objects' | 'array' | 'objects or null';
+type Kind = 'integer' | 'string' | 'object' | 'objects' | 'objects or null';
 type Members = ReadonlyMap<string, unknown>;
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
@@ -31,7 +31,6 @@ const IS: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   string: (value) => typeof value === 'string',
   object: isObject,
   objects: areObjects,
-  array: Array.isArray,
   'objects or null': (value) => value === null || areObjects(value),
 };
 

@@ -89,7 +89,7 @@ function contentOf(contentType: string, text: string): WireResponse['content'] {
 }
 
 /** The content as it goes out. */
-export function writeContent(content: WireResponse['content']): string {
+function writeContent(content: WireResponse['content']): string {
   if ('events' in content) return writeEvents(content.events);
   return 'body' in content ? writeBody(content.body) : content.text;
 }
