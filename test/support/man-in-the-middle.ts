@@ -15,14 +15,7 @@ import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts
 import { type HonestExchange, PATHS } from './honest-exchanges.ts';
 import { sharedHardware } from './stack.ts';
 import { createTestAuthority } from './tls-authority.ts';
-import {
-  parseBody,
-  parseEvents,
-  type WireBody,
-  type WireEvent,
-  writeBody,
-  writeEvents,
-} from './wire-text.ts';
+import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 
 export interface WireRequest {
   readonly method: string;
@@ -88,10 +81,10 @@ function contentOf(contentType: string, text: string): WireResponse['content'] {
   return contentType.includes('json') && text !== '' ? { body: parseBody(text) } : { text };
 }
 
-/** The content as it goes out. */
-function writeContent(content: WireResponse['content']): string {
-  if ('events' in content) return writeEvents(content.events);
-  return 'body' in content ? writeBody(content.body) : content.text;
+/** The content as it goes out: a stream event by event. */
+function piecesOf(content: WireResponse['content']): string[] {
+  if ('events' in content) return content.events.map(writeEvent);
+  return ['body' in content ? writeBody(content.body) : content.text];
 }
 
 /** Asks the server at that port of localhost. */
@@ -146,9 +139,11 @@ async function serveHostileGateway(
     };
     const current = isInference(request.path) ? attack() : undefined;
     const { status, headers, content } = await attacked(current ?? {}, request, ask);
-    const body = Buffer.from(writeContent(content), 'latin1');
-    const framing = 'events' in content ? {} : { 'content-length': body.length };
-    outgoing.writeHead(status, { ...headers, ...framing }).end(body);
+    const pieces = piecesOf(content).map((text) => Buffer.from(text, 'latin1'));
+    const framing = 'events' in content ? {} : { 'content-length': pieces[0]?.length };
+    outgoing.writeHead(status, { ...headers, ...framing });
+    for (const piece of pieces) outgoing.write(piece);
+    outgoing.end();
   };
   const sockets = new Set<Socket>();
   const server = createServer(authority.issue(['localhost']), (incoming, outgoing) => {
