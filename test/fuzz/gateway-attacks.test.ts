@@ -112,8 +112,8 @@ const inOrder = (elements: readonly unknown[]): unknown[] =>
 function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
   const { api, status = 200 } = exchange;
   if (failure !== undefined) return text === '' ? 'an error' : 'neither';
+  const body = (text === '' ? {} : JSON.parse(text)) as Readonly<Record<string, unknown>>;
   // Whatever stands in it, the status tells the client that it is one.
-  const body = JSON.parse(text) as Readonly<Record<string, unknown>>;
   if (status >= 400) return DISHONEST.test(JSON.stringify(body['error'] ?? null)) ? 'neither' : 'an error';
   const whole = essences[0]?.[0];
   if (api !== 'unstructured')

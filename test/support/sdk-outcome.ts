@@ -117,6 +117,15 @@ export interface ReadStream {
   readonly done: boolean;
 }
 
+/** The clients throw where data is no JSON, `[done]` in small letters for instance. */
+function parsed(data: string): Json {
+  try {
+    return JSON.parse(data) as Json;
+  } catch {
+    return { error: 'no JSON' };
+  }
+}
+
 /** Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which no honest stream has. */
 export function readStream(api: ApiName, text: string): ReadStream {
   const items: unknown[] = [];
@@ -134,7 +143,7 @@ export function readStream(api: ApiName, text: string): ReadStream {
       if (data === '[DONE]') return { items, done: true };
       if (name !== undefined) items.push({ named: name });
     }
-    const item = essenceOfEvent(api, JSON.parse(data) as Json);
+    const item = essenceOfEvent(api, parsed(data));
     if (item !== undefined) items.push(item);
     if (name === 'error' || (item !== undefined && 'error' in item)) break;
   }
