@@ -2,16 +2,15 @@
 import { PrivatemodeError } from '../errors.ts';
 import { beginsLike, type EventMatch, type EventPattern, matchBytes, patternOf } from './event-bytes.ts';
 import { type EventLayout, layoutOf, matchLayout } from './event-layout.ts';
-import { hasNames, kindCheck, type Row, type StreamGrammar } from './grammar.ts';
+import { hasNames, kindCheck, mayHold, type Row, type StreamGrammar } from './grammar.ts';
 
 /** What is asked of one sealed member. */
 export interface MemberCheck {
   readonly part: number;
   /** Index in `StreamGrammar.constant`, or -1. */
   readonly constant: number;
-  /** Whether a parsed value may stand there; undefined for members that no row lists. */
-  readonly isKind: ((value: unknown) => boolean) | undefined;
-  /** Members that the row does not require must not look like content. */
+  /** Whether a parsed value may stand there. */
+  readonly fits: (value: unknown) => boolean;
   readonly required: boolean;
 }
 
@@ -61,13 +60,12 @@ function checked(layout: EventLayout, grammar: StreamGrammar): Omit<KnownEvent, 
   }
   const checks = layout.order.map((part): MemberCheck => {
     const name = layout.names[part]!;
-    const required = Object.hasOwn(row.required, name);
-    const kind = required ? row.required[name] : row.optional?.[name];
+    const kind = Object.hasOwn(row.required, name) ? row.required[name] : undefined;
     return {
       part,
-      required,
-      constant: required ? grammar.constant.indexOf(name) : -1,
-      isKind: kind && kindCheck(kind),
+      required: kind !== undefined,
+      constant: kind === undefined ? -1 : grammar.constant.indexOf(name),
+      fits: kind === undefined ? (value) => mayHold(row, name, value) : kindCheck(kind),
     };
   });
   const partOf = (...names: string[]): number =>

@@ -22,8 +22,10 @@ export interface Row {
   readonly optional?: Readonly<Record<string, BasicKind>>;
   /** The value of `object`, which says of what kind the body is. */
   readonly object?: string;
-  /** Whether members that are not listed pass where they do not look like content. Default false: they are refused. */
-  readonly others?: boolean;
+  /**
+   * Which members pass that are not listed: those that do not look like content, or only null, `[]` and `{}`. Default none.
+   */
+  readonly others?: 'harmless' | 'empty';
 }
 
 /** The plain members and the kinds of JSON value they may have. */
@@ -88,11 +90,11 @@ const CHUNK_EXTRAS = {
 const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ec_transfer_params: 'object', prompt_logprobs: 'array' } as const;
 
 /** The model server's error stands alone in its event. */
-const ERROR: Row = { required: { error: 'object' }, others: true };
+const ERROR: Row = { required: { error: 'object' }, others: 'harmless' };
 
 /** Chunks of one kind. */
 const chunks = (object: string, more: Row['required'] = {}): StreamGrammar['events'] => ({
-  chunk: { required: { ...HEAD, ...more }, optional: CHUNK_EXTRAS, object, others: true },
+  chunk: { required: { ...HEAD, ...more }, optional: CHUNK_EXTRAS, object, others: 'harmless' },
   error: ERROR,
 });
 
@@ -121,15 +123,19 @@ const TRANSCRIPTS: ReadonlyMap<string | undefined, Row> = new Map([
     {
       required: { language: 'string', segments: 'array?', text: 'string', words: 'array?' },
       optional: NO_ERROR,
-      others: true,
+      others: 'harmless',
     },
   ],
   [
     'diarized_json',
-    { required: { segments: 'array', task: 'string', text: 'string' }, optional: NO_ERROR, others: true },
+    {
+      required: { segments: 'array', task: 'string', text: 'string' },
+      optional: NO_ERROR,
+      others: 'harmless',
+    },
   ],
 ]);
-const TRANSCRIPT: Row = { required: { text: 'string' }, optional: NO_ERROR, others: true };
+const TRANSCRIPT: Row = { required: { text: 'string' }, optional: NO_ERROR, others: 'harmless' };
 
 /** By the id of the endpoint (lib/gateway/endpoints.ts). */
 export const GRAMMAR = {
@@ -143,7 +149,7 @@ export const GRAMMAR = {
     },
     whole: {
       ...OPENAI,
-      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'chat.completion', others: true }),
+      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'chat.completion', others: 'harmless' }),
     },
   },
   completions: {
@@ -156,7 +162,7 @@ export const GRAMMAR = {
     },
     whole: {
       ...OPENAI,
-      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'text_completion', others: true }),
+      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'text_completion', others: 'harmless' }),
     },
   },
   messages: {
@@ -173,7 +179,8 @@ export const GRAMMAR = {
           kv_transfer_params: 'object',
           stop_sequence: 'string',
         },
-        others: true,
+        // Under a name of its own, the reason could make room for the sequence.
+        others: 'empty',
       }),
     },
   },
@@ -184,7 +191,7 @@ export const GRAMMAR = {
         required: { data: 'array', model: 'string?', object: 'string' },
         optional: { ...NO_ERROR, created: 'integer' },
         object: 'list',
-        others: true,
+        others: 'harmless',
       }),
     },
   },
@@ -242,7 +249,7 @@ const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
  * Whether a value that is not a required member could be the content of another event: the `object` of this kind of body, a
  * list of choices, or an error.
  */
-export function looksLikeContent(value: unknown, object: string | undefined): boolean {
+function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (typeof value === 'string') return value === object;
   if (Array.isArray(value)) {
     return value.some((item) => isObject(item) && CHOICE_MEMBERS.some((name) => Object.hasOwn(item, name)));
@@ -253,6 +260,15 @@ export function looksLikeContent(value: unknown, object: string | undefined): bo
   );
 }
 
+/** Whether a parsed value may be that of a member of the row that is not required. */
+export function mayHold({ optional, others, object }: Row, name: string, value: unknown): boolean {
+  const kind = optional !== undefined && Object.hasOwn(optional, name) ? optional[name] : undefined;
+  if (value === null) return true;
+  if (looksLikeContent(value, object)) return false;
+  if (kind !== undefined) return kindCheck(kind)(value);
+  return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
+}
+
 /** One spelling for all letter cases of a name, as decoders that ignore the case fold it. */
 const folded = (name: string): string => name.toUpperCase().toLowerCase();
 
@@ -261,9 +277,9 @@ const folded = (name: string): string => name.toUpperCase().toLowerCase();
  * none that differs from a known name by letter case alone, for some clients ignore it.
  */
 export function hasNames(row: Row, sealed: readonly string[], plain: ReadonlySet<string>): boolean {
-  const { required, optional = {}, others = false } = row;
+  const { required, optional = {}, others } = row;
   if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
   const known = new Set([...Object.keys(required), ...Object.keys(optional)]);
   const taken = new Set([...known, ...plain].map(folded));
-  return sealed.every((name) => known.has(name) || (others && !taken.has(folded(name))));
+  return sealed.every((name) => known.has(name) || (others !== undefined && !taken.has(folded(name))));
 }

@@ -2,15 +2,7 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
-import {
-  hasNames,
-  type Kind,
-  kindCheck,
-  looksLikeContent,
-  MAX_PLAIN_BYTES,
-  type Row,
-  type WholeGrammar,
-} from './grammar.ts';
+import { hasNames, type Kind, MAX_PLAIN_BYTES, mayHold, type Row, type WholeGrammar } from './grammar.ts';
 import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
@@ -156,10 +148,7 @@ function fits(row: Row, name: string, kind: JsonKind, plaintext: Buffer): boolea
       return false;
     return jsonKinds(required).includes(kind);
   }
-  if (kind === 'null') return true;
-  const value: unknown = JSON.parse(plaintext.toString('utf8'));
-  const optional = row.optional?.[name];
-  return (optional === undefined || kindCheck(optional)(value)) && !looksLikeContent(value, row.object);
+  return mayHold(row, name, JSON.parse(plaintext.toString('utf8')));
 }
 
 const jsonString = (text: string): Buffer => Buffer.from(JSON.stringify(text));

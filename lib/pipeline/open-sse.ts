@@ -4,7 +4,7 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { newMatch } from './event-bytes.ts';
 import { createEventKinds, type KnownEvent } from './event-kinds.ts';
-import { looksLikeContent, type StreamGrammar } from './grammar.ts';
+import type { StreamGrammar } from './grammar.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { streamOrder } from './stream-order.ts';
@@ -98,7 +98,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     if (!order.complete && !errorSeen) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
-    emit(event, event.data);
+    emit(event, named ? event.data : '[DONE]'); // some clients know it in capitals only
     ended = true;
     opener.finished = true;
   };
@@ -108,7 +108,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < checks.length; k++) {
-      const { part, constant, isKind, required } = checks[k]!;
+      const { part, constant, fits, required } = checks[k]!;
       const opened = plaintexts[part]!;
       const first = constant < 0 ? undefined : constants[constant];
       if (first !== undefined) {
@@ -117,10 +117,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       }
       if (!required && isSame(opened, NULL)) continue;
       const value = parsed(opened);
-      const fits = isKind === undefined || isKind(value);
-      if (!fits || (!required && looksLikeContent(value, row.object))) {
-        throw notAuthentic('the members of an event are not its own');
-      }
+      if (!fits(value)) throw notAuthentic('the members of an event are not its own');
       if (constant >= 0) {
         if (grammar.constant[constant] === 'object' && value !== row.object) {
           throw notAuthentic('the response is not of the kind that was asked for');

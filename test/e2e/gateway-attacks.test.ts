@@ -577,6 +577,16 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     whole('stop_reason and role gone', 'messages-whole', removed('stop_reason', 'role')),
     whole('everything but the content gone', 'messages-whole', renamedAll('content')),
     whole('stop_reason under another name', 'messages-whole', rename('stop_reason', 'stop_sequence')),
+    whole(
+      'the sequence that stopped it as the reason',
+      'messages-whole-stopped',
+      renamedAll('content', 'model', 'role', 'stop', 'stop_reason'),
+    ),
+    whole(
+      'every text under the name before its own',
+      'messages-whole-stopped',
+      renamedAll('content', 'kodel', 'model', 'role', 'stop_reason'),
+    ),
     whole('role under another name', 'messages-whole', rename('role', 'rolf')),
     whole('content under another name', 'messages-whole', rename('content', 'contenu')),
     ...['"error"', '"text"', 'null', '{}'].map((type) =>

@@ -32,13 +32,14 @@ const RECORDINGS = recordings();
 
 /** The one place that knows how openers are made. */
 function openerFor(
-  { api, choices, events, status = 200 }: HonestExchange,
+  { api, choices, events, format, status = 200 }: HonestExchange,
   cipher: RequestCipher,
 ): ResponseOpener {
   const endpoint = ENDPOINTS.find(({ id }) => id === api) as Endpoint;
+  const asked = { streaming: events !== undefined, choices, format: format as string | undefined };
   return events === undefined
-    ? bodyOpener(endpoint, cipher, status < 400)
-    : streamOpener(endpoint, cipher, choices);
+    ? bodyOpener(endpoint, cipher, status < 400, asked)
+    : streamOpener(endpoint, cipher, asked);
 }
 
 /** Request ivs, none of which a response of the recordings has. */

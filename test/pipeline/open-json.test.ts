@@ -23,7 +23,7 @@ const { vectors, special } = inferenceVectors<{
 /** An object with any sealed members; an array where there are no plain ones. */
 const anything = (plain: Iterable<string>): WholeGrammar => {
   const names = new Set(plain);
-  const row = () => ({ required: {}, others: true });
+  const row = () => ({ required: {}, others: 'harmless' as const });
   return { plain: names, plainKinds: {}, row: names.size === 0 ? undefined : row };
 };
 
@@ -158,6 +158,11 @@ describe('unary responses, what a success consists of', () => {
     ['completions', completions.whole, { ...CHAT, object: 'text_completion' }],
     ['messages', messages.whole, MESSAGE],
     ['messages, stop sequence', messages.whole, { ...MESSAGE, stop_sequence: 'x' }],
+    [
+      'messages, harmless additions',
+      messages.whole,
+      { ...MESSAGE, citations: [], metrics: {}, container: null },
+    ],
     ['embeddings', embeddings.whole, { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
     ['transcription', transcription.whole, { text: 'x', usage: {} }],
     ['transcription, verbose', transcription.whole, VERBOSE, { format: 'verbose_json' }],
@@ -206,6 +211,7 @@ describe('unary responses, what a success consists of', () => {
     ['a plain member of another type', chat.whole, { ...CHAT, usage: 1 }, 'response_malformed'],
     ['a plain member that is huge', chat.whole, { ...CHAT, id: 'x'.repeat(20_000) }, 'response_malformed'],
     ['a message that has not stopped', messages.whole, { ...MESSAGE, stop_reason: null }],
+    ['a message with a text that nobody knows', messages.whole, { ...MESSAGE, z: 'end_turn' }],
     ['an error as a message', messages.whole, { ...MESSAGE, type: 'error' }],
     ['an object for a document', unstructured.whole, { detail: 'x' }],
     ['elements that are none', unstructured.whole, [{}, 'x']],

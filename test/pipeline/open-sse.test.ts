@@ -112,6 +112,11 @@ describe('event streams, a clean end', () => {
     }
   });
 
+  it('is spelled as clients know it', () => {
+    const wire = chat().event(chatChunk('a', 'stop')) + DONE.toLowerCase();
+    assert.equal(open(wire).text, openEvent(chatChunk('a', 'stop')) + DONE);
+  });
+
   it('is refused without the terminal event', () => {
     const stream = chat();
     const wire = stream.event(chatChunk('a', 'stop'));

@@ -418,6 +418,12 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
     ),
     exchange('messages-whole', 'messages', { max_tokens: 9, messages: PROMPT }, { body: messages.whole }),
     exchange(
+      'messages-whole-stopped',
+      'messages',
+      { max_tokens: 9, messages: PROMPT, stop_sequences: ['end_turn'] },
+      { body: { ...messages.whole, stop_reason: 'stop_sequence', stop_sequence: 'end_turn' } },
+    ),
+    exchange(
       'messages-error',
       'messages',
       { max_tokens: 9, messages: PROMPT },
