@@ -1,6 +1,7 @@
 /**
  * Whether the tests bite: takes one defence after the other out of a copy of the tree and expects the tests that name it to
- * go red. `npm run mutation`; exit code 1 where one stays green, is red without a mutation, or no longer applies.
+ * go red. `npm run mutation [-- WORDS]`: only of the defences with these words. Exit code 1 where one stays green, is red without
+ * a mutation, or no longer applies.
  */
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,6 +23,18 @@ const DEFENCES = 'test/faults/defences.test.ts';
 /** The names of a row's streaming cells, as matrix.test.ts makes them. */
 const streamed = (row: string, outcome: string): string[] =>
   ['openai', 'anthropic'].map((dialect) => `the fault matrix ${row} ${dialect} stream: ${outcome}`);
+
+const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
+
+/** The rows of one kind of attack, as gateway-attacks.test.ts names them; each is refused. */
+const attacks = (kind: string, ...rows: string[]): Mutation['tests'][number] => ({
+  file: ATTACKS,
+  names: rows.map((row) => `a hostile gateway ${kind} ${row}: refused`),
+});
+
+const HIDDEN = 'a: the next events under other names of an earlier one';
+const COUNTS = 'e: how many choices, and how far';
+const REFLECTED = 'g: messages of the request sent back';
 
 const FORGED = '200 error event response_not_authentic, broken';
 const UNFINISHED = '200 error event stream_unfinished, broken';
@@ -93,11 +106,156 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the direction: messages of the request are opened as those of the response',
+    file: 'lib/envelope/request-cipher.ts',
+    edits: [
+      { find: 'if (isOwnIv(ivView)) throw', replace: 'if (Date.now() < 0) throw' },
+      { find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' },
+    ],
+    tests: [
+      attacks(
+        REFLECTED,
+        ...['chat', 'completions', 'messages', 'embeddings', 'transcription'].map(
+          (endpoint) => `${endpoint}-whole-look: all that a response needs`,
+        ),
+        ...['chat', 'completions', 'messages', 'transcription'].map(
+          (endpoint) => `${endpoint}-stream-look: all that a stream needs`,
+        ),
+        'unstructured-whole: the document',
+      ),
+    ],
+  },
+  {
+    defence: 'hidden events: what looks like content passes under any name',
+    file: 'lib/pipeline/grammar.ts',
+    edits: [{ find: 'if (looksLikeContent(value, object)) return false;', replace: '' }],
+    tests: [
+      attacks(
+        HIDDEN,
+        ...['chat-stream', 'completions-stream', 'transcription-stream'].map(
+          (row) => `${row}: behind its own`,
+        ),
+        'chat-stream: its own before those of the next',
+      ),
+    ],
+  },
+  {
+    defence: 'the members of messages: unknown ones pass',
+    file: 'lib/pipeline/grammar.ts',
+    edits: [
+      { find: '(others !== undefined && !taken', replace: '(!taken' },
+      { find: "return others === 'harmless' ||", replace: "return others !== 'empty' ||" },
+    ],
+    tests: [attacks(HIDDEN, 'messages-stream: the delta behind it')],
+  },
+  {
+    defence: 'the names of events: one without a name passes',
+    file: 'lib/pipeline/open-sse.ts',
+    edits: [{ find: 'if (named && event.event !== layout.type)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      attacks(
+        'b: event lines',
+        'messages-stream: none at delta 8',
+        'messages-stream: none at any delta',
+        'messages-stream: none at message_start',
+        'messages-stream: a delta as ping',
+      ),
+    ],
+  },
+  {
+    defence: 'the order of a message: its blocks come as they like',
+    file: 'lib/pipeline/stream-order.ts',
+    edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/open-sse.test.ts',
+        names: [
+          'an empty beginning',
+          'two starts',
+          'block 0 once more',
+          'a delta of another block',
+          'a finish in a block',
+          'a block after the finish',
+        ].map((row) => `event streams, messages come in their order ${row}: refused`),
+      },
+    ],
+  },
+  {
+    defence: 'what is constant: two runs of one request are spliced',
+    file: 'lib/pipeline/open-sse.ts',
+    edits: [{ find: 'if (!isSame(opened, first)) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      attacks(
+        'f: two runs of one request',
+        'chat-stream: another created',
+        'completions-stream: another model',
+        'transcription-stream: another id',
+      ),
+    ],
+  },
+  {
+    defence: 'the members of whole responses: required ones may be missing',
+    file: 'lib/pipeline/open-json.ts',
+    edits: [
+      { find: 'if (!hasNames(row, [...opened.keys()], grammar.plain) || !ofType)', replace: 'if (!ofType)' },
+    ],
+    tests: [
+      attacks(
+        'd: members of whole answers',
+        'transcription-verbose: words gone',
+        'messages-whole: stop_reason gone',
+        'messages-whole: stop_reason and role gone',
+        'completions-whole: model as modem',
+        'embeddings-whole: object gone',
+      ),
+    ],
+  },
+  {
+    defence: 'the number of choices of whole responses: any will do',
+    file: 'lib/pipeline/open-json.ts',
+    edits: [
+      {
+        find: "if (row.required['choices'] !== undefined && choices !== asked?.choices)",
+        replace: 'if (Date.now() < 0)',
+      },
+    ],
+    tests: [
+      attacks(
+        COUNTS,
+        'chat-whole-2: fewer choices than asked for',
+        'completions-whole: more choices than asked for',
+        'completions-whole-batch: fewer choices than asked for',
+      ),
+    ],
+  },
+  {
+    defence: 'the choices of streams: more or fewer than were asked for',
+    file: 'lib/pipeline/stream-order.ts',
+    edits: [
+      { find: '(index as number) < wanted', replace: '(index as number) < 99' },
+      { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
+    ],
+    tests: [
+      attacks(
+        COUNTS,
+        'chat-stream: more choices than asked for',
+        'completions-stream-batch: cut after the first prompt',
+        'chat-stream-2: the second choice never finishes',
+      ),
+    ],
+  },
+  {
+    defence: 'the closing chunk of transcriptions: any chunk is the last',
+    file: 'lib/pipeline/stream-order.ts',
+    edits: [{ find: 'order.complete = isEmpty && began;', replace: 'order.complete = began;' }],
+    tests: [attacks(COUNTS, 'transcription-stream: cut after a stretch of audio')],
+  },
+  {
     defence: 'the header allow-list: whatever the client sends goes on',
     file: 'lib/gateway/headers.ts',
     edits: [
       {
-        find: 'if (!allowed || perConnection.has(name) || !isSafeValue(value)) continue;',
+        find: 'if (!TO_REMOTE.has(name) || perConnection.has(name) || !isSafeValue(value)) continue;',
         replace: 'if (perConnection.has(name) || !isSafeValue(value)) continue;',
       },
     ],
@@ -187,7 +345,8 @@ async function main(): Promise<number> {
   const tree = copyTree();
   let wrong = 0;
   try {
-    for (const mutation of MUTATIONS) {
+    const [wanted = ''] = process.argv.slice(2);
+    for (const mutation of MUTATIONS.filter(({ defence }) => defence.includes(wanted))) {
       const findings = await check(tree, mutation);
       console.log(`${findings.length === 0 ? 'noticed ' : 'MISSED  '} ${mutation.defence}`);
       for (const finding of findings) console.log(`         ${finding}`);
