@@ -112,6 +112,10 @@ export function chatBody(plan: Partial<Plan>, promptBytes = 400): Buffer {
       model: modelOf(plan),
       messages,
       stream: plan.unary !== true,
+      // All that the service sends: then every subject writes the same bytes.
+      ...(plan.unary === true
+        ? {}
+        : { stream_options: { include_usage: true, continuous_usage_stats: true } }),
       temperature: 0.7,
     }),
   );

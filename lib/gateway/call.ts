@@ -2,9 +2,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestCipher } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
-import type { PreparedBody } from '../pipeline/request-body.ts';
 import type { Epoch } from '../session/session.ts';
 import type { UpstreamResponse } from './attempt.ts';
+import type { Asked } from './codecs.ts';
 import type { Match } from './endpoints.ts';
 import type { Tally } from './tally.ts';
 import type { World } from './world.ts';
@@ -26,7 +26,7 @@ export interface Call {
   /** Set where we end the connection before its answer is complete, on purpose. */
   broken?: true;
   /** What the request asked for, known once its body is complete. The answer must be of that kind. */
-  asked?: Pick<PreparedBody, 'streaming' | 'choices' | 'format'>;
+  asked?: Asked;
   /** What is counted on the way, for the metrics. */
   readonly tally: Tally;
 }

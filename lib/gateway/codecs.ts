@@ -39,7 +39,7 @@ export function stageFor(
 }
 
 /** What the request asked for: an honest response is of this kind, and no other. */
-export type Asked = Pick<PreparedBody, 'streaming' | 'choices' | 'format'>;
+export type Asked = Pick<PreparedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
 function grammarOf({ id }: Endpoint): ResponseGrammar {
   if (Object.hasOwn(GRAMMAR, id)) return GRAMMAR[id as keyof typeof GRAMMAR];
@@ -52,7 +52,8 @@ export function streamOpener(endpoint: Endpoint, cipher: RequestCipher, asked: A
   if (stream === undefined) {
     throw new PrivatemodeError('response_malformed', 'the service answered with an event stream');
   }
-  return createSseOpener({ cipher, grammar: stream, maxEventBytes: MAX_EVENT_BYTES, choices: asked.choices });
+  const { choices, usage } = asked;
+  return createSseOpener({ cipher, grammar: stream, maxEventBytes: MAX_EVENT_BYTES, choices, usage });
 }
 
 /** What opens a whole JSON body of that endpoint. `success`: it must be what was asked for; an error may say anything. */

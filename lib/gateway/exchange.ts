@@ -62,7 +62,8 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   tally.uploadedAt = performance.now();
   tally.model = body?.model;
   if (body !== undefined) {
-    call.asked = { streaming: body.streaming, choices: body.choices, format: body.format };
+    const { streaming, choices, format, usage } = body;
+    call.asked = { streaming, choices, format, usage };
   }
   const answered = await answeredBy(call, head, body, epoch, attested);
   if (answered.request.writableFinished) body?.release(); // or some of it has yet to be sealed

@@ -153,7 +153,8 @@ function countFailure({ world }: Call, { code }: PrivatemodeError): void {
   if (UNOPENED.has(code)) count(world.counters.decryptFailures, code);
 }
 
-const askedOf = ({ asked }: Call): Asked => asked ?? { streaming: false, choices: 1, format: undefined };
+const askedOf = ({ asked }: Call): Asked =>
+  asked ?? { streaming: false, choices: 1, format: undefined, usage: 'every' };
 
 function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
   if (cipher === undefined) throw new PrivatemodeError('internal', 'an encrypted answer without a cipher');

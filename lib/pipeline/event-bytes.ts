@@ -2,7 +2,7 @@
  * Events of a known layout on the wire, matched byte by byte: what `matchLayout` is for text. A stream is thousands of
  * events that differ in ciphertexts and counts only, so the hot path makes no strings of them.
  */
-import type { EventLayout } from './event-layout.ts';
+import { type EventLayout, numbersMayDiffer } from './event-layout.ts';
 
 /**
  * What the bytes of an event must be: literals, and between two of them a number or a message in quotes. All in two places:
@@ -11,7 +11,7 @@ import type { EventLayout } from './event-layout.ts';
 export interface EventPattern {
   /** The literals, one behind the other. */
   readonly text: Uint8Array;
-  /** For each literal its end in `text`, and what comes behind it: the part that is a message, NUMBER or END. */
+  /** For each literal its end in `text`, and what comes behind it: the part that is a message, NUMBER, an end of `usage`, or END. */
   readonly steps: Int32Array;
 }
 
@@ -23,14 +23,27 @@ export interface EventMatch {
   /** Where the messages stand, quotes excluded, by the number of their part. */
   readonly starts: number[];
   readonly ends: number[];
+  /** Where `usage` stands, with what has to go with it; both -1 where there is none. */
+  usageStart: number;
+  usageEnd: number;
   /** The position after the event. */
   end: number;
 }
 
-export const newMatch = (): EventMatch => ({ parts: [], count: 0, starts: [], ends: [], end: 0 });
+export const newMatch = (): EventMatch => ({
+  parts: [],
+  count: 0,
+  starts: [],
+  ends: [],
+  usageStart: -1,
+  usageEnd: -1,
+  end: 0,
+});
 
 const NUMBER = -1;
 const END = -2;
+const USAGE_START = -3;
+const USAGE_END = -4;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 const BLANK = 0x20;
@@ -51,10 +64,21 @@ export function patternOf(
   const steps: number[] = [];
   const behind = (what: number): void => void steps.push(text.length, what);
   let position = 0;
+  const { usage } = layout;
+  /** Adds the literal before a part, or the last one. */
+  const addLiteral = (at: number): void => {
+    const literal = layout.literals[at]!;
+    const from = usage !== undefined && at === usage.part + 1 ? usage.after : 0;
+    const to = literal.length - (usage !== undefined && at === usage.part ? usage.before : 0);
+    text += literal.slice(0, from);
+    if (usage !== undefined && at === usage.part + 1) behind(USAGE_END);
+    text += literal.slice(from, to);
+    if (usage !== undefined && at === usage.part) behind(USAGE_START);
+    text += literal.slice(to);
+    position += literal.length;
+  };
   for (const [part, plainValue] of layout.plainValues.entries()) {
-    const before = layout.literals[part]!;
-    text += before;
-    position += before.length;
+    addLiteral(part);
     if (plainValue === undefined) {
       behind(part);
       text += '"';
@@ -64,7 +88,7 @@ export function patternOf(
     plainValue.lastIndex = position;
     const value = plainValue.exec(data)![0];
     let copied = 0;
-    for (const { index, 0: digits } of value.matchAll(NUMBERS)) {
+    for (const { index, 0: digits } of numbersMayDiffer(value) ? value.matchAll(NUMBERS) : []) {
       text += value.slice(copied, index);
       behind(NUMBER);
       copied = index + digits.length;
@@ -72,7 +96,8 @@ export function patternOf(
     text += value.slice(copied);
     position += value.length;
   }
-  text += `${layout.literals.at(-1)!}\n\n`;
+  addLiteral(layout.plainValues.length);
+  text += '\n\n';
   behind(END);
   // Memory of its own: a piece of the pool would keep all of it for as long as the stream lasts.
   return { text: Uint8Array.from(Buffer.from(text, 'latin1')), steps: Int32Array.from(steps) };
@@ -91,12 +116,22 @@ export function matchBytes(
   let position = start;
   let at = 0;
   match.count = 0;
+  match.usageStart = -1;
+  match.usageEnd = -1;
   for (let k = 0; k < steps.length; k += 2) {
     const end = steps[k]!;
     if (position + end - at > bytes.length) return false;
     for (; at < end; at++, position++) if (bytes[position] !== text[at]) return false;
     const part = steps[k + 1]!;
     if (part === END) break;
+    if (part === USAGE_START) {
+      match.usageStart = position;
+      continue;
+    }
+    if (part === USAGE_END) {
+      match.usageEnd = position;
+      continue;
+    }
     const from = position;
     if (part === NUMBER) {
       if (bytes[position] === ZERO) position += 1;

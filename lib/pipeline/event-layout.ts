@@ -5,7 +5,7 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { MAX_PLAIN_BYTES, type StreamGrammar } from './grammar.ts';
-import { createJsonIndex } from './json-index.ts';
+import { createJsonIndex, type JsonMember } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 
 /** How the data of an event is made: literal, message, literal, plain value with numbers, literal ... */
@@ -21,15 +21,29 @@ export interface EventLayout {
   readonly order: readonly number[];
   /** The plain string member `type` as written, no quotes; undefined where there is none. No known type has escapes. */
   readonly type: string | undefined;
+  /** Where `usage` stands, to be left out with its name and one comma; undefined where there is none. */
+  readonly usage: UsagePlace | undefined;
+}
+
+export interface UsagePlace {
+  readonly part: number;
+  /** Characters to leave out at the end of the literal before its value, and at the beginning of the one after it. */
+  readonly before: number;
+  readonly after: number;
 }
 
 const QUOTE = '"';
+
+/** Whether runs of digits in a plain value may be others: those of an escape may not. */
+export const numbersMayDiffer = (value: string): boolean => !value.includes('\\');
+
 /**
  * Plain values like this one: the same text with other numbers. A run of digits may be replaced by another
  * that begins with no zero; that keeps valid JSON valid, as long as no escape sequence is involved.
  */
 function alike(value: string): RegExp {
   const literal = value.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  if (!numbersMayDiffer(value)) return new RegExp(literal, 'y');
   // Runs that begin with a zero (fractions, ids) stay as they are.
   const numbers = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
   return new RegExp(literal.replace(numbers, '(?:0|[1-9][0-9]*)'), 'y');
@@ -65,6 +79,20 @@ export function matchLayout(layout: EventLayout, data: string): string[] | undef
   return data.length === position + rest.length && data.endsWith(rest) ? parts : undefined;
 }
 
+/** What goes with the value of a member that is left out: its name, and a comma, before it or, for the first one, after it. */
+function aroundMember(
+  data: string,
+  bodyStart: number,
+  members: readonly JsonMember[],
+  at: number,
+): Omit<UsagePlace, 'part'> {
+  const { start, end } = members[at]!;
+  const previous = members[at - 1];
+  if (previous !== undefined) return { before: start - data.indexOf(',', previous.end), after: 0 };
+  const after = members.length === 1 ? 0 : data.indexOf(',', end) + 1 - end;
+  return { before: start - bodyStart, after };
+}
+
 /**
  * Scans the data of an event (latin1 text of UTF-8 bytes), strictly. Throws what the JSON index throws, response_not_authentic
  * where a member that is not plain is no string, and response_malformed where a plain one is of a wrong kind or longer than 16 KiB.
@@ -82,10 +110,11 @@ export function layoutOf(
   const plainValues: (RegExp | undefined)[] = [];
   const names: string[] = [];
   let type: string | undefined;
+  let usage: UsagePlace | undefined;
   let position = 0;
   // Strings of their own: a slice of `data` would keep all of it for as long as the stream lasts.
   const between = (start: number, end: number): string => bytes.toString('latin1', start, end);
-  for (const { name, kind, start, end } of members) {
+  for (const [at, { name, kind, start, end }] of members.entries()) {
     const text = data.slice(start, end);
     const encrypted = !plain.has(name);
     if (encrypted && kind !== 'string') {
@@ -96,7 +125,9 @@ export function layoutOf(
     }
     if (name === 'type' && kind === 'string' && !encrypted) type = between(start + 1, end - 1);
     // Plain strings (id, type) stay the same, or the next event gets a layout of its own.
-    if (!encrypted && (kind === 'string' || text.includes('\\'))) continue;
+    if (!encrypted && kind === 'string') continue;
+    if (!encrypted && name === 'usage')
+      usage = { part: names.length, ...aroundMember(data, index.bodyStart, members, at) };
     copied.push(between(position, start));
     literals.push(between(position, encrypted ? start + 1 : start));
     plainValues.push(encrypted ? undefined : alike(text));
@@ -107,5 +138,5 @@ export function layoutOf(
   literals.push(between(position, bytes.length));
   const numbered = names.map((name, part) => ({ name, part }));
   const order = encryptionOrder(numbered, plain).map(({ part }) => part);
-  return { literals, copied, plainValues, names, order, type };
+  return { literals, copied, plainValues, names, order, type, usage };
 }

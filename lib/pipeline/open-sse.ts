@@ -6,6 +6,7 @@ import { newMatch } from './event-bytes.ts';
 import { createEventKinds, type KnownEvent } from './event-kinds.ts';
 import type { StreamGrammar } from './grammar.ts';
 import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
+import type { UsageWanted } from './request-body.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { streamOrder } from './stream-order.ts';
 
@@ -15,6 +16,8 @@ export interface SseOpenOptions {
   readonly grammar: StreamGrammar;
   /** An event larger than this on the wire ends the stream with response_too_large. */
   readonly maxEventBytes: number;
+  /** Which chunks have their `usage`; the service puts it into all of them, whatever was asked for. Default `every`. */
+  readonly usage?: UsageWanted;
   /** How many choices were asked for: there are no others, and each must finish. Default 1. */
   readonly choices?: number;
 }
@@ -69,7 +72,7 @@ const notAuthentic = (words: string) => new PrivatemodeError('response_not_authe
  * stream's terminal event is withheld: clients take it for success.
  */
 export function createSseOpener(options: SseOpenOptions): SseOpener {
-  const { cipher, grammar, maxEventBytes, choices = 1 } = options;
+  const { cipher, grammar, maxEventBytes, choices = 1, usage = 'every' } = options;
   const { named } = grammar;
   const order = streamOrder(grammar.order, choices);
   const kinds = createEventKinds(grammar);
@@ -103,8 +106,8 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     opener.finished = true;
   };
 
-  /** Holds the opened members against what the grammar asks of them. */
-  const accept = ({ type, row, checks, contentAt, indexAt }: KnownEvent): void => {
+  /** Holds the opened members against what the grammar asks of them. Returns what is to be delivered of the event. */
+  const accept = ({ type, row, checks, contentAt, indexAt }: KnownEvent): 'all' | 'no usage' | 'nothing' => {
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < checks.length; k++) {
@@ -131,6 +134,10 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       errorSeen = true;
       opener.finished = true;
     }
+    if (usage === 'every') return 'all';
+    const isClosing = Array.isArray(content) && content.length === 0;
+    if (!isClosing) return 'no usage';
+    return usage === 'none' ? 'nothing' : 'all';
   };
 
   const onEvent = (event: EventSourceMessage): void => {
@@ -159,11 +166,15 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     }
     const source = Buffer.from(messages, 'latin1');
     cipher.openAll(source, layout.order, match.starts, match.ends, plaintexts);
-    accept(kind);
+    const wanted = accept(kind);
+    if (wanted === 'nothing') return;
+    const left = wanted === 'all' ? undefined : layout.usage;
     let text = layout.copied[0]!;
     for (let k = 0; k < parts.length; k++) {
-      const value = layout.plainValues[k] === undefined ? plaintexts[k]!.toString('latin1') : parts[k]!;
-      text += value + layout.copied[k + 1]!;
+      const isLeft = left?.part === k;
+      if (isLeft) text = text.slice(0, text.length - left.before);
+      else text += layout.plainValues[k] === undefined ? plaintexts[k]!.toString('latin1') : parts[k]!;
+      text += layout.copied[k + 1]!.slice(isLeft ? left.after : 0);
     }
     emit(event, text);
   };
@@ -209,22 +220,34 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     },
   });
 
+  /** Copies those bytes, without the usage where it begins at `leftFrom`. */
+  const copyBut = (bytes: Buffer, from: number, to: number, leftFrom: number): void => {
+    if (leftFrom < from || leftFrom >= to) {
+      delivered.copy(bytes, from, to);
+      return;
+    }
+    delivered.copy(bytes, from, leftFrom);
+    delivered.copy(bytes, match.usageEnd, to);
+  };
+
   /** Opens the event of that kind between `start` and `end`, whose messages `match` holds. */
   const openKnown = (kind: KnownEvent, bytes: Buffer, start: number, end: number): void => {
     const { parts, starts, ends } = match;
     cipher.openAll(bytes, kind.layout.order, starts, ends, plaintexts);
-    accept(kind);
+    const wanted = accept(kind);
+    if (wanted === 'nothing') return;
+    const leftFrom = wanted === 'all' ? -1 : match.usageStart;
     let position = start;
     delivered.reserve(bytes.length - start); // plaintext is shorter than its message
     for (let k = 0; k < match.count; k++) {
       const part = parts[k]!;
-      delivered.copy(bytes, position, starts[part]! - 1);
+      copyBut(bytes, position, starts[part]! - 1, leftFrom);
       const plaintext = plaintexts[part]!;
       if (hasLineEnd(plaintext)) delivered.text(plaintext.toString('latin1').replace(LINE_END, '\ndata: '));
       else delivered.copy(plaintext, 0, plaintext.length);
       position = ends[part]! + 1;
     }
-    delivered.copy(bytes, position, end);
+    copyBut(bytes, position, end, leftFrom);
     opener.events += 1;
   };
 

@@ -5,6 +5,7 @@
 import { PrivatemodeError } from '../errors.ts';
 import type { ByteChain } from './byte-chain.ts';
 import { createJsonIndex, type JsonKind, type JsonMember } from './json-index.ts';
+import type { UsageWanted } from './request-body.ts';
 
 /** Bytes beyond which a plain value, or a form field that is read here, is not decoded: nothing accepted is longer. */
 export const MAX_PLAIN_BYTES = 4096;
@@ -90,6 +91,26 @@ export function checkPlainValues(
 /** How many choices a prompt gets, from an `n` that checkPlainValues has accepted: 0, null and none are 1. */
 export const choicesPerPrompt = (chain: ByteChain, n: JsonMember | undefined): number =>
   (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
+
+/** Which chunks have their usage: continuous usage alone means nothing. */
+const usageWanted = (included: boolean, continuous: boolean): UsageWanted => {
+  if (!included) return 'none';
+  return continuous ? 'every' : 'last';
+};
+
+/** The usage that `stream_options`, accepted by checkPlainValues, ask for. */
+export function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
+  if (options?.kind !== 'object') return 'none';
+  const text = chain.bytes(options.start, options.end).toString('utf8');
+  const values = JSON.parse(text) as Readonly<Record<string, boolean>>;
+  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
+}
+
+/** The usage that the fields of a form, accepted by checkFormFlags, ask for. */
+export function usageInForm(text: (name: string) => string | null | undefined): UsageWanted {
+  const isTrue = (name: string): boolean => /^true$/i.test(text(name) ?? '');
+  return usageWanted(isTrue('stream_include_usage'), isTrue('stream_continuous_usage_stats'));
+}
 
 /** Plain fields of a form: by their text the server decides on the closing chunk, so it must read as one thing only. */
 const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'] as const;

@@ -1,6 +1,12 @@
 /** The common shape of the three request codecs: a stage that collects, a body that can be sealed, the sealed body. */
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 
+/**
+ * `last`: only the closing chunk, which has no choices. `none`: no chunk, and the closing one, which has nothing else to say, is
+ * left out.
+ */
+export type UsageWanted = 'every' | 'last' | 'none';
+
 /** A request body on its way in: fed as it arrives, ready when it is complete. */
 export interface RequestBodyStage {
   /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
@@ -21,6 +27,8 @@ export interface PreparedBody {
   readonly choices: number;
   /** The `response_format` of a transcription as it was sent, which decides the response's members; else undefined. */
   readonly format: string | undefined;
+  /** Which chunks of a stream were asked to have their `usage`. */
+  readonly usage: UsageWanted;
   seal(cipher: RequestCipher): SealedBody;
 }
 

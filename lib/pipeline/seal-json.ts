@@ -5,7 +5,7 @@ import { createJsonIndex, type JsonMember } from './json-index.ts';
 import { checkMediaUrls, createMediaScan } from './media-scan.ts';
 import { encryptionOrder } from './member-order.ts';
 import { checkModelName } from './model-name.ts';
-import { checkPlainValues, choicesPerPrompt } from './plain-values.ts';
+import { checkPlainValues, choicesPerPrompt, usageInOptions } from './plain-values.ts';
 import { createPromptCount, type PromptCount } from './prompt-count.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
 import { type MemberEdit, randomSalt, saltEdit } from './salt.ts';
@@ -113,6 +113,7 @@ export function createJsonSealer(options: JsonSealOptions): RequestBodyStage {
         streaming: named('stream')?.kind === 'true',
         choices: plain.has('n') ? choicesPerPrompt(chain, named('n')) * promptsIn(promptCounts) : 1,
         format: undefined,
+        usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
         seal: (cipher) => sealMembers(chain, members, plain, cipher, edit),
       };
     },

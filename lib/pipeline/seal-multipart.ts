@@ -4,7 +4,7 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createFormReader, type FormParts } from './form-parts.ts';
 import { checkModelName } from './model-name.ts';
-import { checkFormFlags, MAX_PLAIN_BYTES } from './plain-values.ts';
+import { checkFormFlags, MAX_PLAIN_BYTES, usageInForm } from './plain-values.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
 import { type Piece, sealedBody } from './sealed-body.ts';
 
@@ -87,6 +87,7 @@ export function createMultipartSealer(options: MultipartSealOptions): RequestBod
         streaming: /^true$/i.test(text('stream') ?? ''),
         choices: 1,
         format,
+        usage: usageInForm(text),
         seal: (cipher) => sealForm(parts, plain, boundary(), cipher),
       };
     },

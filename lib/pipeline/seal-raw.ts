@@ -14,6 +14,7 @@ export function createRawSealer(): RequestBodyStage {
       streaming: false,
       choices: 1,
       format: undefined,
+      usage: 'every',
       seal: (cipher) => sealedBody(cipher, [{ bytes: chain.slices(0, chain.length), sealer: cipher.seal() }]),
     }),
   };

@@ -32,7 +32,7 @@ import { sealedBytes } from '../support/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
 const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
-const asked = { streaming: true, choices: 1, format: undefined };
+const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' } as const;
 
 describe('fixtures of the benchmark', () => {
   it('are streams that the product opens to the expected text', () => {

@@ -36,7 +36,12 @@ function openerFor(
   cipher: RequestCipher,
 ): ResponseOpener {
   const endpoint = ENDPOINTS.find(({ id }) => id === api) as Endpoint;
-  const asked = { streaming: events !== undefined, choices, format: format as string | undefined };
+  const asked = {
+    streaming: events !== undefined,
+    choices,
+    format: format as string | undefined,
+    usage: 'every' as const,
+  };
   return events === undefined
     ? bodyOpener(endpoint, cipher, status < 400, asked)
     : streamOpener(endpoint, cipher, asked);

@@ -6,7 +6,7 @@ import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSeal } from '../support/literal-envelope.ts';
 
 describe('whole answers that are arrays', () => {
-  const asked = { streaming: false, choices: 1, format: undefined };
+  const asked = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
   const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('{"text":"x"}'));
   for (const endpoint of ENDPOINTS.filter(({ encrypted }) => encrypted)) {
     const { id } = endpoint;

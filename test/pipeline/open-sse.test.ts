@@ -842,6 +842,96 @@ describe('event streams, content under other names', () => {
   }
 });
 
+describe('event streams, usage as it was asked for', () => {
+  const usageOf = (n: number) => ({
+    prompt_tokens: 3,
+    completion_tokens: n,
+    details: { cached: 0, share: 0.5 },
+  });
+  const { usage: _, ...BARE } = chatChunk('');
+  const chunk = (content: string, finish: string | null, n: number) => ({
+    ...{ ...BARE, choices: [{ index: 0, delta: { content }, finish_reason: finish }] },
+    usage: usageOf(n),
+  });
+  const OBJECTS = [
+    ...['a', 'b', 'long '.repeat(200), 'c'].map((text, i) => chunk(text, null, i)),
+    chunk('', 'stop', 10),
+  ];
+  const CLOSING = { ...BARE, choices: [], usage: usageOf(10) };
+  const bare = ({ usage: __, ...rest }: Record<string, unknown>) => rest;
+
+  /** Where among the members the usage stands. */
+  const places: Record<string, (object: Record<string, unknown>) => Record<string, unknown>> = {
+    'at the end': (object) => object,
+    'at the beginning': ({ usage, ...rest }) => ({ usage, ...rest }),
+    'between two messages': ({ usage, choices, ...rest }) => ({ ...rest, usage, choices }),
+    null: (object) => ({ ...object, usage: null }),
+    'with escapes': (object) => ({ ...object, usage: { 'a\n5': 1 } }),
+    absent: bare,
+  };
+  for (const [place, put] of Object.entries(places)) {
+    for (const usage of ['every', 'last', 'none'] as const) {
+      it(`${usage}: ${place}`, () => {
+        const stream = chat();
+        const objects = [...OBJECTS, CLOSING].map(put);
+        const wire = Buffer.from(objects.map((each) => stream.event(each)).join('') + DONE);
+        const chunks = objects.slice(0, -1).map((each) => (usage === 'every' ? each : bare(each)));
+        const closing = usage === 'none' ? [] : objects.slice(-1);
+        const expected = [...chunks, ...closing];
+        for (const bytes of [[wire], byteByByte(wire), cutAt(wire, [700, 1500, 1501, 3000])]) {
+          const opened = createSseOpener({
+            cipher: fixedCipher(),
+            grammar: GRAMMARS.chat,
+            maxEventBytes: 1 << 20,
+            usage,
+          });
+          const { text, failure, finished } = run(opened, bytes);
+          assert.deepEqual([failure, finished], [undefined, true]);
+          const events = text.split('\n\n').slice(0, -2);
+          assert.deepEqual(
+            events.map((each) => JSON.parse(each.replace('data: ', ''))),
+            expected,
+          );
+          assert.deepEqual(
+            events.map((each) => Object.keys(JSON.parse(each.replace('data: ', '')))),
+            expected.map((each) => Object.keys(each)),
+          );
+          assert.equal(opened.events, expected.length + 1);
+        }
+      });
+    }
+  }
+
+  it('counts the closing chunk for the end, delivered or not', () => {
+    const audio = sealedStream(['duration', 'usage']);
+    const object = 'transcription.chunk';
+    const words = { ...chunk('x', 'stop', 1), object };
+    const wire = audio.event(words) + audio.event({ ...CLOSING, object }) + DONE;
+    const opened = createSseOpener({
+      cipher: fixedCipher(),
+      grammar: GRAMMARS.transcriptions,
+      maxEventBytes: 1 << 20,
+      usage: 'none',
+    });
+    const { text, failure } = run(opened, [Buffer.from(wire)]);
+    assert.equal(failure, undefined);
+    assert.deepEqual(
+      text.split('\n\n').map((each) => each.slice(0, 12)),
+      ['data: {"id":', 'data: [DONE]', ''],
+    );
+  });
+
+  it('leaves nothing else out of a chunk whose only member is left out', () => {
+    const opened = createSseOpener({
+      cipher: fixedCipher(),
+      grammar: GRAMMARS.chat,
+      maxEventBytes: 1 << 20,
+      usage: 'none',
+    });
+    assert.equal(run(opened, [Buffer.from('data: {"usage":{}}\n\n')]).failure, 'response_not_authentic');
+  });
+});
+
 describe('event streams, framing', () => {
   const object = chatChunk('h\u00e9\u{1f600}', 'stop');
   const text = openEvent(object) + DONE;

@@ -52,16 +52,17 @@ const endAfter = (events: number, ending: (terminal: string) => string): Interve
   });
 
 /**
- * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary answer. The events of messages
- * have no members of their own choice: there it goes into the delta.
+ * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary answer. Messages have no members
+ * of their own choice: there it goes into the delta, or the first block.
  */
 function pad(answer: ModelAnswer, position: number, wireBytes: number): ModelAnswer {
   const padded = (text: string): string => {
     if (!text.startsWith('{')) return text;
     const padding = 'x'.repeat(wireBytes / 2);
-    const { delta } = JSON.parse(text) as { delta?: object };
-    if (delta === undefined) return withMember(text, 'padding', JSON.stringify(padding));
-    return withMember(text, 'delta', JSON.stringify({ ...delta, padding }));
+    const { delta, content } = JSON.parse(text) as { delta?: object; content?: object[] };
+    if (delta !== undefined) return withMember(text, 'delta', JSON.stringify({ ...delta, padding }));
+    if (content === undefined) return withMember(text, 'padding', JSON.stringify(padding));
+    return withMember(text, 'content', JSON.stringify([{ ...content[0], padding }, ...content.slice(1)]));
   };
   if (answer.kind === 'unary') return { ...answer, body: padded(answer.body) };
   const { events } = answer;
