@@ -16,6 +16,8 @@ export interface Check {
   readonly found: string;
   /** Where the rule comes from, e.g. `attestation.md 8`. */
   readonly source: string;
+  /** Of a revocation list that was obtained: seconds since its issuer signed it. */
+  readonly age?: number;
   /** Of a failed check: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
   readonly code?: ErrorCode;
 }
@@ -38,6 +40,7 @@ export interface Finding {
   readonly found: string;
   readonly expected?: string;
   readonly code?: ErrorCode;
+  readonly age?: number;
 }
 
 /** A row of a table of checks over subjects of one kind. */
@@ -67,9 +70,10 @@ export function checkOf(row: CheckDescription, judged: Finding | undefined): Che
   if (judged === undefined) {
     return { id, source, outcome: 'not-evaluated', expected: row.expected, found: 'an earlier check failed' };
   }
-  const { outcome, expected = row.expected } = judged;
+  const { outcome, expected = row.expected, age } = judged;
   const found = printable(judged.found);
-  if (outcome !== 'fail') return { id, source, outcome, expected, found };
+  if (outcome !== 'fail')
+    return { id, source, outcome, expected, found, ...(age === undefined ? {} : { age }) };
   return { id, source, outcome, expected, found, code: judged.code ?? row.code ?? 'attestation_failed' };
 }
 

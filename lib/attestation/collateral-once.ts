@@ -21,7 +21,7 @@ export function askOnce(source: CollateralSource, allowed: boolean): CollateralS
     amdVcek: once('amdVcek', (query) => source.amdVcek(query)),
     amdCrl: once('amdCrl', (query) => source.amdCrl(query)),
     intelTcbInfo: once('intelTcbInfo', (query) => source.intelTcbInfo(query)),
-    intelQeIdentity: once('intelQeIdentity', () => source.intelQeIdentity()),
+    intelQeIdentity: once('intelQeIdentity', (query) => source.intelQeIdentity(query)),
     intelPckCrl: once('intelPckCrl', () => source.intelPckCrl()),
     intelRootCrl: once('intelRootCrl', (query) => source.intelRootCrl(query)),
   };

@@ -1,5 +1,6 @@
 /** The mesh CA: trusted because the hardware vouches for its bytes, not for who issued it (attestation.md 12). */
 import { type Finding, finding } from './check.ts';
+import { period } from './period.ts';
 import {
   type Certificate,
   isTimeValid,
@@ -31,7 +32,9 @@ export function judgeMeshCa(pem: string, now: Date): Finding {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const [critical] = unhandledCritical(meshCa, HANDLED);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
-  if (!isTimeValid(meshCa, now)) return finding(false, `${name} is not valid at ${now.toISOString()}`);
+  if (!isTimeValid(meshCa, now)) {
+    return finding(false, `${name} is valid from ${period(meshCa.notBefore, meshCa.notAfter, now)}`);
+  }
   const forged = sameName(meshCa.issuer, meshCa.subject) && !verifySignedBy(meshCa, meshCa);
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }

@@ -7,6 +7,7 @@ import { type Attempt, attempt, demand, valueIn } from './attempt.ts';
 import { type Check, type CheckRow, finding, runChecks } from './check.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
 import { readMeshCa } from './mesh-ca.ts';
+import { period } from './period.ts';
 import {
   type Certificate,
   isTimeValid,
@@ -96,10 +97,9 @@ export const MESH_ROWS: readonly CheckRow<MeshSubject>[] = [
     judge: ({ certificate, meshCa, now }) => {
       const [leaf, issuer] = [valueIn(certificate), valueIn(meshCa)];
       if (leaf === undefined || issuer === undefined) return undefined;
-      return finding(
-        isTimeValid(leaf, now) && isTimeValid(issuer, now),
-        `${leaf.notBefore.toISOString()} to ${leaf.notAfter.toISOString()} at ${now.toISOString()}`,
-      );
+      const invalid = [leaf, issuer].filter((each) => !isTimeValid(each, now));
+      const { notBefore, notAfter } = invalid[0] ?? leaf;
+      return finding(invalid.length === 0, period(notBefore, notAfter, now));
     },
   },
   {

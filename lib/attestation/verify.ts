@@ -18,7 +18,7 @@ import type { TrustRoots } from './trust-roots.ts';
 import { malformed } from './x509/der.ts';
 
 export type { Check } from './check.ts';
-export type { CollateralSource, SignedCollateral } from './collateral.ts';
+export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
 export type { TrustRoots } from './trust-roots.ts';
 
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';

@@ -3,6 +3,11 @@ export interface Clock {
   /** Wall clock, ms since 1970: it goes on while the machine sleeps. */
   now(): number;
   /**
+   * Monotonic clock, ms since some moment that is the same for all processes of this machine: nobody can set it, but it
+   * stands still while the machine sleeps.
+   */
+  monotonic(): number;
+  /**
    * Runs `then` once, `ms` from now at the earliest; returns what cancels it. Only a `waiting` timer keeps the process
    * alive: somebody waits for it, while the others serve nobody once everything else has ended.
    */
@@ -11,6 +16,7 @@ export interface Clock {
 
 export const systemClock: Clock = {
   now: Date.now,
+  monotonic: () => Number(process.hrtime.bigint() / 1_000_000n),
   after(ms, then, waiting) {
     const timer = setTimeout(then, ms);
     if (waiting === undefined) timer.unref();

@@ -1,7 +1,8 @@
-import type { CollateralSource } from '../attestation/verify.ts';
+import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { Clock } from './clock.ts';
 import type { Collateral, CollateralStore } from './collateral-store.ts';
 import type { HttpAnswer, HttpCall } from './http-call.ts';
 
@@ -21,14 +22,15 @@ export interface CollateralCacheOptions {
   readonly amdKdsUrl: string;
   /** `https://api.trustedservices.intel.com`, or a simulator, which is then asked for the root's CRL too. */
   readonly intelPcsUrl: string;
-  /** Wall clock, ms since 1970. */
-  readonly now: () => number;
+  readonly clock: Pick<Clock, 'now' | 'monotonic'>;
   /** ms per fetch. */
   readonly timeout?: number;
 }
 
 const MAX_BYTES = 8 * 1024 * 1024;
 const JUST_FETCHED = 60_000;
+/** ms to ask for a revocation list again: with a stored one at hand, nobody waits long for what most likely says the same. */
+const ASK_AGAIN_TIMEOUT = 5_000;
 const INTEL_PCS_HOST = 'api.trustedservices.intel.com';
 const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 
@@ -38,13 +40,18 @@ interface Kind {
   /** ms since 1970; throws for anything that is not of this kind. */
   readonly expiry: (body: Uint8Array) => number;
   readonly issuerChainHeader?: string;
+  /**
+   * Revocation lists: a stored one is used only where asking again fails. A key is revoked long before the list of
+   * yesterday expires.
+   */
+  readonly askAgain?: true;
 }
 
 const crlExpiry = (body: Uint8Array): number => parseCrl(body).nextUpdate?.getTime() ?? 0;
 
 const VCEK: Kind = { name: 'VCEK', expiry: (body) => parseCertificate(body).notAfter.getTime() };
-const CRL: Kind = { name: 'CRL', expiry: crlExpiry };
-const PCK_CRL: Kind = { name: 'PCK CRL', expiry: crlExpiry, issuerChainHeader: 'sgx-pck-crl-issuer-chain' };
+const CRL: Kind = { name: 'CRL', expiry: crlExpiry, askAgain: true };
+const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', issuerChainHeader: 'sgx-pck-crl-issuer-chain' };
 const TCB_INFO: Kind = {
   name: 'TCB info',
   expiry: (body) => jsonExpiry(body, 'tcbInfo'),
@@ -64,45 +71,72 @@ function jsonExpiry(body: Uint8Array, member: string): number {
   return expiry;
 }
 
+/** What a question is answered with. */
+interface Obtained extends Collateral {
+  readonly stored?: NonNullable<RevocationList['stored']>;
+}
+
 /**
- * Collateral from AMD's KDS and Intel's PCS (attestation.md 7, 10), kept until the expiry date that its vendor signed.
+ * Collateral from AMD's KDS and Intel's PCS (attestation.md 7, 10), kept until the expiry date that its vendor signed;
+ * revocation lists are asked for each time, and the kept one stands in where that fails. What is kept ends by the
+ * monotonic clock too, and does not count while the wall clock stands before the moment at which it was fetched.
  * Nothing here is verified but its form and date: the verifier judges cached and fresh collateral alike. Concurrent
  * questions for the same URL are one fetch. Every call rejects with collateral_unavailable.
  */
 export function createCollateralCache(options: CollateralCacheOptions): CollateralCache {
-  const { call, store, now, timeout = 20_000 } = options;
+  const { call, store, clock, timeout = 20_000 } = options;
+  const { now } = clock;
   const kds = `${options.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = options.intelPcsUrl.replace(/\/+$/, '');
-  const running = new Map<string, Promise<Collateral>>();
+  const running = new Map<string, Promise<Obtained>>();
+  /** URL → end on the monotonic clock, of what this process has seen. */
+  const ends = new Map<string, { readonly fetchedAt: number; readonly end: number }>();
   /** URL → when it was fetched (0: it came from the store), for what was handed out since the last rejected verdict. */
   const handedOut = new Map<string, number>();
 
-  async function load(url: string, kind: Kind): Promise<Collateral> {
-    const stored = await store.read(url);
-    if (stored !== undefined && isFresh(stored.body, kind)) {
+  async function load(url: string, kind: Kind): Promise<Obtained> {
+    const read = await store.read(url);
+    const stored = read !== undefined && isFresh(url, read, kind) ? read : undefined;
+    const keepStored = (answer: Obtained): Obtained => {
       if (!handedOut.has(url)) handedOut.set(url, 0);
-      return stored;
+      return answer;
+    };
+    if (stored !== undefined && kind.askAgain === undefined) return keepStored(stored);
+    try {
+      const collateral = await fetchCollateral(url, kind, stored === undefined ? timeout : ASK_AGAIN_TIMEOUT);
+      ends.delete(url);
+      if (isFresh(url, collateral, kind)) await store.write(url, collateral);
+      handedOut.set(url, now());
+      return collateral;
+    } catch (error) {
+      if (stored === undefined) throw error;
+      const { fetchedAt } = stored;
+      return keepStored({ ...stored, stored: { fetchedAt, because: asPrivatemodeError(error).message } });
     }
-    const collateral = await fetchCollateral(url, kind);
-    if (isFresh(collateral.body, kind)) await store.write(url, collateral);
-    handedOut.set(url, now());
-    return collateral;
   }
 
-  function isFresh(body: Uint8Array, kind: Kind): boolean {
+  function isFresh(url: string, { body, fetchedAt }: Collateral, kind: Kind): boolean {
+    let expiry: number;
     try {
-      return now() < kind.expiry(body);
+      expiry = kind.expiry(body);
     } catch {
       return false;
     }
+    const fresh = fetchedAt <= now() && now() < expiry;
+    if (!fresh) return false;
+    // From the moment at which this process sees it first, the monotonic clock runs against it as well.
+    if (ends.get(url)?.fetchedAt !== fetchedAt) {
+      ends.set(url, { fetchedAt, end: clock.monotonic() + expiry - now() });
+    }
+    return clock.monotonic() < (ends.get(url)?.end ?? 0);
   }
 
-  async function fetchCollateral(url: string, kind: Kind): Promise<Collateral> {
+  async function fetchCollateral(url: string, kind: Kind, within: number): Promise<Collateral> {
     const unavailable = (why: string, cause?: unknown): PrivatemodeError =>
       new PrivatemodeError('collateral_unavailable', `${kind.name}: ${why}`, { cause });
     let answer: HttpAnswer;
     try {
-      answer = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
+      answer = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout: within });
     } catch (cause) {
       throw unavailable(cause instanceof PrivatemodeError ? cause.message : 'the fetch failed', cause);
     }
@@ -110,13 +144,13 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
     if (answer.status !== 200) throw unavailable(`${host} answered with status ${answer.status}`);
     try {
       kind.expiry(answer.body);
-      return { body: answer.body, issuerChain: issuerChainOf(answer, kind) };
+      return { body: answer.body, issuerChain: issuerChainOf(answer, kind), fetchedAt: now() };
     } catch (cause) {
       throw unavailable(`${host} sent something else`, cause);
     }
   }
 
-  function ask(url: string, kind: Kind): Promise<Collateral> {
+  function ask(url: string, kind: Kind): Promise<Obtained> {
     const known = running.get(url);
     if (known !== undefined) return known;
     const asked = load(url, kind).finally(() => running.delete(url));
@@ -136,6 +170,8 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
     return new URL(pcs).host === INTEL_PCS_HOST ? url.href : `${pcs}${url.pathname}${url.search}`;
   }
 
+  const list = ({ body: crl, stored }: Obtained): RevocationList =>
+    stored === undefined ? { crl } : { crl, stored };
   const text = ({ body, issuerChain }: Collateral) => ({
     body: Buffer.from(body).toString('utf8'),
     issuerChain,
@@ -148,24 +184,24 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
       return (await ask(`${kds}/${line(product)}/${hex(chipId, 64)}?${query.join('&')}`, VCEK)).body;
     },
     async amdCrl({ product }) {
-      return (await ask(`${kds}/${line(product)}/crl`, CRL)).body;
+      return list(await ask(`${kds}/${line(product)}/crl`, CRL));
     },
     async intelTcbInfo({ fmspc, evaluationDataNumber }) {
-      const number =
-        evaluationDataNumber === undefined ? '' : `&tcbEvaluationDataNumber=${decimal(evaluationDataNumber)}`;
+      const number = evaluationNumber('&', evaluationDataNumber);
       const url = `${pcs}/tdx/certification/v4/tcb?fmspc=${hex(fmspc, 6)}${number}`;
       return text(await ask(url, TCB_INFO));
     },
-    async intelQeIdentity() {
-      return text(await ask(`${pcs}/tdx/certification/v4/qe/identity`, QE_IDENTITY));
+    async intelQeIdentity({ evaluationDataNumber }) {
+      const number = evaluationNumber('?', evaluationDataNumber);
+      return text(await ask(`${pcs}/tdx/certification/v4/qe/identity${number}`, QE_IDENTITY));
     },
     async intelPckCrl() {
       const url = `${pcs}/sgx/certification/v4/pckcrl?ca=platform&encoding=der`;
-      const { body, issuerChain } = await ask(url, PCK_CRL);
-      return { crl: body, issuerChain };
+      const answer = await ask(url, PCK_CRL);
+      return { ...list(answer), issuerChain: answer.issuerChain };
     },
     async intelRootCrl({ url }) {
-      return (await ask(rootCrlUrl(url), CRL)).body;
+      return list(await ask(rootCrlUrl(url), CRL));
     },
     async distrust() {
       for (const [url, fetchedAt] of handedOut) {
@@ -196,6 +232,10 @@ function line(product: string): string {
 function hex(value: string, bytes: number): string {
   if (value.length !== 2 * bytes || !/^[0-9a-f]*$/i.test(value)) throw refuse('platform');
   return value.toLowerCase();
+}
+
+function evaluationNumber(separator: '?' | '&', number: number | undefined): string {
+  return number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;
 }
 
 function decimal(value: number): string {

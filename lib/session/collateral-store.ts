@@ -6,6 +6,8 @@ import { join } from 'node:path';
 export interface Collateral {
   readonly body: Uint8Array;
   readonly issuerChain: string;
+  /** Wall clock, ms since 1970. */
+  readonly fetchedAt: number;
 }
 
 /**
@@ -23,7 +25,8 @@ interface StoredFile {
   readonly issuerChain: string;
   /** Base64. */
   readonly body: string;
-  /** Over the other three, so that damage is noticed here and not taken for forged evidence later. */
+  readonly fetchedAt: number;
+  /** Over the other four, so that damage is noticed here and not taken for forged evidence later. */
   readonly sha256: string;
 }
 
@@ -34,13 +37,14 @@ export function createCollateralStore(directory: string): CollateralStore {
       try {
         const file = JSON.parse(await readFile(pathOf(url), 'utf8')) as StoredFile;
         if (file.url !== url || file.sha256 !== digestOf(file)) return undefined;
-        return { body: new Uint8Array(Buffer.from(file.body, 'base64')), issuerChain: file.issuerChain };
+        const { body, issuerChain, fetchedAt } = file;
+        return { body: new Uint8Array(Buffer.from(body, 'base64')), issuerChain, fetchedAt };
       } catch {
         return undefined;
       }
     },
-    async write(url, { body, issuerChain }) {
-      const file = { url, issuerChain, body: Buffer.from(body).toString('base64') };
+    async write(url, { body, issuerChain, fetchedAt }) {
+      const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
       const temporary = join(directory, `.${randomUUID()}.tmp`);
       try {
         await mkdir(directory, { recursive: true });
@@ -61,6 +65,6 @@ export function createCollateralStore(directory: string): CollateralStore {
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-function digestOf({ url, issuerChain, body }: Omit<StoredFile, 'sha256'>): string {
-  return sha256(JSON.stringify([url, issuerChain, body]));
+function digestOf({ url, issuerChain, body, fetchedAt }: Omit<StoredFile, 'sha256'>): string {
+  return sha256(JSON.stringify([url, issuerChain, body, fetchedAt]));
 }

@@ -1,6 +1,6 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
-import type { Epoch } from './epoch.ts';
+import { type Epoch, isUsable } from './epoch.ts';
 import type { Observer } from './events.ts';
 import type { Update } from './update.ts';
 
@@ -70,7 +70,7 @@ export function createEpochKeeper(options: EpochKeeperOptions): EpochKeeper {
   }
 
   const current = (): Epoch | undefined =>
-    epoch !== undefined && clock.now() < epoch.expiresAt ? epoch : undefined;
+    epoch !== undefined && isUsable(epoch, clock) ? epoch : undefined;
 
   /** Begins an update at `due`, or as soon as it is noticed that the clock was turned back. */
   function wakeAt(due: number): void {

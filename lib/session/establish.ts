@@ -49,6 +49,7 @@ export async function establish(
   const exchange = await createExchange();
   // The service keeps the secret from some moment after this one, so counting from here errs on the safe side.
   const began = clock.now();
+  const beganMonotonic = clock.monotonic();
   const response = await control.secret(apiKey, exchange.publicKey, signal);
   const judge = deps.judgeSecret ?? verifySecretResponse;
   const { secretId, key } = await exchange.complete(response, (subject) =>
@@ -66,6 +67,7 @@ export async function establish(
     attestedAt,
     renewAt: Math.floor(began + lifetimes.renewAfter - deps.random() * lifetimes.jitter),
     expiresAt: Math.floor(began + lifetimes.usable),
+    expiresMonotonic: Math.floor(beganMonotonic + lifetimes.usable),
   });
 }
 

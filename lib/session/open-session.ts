@@ -6,6 +6,7 @@ import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { createManifestLog } from '../transparency/manifest-log.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../transparency/manifest-source.ts';
+import { systemClock } from './clock.ts';
 import { createCollateralCache } from './collateral-cache.ts';
 import { createCollateralStore } from './collateral-store.ts';
 import { createControlApi } from './control-api.ts';
@@ -57,7 +58,7 @@ export async function openSession(
     apiKey,
     control: createControlApi({ call, endpoint: apiEndpoint, protocolVersion }),
     roots: trustRoots(settings),
-    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, now: Date.now }),
+    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
     manifests: await manifestSource(settings, call),
     manifestLog: createManifestLog(workspace),
     observe(event) {

@@ -186,8 +186,8 @@ export function createSession(options: SessionOptions): AttestedSession {
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
       closing.signal.throwIfAborted();
       if (!keeper.renewing()) {
-        const now = clock.now();
-        if (Math.abs(now - lastForced) < FORCED_INTERVAL) {
+        const now = clock.monotonic();
+        if (now - lastForced < FORCED_INTERVAL) {
           throw new PrivatemodeError(
             'not_ready',
             'the secret is rejected again, a moment after its last renewal',

@@ -5,7 +5,7 @@
 import { attempt, valueIn } from '../attestation/attempt.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { readSignedJson } from '../attestation/tdx/signed-json.ts';
-import type { CollateralSource } from '../attestation/verify.ts';
+import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 const MEMBERS = [
@@ -60,11 +60,11 @@ export function storedCollateral(stored: StoredCollateral, place: string): Colla
   });
   return {
     amdVcek: async () => bytes('vcek'),
-    amdCrl: async () => bytes('ark_crl'),
+    amdCrl: async () => ({ crl: bytes('ark_crl') }),
     intelTcbInfo: async () => signed('tcbInfo', 'tcb_info'),
     intelQeIdentity: async () => signed('enclaveIdentity', 'qe_identity'),
     intelPckCrl: async () => ({ crl: bytes('pck_crl'), issuerChain: get('pck_crl_issuer_chain') }),
-    intelRootCrl: async () => bytes('root_ca_crl'),
+    intelRootCrl: async () => ({ crl: bytes('root_ca_crl') }),
   };
 }
 
@@ -75,10 +75,13 @@ export function recordCollateral(source: CollateralSource): {
 } {
   const stored: Partial<Record<Member, string>> = {};
   const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
-  const keepDer = async (name: (typeof HEX)[number], answer: Promise<Uint8Array>): Promise<Uint8Array> => {
-    const bytes = await answer;
-    stored[name] = hex(bytes);
-    return bytes;
+  const keepList = async <T extends RevocationList>(
+    name: 'ark_crl' | 'pck_crl' | 'root_ca_crl',
+    answer: Promise<T>,
+  ): Promise<T> => {
+    const list = await answer;
+    stored[name] = hex(list.crl);
+    return list;
   };
   const keepSigned = async <T extends { readonly body: string; readonly issuerChain: string }>(
     member: string,
@@ -97,17 +100,20 @@ export function recordCollateral(source: CollateralSource): {
   };
   return {
     source: {
-      amdVcek: (query) => keepDer('vcek', source.amdVcek(query)),
-      amdCrl: (query) => keepDer('ark_crl', source.amdCrl(query)),
+      async amdVcek(query) {
+        const vcek = await source.amdVcek(query);
+        stored.vcek = hex(vcek);
+        return vcek;
+      },
+      amdCrl: (query) => keepList('ark_crl', source.amdCrl(query)),
       intelTcbInfo: (query) => keepSigned('tcbInfo', 'tcb_info', source.intelTcbInfo(query)),
-      intelQeIdentity: () => keepSigned('enclaveIdentity', 'qe_identity', source.intelQeIdentity()),
+      intelQeIdentity: (query) => keepSigned('enclaveIdentity', 'qe_identity', source.intelQeIdentity(query)),
       async intelPckCrl() {
-        const answer = await source.intelPckCrl();
-        stored.pck_crl = hex(answer.crl);
+        const answer = await keepList('pck_crl', source.intelPckCrl());
         stored.pck_crl_issuer_chain = answer.issuerChain;
         return answer;
       },
-      intelRootCrl: (query) => keepDer('root_ca_crl', source.intelRootCrl(query)),
+      intelRootCrl: (query) => keepList('root_ca_crl', source.intelRootCrl(query)),
     },
     recorded: () => ({ ...stored }),
   };

@@ -18,7 +18,7 @@ export interface JsonVerdict {
   readonly failure: JsonFailure | null;
 }
 
-export type JsonCheck = Pick<Check, 'id' | 'outcome' | 'expected' | 'found' | 'source' | 'code'>;
+export type JsonCheck = Pick<Check, 'id' | 'outcome' | 'expected' | 'found' | 'source' | 'age' | 'code'>;
 
 export interface JsonFailure {
   readonly id: string | null;
@@ -36,12 +36,13 @@ export function jsonVerdict({ failure, ...judgement }: Judgement): JsonVerdict {
     manifestSha256: manifestSha256 ?? null,
     at: at.toISOString(),
     roots,
-    checks: checks.map(({ id, outcome: result, expected, found, source, code }) => ({
+    checks: checks.map(({ id, outcome: result, expected, found, source, age, code }) => ({
       id,
       outcome: result,
       expected,
       found,
       source,
+      ...(age === undefined ? {} : { age }),
       ...(code === undefined ? {} : { code }),
     })),
     failure:

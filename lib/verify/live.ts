@@ -6,6 +6,7 @@ import { readApiKey } from '../config/api-key.ts';
 import { type Config, parseConfig } from '../config.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { systemClock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import type { Collateral, CollateralStore } from '../session/collateral-store.ts';
 import { type ControlApi, createControlApi } from '../session/control-api.ts';
@@ -81,7 +82,7 @@ async function ask(means: {
   }
 
   const collateral = recordCollateral(
-    createCollateralCache({ call, store: memoryStore(), amdKdsUrl, intelPcsUrl, now: Date.now }),
+    createCollateralCache({ call, store: memoryStore(), amdKdsUrl, intelPcsUrl, clock: systemClock }),
   );
   let secret: SecretMessages | undefined;
   const judgement = await judge({

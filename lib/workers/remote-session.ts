@@ -1,4 +1,6 @@
 import { PrivatemodeError } from '../errors.ts';
+import { systemClock } from '../session/clock.ts';
+import { isUsable } from '../session/epoch.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { Standing, ToPrimary, ToWorker } from './messages.ts';
 import { epochFromWire, errorFromWire } from './wire.ts';
@@ -26,7 +28,7 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
   let epoch = first.epoch && epochFromWire(first.epoch);
 
   function current(): Epoch | undefined {
-    return epoch !== undefined && Date.now() < epoch.expiresAt ? epoch : undefined;
+    return epoch !== undefined && isUsable(epoch, systemClock) ? epoch : undefined;
   }
 
   /** Asks, and waits as long as the primary takes: the time limit travels with the question. */

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
+import type { Check } from '../../lib/attestation/check.ts';
 import type { SnpReport } from '../../lib/attestation/snp/report.ts';
 import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
@@ -26,6 +27,7 @@ import {
   issueMeshCa,
   issueVcek,
   KEYS,
+  NOW,
   REFERENCE_VALUE,
   rootsOf,
   TCB,
@@ -336,7 +338,7 @@ describe('the revocation list', () => {
   });
   const future = issueArkCrl({ thisUpdate: new Date('2026-12-02T00:00:00Z') });
   const forged = issueArkCrl({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } });
-  const serve = (crl: Uint8Array): Partial<CollateralSource> => ({ amdCrl: () => Promise.resolve(crl) });
+  const serve = (crl: Uint8Array): Partial<CollateralSource> => ({ amdCrl: async () => ({ crl }) });
 
   const cases: readonly Case[] = [
     [
@@ -366,18 +368,54 @@ describe('the revocation list', () => {
   ];
   for (const each of cases) it(`refuses ${each[0]}`, () => assertCase(each));
 
-  it('is fetched where the embedded one is absent, unreadable or not current', async () => {
+  const listOf = ({ checks }: Verdict): Check | undefined =>
+    checks.find(({ id }) => id === 'snp.crl.available');
+
+  it('is fetched where the embedded one is absent, unreadable, too large or not current', async () => {
+    const behind = 'not current: the local clock is probably behind';
     for (const [crl, why] of [
       [null, 'absent'],
       [new Uint8Array(10), 'unreadable'],
+      [new Uint8Array(64 * 1024 + 1), 'too large'],
       [old, 'not current'],
-      [future, 'not current'],
+      [future, behind],
     ] as const) {
       const verdict = await judge({ crl, collateral: serve(CRL) });
       assert.deepEqual(failures(verdict), []);
-      const found = verdict.checks.find(({ id }) => id === 'snp.crl.available')?.found ?? '';
-      assert.match(found, new RegExp(`^fetched, the one in the document being ${why}; number 04`));
+      const found = `fetched, the one in the document being ${why}; number 04, issued 30 days ago`;
+      assert.equal(listOf(verdict)?.found, found);
+      const offline = await judge({ crl });
+      assert.match(
+        offline.failure?.found ?? '',
+        new RegExp(`\\(needed, the one in the document being ${why}\\)$`),
+      );
     }
+  });
+
+  it('has its age in the verdict, and where a stored one had to do, since when and why', async () => {
+    const day = 86_400;
+    const { age, found } = listOf(await judge({})) ?? {};
+    assert.deepEqual([age, found], [30 * day, 'from the document; number 04, issued 30 days ago']);
+    const stored = { fetchedAt: NOW.getTime() - 3 * 3600_000, because: 'kdsintf.amd.com does not resolve' };
+    const amdCrl = async () => ({ crl: CRL, stored });
+    const instead = listOf(await judge({ crl: null, collateral: { amdCrl } }));
+    assert.equal(instead?.age, 30 * day);
+    assert.equal(
+      instead?.found,
+      'stored 3 h ago, because it could not be fetched now (kdsintf.amd.com does not resolve); number 04, issued 30 days ago',
+    );
+  });
+
+  it('is not parsed where the one in the evidence is larger than any real one', async () => {
+    const listing = (count: number): Uint8Array =>
+      issueArkCrl({
+        revoked: Array.from({ length: count }, (_, i) => ({ serial: (1n << 150n) + BigInt(i), date })),
+      });
+    const [large, small] = [listing(1900), listing(1500)];
+    assert.ok(large.length > 65_536 && small.length < 65_536, `${large.length}, ${small.length}`);
+    const verdict = await judge({ crl: large, collateral: serve(CRL) });
+    assert.match(listOf(verdict)?.found ?? '', /^fetched, the one in the document being too large/);
+    assert.match(listOf(await judge({ crl: small }))?.found ?? '', /^from the document/);
   });
 
   it('may list other serial numbers', async () => {
@@ -452,9 +490,9 @@ describe('fetching', () => {
 
   it('asks the same question once, however many reference values there are', async () => {
     let asked = 0;
-    const amdCrl = (): Promise<Uint8Array> => {
+    const amdCrl: CollateralSource['amdCrl'] = async () => {
       asked++;
-      return Promise.resolve(CRL);
+      return { crl: CRL };
     };
     const other = { ...REFERENCE_VALUE, MinimumMitigationVector: 255 };
     const verdict = await judge({ crl: null, collateral: { amdCrl }, snp: [other, other, REFERENCE_VALUE] });

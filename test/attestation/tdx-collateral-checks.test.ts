@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { allAccepted } from '../../lib/attestation/check.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { CertificateRequest } from '../../lib/simulator/pki/certificate.ts';
 import { basicConstraints, keyUsage } from '../../lib/simulator/pki/extensions.ts';
 import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/tdx-authorities.ts';
 import {
@@ -22,7 +23,7 @@ import {
 } from '../support/tdx-cases.ts';
 import { type Changes, NOW, signedBody, tdxPlatform } from '../support/tdx-platform.ts';
 
-const answer = (member: string, value: unknown) => ({ body: signedBody(member, value), issuerChain: '' });
+const answer = (member: 'tcbInfo', value: unknown) => ({ body: signedBody(member, value), issuerChain: '' });
 const unreachable = async (): Promise<never> => {
   throw new PrivatemodeError('collateral_unavailable', 'the host did not answer');
 };
@@ -40,31 +41,48 @@ const DOCUMENTS: readonly Row[] = [
     { qeIdentity: (j) => ({ ...j, tcbLevels: [] }) },
     ['tdx.qe_identity.format'],
   ],
-  [
-    'a signer of another name',
-    { tcbSigning: (r) => ({ ...r, subject: intelName('Intel SGX PCK Certificate') }) },
-    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
-  ],
-  [
-    'a signer that the root did not sign',
-    { tcbSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) },
-    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
-  ],
-  [
-    'a signer that names another issuer',
-    { tcbSigning: (r) => ({ ...r, issuer: { ...r.issuer, name: ISSUERS.platformCa.name } }) },
-    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
-  ],
-  [
-    'an expired signer',
-    { tcbSigning: (r) => ({ ...r, notAfter: PAST }) },
-    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
-  ],
-  [
-    'a signer that is not valid yet',
-    { tcbSigning: (r) => ({ ...r, notBefore: FUTURE }) },
-    ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
-  ],
+  ...(
+    [
+      ['tcbSigning', 'tdx.tcb_info'],
+      ['qeSigning', 'tdx.qe_identity'],
+    ] as const
+  ).flatMap(([signing, id]): Row[] => [
+    [
+      `a ${signing} certificate of another name`,
+      { [signing]: (r: CertificateRequest) => ({ ...r, subject: intelName('Intel SGX PCK Certificate') }) },
+      [`${id}.signer`],
+    ],
+    [
+      `a ${signing} certificate that the root did not sign`,
+      { [signing]: (r: CertificateRequest) => ({ ...r, issuer: STRANGE_ROOT }) },
+      [`${id}.signer`],
+    ],
+    [
+      `a ${signing} certificate that names another issuer`,
+      {
+        [signing]: (r: CertificateRequest) => ({
+          ...r,
+          issuer: { ...r.issuer, name: ISSUERS.platformCa.name },
+        }),
+      },
+      [`${id}.signer`],
+    ],
+    [
+      `an expired ${signing} certificate`,
+      { [signing]: (r: CertificateRequest) => ({ ...r, notAfter: PAST }) },
+      [`${id}.signer`],
+    ],
+    [
+      `a ${signing} certificate that is not valid yet`,
+      { [signing]: (r: CertificateRequest) => ({ ...r, notBefore: FUTURE }) },
+      [`${id}.signer`],
+    ],
+    [
+      `a ${signing} certificate for another key than signed`,
+      { [signing]: (r: CertificateRequest) => ({ ...r, key: STRANGER }) },
+      [`${id}.signature`],
+    ],
+  ]),
   ...(
     [
       ['a foreign root', { issuer: STRANGE_ROOT, key: STRANGER }],
@@ -83,11 +101,6 @@ const DOCUMENTS: readonly Row[] = [
       ['tdx.tcb_info.signer', 'tdx.qe_identity.signer'],
     ],
   ),
-  [
-    'a signer with another key than signed',
-    { tcbSigning: (r) => ({ ...r, key: STRANGER }) },
-    ['tdx.tcb_info.signature', 'tdx.qe_identity.signature'],
-  ],
   ['TCB info for enclaves', { tcbInfo: (j) => ({ ...j, id: 'SGX' }) }, ['tdx.tcb_info.identity']],
   ['TCB info of version 2', { tcbInfo: (j) => ({ ...j, version: 2 }) }, ['tdx.tcb_info.identity']],
   ['QE identity for enclaves', { qeIdentity: (j) => ({ ...j, id: 'QE' }) }, ['tdx.qe_identity.identity']],
@@ -140,7 +153,7 @@ const REVOCATION: readonly Row[] = [
   ],
   [
     'a root CRL that is none',
-    { answers: { intelRootCrl: async () => Uint8Array.of(0x30, 0) } },
+    { answers: { intelRootCrl: async () => ({ crl: Uint8Array.of(0x30, 0) }) } },
     ['tdx.root_crl.format'],
   ],
   [
@@ -186,8 +199,13 @@ const REVOCATION: readonly Row[] = [
     ['tdx.revocation.platform_ca'],
   ],
   [
-    'a revoked signer of collateral',
+    'a revoked signer of TCB info',
     { rootCrl: (r) => ({ ...r, revoked: [{ serial: 0x13n, date: PAST }] }) },
+    ['tdx.revocation.tcb_signing'],
+  ],
+  [
+    'a revoked signer of the QE identity',
+    { rootCrl: (r) => ({ ...r, revoked: [{ serial: 0x14n, date: PAST }] }) },
     ['tdx.revocation.tcb_signing'],
   ],
   [
@@ -237,9 +255,9 @@ describe('collateral of TDX', () => {
         questions.push(['tcb', query]);
         return collateral.intelTcbInfo(query);
       },
-      intelQeIdentity: () => {
-        questions.push(['qe']);
-        return collateral.intelQeIdentity();
+      intelQeIdentity: (query) => {
+        questions.push(['qe', query]);
+        return collateral.intelQeIdentity(query);
       },
       intelPckCrl: () => {
         questions.push(['pck crl']);
@@ -258,7 +276,7 @@ describe('collateral of TDX', () => {
     assert.ok(allAccepted(TDX.rows, await judge(changes)));
     assert.deepEqual(questions, [
       ['tcb', { fmspc: 'a0b1c2d3e4f5', evaluationDataNumber: 21 }],
-      ['qe'],
+      ['qe', { evaluationDataNumber: 21 }],
       ['pck crl'],
       ['root crl', { url: ROOT_CRL_URL }],
     ]);
@@ -267,7 +285,10 @@ describe('collateral of TDX', () => {
   it('is asked for without a number where the manifest has none', async () => {
     const { questions, changes } = asked({ entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 0 }) });
     await judge(changes);
-    assert.deepEqual(questions[0], ['tcb', { fmspc: 'a0b1c2d3e4f5' }]);
+    assert.deepEqual(questions.slice(0, 2), [
+      ['tcb', { fmspc: 'a0b1c2d3e4f5' }],
+      ['qe', {}],
+    ]);
   });
 
   it('is not asked for on the word of evidence that has failed', async () => {
@@ -279,7 +300,7 @@ describe('collateral of TDX', () => {
   });
 
   it('includes no root CRL from an address that an untrusted root names', async () => {
-    const { questions, changes } = asked({ tcbSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) });
+    const { questions, changes } = asked({ qeSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) });
     await judge(changes);
     assert.ok(!questions.some((question) => (question as unknown[])[0] === 'root crl'));
   });

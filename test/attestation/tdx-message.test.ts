@@ -137,7 +137,11 @@ describe('QuoteV4 message', () => {
   });
 
   it('refuses a message that is too large to be one', () => {
-    const extraBytes = new Uint8Array(128 * 1024);
-    assert.throws(() => decodeQuoteV4(encodeQuoteV4({ ...quote, extraBytes })), MALFORMED);
+    const encoded = (extra: number): Uint8Array =>
+      encodeQuoteV4({ ...quote, extraBytes: new Uint8Array(extra) });
+    const around = 1_048_576 - encoded(1_000_000).length + 1_000_000;
+    assert.equal(encoded(around).length, 1_048_576);
+    assert.equal(decodeQuoteV4(encoded(around)).extraBytes.length, around);
+    assert.throws(() => decodeQuoteV4(encoded(around + 1)), { ...MALFORMED, message: /too large/ });
   });
 });

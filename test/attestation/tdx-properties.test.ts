@@ -21,7 +21,7 @@ const SEED = { seed: 20261201 };
 const { quote, entry, context } = tdxPlatform();
 const answers = {
   tcbInfo: await context.collateral.intelTcbInfo({ fmspc: '' }),
-  qeIdentity: await context.collateral.intelQeIdentity(),
+  qeIdentity: await context.collateral.intelQeIdentity({}),
   pckCrl: await context.collateral.intelPckCrl(),
   rootCrl: await context.collateral.intelRootCrl({ url: '' }),
 };
@@ -126,7 +126,7 @@ describe('one flipped byte', () => {
   it('in a revocation list is never accepted', async () => {
     const property = fc.asyncProperty(fc.boolean(), flip, async (root, change) => {
       const given = root
-        ? { rootCrl: flipped(answers.rootCrl, change) }
+        ? { rootCrl: { crl: flipped(answers.rootCrl.crl, change) } }
         : { pckCrl: { ...answers.pckCrl, crl: flipped(answers.pckCrl.crl, change) } };
       assert.equal(await accepts(quote, given), false);
     });

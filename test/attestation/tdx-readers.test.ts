@@ -204,7 +204,7 @@ describe('TCB info', () => {
 
 describe('QE identity', () => {
   const identity = async (): Promise<Record<string, unknown>> => {
-    const { body } = await tdxPlatform().context.collateral.intelQeIdentity();
+    const { body } = await tdxPlatform().context.collateral.intelQeIdentity({});
     return JSON.parse(body).enclaveIdentity;
   };
   it('is refused without any one of its members', async () => {

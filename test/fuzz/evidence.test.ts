@@ -41,7 +41,7 @@ const READERS: Readonly<Record<string, Reader>> = {
     codes: ['collateral_unavailable'],
   },
   'QE identity': {
-    good: (await collateral.intelQeIdentity()).body,
+    good: (await collateral.intelQeIdentity({})).body,
     read: (bytes) => readQeIdentity(readSignedJson(utf8(bytes), 'enclaveIdentity').content),
     codes: ['collateral_unavailable'],
   },

@@ -23,8 +23,11 @@ type Answers = (url: string) => Partial<HttpAnswer> | Error;
 interface Scene {
   readonly cache: CollateralCache;
   readonly asked: string[];
+  /** ms that each call was given. */
+  readonly timeouts: number[];
   readonly directory: string;
   clock: number;
+  monotonic: number;
   answers: Answers;
   /** The same directory, as the next process sees it. */
   restarted(): CollateralCache;
@@ -39,8 +42,9 @@ function scene(
   const directory = join(mkdtempSync(join(tmpdir(), 'collateral-')), 'collateral');
   t.after(() => rmSync(join(directory, '..'), { recursive: true }));
   const asked: string[] = [];
-  const call = async ({ url, maxBytes }: HttpRequest): Promise<HttpAnswer> => {
+  const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpAnswer> => {
     asked.push(url);
+    self.timeouts.push(timeout);
     assert.ok(maxBytes <= 8 * 1024 * 1024);
     await new Promise(setImmediate);
     const answer = self.answers(url);
@@ -53,9 +57,18 @@ function scene(
       store: createCollateralStore(directory),
       amdKdsUrl: urls.amd ?? 'https://kdsintf.amd.com',
       intelPcsUrl: urls.intel ?? 'https://api.trustedservices.intel.com/',
-      now: () => self.clock,
+      clock: { now: () => self.clock, monotonic: () => self.monotonic },
     });
-  const self: Scene = { cache: restarted(), asked, directory, clock: Date.parse(at), answers, restarted };
+  const self: Scene = {
+    cache: restarted(),
+    asked,
+    timeouts: [],
+    directory,
+    clock: Date.parse(at),
+    monotonic: 0,
+    answers,
+    restarted,
+  };
   return self;
 }
 
@@ -79,7 +92,13 @@ interface Question {
   readonly expected: unknown;
   readonly goodAt: string;
   readonly expiredAt: string;
+  /** A revocation list: asked for each time, and this is what a stored one looks like. */
+  readonly list?: (fetchedAt: number, because: string) => unknown;
 }
+
+const storedList =
+  (rest: object) =>
+  (fetchedAt: number, because: string): unknown => ({ ...rest, stored: { fetchedAt, because } });
 
 const QUESTIONS: readonly Question[] = [
   {
@@ -97,7 +116,8 @@ const QUESTIONS: readonly Question[] = [
     ask: (cache) => cache.amdCrl({ product: 'Milan' }),
     url: 'https://kdsintf.amd.com/vcek/v1/Milan/crl',
     answer: { body: file('synthetic/ark_crl.der') },
-    expected: file('synthetic/ark_crl.der'),
+    expected: { crl: file('synthetic/ark_crl.der') },
+    list: storedList({ crl: file('synthetic/ark_crl.der') }),
     goodAt: '2027-10-31T23:59:59Z',
     expiredAt: '2027-11-01T00:00:00Z',
   },
@@ -119,8 +139,8 @@ const QUESTIONS: readonly Question[] = [
   },
   {
     name: 'QE identity',
-    ask: (cache) => cache.intelQeIdentity(),
-    url: 'https://api.trustedservices.intel.com/tdx/certification/v4/qe/identity',
+    ask: (cache) => cache.intelQeIdentity({ evaluationDataNumber: 17 }),
+    url: 'https://api.trustedservices.intel.com/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=17',
     answer: chained(
       'sgx-enclave-identity-issuer-chain',
       phala.qe_identity_issuer_chain,
@@ -143,6 +163,10 @@ const QUESTIONS: readonly Question[] = [
       file('tdx/google_pck_crl_platform.der'),
     ),
     expected: { crl: file('tdx/google_pck_crl_platform.der'), issuerChain: phala.pck_crl_issuer_chain },
+    list: storedList({
+      crl: file('tdx/google_pck_crl_platform.der'),
+      issuerChain: phala.pck_crl_issuer_chain,
+    }),
     goodAt: '2023-07-08T07:27:51Z',
     expiredAt: '2023-07-08T07:27:52Z',
   },
@@ -151,24 +175,79 @@ const QUESTIONS: readonly Question[] = [
     ask: (cache) => cache.intelRootCrl({ url: CDP }),
     url: CDP,
     answer: { body: file('tdx/google_sgx_root_ca_crl.der') },
-    expected: file('tdx/google_sgx_root_ca_crl.der'),
+    expected: { crl: file('tdx/google_sgx_root_ca_crl.der') },
+    list: storedList({ crl: file('tdx/google_sgx_root_ca_crl.der') }),
     goodAt: '2024-04-02T10:22:50Z',
     expiredAt: '2024-04-02T10:22:51Z',
   },
 ];
 
-for (const { name, ask, url, answer, expected, goodAt, expiredAt } of QUESTIONS) {
+for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUESTIONS) {
   describe(`collateral: ${name}`, () => {
-    it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async (t) => {
+    if (list === undefined) {
+      it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async (t) => {
+        const s = scene(t, goodAt, () => answer);
+        assert.deepEqual(await ask(s.cache), expected);
+        s.answers = () => new Error('offline');
+        assert.deepEqual(await ask(s.cache), expected);
+        assert.deepEqual(await ask(s.restarted()), expected);
+        assert.deepEqual(s.asked, [url]);
+        s.clock = Date.parse(expiredAt);
+        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        assert.equal(s.asked.length, 2);
+      });
+    } else {
+      it('is fetched from its URL each time, the kept one being used where that fails', async (t) => {
+        const s = scene(t, goodAt, () => answer);
+        const fetchedAt = s.clock;
+        assert.deepEqual(await ask(s.cache), expected);
+        assert.deepEqual(await ask(s.cache), expected);
+        assert.deepEqual(s.asked, [url, url]);
+        s.answers = () => new PrivatemodeError('upstream_unreachable', 'host is down');
+        const stored = list(fetchedAt, `${name === 'PCK CRL' ? name : 'CRL'}: host is down`);
+        assert.deepEqual(await ask(s.cache), stored);
+        assert.deepEqual(await ask(s.restarted()), stored);
+        s.answers = () => answer;
+        assert.deepEqual(await ask(s.cache), expected);
+        assert.equal(s.asked.length, 5);
+        s.answers = () => new Error('offline');
+        s.clock = Date.parse(expiredAt);
+        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+      });
+
+      it('is not waited for as long where a kept one is at hand', async (t) => {
+        const s = scene(t, goodAt, () => answer);
+        await ask(s.cache);
+        await ask(s.cache);
+        assert.deepEqual(s.timeouts, [20_000, 5_000]);
+      });
+    }
+
+    it('is kept no longer by the monotonic clock, whatever happens to the wall clock', async (t) => {
       const s = scene(t, goodAt, () => answer);
+      const lifetime = Date.parse(expiredAt) - s.clock;
+      const outOfReach = (): Error => new Error('offline');
+      await ask(s.cache);
+      s.answers = outOfReach;
+      s.monotonic = lifetime - 1;
+      await ask(s.cache);
+      s.monotonic = lifetime;
+      await assert.rejects(ask(s.cache), unavailable(/the fetch failed/));
+      s.answers = () => answer;
       assert.deepEqual(await ask(s.cache), expected);
+      s.answers = outOfReach;
+      await ask(s.cache);
+    });
+
+    it('is not used while the wall clock stands before the moment of its fetch', async (t) => {
+      const s = scene(t, goodAt, () => answer);
+      await ask(s.cache);
       s.answers = () => new Error('offline');
-      assert.deepEqual(await ask(s.cache), expected);
-      assert.deepEqual(await ask(s.restarted()), expected);
-      assert.deepEqual(s.asked, [url]);
-      s.clock = Date.parse(expiredAt);
+      s.clock -= 1;
+      await assert.rejects(ask(s.cache), unavailable(/the fetch failed/));
       await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
-      assert.equal(s.asked.length, 2);
+      s.clock += 1;
+      await ask(s.cache);
     });
 
     it('is handed on but not kept when it arrives expired', async (t) => {
@@ -228,6 +307,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt } of QUESTIONS)
         whole.replace(/"body":"(.)(.)/, '"body":"$2$1'),
         whole.replace(/"url":"https/, '"url":"http'),
         whole.replace(/"sha256":"./, '"sha256":"x'),
+        whole.replace(/"fetchedAt":\d/, '"fetchedAt":'),
       ];
       if (answer.headers !== undefined) damaged.push(whole.replace('BEGIN', 'BEGUN'));
       for (const [index, text] of damaged.entries()) {
@@ -264,21 +344,26 @@ describe('collateral cache', () => {
   });
 
   it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async (t) => {
-    const s = scene(t, '2027-01-01T00:00:00Z', () => crl.answer);
-    await crl.ask(s.cache);
+    const vcek = QUESTIONS[0] as Question;
+    const s = scene(t, '2027-01-01T00:00:00Z', () => vcek.answer);
+    await vcek.ask(s.cache);
     await s.cache.distrust();
-    await crl.ask(s.cache);
+    await vcek.ask(s.cache);
     assert.equal(s.asked.length, 1);
-    s.clock += MINUTE;
+    s.clock += MINUTE - 1;
     await s.cache.distrust();
-    await crl.ask(s.cache);
+    await vcek.ask(s.cache);
+    assert.equal(s.asked.length, 1, 'a hit does not make the fetch older');
+    s.clock += 1;
+    await s.cache.distrust();
+    await vcek.ask(s.cache);
     assert.equal(s.asked.length, 2);
     const later = s.restarted();
     await later.distrust();
-    await crl.ask(later);
+    await vcek.ask(later);
     assert.equal(s.asked.length, 2);
     await later.distrust();
-    await crl.ask(later);
+    await vcek.ask(later);
     assert.equal(s.asked.length, 3);
   });
 
@@ -294,6 +379,7 @@ describe('collateral cache', () => {
       s.cache.amdCrl({ product: 'Turin' as 'Genoa' }),
       s.cache.intelTcbInfo({ fmspc: 'b0c06f0000&x' }),
       s.cache.intelTcbInfo({ fmspc: 'b0c06f000000', evaluationDataNumber: Number.NaN }),
+      s.cache.intelQeIdentity({ evaluationDataNumber: 1.5 }),
     ];
     for (const question of questions) await assert.rejects(question, unavailable(/strange/));
     assert.deepEqual(s.asked, []);

@@ -198,6 +198,36 @@ describe('session renewal', () => {
   });
 });
 
+describe('an epoch ends', () => {
+  /** From here on no update succeeds, so that the epoch at hand is the only one. */
+  const alone = async (): Promise<SessionScene> => {
+    const scene = await ready();
+    scene.remote.onAttest = () => new Promise(() => {});
+    return scene;
+  };
+
+  it('by the monotonic clock too, where the wall clock was set back after it began', async () => {
+    const { session, clock } = await alone();
+    const epoch = session.current();
+    await clock.advance(40 * MINUTE);
+    clock.jump(-30 * MINUTE);
+    await clock.advance(15 * MINUTE - 1);
+    assert.equal(session.current(), epoch);
+    await clock.advance(1);
+    assert.equal(session.current(), undefined);
+    assert.ok(clock.now() < (epoch?.expiresAt ?? 0));
+  });
+
+  it('while the wall clock stands before its attestation', async () => {
+    const { session, clock } = await alone();
+    const epoch = session.current();
+    assert.equal(epoch?.attestedAt, clock.now());
+    clock.jump(-1);
+    assert.equal(session.current(), undefined);
+    await assert.rejects(Promise.race([session.acquire(WAIT), clock.advance(30_000)]), withCode('not_ready'));
+  });
+});
+
 describe('session retries', () => {
   const TRANSIENT: readonly ErrorCode[] = [
     'upstream_unreachable',
@@ -264,6 +294,30 @@ describe('session retries', () => {
     remote.onAttest = () => {};
     await session.acquire({ timeoutMs: 100 });
     assert.equal(session.state(), 'ready');
+  });
+
+  it('tries at once for a request when the clock was set back after the failure', async () => {
+    const { session, clock, count } = sessionScene({
+      prepare: { onAttest: fails('attestation_failed') },
+    });
+    await settle();
+    const before = count('attest');
+    clock.jump(-60 * MINUTE);
+    session.acquire(WAIT).catch(() => {});
+    await settle();
+    assert.ok(count('attest') > before);
+  });
+
+  it('does not try later because a request waits', async () => {
+    const { session, clock, count } = sessionScene({ prepare: { onAttest: fails('upstream_unreachable') } });
+    await clock.advance(3_000);
+    assert.equal(count('attest'), 3);
+    session.acquire(WAIT).catch(() => {});
+    // Half a second by the backoff; five seconds after the failure by what a waiting request may ask for.
+    await clock.advance(499);
+    assert.equal(count('attest'), 3);
+    await clock.advance(1);
+    assert.equal(count('attest'), 4);
   });
 
   it('is not driven by requests', async () => {
@@ -457,6 +511,18 @@ describe('permanent causes', () => {
     assert.equal(remote.calls.at(-2), 'secret better');
   });
 
+  it('a new key is tried at once where the old one failed to renew, although the epoch is good', async () => {
+    const { session, remote, clock } = await ready();
+    remote.onAttest = (key) => (key === 'key' ? fails('api_key_rejected')() : undefined);
+    await clock.advance(46 * MINUTE);
+    const old = session.current();
+    assert.notEqual(old, undefined);
+    session.updateConfiguredKey('better');
+    await settle();
+    assert.equal(remote.calls.at(-2), 'secret better');
+    assert.notEqual(session.current(), old);
+  });
+
   it('lets a working session be when its key is replaced', async () => {
     const { session, remote, clock, count } = await ready();
     session.updateConfiguredKey('next');
@@ -495,6 +561,21 @@ describe('forced renewal', () => {
     }
     assert.equal(count('attest'), 2);
     await clock.advance(1000);
+    await reject();
+    assert.equal(count('attest'), 3);
+  });
+
+  it('is not held up by a wall clock that is set back, nor made more frequent by one that is set forward', async () => {
+    const { session, clock, count } = await ready();
+    const reject = () => session.renewAfterRejection(session.current()?.secretId ?? '');
+    await reject();
+    clock.jump(5_000);
+    await assert.rejects(reject(), withCode('not_ready', /rejected again/));
+    clock.jump(20_000);
+    await assert.rejects(reject(), withCode('not_ready', /rejected again/));
+    clock.jump(-25_000);
+    await clock.advance(10_000);
+    clock.jump(-9_000);
     await reject();
     assert.equal(count('attest'), 3);
   });

@@ -66,7 +66,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
           store: createCollateralStore(join(workspace, 'collateral')),
           amdKdsUrl: simulator.url,
           intelPcsUrl: simulator.url,
-          now: systemClock.now,
+          clock: systemClock,
         }),
         observe: (event) => events.push(event),
         onPermanent: (error) => permanent.push(error),
@@ -130,16 +130,16 @@ describe('session with a simulated deployment', () => {
     assert.equal(simulator.counts['collateral'], 0);
   });
 
-  it('fetches what evidence lacks, once for this session and the next', async (t) => {
-    for (const [options, fetches] of [
-      [{ tee: 'tdx' }, 4],
-      [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2],
+  it('fetches what evidence lacks, once for this session and the next, and revocation lists each time', async (t) => {
+    for (const [options, fetches, lists] of [
+      [{ tee: 'tdx' }, 4, 2],
+      [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2, 1],
     ] as const) {
       const { simulator, open } = await scene(t, options);
       await (await open()).acquire(WAIT);
       assert.equal(simulator.counts['collateral'], fetches);
       await (await open()).acquire(WAIT);
-      assert.equal(simulator.counts['collateral'], fetches);
+      assert.equal(simulator.counts['collateral'], fetches + lists);
     }
   });
 

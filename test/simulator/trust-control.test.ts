@@ -224,12 +224,31 @@ describe('the trust API of the simulator', () => {
         [`/vcek/v1/Genoa/${'00'.repeat(64)}${query}`, 404],
         ['/vcek/v1/Genoa/cert_chain', 200],
         ['/tdx/certification/v4/tcb?fmspc=A0B1C2D3E4F5', 200],
-        ['/tdx/certification/v4/tcb?fmspc=a0b1c2d3e4f5&tcbEvaluationDataNumber=20', 410],
+        ['/tdx/certification/v4/tcb?fmspc=a0b1c2d3e4f5&tcbEvaluationDataNumber=21', 200],
+        ['/tdx/certification/v4/tcb?fmspc=a0b1c2d3e4f5&tcbEvaluationDataNumber=19', 410],
+        ['/tdx/certification/v4/tcb?fmspc=a0b1c2d3e4f5&tcbEvaluationDataNumber=22', 404],
+        ['/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=19', 410],
+        ['/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=22', 404],
         ['/tdx/certification/v4/tcb?fmspc=000000000000', 404],
         ['/sgx/certification/v4/pckcrl?ca=processor', 400],
         ['/IntelSGXRootCA.der', 200],
       ] as const) {
         assert.equal((await call(simulator, 'GET', path)).status, status, path);
+      }
+    }));
+
+  it('has an evaluation by default that is older than what its manifest demands, as Intel may', () =>
+    withSimulator({}, async (simulator) => {
+      const { ReferenceValues } = JSON.parse(Buffer.from(simulator.manifest).toString('utf8'));
+      assert.equal(ReferenceValues.tdx[0].MinTCBEvaluationDataNumber, 21);
+      for (const [path, number] of [
+        ['/tdx/certification/v4/tcb?fmspc=A0B1C2D3E4F5', 20],
+        ['/tdx/certification/v4/tcb?fmspc=A0B1C2D3E4F5&tcbEvaluationDataNumber=21', 21],
+        ['/tdx/certification/v4/qe/identity', 20],
+        ['/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=21', 21],
+      ] as const) {
+        const answer = JSON.parse((await call(simulator, 'GET', path)).body.toString('utf8'));
+        assert.equal((answer.tcbInfo ?? answer.enclaveIdentity).tcbEvaluationDataNumber, number, path);
       }
     }));
 });

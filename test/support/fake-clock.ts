@@ -28,6 +28,7 @@ export function createFakeClock(start = Date.parse('2026-12-01T00:00:00Z')): Fak
   const timers = new Set<Timer>();
   return {
     now: () => wall,
+    monotonic: () => elapsed,
     after(ms, run, waiting) {
       const timer = { at: elapsed + ms, waiting: waiting !== undefined, run };
       timers.add(timer);

@@ -26,6 +26,7 @@ export const EPOCH: Epoch = {
   attestedAt: Date.UTC(2026, 0, 1),
   renewAt: Number.POSITIVE_INFINITY,
   expiresAt: Number.POSITIVE_INFINITY,
+  expiresMonotonic: Number.POSITIVE_INFINITY,
 };
 
 /** What a renewal leads to. */

@@ -23,7 +23,7 @@ export function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): Co
       der(
         `/vcek/v1/${product}/${chipId}?blSPL=${bootloader}&teeSPL=${tee}&snpSPL=${snp}&ucodeSPL=${microcode}`,
       ),
-    amdCrl: ({ product }) => der(`/vcek/v1/${product}/crl`),
+    amdCrl: async ({ product }) => ({ crl: await der(`/vcek/v1/${product}/crl`) }),
     intelTcbInfo: ({ fmspc, evaluationDataNumber }) =>
       signed(
         `/tdx/certification/v4/tcb?fmspc=${fmspc}${
@@ -31,11 +31,17 @@ export function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): Co
         }`,
         'tcb-info-issuer-chain',
       ),
-    intelQeIdentity: () => signed('/tdx/certification/v4/qe/identity', 'sgx-enclave-identity-issuer-chain'),
+    intelQeIdentity: ({ evaluationDataNumber }) =>
+      signed(
+        `/tdx/certification/v4/qe/identity${
+          evaluationDataNumber === undefined ? '' : `?tcbEvaluationDataNumber=${evaluationDataNumber}`
+        }`,
+        'sgx-enclave-identity-issuer-chain',
+      ),
     async intelPckCrl() {
       const answer = await get('/sgx/certification/v4/pckcrl?ca=platform&encoding=der');
       return { crl: new Uint8Array(answer.body), issuerChain: chainOf(answer, 'sgx-pck-crl-issuer-chain') };
     },
-    intelRootCrl: ({ url }) => der(new URL(url).pathname),
+    intelRootCrl: async ({ url }) => ({ crl: await der(new URL(url).pathname) }),
   };
 }

@@ -23,7 +23,9 @@ export const KEYS = {
   root: p256(),
   platformCa: p256(),
   pck: p256(),
+  /** Intel has one signer for both; two here, so that no check of one passes for the other's. */
   tcbSigning: p256(),
+  qeSigning: p256(),
   attestation: p256(),
 };
 
@@ -83,11 +85,14 @@ export interface CertificateChanges {
   readonly root?: Change<CertificateRequest>;
   readonly platformCa?: Change<CertificateRequest>;
   readonly pck?: Change<CertificateRequest>;
+  /** Signs TCB info. */
   readonly tcbSigning?: Change<CertificateRequest>;
+  /** Signs the QE identity. */
+  readonly qeSigning?: Change<CertificateRequest>;
   readonly sgx?: Change<SgxParts>;
 }
 
-/** The DER of the four certificates. */
+/** The DER of the five certificates. */
 export function certificates(changes: CertificateChanges) {
   const root = issueCertificate(
     (changes.root ?? same)({
@@ -138,20 +143,23 @@ export function certificates(changes: CertificateChanges) {
       ],
     }),
   );
-  const tcbSigning = issueCertificate(
-    (changes.tcbSigning ?? same)({
-      issuer: ISSUERS.root,
-      subject: intelName('Intel SGX TCB Signing'),
-      key: KEYS.tcbSigning,
-      serial: 0x13n,
-      ...VALID,
-      extensions: [
-        authorityKeyId(KEYS.root),
-        subjectKeyId(KEYS.tcbSigning),
-        keyUsage('digitalSignature', 'nonRepudiation'),
-        basicConstraints(false),
-      ],
-    }),
-  );
-  return { root, platformCa, pck, tcbSigning };
+  const signing = (key: KeyObject, serial: bigint, change: Change<CertificateRequest> = same): Uint8Array =>
+    issueCertificate(
+      change({
+        issuer: ISSUERS.root,
+        subject: intelName('Intel SGX TCB Signing'),
+        key,
+        serial,
+        ...VALID,
+        extensions: [
+          authorityKeyId(KEYS.root),
+          subjectKeyId(key),
+          keyUsage('digitalSignature', 'nonRepudiation'),
+          basicConstraints(false),
+        ],
+      }),
+    );
+  const tcbSigning = signing(KEYS.tcbSigning, 0x13n, changes.tcbSigning);
+  const qeSigning = signing(KEYS.qeSigning, 0x14n, changes.qeSigning);
+  return { root, platformCa, pck, tcbSigning, qeSigning };
 }

@@ -162,9 +162,10 @@ const QE_IDENTITY: Json = {
 };
 
 /** A signed JSON body, as Intel sends it. */
-export function signedBody(member: string, value: unknown): string {
+export function signedBody(member: 'tcbInfo' | 'enclaveIdentity', value: unknown): string {
   const text = JSON.stringify(value);
-  const signature = Buffer.from(rawSignature(Buffer.from(text), KEYS.tcbSigning)).toString('hex');
+  const key = member === 'tcbInfo' ? KEYS.tcbSigning : KEYS.qeSigning;
+  const signature = Buffer.from(rawSignature(Buffer.from(text), key)).toString('hex');
   return `{"${member}":${text},"signature":"${signature}"}`;
 }
 
@@ -203,9 +204,10 @@ export function tdxPlatform(changes: Changes = {}): {
   readonly entry: TdxReferenceValues;
   readonly context: EvidenceContext;
 } {
-  const { root, platformCa, pck, tcbSigning } = certificates(changes);
+  const { root, platformCa, pck, tcbSigning, qeSigning } = certificates(changes);
   const pckChain = (changes.chain ?? same)([pck, platformCa, root].map((der) => toPem(der)).join(''));
-  const issuerChain = (changes.signingChain ?? same)(toPem(tcbSigning) + toPem(root));
+  const vouching = (signer: Uint8Array): string =>
+    (changes.signingChain ?? same)(toPem(signer) + toPem(root));
   const absent = async (): Promise<never> => {
     throw new Error('TDX evidence needs nothing of AMD');
   };
@@ -214,11 +216,11 @@ export function tdxPlatform(changes: Changes = {}): {
     amdCrl: absent,
     intelTcbInfo: async () => ({
       body: signedBody('tcbInfo', (changes.tcbInfo ?? same)(TCB_INFO)),
-      issuerChain,
+      issuerChain: vouching(tcbSigning),
     }),
     intelQeIdentity: async () => ({
       body: signedBody('enclaveIdentity', (changes.qeIdentity ?? same)(QE_IDENTITY)),
-      issuerChain,
+      issuerChain: vouching(qeSigning),
     }),
     intelPckCrl: async () => ({
       crl: issueCrl(
@@ -226,8 +228,9 @@ export function tdxPlatform(changes: Changes = {}): {
       ),
       issuerChain: '',
     }),
-    intelRootCrl: async () =>
-      issueCrl((changes.rootCrl ?? same)({ issuer: ISSUERS.root, number: 1, ...ISSUED, revoked: [] })),
+    intelRootCrl: async () => ({
+      crl: issueCrl((changes.rootCrl ?? same)({ issuer: ISSUERS.root, number: 1, ...ISSUED, revoked: [] })),
+    }),
     ...changes.answers,
   };
   const context: EvidenceContext = {

@@ -46,7 +46,7 @@ export function collateralSource(stored: StoredCollateral): CollateralSource {
       crl: bytes(stored.pck_crl),
       issuerChain: stored.pck_crl_issuer_chain,
     }),
-    intelRootCrl: async () => bytes(stored.root_ca_crl),
+    intelRootCrl: async () => ({ crl: bytes(stored.root_ca_crl) }),
   };
 }
 

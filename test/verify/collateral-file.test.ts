@@ -14,7 +14,7 @@ const VCEK_QUERY = { product: 'Genoa', chipId: '', bootloader: 0, tee: 0, snp: 0
 async function askAll(source: ReturnType<typeof storedCollateral>): Promise<unknown[]> {
   return [
     await source.intelTcbInfo({ fmspc: 'a0b1c2d3e4f5' }),
-    await source.intelQeIdentity(),
+    await source.intelQeIdentity({}),
     await source.intelPckCrl(),
     await source.intelRootCrl({ url: 'https://certificates.example/root.der' }),
   ];
@@ -36,7 +36,7 @@ describe('a collateral file', () => {
     await assert.rejects(source.amdVcek(VCEK_QUERY), missing('vcek'));
     await assert.rejects(source.amdCrl({ product: 'Genoa' }), missing('ark_crl'));
     await assert.rejects(source.intelTcbInfo({ fmspc: '' }), missing('tcb_info'));
-    await assert.rejects(source.intelQeIdentity(), missing('qe_identity'));
+    await assert.rejects(source.intelQeIdentity({}), missing('qe_identity'));
     await assert.rejects(source.intelPckCrl(), missing('pck_crl'));
     await assert.rejects(source.intelRootCrl({ url: '' }), missing('root_ca_crl'));
   });
@@ -57,7 +57,7 @@ describe('a collateral file', () => {
     const { source, recorded } = recordCollateral({
       ...none,
       amdVcek: async () => Uint8Array.of(1, 255),
-      amdCrl: async () => Uint8Array.of(2),
+      amdCrl: async () => ({ crl: Uint8Array.of(2) }),
     });
     await source.amdVcek(VCEK_QUERY);
     await source.amdCrl({ product: 'Genoa' });
@@ -69,7 +69,7 @@ describe('a collateral file', () => {
     const odd = { body: 'odd', issuerChain: '' };
     const { source, recorded } = recordCollateral({ ...none, intelTcbInfo: async () => odd });
     assert.deepEqual(await source.intelTcbInfo({ fmspc: '' }), odd);
-    await assert.rejects(source.intelQeIdentity(), { code: 'collateral_unavailable' });
+    await assert.rejects(source.intelQeIdentity({}), { code: 'collateral_unavailable' });
     assert.deepEqual(recorded(), {});
   });
 });

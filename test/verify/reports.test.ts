@@ -174,9 +174,12 @@ describe('the verdict for a program', () => {
       [...new Set([...rows, ...SECRET_EXCHANGE_ROWS].map(({ id }) => id))],
     );
     for (const each of accepted.checks) {
-      assert.deepEqual(Object.keys(each), ['id', 'outcome', 'expected', 'found', 'source']);
+      const age = each.id === 'snp.crl.available' ? ['age'] : [];
+      assert.deepEqual(Object.keys(each), ['id', 'outcome', 'expected', 'found', 'source', ...age]);
       assert.ok(['pass', 'not-applicable'].includes(each.outcome));
     }
+    // From the thisUpdate of the list in the evidence to the time that was given.
+    assert.equal(accepted.checks.find(({ id }) => id === 'snp.crl.available')?.age, 30 * 86_400);
     const error = new PrivatemodeError('upstream_unreachable', 'no route');
     const none = jsonVerdict(
       judgement([], {

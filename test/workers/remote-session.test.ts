@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/session/clock.ts';
 import type { EpochWire, Standing, ToPrimary } from '../../lib/workers/messages.ts';
 import { createRemoteSession } from '../../lib/workers/remote-session.ts';
 
@@ -10,6 +11,7 @@ const epoch = (secretId: string, expiresIn: number): EpochWire => ({
   attestedAt: Date.now(),
   renewAt: Date.now() + expiresIn,
   expiresAt: Date.now() + expiresIn,
+  expiresMonotonic: systemClock.monotonic() + expiresIn,
 });
 const standing = (told: EpochWire | undefined, extra: Partial<Standing> = {}): Standing => ({
   epoch: told,

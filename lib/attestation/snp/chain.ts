@@ -1,6 +1,7 @@
 /** From the pinned ARK over the ASK to the VCEK (attestation.md 7). ASK and ARK in the document are ignored. */
 import { type Attempt, demand, valueIn } from '../attempt.ts';
 import { type CheckRow, finding } from '../check.ts';
+import { period } from '../period.ts';
 import type { TrustRoots } from '../trust-roots.ts';
 import {
   type Certificate,
@@ -98,10 +99,7 @@ export const CHAIN_ROWS: readonly CheckRow<ChainSubject>[] = [
       if (pair === undefined || certificate === undefined) return undefined;
       const invalid = [pair.ark, pair.ask, certificate].filter((each) => !isTimeValid(each, now));
       const { notBefore, notAfter } = invalid[0] ?? certificate;
-      return finding(
-        invalid.length === 0,
-        `${notBefore.toISOString()} to ${notAfter.toISOString()} at ${now.toISOString()}`,
-      );
+      return finding(invalid.length === 0, period(notBefore, notAfter, now));
     },
   },
 ];

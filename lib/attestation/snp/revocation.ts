@@ -1,13 +1,15 @@
 /** The CRL of the ARK: whether AMD has revoked the pinned ASK (attestation.md 7, CRL). Always required. */
+import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attempt, attemptAsync, demand, valueIn } from '../attempt.ts';
 import { type CheckRow, finding } from '../check.ts';
 import type { CollateralSource } from '../collateral.ts';
-import { type Crl, isCurrent, parseCrl, verifySignedBy } from '../x509/crl.ts';
+import { NOT_YET, period } from '../period.ts';
+import { MAX_EMBEDDED_CRL_BYTES, obtained, type ReadList, readRevocationList } from '../revocation-list.ts';
+import { isCurrent, verifySignedBy } from '../x509/crl.ts';
 import { sameName } from '../x509/name.ts';
 import type { SnpRoots } from './chain.ts';
 
-export interface ArkCrl {
-  readonly crl: Crl;
+export interface ArkCrl extends ReadList {
   readonly origin: string;
 }
 
@@ -20,16 +22,29 @@ export async function obtainCrl(
   now: Date,
   fetch: (() => ReturnType<CollateralSource['amdCrl']>) | undefined,
 ): Promise<Attempt<ArkCrl>> {
-  const parsed = embedded === undefined ? undefined : valueIn(attempt(() => parseCrl(embedded)));
-  if (parsed !== undefined && isCurrent(parsed, now)) {
-    return { value: { crl: parsed, origin: 'from the document' } };
+  const parsed =
+    embedded === undefined
+      ? undefined
+      : valueIn(attempt(() => readRevocationList({ crl: embedded }, MAX_EMBEDDED_CRL_BYTES)));
+  if (parsed !== undefined && isCurrent(parsed.crl, now)) {
+    return { value: { ...parsed, origin: 'from the document' } };
   }
   if (fetch === undefined) return undefined;
-  const reason = embedded === undefined ? 'absent' : parsed === undefined ? 'unreadable' : 'not current';
-  return attemptAsync(async () => ({
-    crl: parseCrl(await fetch()),
-    origin: `fetched, the one in the document being ${reason}`,
-  }));
+  const inDocument = `the one in the document being ${whyNot(embedded, parsed, now)}`;
+  return attemptAsync(async () => {
+    try {
+      return { ...readRevocationList(await fetch()), origin: `fetched, ${inDocument}` };
+    } catch (error) {
+      if (!(error instanceof PrivatemodeError)) throw error;
+      throw new PrivatemodeError(error.code, `${error.message} (needed, ${inDocument})`, { cause: error });
+    }
+  });
+}
+
+function whyNot(embedded: Uint8Array | undefined, parsed: ReadList | undefined, now: Date): string {
+  if (embedded === undefined) return 'absent';
+  if (parsed === undefined) return embedded.length > MAX_EMBEDDED_CRL_BYTES ? 'too large' : 'unreadable';
+  return parsed.crl.thisUpdate > now ? `not current: ${NOT_YET}` : 'not current';
 }
 
 export interface RevocationSubject {
@@ -44,11 +59,9 @@ export const REVOCATION_ROWS: readonly CheckRow<RevocationSubject>[] = [
     title: 'Revocation list',
     source: 'attestation.md 7 CRL no. 1',
     expected: 'a CRL of the ARK in the document, or one that can be fetched',
-    judge: ({ arkCrl }) => {
+    judge: ({ arkCrl, now }) => {
       const found = demand(arkCrl);
-      return found === undefined
-        ? undefined
-        : finding(true, `${found.origin}; number ${found.crl.crlNumber ?? 'not stated'}`);
+      return found && obtained(found, found.origin, now);
     },
   },
   {
@@ -73,8 +86,7 @@ export const REVOCATION_ROWS: readonly CheckRow<RevocationSubject>[] = [
     judge: ({ arkCrl, now }) => {
       const crl = valueIn(arkCrl)?.crl;
       if (crl === undefined) return undefined;
-      const next = crl.nextUpdate?.toISOString() ?? 'no next update';
-      return finding(isCurrent(crl, now), `${crl.thisUpdate.toISOString()} to ${next}`);
+      return finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now));
     },
   },
   {

@@ -2,6 +2,7 @@
  * Path validation for the short chains that Intel issues (attestation.md 10, RFC 5280 6.1). Each function names what is
  * wrong; an empty list means nothing is.
  */
+import { period } from '../period.ts';
 import {
   type Certificate,
   isTimeValid,
@@ -58,7 +59,7 @@ export function validityDefects(certificates: readonly Certificate[], now: Date)
   return certificates
     .filter((certificate) => !isTimeValid(certificate, now))
     .map(({ subject, notBefore, notAfter }) => {
-      const range = `${notBefore.toISOString()} to ${notAfter.toISOString()}`;
+      const range = period(notBefore, notAfter, now);
       return `${commonName(subject) ?? nameText(subject)} is valid from ${range}`;
     });
 }

@@ -4,10 +4,10 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attemptAsync, valueIn } from '../attempt.ts';
-import type { SignedCollateral } from '../collateral.ts';
+import type { RevocationList, SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext } from '../evidence.ts';
+import { type ReadList, readRevocationList } from '../revocation-list.ts';
 import type { Certificate } from '../x509/certificate.ts';
-import { type Crl, parseCrl } from '../x509/crl.ts';
 import { anchorDefects, linkDefects, profileDefects, validityDefects } from './chain.ts';
 import { distributionPoint } from './distribution-point.ts';
 import { type JsonObject, unusable } from './json-object.ts';
@@ -27,9 +27,9 @@ export interface SignedDocument<T> extends SignedJson {
 export interface Collateral {
   readonly tcbInfo: Attempt<SignedDocument<TcbInfo>>;
   readonly qeIdentity: Attempt<SignedDocument<QeIdentity>>;
-  readonly pckCrl: Attempt<Crl>;
+  readonly pckCrl: Attempt<ReadList>;
   /** Undefined where the chain that says where to fetch it from is not trusted. */
-  readonly rootCrl: Attempt<Crl>;
+  readonly rootCrl: Attempt<ReadList>;
 }
 
 /** Asks for everything that a platform of this FMSPC needs. Rejects only with what is not a PrivatemodeError. */
@@ -42,11 +42,15 @@ export async function fetchCollateral(input: {
 }): Promise<Collateral> {
   const { evaluationDataNumber, pinnedRoot } = input;
   const { collateral: source, now } = input.context;
-  const query = { fmspc: hex(input.fmspc), ...(evaluationDataNumber > 0 ? { evaluationDataNumber } : {}) };
+  const ofNumber = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
+  const query = { fmspc: hex(input.fmspc), ...ofNumber };
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
     attemptAsync(async () => readDocument(await source.intelTcbInfo(query), 'tcbInfo', readTcbInfo)),
-    attemptAsync(async () => readDocument(await source.intelQeIdentity(), 'enclaveIdentity', readQeIdentity)),
-    attemptAsync(async () => readCrl((await source.intelPckCrl()).crl)),
+    attemptAsync(async () => {
+      const answer = await source.intelQeIdentity(ofNumber);
+      return readDocument(answer, 'enclaveIdentity', readQeIdentity);
+    }),
+    attemptAsync(async () => readCrl(await source.intelPckCrl())),
   ]);
   const vouched = valueIn(qeIdentity);
   if (vouched === undefined || signerDefects(vouched, pinnedRoot, now).length > 0) {
@@ -70,12 +74,8 @@ function readDocument<T>(
   return { ...signed, value: read(signed.content), signer, root };
 }
 
-/** Real lists have under 10 KB. */
-const MAX_CRL_BYTES = 256 * 1024;
-
-function readCrl(der: Uint8Array): Crl {
-  if (der.length > MAX_CRL_BYTES) throw unusable('the CRL is too large');
-  return asCollateral('the CRL', () => parseCrl(der));
+function readCrl(list: RevocationList): ReadList {
+  return asCollateral('the CRL', () => readRevocationList(list));
 }
 
 /** The readers call what they cannot read evidence; this was fetched, and is not. */

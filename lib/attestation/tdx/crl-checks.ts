@@ -1,20 +1,22 @@
 /** Whether the revocation lists may be believed, and what they revoke (attestation.md 10, 13.4). */
-import { type Attempt, valueIn } from '../attempt.ts';
+import { type Attempt, demand, valueIn } from '../attempt.ts';
 import { finding } from '../check.ts';
+import { period } from '../period.ts';
+import { obtained, type ReadList } from '../revocation-list.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { type Crl, isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
 import type { Collateral } from './collateral.ts';
-import { noDefects, period, type TdxRow, type TdxSubject, wasRead } from './subject.ts';
+import { noDefects, type TdxRow, type TdxSubject } from './subject.ts';
 
 /** The checks that both revocation lists share; `issuer` is who must have signed the list. */
 function crlChecks(
   prefix: string,
   name: string,
-  pick: (collateral: Collateral) => Attempt<Crl>,
+  pick: (collateral: Collateral) => Attempt<ReadList>,
   issuer: (subject: TdxSubject) => Certificate | undefined,
 ): readonly TdxRow[] {
-  const crlOf = ({ collateral }: TdxSubject): Crl | undefined => collateral && valueIn(pick(collateral));
+  const crlOf = ({ collateral }: TdxSubject): Crl | undefined => collateral && valueIn(pick(collateral))?.crl;
   return [
     {
       id: `${prefix}.format`,
@@ -22,7 +24,10 @@ function crlChecks(
       title: `${name} was fetched and can be read`,
       expected: 'a DER revocation list',
       code: 'collateral_unavailable',
-      judge: ({ collateral }) => collateral && wasRead(pick(collateral), 'as expected'),
+      judge: ({ collateral, context }) => {
+        const list = collateral && demand(pick(collateral));
+        return list && obtained(list, 'as expected', context.now);
+      },
     },
     {
       id: `${prefix}.signature`,
@@ -46,8 +51,8 @@ function crlChecks(
       title: `${name} is in force`,
       expected: 'issued already, next update named and not yet due',
       judge: (subject) => {
-        const crl = crlOf(subject);
-        return crl && finding(isCurrent(crl, subject.context.now), period(crl.thisUpdate, crl.nextUpdate));
+        const [crl, { now }] = [crlOf(subject), subject.context];
+        return crl && finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now));
       },
     },
   ];
@@ -57,7 +62,7 @@ function crlChecks(
 function revocationCheck(
   id: string,
   title: string,
-  pick: (collateral: Collateral) => Attempt<Crl>,
+  pick: (collateral: Collateral) => Attempt<ReadList>,
   certificates: (subject: TdxSubject) => readonly (Certificate | undefined)[],
 ): TdxRow {
   return {
@@ -66,7 +71,7 @@ function revocationCheck(
     title,
     expected: 'serial number not in the revocation list',
     judge: (subject) => {
-      const crl = subject.collateral && valueIn(pick(subject.collateral));
+      const crl = subject.collateral && valueIn(pick(subject.collateral))?.crl;
       const found = certificates(subject);
       if (crl === undefined || found.some((certificate) => certificate === undefined)) return undefined;
       const serials = found.flatMap((certificate) => certificate?.serial ?? []);

@@ -2,9 +2,10 @@
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { type Attempt, valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
+import { period } from '../period.ts';
 import { nameText } from '../x509/name.ts';
 import { type Collateral, type SignedDocument, signerDefects } from './collateral.ts';
-import { hex, noDefects, period, type TdxRow, type TdxSubject, wasRead } from './subject.ts';
+import { hex, noDefects, type TdxRow, type TdxSubject, wasRead } from './subject.ts';
 
 type Document = SignedDocument<{
   readonly id: string;
@@ -73,7 +74,7 @@ function documentChecks(
       title: `${name} is in force`,
       expected: 'issued already, next update not yet due',
       judge: judge(({ value: { issueDate, nextUpdate } }, { context: { now } }) =>
-        finding(issueDate <= now && now <= nextUpdate, period(issueDate, nextUpdate)),
+        finding(issueDate <= now && now <= nextUpdate, period(issueDate, nextUpdate, now)),
       ),
     },
     {

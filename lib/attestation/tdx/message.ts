@@ -110,8 +110,8 @@ export type QuoteHeader = MessageOf<typeof HEADER>;
 export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
 export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
 
-/** A quote with its chain has about 5 KB; `extra_bytes` may add some collateral as JSON. */
-const MAX_MESSAGE_BYTES = 128 * 1024;
+/** A quote with its chain has about 5 KB; the collateral that Contrast adds in `extra_bytes` 70 to 86 KB, and it grows. */
+const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
  * Reads the message. Throws evidence_malformed when it is not one: a byte field of another length than listed, not

@@ -36,7 +36,3 @@ export function wasRead(part: Attempt<unknown>, found: string): Finding | undefi
 }
 
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
-
-/** A period of validity, for people. */
-export const period = (from: Date, to: Date | undefined): string =>
-  `${from.toISOString()} to ${to?.toISOString() ?? 'no date'}`;
