@@ -23,8 +23,7 @@ export interface JsonLimits {
 
 const WHITE_SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
-const PLAIN_STRING = /"([^"\\\x00-\x1f]*)"/y;
-const STRING = /"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"/y;
+const NOT_PLAIN = /[\\\x00-\x1f]/;
 const LITERAL = /true|false|null/y;
 const LITERALS: Readonly<Record<string, boolean | null>> = { true: true, false: false, null: null };
 
@@ -82,7 +81,7 @@ class Parser {
         const literal = this.#match(LITERAL);
         if (literal !== undefined) return LITERALS[literal] ?? null;
         const number = this.#match(NUMBER);
-        if (number === undefined) throw this.#error(`not JSON at character ${this.#position}`);
+        if (number === undefined) throw this.#notJson();
         return new JsonNumber(number);
       }
     }
@@ -100,13 +99,13 @@ class Parser {
     do {
       this.#match(WHITE_SPACE);
       const name = this.#string();
-      if (members.has(name)) throw this.#error(`member ${JSON.stringify(name)} appears twice`);
-      if (!this.#take(':')) throw this.#error(`not JSON at character ${this.#position}`);
+      if (members.has(name)) throw this.#error(`member ${JSON.stringify(shown(name))} appears twice`);
+      if (!this.#take(':')) throw this.#notJson();
       this.#path.push(name);
       members.set(name, this.#value());
       this.#path.pop();
     } while (this.#take(','));
-    if (!this.#take('}')) throw this.#error(`not JSON at character ${this.#position}`);
+    if (!this.#take('}')) throw this.#notJson();
     return members;
   }
 
@@ -118,16 +117,25 @@ class Parser {
       values.push(this.#value());
       this.#path.pop();
     } while (this.#take(','));
-    if (!this.#take(']')) throw this.#error(`not JSON at character ${this.#position}`);
+    if (!this.#take(']')) throw this.#notJson();
     return values;
   }
 
+  /** Without an expression that repeats an alternative: that needs stack for every character of a long string. */
   #string(): string {
-    const plain = this.#match(PLAIN_STRING);
-    if (plain !== undefined) return plain.slice(1, -1);
-    const escaped = this.#match(STRING);
-    if (escaped === undefined) throw this.#error(`not JSON at character ${this.#position}`);
-    return JSON.parse(escaped) as string;
+    const start = this.#position;
+    const end = endOfString(this.#text, start);
+    if (end === undefined) throw this.#notJson();
+    this.#position = end + 1;
+    const inside = this.#text.slice(start + 1, end);
+    if (!NOT_PLAIN.test(inside)) return inside;
+    try {
+      // Knows the escapes, and refuses control characters.
+      return JSON.parse(`"${inside}"`) as string;
+    } catch {
+      this.#position = start;
+      throw this.#notJson();
+    }
   }
 
   #take(character: string): boolean {
@@ -145,14 +153,36 @@ class Parser {
     return match[0];
   }
 
+  #notJson(): Error {
+    return this.#error(`not JSON at character ${this.#position}`);
+  }
+
   #error(words: string): Error {
     return this.#refuse(this.#path.length === 0 ? words : `${pathText(this.#path)}: ${words}`);
   }
 }
 
-/** `ReferenceValues.snp[0].ProductName`. */
+/** The index of the quote that ends the string which starts at `start`; undefined where none starts or it has no end. */
+function endOfString(text: string, start: number): number | undefined {
+  if (text[start] !== '"') return undefined;
+  for (let quote = text.indexOf('"', start + 1); quote !== -1; quote = text.indexOf('"', quote + 1)) {
+    // An odd number of backslashes before it: the quote is escaped, and belongs to the string.
+    let before = quote;
+    while (text[before - 1] === '\\') before--;
+    if ((quote - before) % 2 === 0) return quote;
+  }
+  return undefined;
+}
+
+/** `ReferenceValues.snp[0].ProductName`; long names are cut. */
 export function pathText(path: readonly (string | number)[]): string {
   return path
-    .map((step, index) => (typeof step === 'number' ? `[${step}]` : index === 0 ? step : `.${step}`))
+    .map((step, index) => {
+      if (typeof step === 'number') return `[${step}]`;
+      return index === 0 ? shown(step) : `.${shown(step)}`;
+    })
     .join('');
 }
+
+/** A name for an error: whoever wrote the text chose it. */
+const shown = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);

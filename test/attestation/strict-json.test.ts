@@ -98,6 +98,39 @@ describe('strict JSON', () => {
     assert.throws(() => parse(text('[1,2,3,4]'), { depth: 2, values: 4 }), /too many values/);
   });
 
+  it('reads strings of megabytes, escapes in them or not, and refuses those without an end', () => {
+    const size = 12_000_000;
+    const long = 'a'.repeat(size);
+    for (const [json, expected] of [
+      [`"${long}"`, long],
+      [`"\\n${long}"`, `\n${long}`],
+      [`"${'\\\\'.repeat(size / 2)}"`, '\\'.repeat(size / 2)],
+      [`"${'\\"'.repeat(size / 2)}"`, '"'.repeat(size / 2)],
+    ] as const) {
+      assert.ok(parse(text(json)) === expected, json.slice(0, 10));
+    }
+    for (const json of [`"${long}`, `"\\n${long}`, `"${'\\"'.repeat(size / 2)}`, `"${'\\'.repeat(size)}`]) {
+      assert.throws(() => parse(text(json)), /not JSON at character 0/, json.slice(0, 10));
+    }
+  });
+
+  it('refuses nesting of megabytes before it costs stack', () => {
+    for (const step of ['[', '{"a":', '[[],', '{"":[]  ,"a":[']) {
+      const json = text(step.repeat(12_000_000 / step.length));
+      assert.throws(() => parse(json, { depth: 8, values: 10_000 }), /nested too deeply/, step);
+    }
+  });
+
+  it('quotes no more than the beginning of a name that is refused', () => {
+    const name = 'n'.repeat(1_000_000);
+    for (const json of [`{"${name}":1,"${name}":2}`, `{"${name}":x}`]) {
+      assert.throws(
+        () => parse(text(json)),
+        ({ message }: Error) => message.includes('nnn') && message.length < 200,
+      );
+    }
+  });
+
   it('refuses a byte order mark, and bytes that are not UTF-8', () => {
     assert.throws(() => parse(Buffer.from('efbbbf7b7d', 'hex')), refused);
     assert.throws(() => parse(Buffer.from('22ff22', 'hex')), /not UTF-8/);
