@@ -10,8 +10,8 @@ import { PrivatemodeError } from '../errors.ts';
  */
 export interface ManifestLog {
   /**
-   * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on, unless the one enforced before was the
-   * same: then nothing is written. Resolves when the record is on disk. Throws manifest_log_failed; the manifest must
+   * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on, unless the last line of the log says so
+   * already: then nothing is written. That line may be of another process with the same workspace. Resolves when the record is on disk. Throws manifest_log_failed; the manifest must
    * not be enforced then.
    */
   record(manifest: Uint8Array, at: number): Promise<ManifestRecord>;
@@ -39,16 +39,13 @@ const NO_LOG =
 export function createManifestLog(workspace: string): ManifestLog {
   const directory = join(workspace, 'manifests');
   const logPath = join(directory, 'log.txt');
-  let last: { manifest: Uint8Array; path: string } | undefined;
   let queue: Promise<unknown> = Promise.resolve();
 
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
-    if (last !== undefined && same(last.manifest, manifest)) return { appended: false, path: last.path };
     const text = await readLog(directory, logPath);
     const logged = await lastLogged(directory, text ?? '');
     if (logged !== undefined && same(logged.manifest, manifest)) {
-      last = { manifest, path: join(directory, logged.name) };
-      return { appended: false, path: last.path };
+      return { appended: false, path: join(directory, logged.name) };
     }
     const created = await mkdir(directory, { recursive: true });
     if (created !== undefined) await syncDirectory(dirname(created));
@@ -60,7 +57,6 @@ export function createManifestLog(workspace: string): ManifestLog {
     const separator = text === undefined || text === '' || text.endsWith('\n') ? '' : '\n';
     await appendDurably(logPath, `${separator}${localTime(at)} ${path}\n`);
     await syncDirectory(directory);
-    last = { manifest, path };
     return { appended: true, path };
   }
 

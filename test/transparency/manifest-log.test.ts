@@ -112,14 +112,22 @@ describe('manifest log', () => {
     assert.deepEqual(names(space), ['1.json', '2.json', '3.json', 'log.txt']);
   });
 
-  it('writes no new line for what this process enforces already, though another one logged its own', async (t) => {
+  it('writes a line where another process with this workspace has enforced another manifest in between', async (t) => {
     const space = workspace(t);
-    const log = createManifestLog(space);
-    await log.record(A, AT);
-    await logAll(space, B);
-    assert.equal((await log.record(A, AT)).appended, false);
-    assert.equal((await log.record(B, AT)).appended, false);
-    assert.equal(history(space).length, 2);
+    const [one, other] = [createManifestLog(space), createManifestLog(space)];
+    const appended = async (log: typeof one, manifest: Uint8Array): Promise<boolean> =>
+      (await log.record(manifest, AT)).appended;
+    assert.equal(await appended(one, A), true);
+    assert.equal(await appended(other, A), false);
+    assert.equal(await appended(other, B), true);
+    assert.equal(await appended(one, A), true);
+    assert.equal(await appended(one, A), false);
+    assert.equal(await appended(other, A), false);
+    assert.deepEqual(
+      history(space),
+      [A, B, A].map((bytes) => String(Buffer.from(bytes))),
+    );
+    assert.equal(logText(space).trimEnd().split('\n').length, 3);
   });
 
   it('refuses to begin a history beside manifests whose log is gone', async (t) => {
@@ -186,6 +194,33 @@ describe('manifest log', () => {
       for (const [name, content] of files.slice(1)) {
         assert.deepEqual(new Uint8Array(readFileSync(join(manifests(space), name))), new Uint8Array(content));
       }
+    }
+  });
+
+  it('goes on after a crash between the manifest and its line, and stores the manifest once', async (t) => {
+    const realOpen = fs.open;
+    let opened = 0;
+    let crashAt = 0;
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      if (/log\.txt$/.test(path) && ++opened === crashAt) throw errno('EIO');
+      return realOpen(path, ...rest);
+    });
+    for (const [before, crash] of [
+      [[], 2], // the log is created, then the manifest, then its line
+      [[A], 1],
+    ] as const) {
+      const space = workspace(t);
+      await logAll(space, ...before);
+      [opened, crashAt] = [0, crash];
+      await assert.rejects(createManifestLog(space).record(B, AT), logFailed(/EIO/));
+      crashAt = 0;
+      assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
+      assert.equal((await createManifestLog(space).record(B, AT)).appended, true);
+      assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
+      assert.deepEqual(
+        history(space),
+        [...before, B].map((bytes) => String(Buffer.from(bytes))),
+      );
     }
   });
 
