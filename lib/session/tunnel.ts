@@ -38,6 +38,7 @@ export function openTunnel(options: TunnelOptions): Promise<Socket> {
       `the HTTP proxy ${proxy.host} refused a connection to ${host}:${port} with status ${status}` +
         (status === 407 ? '; put the credentials it asks for into https_proxy' : ''),
     );
+  // Node tells of every answer to CONNECT by this event, whatever its status.
   request.once('connect', (response, socket, head) => {
     clearTimeout(timer);
     if (response.statusCode !== 200) {
@@ -47,11 +48,6 @@ export function openTunnel(options: TunnelOptions): Promise<Socket> {
     }
     if (head.length > 0) socket.unshift(head);
     resolve(socket as Socket);
-  });
-  request.once('response', (response) => {
-    clearTimeout(timer);
-    request.destroy();
-    reject(refused(response.statusCode));
   });
   request.on('error', (cause: NodeJS.ErrnoException) => {
     clearTimeout(timer);

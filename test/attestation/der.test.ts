@@ -59,11 +59,16 @@ describe('DER elements', () => {
     }
   });
 
-  it('bounds the depth', () => {
-    let nested = integer(1);
-    for (let i = 0; i < 100; i++) nested = sequence(nested);
+  it('bounds the depth: an element may be inside 24 others', () => {
+    const nested = (depth: number): Der => {
+      let inside = sequence();
+      for (let i = 0; i < depth; i++) inside = sequence(inside);
+      return parseDer(inside);
+    };
     const descend = (outer: Der): number => children(outer).reduce((sum, inner) => sum + descend(inner), 1);
-    assert.throws(() => descend(parseDer(nested)), malformed);
+    assert.equal(descend(nested(24)), 25);
+    assert.throws(() => descend(nested(25)), malformed);
+    assert.throws(() => descend(nested(100)), malformed);
   });
 
   it('does not open primitive elements', () => {

@@ -57,6 +57,12 @@ describe('attestation documents', () => {
     assert.doesNotThrow(() => parseDocument(Buffer.from(`${JSON.stringify(GOOD)}\n`)));
   });
 
+  it('may have as many policies and arcs as the limits say', () => {
+    assert.equal(parse({ ...GOOD, policies: new Array(256).fill('cDE=') }).policies.length, 256);
+    const type = parse({ ...GOOD, attestation_type: new Array(32).fill(1) }).attestationType;
+    assert.equal(type, new Array(32).fill(1).join('.'));
+  });
+
   const refused: readonly (readonly [string, () => unknown])[] = [
     ['without evidence', () => parse(without('raw_attestation_doc'))],
     ['without root CA', () => parse(without('root_ca'))],
@@ -75,6 +81,7 @@ describe('attestation documents', () => {
     ['with an empty type', () => parse({ ...GOOD, attestation_type: [] })],
     ['with an endless type', () => parse({ ...GOOD, attestation_type: new Array(33).fill(1) })],
     ['with a member in another case', () => parse({ ...GOOD, Mesh_CA: 'bWVzaA==' })],
+    ['with a member in another case of Unicode', () => parse({ ...GOOD, ['ver\u017fion']: 'v1' })],
     ['with too many policies', () => parse({ ...GOOD, policies: new Array(257).fill('cDE=') })],
     [
       'with a repeated member',

@@ -56,6 +56,12 @@ describe('readWireFields', () => {
     it(`refuses ${what}`, () => assert.throws(() => readWireFields(fromHex(hex)), malformed));
   }
 
+  it('takes a thousand fields and no more', () => {
+    const fields = (count: number): Uint8Array => fromHex('1800'.repeat(count));
+    assert.equal(readWireFields(fields(1000)).get(3)?.length, 1000);
+    assert.throws(() => readWireFields(fields(1001)), malformed);
+  });
+
   it('refuses a singular field twice, a wrong type and a wrong length (attestation.md 13.13)', () => {
     const twice = readWireFields(fromHex('08010802' + '120161' + '120162'));
     assert.throws(() => uintField(twice, 1, 8), malformed);

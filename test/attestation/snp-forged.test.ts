@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
 import type { SnpReport } from '../../lib/attestation/snp/report.ts';
 import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
@@ -77,6 +78,16 @@ describe('the report', () => {
     ['another guest SVN', report({ guestSvn: 3 }), ['snp.id_block']],
     ['VMPL 3', report({ vmpl: 3 }), ['snp.vmpl']],
     ['a migration agent', report({ reportIdMa: new Uint8Array(32) }), ['snp.migration_agent']],
+    [
+      'a migration agent whose id is ones but for its last byte',
+      report({ reportIdMa: Uint8Array.of(...new Uint8Array(31).fill(0xff), 0xfe) }),
+      ['snp.migration_agent'],
+    ],
+    [
+      'another chip whose id begins and ends with zeros',
+      report({ chipId: Uint8Array.of(...new Uint8Array(63), 0).fill(1, 31, 32) }),
+      ['snp.chip_id.vcek', 'snp.chip_id.allowed'],
+    ],
     ['policy bit 26', report({ policy: 0x252013an | (1n << 26n) }), ['snp.policy.form']],
     ['policy bit 63', report({ policy: 0x252013an | (1n << 63n) }), ['snp.policy.form']],
     ['platform bit 6', report({ platformInfo: 0x64n }), ['snp.platform.form']],
@@ -110,6 +121,23 @@ describe('the report', () => {
     assert.deepEqual(failures(await judge({ secondCoordinator: true })), []);
     const none = { ...report({ hostData: new Uint8Array(32) }), secondCoordinator: true };
     assert.deepEqual(failures(await judge(none)), ['snp.host_data']);
+  });
+
+  it('compares ABI versions as a whole, not part by part', async () => {
+    const { GuestPolicy } = REFERENCE_VALUE;
+    const judgeAbi = (reported: bigint, major: number, minor: number): Promise<Verdict> => {
+      const flags = 0x2520000n;
+      const demanded = flags | BigInt(major * 256 + minor);
+      return judge({
+        snp: [{ ...REFERENCE_VALUE, GuestPolicy: { ...GuestPolicy, ABIMajor: major, ABIMinor: minor } }],
+        report: {
+          policy: flags | reported,
+          idKeyDigest: idKeyDigest(new Uint8Array(48).fill(0x11), demanded),
+        },
+      });
+    };
+    assert.deepEqual(failures(await judgeAbi(0x200n, 1, 157)), []);
+    assert.deepEqual(failures(await judgeAbi(0x19dn, 2, 0)), ['snp.policy.abi']);
   });
 
   it('may mask the chip where the manifest allows any', async () => {
@@ -195,6 +223,17 @@ describe('the VCEK certificate', () => {
       ['snp.vcek.names'],
     ],
     [
+      'an attribute twice in the place of another',
+      {
+        vcek: issueVcek({
+          subject: amdName('SEV-VCEK').map((pair) =>
+            pair[0] === 'C' ? ['O', 'Advanced Micro Devices'] : pair,
+          ),
+        }),
+      },
+      ['snp.vcek.names'],
+    ],
+    [
       'a missing attribute',
       { vcek: issueVcek({ subject: amdName('SEV-VCEK').slice(1) }) },
       ['snp.vcek.names'],
@@ -276,6 +315,7 @@ describe('the VCEK certificate', () => {
 
 describe('the roots', () => {
   const small = issueAsk({ key: KEYS.small });
+  const exponent3 = generateKeyPairSync('rsa', { modulusLength: 4096, publicExponent: 3 }).privateKey;
   const cases: readonly Case[] = [
     ['an ARK that is no CA', { roots: rootsOf(issueArk({ extensions: [] }), ASK) }, ['snp.roots']],
     [
@@ -285,6 +325,11 @@ describe('the roots', () => {
     ],
     ['an ASK that is no CA', { roots: rootsOf(ARK, issueAsk({ extensions: [] })) }, ['snp.roots']],
     ['a small ASK', { roots: rootsOf(ARK, small) }, ['snp.roots', 'snp.chain.signature']],
+    [
+      'an ASK with a small exponent',
+      { roots: rootsOf(ARK, issueAsk({ key: exponent3 })) },
+      ['snp.roots', 'snp.chain.signature'],
+    ],
     [
       'another name',
       { roots: rootsOf(issueArk({ subject: amdName('ARK-Milan') }), ASK) },
@@ -498,6 +543,26 @@ describe('fetching', () => {
     const verdict = await judge({ crl: null, collateral: { amdCrl }, snp: [other, other, REFERENCE_VALUE] });
     assert.equal(verdict.outcome, 'accepted');
     assert.equal(asked, 1);
+  });
+});
+
+describe('policy documents', () => {
+  const withPolicies = (change: (policies: readonly string[]) => readonly string[]): Promise<Verdict> => {
+    const input = attestedBy({ secondCoordinator: true });
+    const document = JSON.parse(Buffer.from(input.document).toString()) as { policies: readonly string[] };
+    const changed = { ...document, policies: change(document.policies) };
+    return verify({ ...input, document: Buffer.from(JSON.stringify(changed)) });
+  };
+
+  it('are the ones of the manifest in any order, none missing, none extra, none twice', async () => {
+    assert.deepEqual(failures(await withPolicies((all) => all.toReversed())), []);
+    for (const change of [
+      (all: readonly string[]) => all.slice(1),
+      (all: readonly string[]) => [...all, 'bW9yZQ=='],
+      (all: readonly string[]) => [...all, ...all.slice(0, 1)],
+    ]) {
+      assert.deepEqual(failures(await withPolicies(change)), ['document.policies']);
+    }
   });
 });
 

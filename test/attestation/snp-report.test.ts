@@ -195,3 +195,22 @@ describe('TCB versions', () => {
     assert.equal(tcbAtMost({}, tcbParts(0n)), true);
   });
 });
+
+describe('the certificate chain of the message', () => {
+  it('has an extra once', () => {
+    const { report, certificates, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
+    const extras = new Map([
+      ['first-key', Uint8Array.of(1)],
+      ['other-key', Uint8Array.of(2)],
+    ]);
+    const message = Buffer.from(
+      encodeSnpAttestation({ report, certificates: { ...certificates, extras }, product }),
+    );
+    assert.deepEqual([...decodeSnpAttestation(message).certificates.extras.keys()], [...extras.keys()]);
+    message.write('first-key', message.indexOf('other-key'));
+    assert.throws(
+      () => decodeSnpAttestation(message),
+      (error) => malformed(error) && /appears twice/.test(String(error)),
+    );
+  });
+});

@@ -1,6 +1,7 @@
-import { describe } from 'node:test';
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
 import { boolean, enumerated } from '../../lib/simulator/pki/der.ts';
-import { filled, itAccepts, itRefuses, type Row } from '../support/tdx-cases.ts';
+import { filled, itAccepts, itRefuses, judge, type Row } from '../support/tdx-cases.ts';
 import { type Changes, COORDINATOR_HASH } from '../support/tdx-platform.ts';
 
 const configured = (suffix: string, value: Uint8Array | undefined): Changes => ({
@@ -134,4 +135,37 @@ describe('the policy of a TDX reference value', () => {
       },
     ],
   ]);
+});
+
+describe('XFAM, bit by bit', () => {
+  const bits = Array.from({ length: 64 }, (_, bit) => bit);
+  const flipped = (bit: number): string => {
+    const xfam = Buffer.from('e702060000000000', 'hex');
+    xfam.writeBigUInt64LE(xfam.readBigUInt64LE() ^ (1n << BigInt(bit)));
+    return xfam.toString('hex');
+  };
+  const failed = async (changes: Changes): Promise<string[]> =>
+    (await judge(changes)).flatMap(({ id, outcome }) => (outcome === 'fail' ? [id] : []));
+
+  it('may differ from the manifest in the two CET bits and no other', async () => {
+    const free: number[] = [];
+    for (const bit of bits) {
+      if (!(await failed(withXfam(flipped(bit)))).includes('tdx.policy.xfam')) free.push(bit);
+    }
+    assert.deepEqual(free, [11, 12]);
+  });
+
+  it('may have the bits that exist and no other, though the manifest agrees', async () => {
+    const possible: number[] = [];
+    for (const bit of bits) {
+      const xfam = Buffer.from('0300000000000000', 'hex');
+      xfam.writeBigUInt64LE(xfam.readBigUInt64LE() | (1n << BigInt(bit)));
+      const same = xfam.toString('hex');
+      if ((await failed(withXfam(same, same))).length === 0) possible.push(bit);
+    }
+    assert.deepEqual(possible, [0, 1, 2, 5, 6, 7, 8, 9, 11, 12, 14, 15, 17, 18]);
+    for (const without of ['0200000000000000', '0100000000000000']) {
+      assert.deepEqual(await failed(withXfam(without, without)), ['tdx.policy.xfam_fixed_bits']);
+    }
+  });
 });

@@ -220,6 +220,8 @@ describe('QE identity', () => {
     const bytes = (...list: number[]): Uint8Array => Uint8Array.from(list);
     assert.ok(equalUnderMask(bytes(0x15, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));
     assert.ok(!equalUnderMask(bytes(0x17, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));
+    // A wanted bit outside the mask can never be met.
+    assert.ok(!equalUnderMask(bytes(0x15), bytes(0x11), bytes(0x15)));
     assert.ok(!equalUnderMask(bytes(0x15), bytes(0xfb, 0), bytes(0x11)));
     assert.ok(!equalUnderMask(bytes(0x11), bytes(0xfb), bytes(0x11, 0)));
   });

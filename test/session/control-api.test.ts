@@ -52,6 +52,20 @@ describe('control API', () => {
     assert.equal(call?.maxBytes, 16 * 1024 * 1024);
   });
 
+  it('puts an IPv6 endpoint into brackets', async () => {
+    const urls: string[] = [];
+    const control = createControlApi({
+      endpoint: { host: '::1', port: 8443 },
+      protocolVersion: 'v1.40.0',
+      call: async ({ url }) => {
+        urls.push(url);
+        return { status: 200, headers: {}, body: new Uint8Array(Buffer.from('{"AttestationDoc":"aGk="}')) };
+      },
+    });
+    await control.attest(KEY, NONCE);
+    assert.deepEqual(urls, ['https://[::1]:8443/privatemode/v1/attest']);
+  });
+
   it('asks for a secret as the sheet says', async () => {
     const { api: control, calls } = api(200, vector('secret_response.json'));
     const answer = await control.secret(KEY, PUBLIC_KEY);

@@ -33,6 +33,26 @@ describe('session without a configured key', () => {
     assert.equal(clock.timers().all, 0);
   });
 
+  it('raises no alarm for a permanent cause while an epoch is good', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    const { session, remote, clock, permanent, count } = scene;
+    const epoch = await session.acquire(offering('first'));
+    remote.onAttest = fails('api_key_rejected');
+    await clock.advance(46 * 60_000);
+    assert.equal(session.current(), epoch, 'the kept key was dropped, its epoch goes on');
+    remote.onAttest = () => {};
+    remote.verdictCode = 'manifest_unsupported';
+    const before = count('attest');
+    await session.acquire(offering('second'));
+    await settle();
+    assert.ok(count('attest') > before);
+    assert.deepEqual(permanent, []);
+    await clock.advance(10 * 60_000);
+    assert.equal(session.current(), undefined);
+    await assert.rejects(session.acquire(offering('third')), { code: 'manifest_unsupported' });
+    assert.equal(permanent.length, 1);
+  });
+
   it('attests with the key of the first request, and keeps it for everybody', async () => {
     const { session, remote, clock } = sessionScene({
       apiKey: undefined,

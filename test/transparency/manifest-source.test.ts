@@ -41,6 +41,18 @@ describe('static manifest', () => {
   });
 });
 
+describe('the size of a static manifest', () => {
+  it('is 1 MiB at most', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
+    t.after(() => rmSync(directory, { recursive: true }));
+    const path = join(directory, 'manifest.json');
+    writeFileSync(path, Buffer.alloc(1_048_576, 0x20));
+    assert.equal((await (await staticManifest(path)).newest()).length, 1_048_576);
+    writeFileSync(path, Buffer.alloc(1_048_577, 0x20));
+    await assert.rejects(staticManifest(path), failsWith('config_invalid', /exceeds 1048576 bytes/));
+  });
+});
+
 describe('managed manifest', () => {
   const managed = (get: Get, cdnBaseUrl = 'https://cdn.example') =>
     managedManifest({ cdnBaseUrl, get, now: () => 1234567890123 });

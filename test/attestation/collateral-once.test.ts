@@ -1,0 +1,76 @@
+/** Collateral of one verification: each question once, and none after a failed check. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { CollateralSource } from '../../lib/attestation/collateral.ts';
+import { askOnce } from '../../lib/attestation/collateral-once.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+
+/** Answers with what it was asked, and counts. */
+function echo(): { readonly source: CollateralSource; readonly asked: string[] } {
+  const asked: string[] = [];
+  const said = (name: string, query: object = {}): string => {
+    const question = `${name} ${JSON.stringify(query)}`;
+    asked.push(question);
+    return question;
+  };
+  const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+  const source: CollateralSource = {
+    amdVcek: async (query) => bytes(said('vcek', query)),
+    amdCrl: async (query) => ({ crl: bytes(said('ark crl', query)) }),
+    intelTcbInfo: async (query) => ({ body: said('tcb', query), issuerChain: '' }),
+    intelQeIdentity: async (query) => ({ body: said('qe', query), issuerChain: '' }),
+    intelPckCrl: async () => ({ crl: bytes(said('pck crl')), issuerChain: '' }),
+    intelRootCrl: async (query) => ({ crl: bytes(said('root crl', query)) }),
+  };
+  return { source, asked };
+}
+
+const vcek = { product: 'Genoa', chipId: '', bootloader: 0, tee: 0, snp: 0, microcode: 0 } as const;
+/** Questions that must not be taken for one another. */
+const QUESTIONS: readonly ((source: CollateralSource) => Promise<unknown>)[] = [
+  (source) => source.amdVcek(vcek),
+  (source) => source.amdVcek({ ...vcek, microcode: 1 }),
+  (source) => source.amdCrl({ product: 'Genoa' }),
+  (source) => source.amdCrl({ product: 'Milan' }),
+  (source) => source.intelTcbInfo({ fmspc: 'a' }),
+  (source) => source.intelTcbInfo({ fmspc: 'b' }),
+  (source) => source.intelTcbInfo({ fmspc: 'a', evaluationDataNumber: 21 }),
+  (source) => source.intelQeIdentity({}),
+  (source) => source.intelQeIdentity({ evaluationDataNumber: 21 }),
+  (source) => source.intelPckCrl(),
+  (source) => source.intelRootCrl({ url: 'https://a' }),
+  (source) => source.intelRootCrl({ url: 'https://b' }),
+];
+
+describe('collateral of one verification', () => {
+  it('is asked for once per question, and no answer serves another question', async () => {
+    const { source, asked } = echo();
+    const once = askOnce(source, true);
+    const first = await Promise.all(QUESTIONS.map((ask) => ask(once)));
+    const again = await Promise.all(QUESTIONS.map((ask) => ask(once)));
+    assert.equal(asked.length, QUESTIONS.length);
+    assert.equal(new Set(first.map((answer) => JSON.stringify(answer))).size, QUESTIONS.length);
+    for (const [index, answer] of again.entries()) assert.equal(answer, first[index]);
+    assert.deepEqual(first, await Promise.all(QUESTIONS.map((ask) => ask(echo().source))));
+  });
+
+  it('is not asked for again where it could not be had', async () => {
+    let asked = 0;
+    const failing = async (): Promise<never> => {
+      asked++;
+      throw new PrivatemodeError('collateral_unavailable', 'the host is down');
+    };
+    const once = askOnce({ ...echo().source, amdCrl: failing }, true);
+    for (let i = 0; i < 3; i++) {
+      await assert.rejects(once.amdCrl({ product: 'Genoa' }), { message: 'the host is down' });
+    }
+    assert.equal(asked, 1);
+  });
+
+  it('is not asked for at all once a check has failed', async () => {
+    const { source, asked } = echo();
+    const once = askOnce(source, false);
+    for (const ask of QUESTIONS) await assert.rejects(ask(once), { code: 'collateral_unavailable' });
+    assert.deepEqual(asked, []);
+  });
+});

@@ -1,0 +1,50 @@
+/** The algorithms of certificates and CRLs: each with exactly the parameters that its issuers use. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { isPssSha384, type PssParameters, parseSigned } from '../../lib/attestation/x509/signed.ts';
+import { bitString, element, oid, sequence } from '../../lib/simulator/pki/der.ts';
+
+const NULL = element(0x05, new Uint8Array(0));
+const signedWith = (...algorithm: readonly Uint8Array[]) =>
+  parseSigned(sequence(sequence(), sequence(...algorithm), bitString(Uint8Array.of(1)))).signed
+    .signatureAlgorithm;
+
+describe('signature algorithms', () => {
+  it('of ECDSA have no parameters (RFC 5758 3.2)', () => {
+    for (const [dotted, name] of [
+      ['1.2.840.10045.4.3.2', 'ecdsa-with-SHA256'],
+      ['1.2.840.10045.4.3.3', 'ecdsa-with-SHA384'],
+    ] as const) {
+      assert.equal(signedWith(oid(dotted)).name, name);
+      assert.throws(() => signedWith(oid(dotted), NULL), { code: 'evidence_malformed' });
+    }
+  });
+
+  it('that nobody here knows keep their object identifier for a name', () => {
+    assert.equal(signedWith(oid('1.2.840.113549.1.1.11'), NULL).name, '1.2.840.113549.1.1.11');
+  });
+
+  it('of RSASSA-PSS are those of AMD: SHA-384, MGF1 with it, salt 48, trailer 1', () => {
+    const amd: PssParameters = {
+      hash: '2.16.840.1.101.3.4.2.2',
+      maskGeneration: '1.2.840.113549.1.1.8',
+      maskHash: '2.16.840.1.101.3.4.2.2',
+      saltLength: 48,
+      trailer: 1,
+    };
+    const accepted = (pss: PssParameters | undefined): boolean => isPssSha384({ oid: '', name: '', pss });
+    assert.ok(accepted(amd));
+    assert.ok(!accepted(undefined));
+    for (const other of [
+      { hash: '2.16.840.1.101.3.4.2.1' },
+      { maskGeneration: '1.2.840.113549.1.1.9' },
+      { maskHash: '1.3.14.3.2.26' },
+      { saltLength: 47 },
+      { saltLength: 49 },
+      { saltLength: 20 },
+      { trailer: 2 },
+    ]) {
+      assert.ok(!accepted({ ...amd, ...other }), JSON.stringify(other));
+    }
+  });
+});
