@@ -4,9 +4,14 @@ import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
 import type { SnpReferenceValues } from '../../lib/attestation/reference-values.ts';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
+import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
 import { parseReport } from '../../lib/attestation/snp/report.ts';
 import { tcbParts } from '../../lib/attestation/snp/tcb.ts';
 import { SNP } from '../../lib/attestation/snp/verify.ts';
+import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl, verifySignedBy } from '../../lib/attestation/x509/crl.ts';
+import { sameName } from '../../lib/attestation/x509/name.ts';
+import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
 import { OFFLINE, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
 
 interface Row {
@@ -184,5 +189,71 @@ describe('real SEV-SNP reports', () => {
     assert.equal(outcomes.get('snp.vmpl'), 'fail');
     assert.equal(outcomes.get('snp.vcek.available'), 'not-evaluated');
     assert.equal(outcomes.get('snp.report.signature'), 'not-evaluated');
+  });
+});
+
+describe("AMD's own revocation lists", () => {
+  for (const [product, file, number] of [
+    ['Genoa', 'real-amd/genoa.crl', '0a'],
+    ['Milan', 'real-amd/milan.crl', '0b'],
+  ] as const) {
+    it(`of ${product} is signed by the pinned ARK, holds between its dates, and does not list the ASK`, () => {
+      const crl = parseCrl(vectorBytes(file));
+      const pair = PRODUCTION_ROOTS.snp[product];
+      assert.ok(pair !== undefined);
+      const [ark, ask] = [pair.ark, pair.ask].map((pem) => parseCertificate(decodeOneCertificate(pem)));
+      assert.ok(ark !== undefined && ask !== undefined);
+      assert.ok(sameName(crl.issuer, ark.subject));
+      assert.ok(verifySignedBy(crl, ark));
+      assert.ok(!verifySignedBy(crl, ask));
+      assert.equal(crl.crlNumber, number);
+      assert.ok(!crl.revoked.has(ask.serial));
+      for (const [at, expected] of [
+        ['2026-08-18T00:00:00Z', false],
+        ['2026-08-20T00:00:00Z', true],
+        ['2026-10-03T00:00:00Z', true],
+        ['2026-10-05T00:00:00Z', false],
+      ] as const) {
+        assert.equal(isCurrent(crl, new Date(at)), expected, at);
+      }
+    });
+  }
+});
+
+describe('a real report of version 5', () => {
+  const bytes = vectorBytes('real-amd/genoa_v5.bin');
+  const judgeAt = (now: string, crl = vectorBytes('real-amd/genoa.crl')): Promise<readonly Check[]> => {
+    const report = parseReport(bytes);
+    const certificates = {
+      ...{ vcek: vectorBytes('real-amd/genoa_v5_vcek.der'), vlek: undefined },
+      ...{ ask: undefined, ark: undefined, extras: new Map([[SNP_EXTRA_CRL, crl]]) },
+    };
+    return SNP.verify({ report, certificates, product: undefined }, ownReferenceValue(bytes, 'Genoa'), {
+      expectedReportData: report.reportData,
+      coordinatorHashes: [report.hostData],
+      roots: PRODUCTION_ROOTS,
+      collateral: OFFLINE,
+      now: new Date(now),
+    });
+  };
+  const failed = (checks: readonly Check[]): string[] =>
+    checks.flatMap(({ id, outcome }) => (outcome === 'pass' || outcome === 'not-applicable' ? [] : [id]));
+
+  it('passes every check but those of a Contrast guest: its ID key and its ID block', async () => {
+    const { version, currentMajor, currentMinor, currentBuild } = parseReport(bytes);
+    assert.deepEqual([version, currentMajor, currentMinor, currentBuild], [5, 1, 55, 49]);
+    const checks = await judgeAt('2026-09-15T00:00:00Z');
+    assert.deepEqual(failed(checks), ['snp.id_key', 'snp.id_block']);
+    const list = checks.find(({ id }) => id === 'snp.crl.available');
+    assert.match(list?.found ?? '', /^from the document; number 0a, issued 2[67] days ago$/);
+  });
+
+  it('needs a list of its own line, between its dates', async () => {
+    for (const now of ['2026-10-05T00:00:00Z', '2026-08-18T00:00:00Z']) {
+      const checks = await judgeAt(now);
+      assert.equal(checks.find(({ outcome }) => outcome === 'fail')?.id, 'snp.crl.available', now);
+    }
+    const foreign = await judgeAt('2026-09-15T00:00:00Z', vectorBytes('real-amd/milan.crl'));
+    assert.equal(foreign.find(({ outcome }) => outcome === 'fail')?.id, 'snp.crl.signature');
   });
 });
