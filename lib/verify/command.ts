@@ -6,7 +6,7 @@ import { renderVerifyHelp } from './help.ts';
 import { renderJson } from './json-report.ts';
 import type { Judgement } from './judge.ts';
 import { verifyFiles } from './offline.ts';
-import { OUTCOMES } from './outcome.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from './outcome.ts';
 import { renderText, type TextReport } from './text-report.ts';
 
 /** A terminal, or what stands for one. */
@@ -19,11 +19,13 @@ export interface Output {
 export interface VerifyIo {
   readonly stdout: Output;
   readonly stderr: Output;
+  /** Default: the system's clock. */
+  readonly now?: () => Date;
 }
 
 type Sources = Pick<TextReport, 'subject' | 'manifestFrom' | 'rootsFrom' | keyof Circumstances>;
 
-/** Exit code of OUTCOMES. Throws config_invalid and unsafe_roots_refused, for the caller to show. */
+/** Exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and unsafe_roots_refused, for the caller to show. */
 export async function runVerify(argv: readonly string[], env: Environment, io: VerifyIo): Promise<number> {
   const request = parseVerifyArgv(argv);
   if (request.mode === 'help') {
@@ -38,17 +40,28 @@ export async function runVerify(argv: readonly string[], env: Environment, io: V
     stdout.write(
       request.json ? renderJson(judgement) : renderText(judgement, { ...sources, colours, columns }),
     );
-    return OUTCOMES[judgement.outcome].exitCode;
+    return exitCodeOf(judgement, request.acceptCustomRoots);
   };
   return request.mode === 'offline' ? offline(request, io, show) : live(request, env, io, show);
+}
+
+function exitCodeOf({ outcome, roots }: Judgement, acceptCustomRoots: boolean): number {
+  if (outcome === 'accepted' && roots === 'custom' && !acceptCustomRoots) return CUSTOM_ROOTS_EXIT_CODE;
+  return OUTCOMES[outcome].exitCode;
 }
 
 type Show = (judgement: Judgement, sources: Sources) => number;
 
 async function offline(request: OfflineRequest, io: VerifyIo, show: Show): Promise<number> {
-  const { roots, evidence, manifest } = request;
+  const { roots, evidence, manifest, at } = request;
+  const now = io.now?.() ?? new Date();
+  if (at !== undefined && at > now) {
+    io.stderr.write(
+      `Warning: --at ${at.toISOString()} lies in the future: what is in force then is not known yet.\n`,
+    );
+  }
   if (roots !== undefined) io.stderr.write(foreignRoots(`--roots ${roots}`));
-  const judgement = await verifyFiles(request, new Date());
+  const judgement = await verifyFiles(request, now);
   return show(judgement, {
     mode: 'offline',
     subject: `${evidence} (offline)`,
@@ -56,7 +69,7 @@ async function offline(request: OfflineRequest, io: VerifyIo, show: Show): Promi
     manifest: 'static',
     rootsFrom: rootsFrom(roots),
     saved: false,
-    atGiven: request.at !== undefined,
+    atGiven: at !== undefined,
   });
 }
 

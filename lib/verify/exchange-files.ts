@@ -1,4 +1,7 @@
-/** The files that an exchange with the service is kept in: the JSON bodies as they cross the wire (attestation.md 1). */
+/**
+ * The files that an exchange with the service is kept in: the JSON bodies as they cross the wire (attestation.md 1), and
+ * in each of them the nonce of the attempt.
+ */
 import { readFileSync } from 'node:fs';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -13,6 +16,12 @@ export const SAVED = {
   secretRequest: 'secret_request.json',
   secretResponse: 'secret_response.json',
 } as const;
+
+/**
+ * Member of every saved message, beyond what crossed the wire: which attempt it belongs to. Nothing else ties a secret
+ * exchange to the evidence before it, since all attempts with one deployment share its mesh CA.
+ */
+const ATTEMPT = 'Nonce';
 
 const MAX_BYTES = 64 * 1024 * 1024;
 /** The bodies are flat objects of a few strings. */
@@ -37,8 +46,15 @@ export function unusable(path: string, words: string): PrivatemodeError {
   return new PrivatemodeError('verify_input_invalid', `${path} cannot be used: ${words}`);
 }
 
-/** The base64 members of the JSON object in a file; others are ignored. Throws verify_input_invalid. */
-function readMembers<Name extends string>(path: string, names: readonly Name[]): Record<Name, Uint8Array> {
+/**
+ * The base64 members of the JSON object in a file; others are ignored, but for `Nonce`: where a file says to which
+ * attempt it belongs, that must be the one of `nonce`. Throws verify_input_invalid.
+ */
+function readMembers<Name extends string>(
+  path: string,
+  names: readonly Name[],
+  nonce?: Uint8Array,
+): Record<Name, Uint8Array> {
   const json = parseStrictJson(readInput(path), SHAPE, (words) => unusable(path, words));
   if (!(json instanceof Map)) throw unusable(path, 'not a JSON object');
   const found: Partial<Record<Name, Uint8Array>> = {};
@@ -49,16 +65,24 @@ function readMembers<Name extends string>(path: string, names: readonly Name[]):
     if (bytes.toString('base64') !== text) throw unusable(path, `"${name}" is not base64 with padding`);
     found[name] = new Uint8Array(bytes);
   }
+  if (nonce !== undefined && json.has(ATTEMPT) && json.get(ATTEMPT) !== base64(nonce)) {
+    throw unusable(path, 'it belongs to another attempt: its "Nonce" is not the one that was given');
+  }
   return found as Record<Name, Uint8Array>;
 }
 
 export const readNonce = (path: string): Uint8Array => readMembers(path, ['Nonce']).Nonce;
-export const readDocument = (path: string): Uint8Array =>
-  readMembers(path, ['AttestationDoc']).AttestationDoc;
+export const readDocument = (path: string, nonce: Uint8Array): Uint8Array =>
+  readMembers(path, ['AttestationDoc'], nonce).AttestationDoc;
 
-export function readSecretMessages(requestPath: string, responsePath: string): SecretMessages {
-  const { PublicKey } = readMembers(requestPath, ['PublicKey']);
-  const response = readMembers(responsePath, ['EncapsulatedKey', 'Signature', 'MeshCert']);
+/** The secret exchange that followed the attestation with this nonce. Throws verify_input_invalid. */
+export function readSecretMessages(
+  requestPath: string,
+  responsePath: string,
+  nonce: Uint8Array,
+): SecretMessages {
+  const { PublicKey } = readMembers(requestPath, ['PublicKey'], nonce);
+  const response = readMembers(responsePath, ['EncapsulatedKey', 'Signature', 'MeshCert'], nonce);
   return {
     publicKey: PublicKey,
     encapsulatedKey: response.EncapsulatedKey,
@@ -75,20 +99,22 @@ export function exchangeFiles(exchange: {
   readonly secret: SecretMessages | undefined;
 }): Record<string, string | Uint8Array> {
   const { nonce, document, manifest, secret } = exchange;
+  const attempt = { [ATTEMPT]: base64(nonce) };
   const attestation = {
-    [SAVED.nonce]: json({ Nonce: base64(nonce) }),
-    [SAVED.evidence]: json({ AttestationDoc: base64(document) }),
+    [SAVED.nonce]: json(attempt),
+    [SAVED.evidence]: json({ AttestationDoc: base64(document), ...attempt }),
     [SAVED.manifest]: manifest,
   };
   if (secret === undefined) return attestation;
   const { publicKey, encapsulatedKey, signature, meshCert } = secret;
   return {
     ...attestation,
-    [SAVED.secretRequest]: json({ PublicKey: base64(publicKey) }),
+    [SAVED.secretRequest]: json({ PublicKey: base64(publicKey), ...attempt }),
     [SAVED.secretResponse]: json({
       EncapsulatedKey: base64(encapsulatedKey),
       Signature: base64(signature),
       MeshCert: base64(meshCert),
+      ...attempt,
     }),
   };
 }

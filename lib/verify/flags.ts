@@ -72,6 +72,11 @@ const ROWS = [
     mode: 'offline',
     help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now.',
   },
+  {
+    name: 'accept-custom-roots',
+    type: 'boolean',
+    help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
+  },
   { name: 'json', type: 'boolean', help: 'Print the verdict as one JSON object (docs/verification.md).' },
 ] as const satisfies readonly VerifyFlag[];
 
@@ -91,6 +96,7 @@ const NAMES_SERVICE: readonly FlagName[] = [
 
 interface Common {
   readonly json: boolean;
+  readonly acceptCustomRoots: boolean;
   /** Sentences for stderr. */
   readonly warnings: readonly string[];
 }
@@ -124,7 +130,11 @@ export function parseVerifyArgv(argv: readonly string[]): VerifyRequest {
   for (const { name, type } of VERIFY_FLAGS) {
     if (type === 'string' && values.get(name) === '') throw invalid(`--${name} wants a value, and got none`);
   }
-  const common = { json: values.get('json') === 'true', warnings };
+  const common = {
+    json: values.get('json') === 'true',
+    acceptCustomRoots: values.get('accept-custom-roots') === 'true',
+    warnings,
+  };
   const offline = VERIFY_FLAGS.find(({ name, mode }) => mode === 'offline' && values.has(name));
   return offline === undefined
     ? liveRequest(values, common)

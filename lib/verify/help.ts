@@ -1,7 +1,7 @@
 import { FLAGS, type FlagName } from '../config/flags.ts';
 import { described, renderFlag } from '../config/help.ts';
 import { VERIFY_FLAGS } from './flags.ts';
-import { OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
 
 /** Flags of the proxy that matter here, in the words that fit here. */
 const SERVICE: readonly (readonly [name: FlagName, help: string])[] = [
@@ -25,9 +25,17 @@ export function renderVerifyHelp(): string {
       .map(renderFlag)
       .join('');
   const help = FLAGS.filter(({ name }) => name === 'help').map(renderFlag);
-  const codes = Object.entries(OUTCOMES).map(([outcome, { exitCode, meaning }]) =>
-    described(`  ${String(exitCode).padStart(2)}  ${outcome}`, `${meaning}.`),
-  );
+  const rows: readonly (readonly [code: number, outcome: string, meaning: string])[] = [
+    ...Object.entries(OUTCOMES).map(([outcome, row]) => [row.exitCode, outcome, row.meaning] as const),
+    [
+      CUSTOM_ROOTS_EXIT_CODE,
+      'accepted',
+      "under roots that are not the vendors', without --accept-custom-roots",
+    ],
+  ];
+  const codes = rows
+    .toSorted(([a], [b]) => a - b)
+    .map(([code, outcome, meaning]) => described(`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`));
   return `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
 prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.
 

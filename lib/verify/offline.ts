@@ -14,10 +14,11 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<J
   let subject: Subject;
   try {
     const { secret } = request;
-    const messages = secret && readSecretMessages(secret.request, secret.response);
+    const nonce = readNonce(request.nonce);
+    const messages = secret && readSecretMessages(secret.request, secret.response, nonce);
     subject = {
-      document: readDocument(request.evidence),
-      nonce: readNonce(request.nonce),
+      document: readDocument(request.evidence, nonce),
+      nonce,
       manifest: readInput(request.manifest),
       roots: request.roots === undefined ? PRODUCTION_ROOTS : rootsIn(request.roots),
       rootsKind,

@@ -31,6 +31,12 @@ export const OUTCOMES: Readonly<Record<VerificationOutcome, OutcomeRow>> = {
   },
 };
 
+/**
+ * Exit code of evidence that was accepted under roots other than the vendors', unless --accept-custom-roots is given: a
+ * script that looks at nothing but the exit code must not take a simulator for protected hardware.
+ */
+export const CUSTOM_ROOTS_EXIT_CODE = 35;
+
 /** Exit code of wrong flags and of what else keeps a verification from beginning: `Error: …` on stderr. */
 export const USAGE_EXIT_CODE = 1;
 

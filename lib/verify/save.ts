@@ -108,23 +108,26 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
     roots === 'custom'
       ? `${ROOTS}/
     The hardware roots that were trusted. They are NOT the built-in ones of AMD and Intel: this exchange is with a
-    simulator, and its verdict says nothing about real hardware.
+    simulator, and its verdict says nothing about real hardware. So the exit code is 35 where it is accepted, or 0 with
+    --accept-custom-roots.
 `
       : '';
-  return `An exchange with ${endpoint}, verified by privatemode-proxy v${VERSION}
-at ${at.toISOString()}: ${OUTCOMES[outcome].word}.
+  return `An exchange with ${endpoint}, verified by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}.
 
 To verify it again, on any machine and without a network, in this directory:
 
 privatemode-proxy verify \\
   ${flags.join(' \\\n  ')}
 
-The answer shows that the named deployment existed at that time. It cannot show that the nonce was new when it was
-sent: that is known only to whoever chose it. Compare the manifest's SHA-256 with one that you trust:
+The time behind --at is what the clock of the saving machine said. Nothing in these files proves it: whoever holds them
+can write another. They cannot show either that the nonce was new when it was sent, which only its maker knows. What an
+accepted exchange shows is that the named deployment has answered this nonce, and that nothing in the answer was out of
+force at the time given. Compare the manifest's SHA-256 with one that you trust:
 ${manifestSha256 ?? 'unknown'}
 
 ${SAVED.nonce}, ${SAVED.evidence}
-    The nonce, and the attestation document that answers it.
+    The nonce, and the attestation document that answers it. The nonce stands in every message, so that those of
+    different attempts are told apart.
 ${SAVED.manifest}
     The manifest that was expected, byte for byte.
 ${SAVED.collateral}

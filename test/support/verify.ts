@@ -18,13 +18,17 @@ export async function verifyCommand(
   options: {
     readonly env?: Readonly<Record<string, string>>;
     readonly terminal?: { readonly isTTY: boolean; readonly columns?: number };
+    /** What the clock says; default: the moment by which the vectors are good. */
+    readonly now?: string;
   } = {},
 ): Promise<Verified> {
   const written = { stdout: '', stderr: '' };
-  const code = await main(['verify', ...argv], options.env ?? {}, {
+  const io = {
     stdout: { write: (text: string) => (written.stdout += text), ...options.terminal },
     stderr: { write: (text: string) => (written.stderr += text) },
-  });
+    now: () => new Date(options.now ?? EVALUATE_AT),
+  };
+  const code = await main(['verify', ...argv], options.env ?? {}, io);
   return { code, ...written, json: () => JSON.parse(written.stdout) as JsonVerdict };
 }
 
@@ -38,6 +42,7 @@ export function flagsOf(set: 'synthetic' | 'synthetic_v158' | 'synthetic_tdx'): 
   return [
     ...['--evidence', file('attest_response.json'), '--nonce', file('attest_request.json')],
     ...['--manifest', file('manifest.json'), '--roots', vectorPath(set), '--at', EVALUATE_AT],
+    '--accept-custom-roots',
     ...(set === 'synthetic_tdx' ? ['--collateral', file('collateral.json')] : []),
   ];
 }

@@ -61,7 +61,15 @@ describe('the command line of verify', () => {
     assert.ok(request.mode === 'live');
     assert.deepEqual(request.proxyArgv, ['--api-key=k', '--port=1', '--log-level=warn']);
     assert.deepEqual([request.manifestPath, request.save, request.json], ['m', undefined, true]);
+    assert.equal(request.acceptCustomRoots, false);
     assert.match(request.warnings.join(), /--apiKey is deprecated/);
+  });
+
+  it('takes --accept-custom-roots for both kinds of verification', () => {
+    for (const argv of [['--api-key=k'], FILES]) {
+      const request = parseVerifyArgv([...argv, '--accept-custom-roots']);
+      assert.ok(request.mode !== 'help' && request.acceptCustomRoots);
+    }
   });
 
   it('has no flag of the proxy twice', () => {
@@ -87,6 +95,7 @@ describe('verify --help', () => {
     for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
       assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
     }
+    assert.match(stdout, /^ +35 +accepted +under roots that are not the vendors'/m);
   });
   it('names no hidden flag', async () => {
     const { stdout } = await verifyCommand(['-h']);

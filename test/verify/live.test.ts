@@ -43,6 +43,7 @@ describe('verify, live', () => {
       ...[`--api-endpoint=localhost:${port}`, `--api-key=${KEY}`, `--cdn-base-url=${url}`],
       ...[`--amd-kds-url=${url}`, `--intel-pcs-url=${url}`],
       `--unsafe-trust-roots=${join(directory, tee, 'roots')}`,
+      '--accept-custom-roots',
     ];
   };
   const verify = (tee: 'snp' | 'tdx', ...more: string[]): Promise<Verified> =>
@@ -76,12 +77,66 @@ describe('verify, live', () => {
       assert.equal(first.code, 0, first.stdout);
       assert.equal(readFileSync(join(saved, 'verdict.json'), 'utf8'), first.stdout);
       const again = await verifyAgain(saved);
-      assert.equal(again.code, 0, again.stderr);
+      assert.equal(again.code, 35, 'accepted, under the roots of a simulator');
       assert.deepEqual(again.json(), first.json());
       const collateral = Object.keys(JSON.parse(readFileSync(join(saved, 'collateral.json'), 'utf8')));
       assert.equal(collateral.length, tee === 'snp' ? 0 : 9);
     });
   }
+
+  it('has an exit code of its own for what is accepted under other roots, unless told to accept them', async () => {
+    const argv = flags('snp').filter((flag) => flag !== '--accept-custom-roots');
+    const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
+    const { code, json } = await verifyCommand([...argv, '--json'], { env });
+    assert.equal(code, 35);
+    assert.deepEqual([json().outcome, json().roots], ['accepted', 'custom']);
+    assert.equal((await verify('snp')).code, 0);
+  });
+
+  it('saves with a README that claims no date, and names the attempt in every message', async () => {
+    const saved = join(directory, 'saved-readme');
+    await verify('snp', '--save', saved);
+    const readme = readFileSync(join(saved, 'README.txt'), 'utf8');
+    const dates = readme.match(/^.*\d{4}-\d\d-\d\d.*$/gm) ?? [];
+    assert.equal(dates.length, 1);
+    assert.match(dates[0] ?? '', /^ {2}--at /);
+    assert.match(readme, /Nothing in these files proves it/);
+    const nonceOf = (name: string): unknown => JSON.parse(readFileSync(join(saved, name), 'utf8')).Nonce;
+    const nonce = nonceOf('attest_request.json');
+    assert.match(String(nonce), /^[A-Za-z0-9+/]{43}=$/);
+    for (const name of ['attest_response.json', 'secret_request.json', 'secret_response.json']) {
+      assert.equal(nonceOf(name), nonce, name);
+    }
+  });
+
+  it('refuses the secret exchange of another attempt, though the same mesh CA vouches for both', async () => {
+    const [one, other] = ['one', 'other'].map((name) => join(directory, `attempt-${name}`)) as [
+      string,
+      string,
+    ];
+    await verify('snp', '--save', one);
+    await verify('snp', '--save', other);
+    const command = (secretRequest: string, secretResponse: string, evidence = one): Promise<Verified> =>
+      verifyCommand([
+        ...['--nonce', join(one, 'attest_request.json'), '--manifest', join(one, 'manifest.json')],
+        ...['--evidence', join(evidence, 'attest_response.json'), '--roots', join(one, 'roots')],
+        ...['--secret-request', join(secretRequest, 'secret_request.json')],
+        ...['--secret-response', join(secretResponse, 'secret_response.json')],
+        ...['--at', new Date().toISOString(), '--json'],
+      ]);
+    assert.equal((await command(one, one)).code, 35);
+    for (const mixed of [command(other, other), command(one, other), command(one, one, other)]) {
+      const { code, json } = await mixed;
+      assert.equal(code, 30);
+      assert.match(json().failure?.found ?? '', /belongs to another attempt/);
+    }
+    // Where the files do not say it, as those of other programs do not, nobody can tell.
+    for (const name of ['secret_request.json', 'secret_response.json']) {
+      const { Nonce: _, ...message } = JSON.parse(readFileSync(join(other, name), 'utf8'));
+      writeFileSync(join(other, name), JSON.stringify(message));
+    }
+    assert.equal((await command(other, other)).code, 35);
+  });
 
   it('saves what was fetched where evidence comes without', async () => {
     simulators.snp.faults.set('evidence-no-crl', true);

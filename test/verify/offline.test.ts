@@ -40,8 +40,29 @@ describe('a saved exchange', () => {
   it('is judged by its own date only with --at', async () => {
     const { code } = await verifyCommand([...GOOD, '--at', '2040-01-01T00:00:00Z']);
     assert.equal(code, 10);
-    const { json } = await verifyCommand([...without(GOOD, '--at'), '--json']);
-    assert.ok(Math.abs(Date.parse(json().at) - Date.now()) < 60_000);
+    const { json } = await verifyCommand([...without(GOOD, '--at'), '--json'], {
+      now: '2026-12-05T06:07:08Z',
+    });
+    assert.equal(json().at, '2026-12-05T06:07:08.000Z');
+  });
+
+  it('warns of a date that lies in the future, and judges by it all the same', async () => {
+    const early = await verifyCommand([...GOOD, '--json'], { now: '2026-11-30T23:59:59Z' });
+    assert.equal(early.code, 0);
+    assert.match(early.stderr, /^Warning: --at 2026-12-01T00:00:00\.000Z lies in the future/m);
+    assert.equal(early.json().at, '2026-12-01T00:00:00.000Z');
+    for (const now of ['2026-12-01T00:00:00Z', '2027-01-01T00:00:00Z']) {
+      assert.doesNotMatch((await verifyCommand(GOOD, { now })).stderr, /future/);
+    }
+  });
+
+  it('accepted under other roots has an exit code of its own, unless these are accepted too', async () => {
+    const strict = GOOD.filter((flag) => flag !== '--accept-custom-roots');
+    const { code, stdout } = await verifyCommand(strict);
+    assert.equal(code, 35);
+    assert.match(stdout, /^ACCEPTED under roots that are not the vendors’/m);
+    const rejected = await verifyCommand([...strict, '--at', '2040-01-01T00:00:00Z']);
+    assert.equal(rejected.code, 10, 'what is refused anyway keeps its code');
   });
 
   it('takes dates as RFC 3339 writes them', async () => {

@@ -225,6 +225,10 @@ describe('docs/verification.md', () => {
       assert.match(text, new RegExp(`^\\| ${exitCode} \\| \`${outcome}\` \\|`, 'm'));
     }
     assert.match(text, new RegExp(`^\\| ${USAGE_EXIT_CODE} \\|`, 'm'));
+    assert.match(text, /^\| 35 \| `accepted` \|/m);
+  });
+  it('names every flag that decides an exit code', () => {
+    assert.match(text, /--accept-custom-roots/);
   });
   it('shows the members of the JSON verdict', () => {
     const shown = /```json\n([\s\S]+?)```/.exec(text)?.[1] ?? '';
