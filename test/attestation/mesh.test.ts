@@ -104,6 +104,16 @@ describe('secret responses of the vectors', () => {
     }
   });
 
+  it('name the local clock as the probable cause where they are ahead of it', () => {
+    const now = new Date('2026-01-01T00:00:00Z');
+    const checks = verifySecretResponse({ ...secretInput('synthetic_v158'), now });
+    const found = checks.find(({ id }) => id === 'mesh.certificate.validity')?.found;
+    assert.match(
+      found ?? '',
+      /not valid yet at 2026-01-01T00:00:00.000Z: the local clock is probably behind$/,
+    );
+  });
+
   it('that are not even certificates fail without throwing', () => {
     const good = secretInput('synthetic_v158');
     const noCert = verifySecretResponse({ ...good, meshCert: new Uint8Array(9) });

@@ -1,0 +1,110 @@
+/** Dates in verdicts: what lies ahead of the local clock names that clock, and lists of revocation say their age. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Check } from '../../lib/attestation/check.ts';
+import { period } from '../../lib/attestation/period.ts';
+import { verify } from '../../lib/attestation/verify.ts';
+import { toPem } from '../../lib/simulator/pki/certificate.ts';
+import {
+  attestedBy,
+  issueArkCrl,
+  issueMeshCa,
+  issueVcek,
+  type Changes as SnpChanges,
+} from '../support/snp-platform.ts';
+import { FUTURE, judge, PAST } from '../support/tdx-cases.ts';
+import { type Changes, NOW } from '../support/tdx-platform.ts';
+
+const BEHIND = /not valid yet at 2026-12-01T00:00:00\.000Z: the local clock is probably behind$/;
+const foundBy = (checks: readonly Check[], id: string): string =>
+  checks.find((check) => check.id === id && check.outcome === 'fail')?.found ?? 'did not fail';
+
+describe('a period', () => {
+  const [from, to] = [new Date('2026-11-01T00:00:00Z'), new Date('2026-12-01T00:00:00Z')];
+  const range = '2026-11-01T00:00:00.000Z to 2026-12-01T00:00:00.000Z';
+
+  it('says on which side of it now is, both ends belonging to it', () => {
+    for (const [now, words] of [
+      ['2026-11-01T00:00:00.000Z', range],
+      ['2026-12-01T00:00:00.000Z', range],
+      ['2026-12-01T00:00:00.001Z', `${range}, over at 2026-12-01T00:00:00.001Z`],
+      [
+        '2026-10-31T23:59:59.999Z',
+        `${range}, not valid yet at 2026-10-31T23:59:59.999Z: the local clock is probably behind`,
+      ],
+    ] as const) {
+      assert.equal(period(from, to, new Date(now)), words);
+    }
+    assert.equal(period(from, undefined, to), '2026-11-01T00:00:00.000Z to no date');
+  });
+});
+
+describe('a local clock that is behind', () => {
+  const soon = '2026-12-01T00:00:01Z';
+  const tdx: readonly (readonly [id: string, changes: Changes])[] = [
+    ['tdx.tcb_info.dates', { tcbInfo: (j) => ({ ...j, issueDate: soon }) }],
+    ['tdx.qe_identity.dates', { qeIdentity: (j) => ({ ...j, issueDate: soon }) }],
+    ['tdx.tcb_info.signer', { tcbSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
+    ['tdx.qe_identity.signer', { qeSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
+    ['tdx.root_crl.dates', { rootCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
+    ['tdx.pck_crl.dates', { pckCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
+    ['tdx.pck.validity', { pck: (r) => ({ ...r, notBefore: FUTURE }) }],
+  ];
+  for (const [id, changes] of tdx) {
+    it(`is named as the probable cause by ${id}`, async () => {
+      assert.match(foundBy(await judge(changes), id), BEHIND);
+    });
+  }
+
+  const ahead = new Date(soon);
+  const early = issueArkCrl({ thisUpdate: ahead });
+  const snp: readonly (readonly [id: string, changes: SnpChanges])[] = [
+    ['snp.chain.validity', { vcek: issueVcek({ notBefore: ahead }) }],
+    ['snp.crl.current', { crl: early, collateral: { amdCrl: async () => ({ crl: early }) } }],
+    ['document.mesh_ca', { meshCaPem: toPem(issueMeshCa({ notBefore: ahead })) }],
+  ];
+  for (const [id, changes] of snp) {
+    it(`is named as the probable cause by ${id}`, async () => {
+      assert.match(foundBy((await verify(attestedBy(changes))).checks, id), BEHIND);
+    });
+  }
+
+  it('is not blamed for what has expired', async () => {
+    const expired = await judge({ tcbInfo: (j) => ({ ...j, nextUpdate: '2026-11-30T23:59:59Z' }) });
+    assert.match(foundBy(expired, 'tdx.tcb_info.dates'), /, over at 2026-12-01T00:00:00\.000Z$/);
+    const pck = await judge({ pck: (r) => ({ ...r, notAfter: PAST }) });
+    assert.doesNotMatch(foundBy(pck, 'tdx.pck.validity'), /clock/);
+  });
+});
+
+describe("the age of Intel's revocation lists", () => {
+  it('is in the verdict, and where a stored one had to do, since when and why', async () => {
+    const listsOf = (checks: readonly Check[]) =>
+      ['tdx.root_crl.format', 'tdx.pck_crl.format'].map((wanted) => {
+        const { age, found } = checks.find(({ id }) => id === wanted) ?? {};
+        return [age, found];
+      });
+    const day = 86_400;
+    assert.deepEqual(listsOf(await judge({})), [
+      [11 * day, 'as expected; number 01, issued 11 days ago'],
+      [11 * day, 'as expected; number 01, issued 11 days ago'],
+    ]);
+    const stored = { fetchedAt: NOW.getTime() - 90 * 60_000, because: 'the host is down' };
+    const checks = await judge({
+      context: (context) => ({
+        ...context,
+        collateral: {
+          ...context.collateral,
+          intelRootCrl: async (query) => ({ ...(await context.collateral.intelRootCrl(query)), stored }),
+          intelPckCrl: async () => ({ ...(await context.collateral.intelPckCrl()), stored }),
+        },
+      }),
+    });
+    const instead =
+      'stored 90 min ago, because it could not be fetched now (the host is down); number 01, issued 11 days ago';
+    assert.deepEqual(listsOf(checks), [
+      [11 * day, instead],
+      [11 * day, instead],
+    ]);
+  });
+});
