@@ -1,6 +1,7 @@
 /** mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run bench:micro`. */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
+import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
 import { GRAMMAR } from '../lib/pipeline/grammar.ts';
@@ -11,7 +12,7 @@ import { createJsonSealer } from '../lib/pipeline/seal-json.ts';
 import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
 import { createExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
-import { answeredExchange, EVIDENCE } from './trust-fixtures.ts';
+import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtures.ts';
 
 const EVENTS = 1_000;
 const CHUNK = 65_536;
@@ -89,9 +90,28 @@ for (const [name, evidence] of Object.entries(EVIDENCE)) {
   });
 }
 
+for (const [name, message] of Object.entries(NO_QUOTE)) {
+  bench(`refusal of a megabyte of ${name} as a TDX message`, () => {
+    try {
+      TDX.decode(message);
+    } catch {
+      return;
+    }
+    throw new Error('it was taken for a quote');
+  });
+}
+
 bench('key pair for a secret', () => createExchange());
 
 const { complete } = await answeredExchange();
 bench('secret from the answer to a key pair', () => complete());
 
 await run();
+
+for (const [name, evidence] of Object.entries(EVIDENCE)) {
+  const holds: number[] = [];
+  for (let i = 0; i < 20; i++) holds.push(await longestHold(() => verify(evidence)));
+  console.log(
+    `a verdict on ${name} evidence holds the event loop for ${Math.min(...holds).toFixed(1)} ms at most`,
+  );
+}

@@ -11,6 +11,33 @@ export const EVIDENCE: Readonly<Record<'snp' | 'tdx', VerifyInput>> = {
   tdx: tdxInput(),
 };
 
+const MEGABYTE = 1 << 20;
+
+/** What is no TDX message, as large as one may be: refusing it has to cost little. */
+export const NO_QUOTE: Readonly<Record<string, Uint8Array>> = {
+  zeros: new Uint8Array(MEGABYTE),
+  'numbers of unknown fields': new Uint8Array(MEGABYTE).fill(0x78),
+  noise: Uint8Array.from({ length: MEGABYTE }, (_, i) => (i * 2654435761) >>> 13),
+};
+
+/** ms in which no other work could run while `work` did: the longest such gap. */
+export async function longestHold(work: () => Promise<unknown>): Promise<number> {
+  let held = 0;
+  let last = performance.now();
+  let running = true;
+  const tick = (): void => {
+    const now = performance.now();
+    held = Math.max(held, now - last);
+    last = now;
+    if (running) setImmediate(tick);
+  };
+  tick();
+  await work();
+  running = false;
+  tick();
+  return held;
+}
+
 const SECRET_BYTES = 32;
 
 /** Who signed the answer is part of the verdict; here only the key agreement counts. */

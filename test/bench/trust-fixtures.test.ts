@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answeredExchange, EVIDENCE } from '../../bench/trust-fixtures.ts';
+import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from '../../bench/trust-fixtures.ts';
+import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { verify } from '../../lib/attestation/verify.ts';
 
 describe('fixtures of the micro benches of the trust path', () => {
@@ -13,6 +14,21 @@ describe('fixtures of the micro benches of the trust path', () => {
       }
     });
   }
+
+  it('are messages of a megabyte that are no quotes', () => {
+    for (const [name, message] of Object.entries(NO_QUOTE)) {
+      assert.equal(message.length, 1_048_576);
+      assert.throws(() => TDX.decode(message), { code: 'evidence_malformed' }, name);
+    }
+  });
+
+  it('see what holds the event loop', async () => {
+    const busy = async (): Promise<void> => {
+      const end = performance.now() + 30;
+      while (performance.now() < end);
+    };
+    assert.ok((await longestHold(busy)) >= 30);
+  });
 
   it('are an exchange that gives both sides the same secret, every time', async () => {
     const { theirs, complete } = await answeredExchange();
