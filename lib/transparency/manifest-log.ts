@@ -41,11 +41,21 @@ export function createManifestLog(workspace: string): ManifestLog {
   const logPath = join(directory, 'log.txt');
   let queue: Promise<unknown> = Promise.resolve();
 
+  /** What this process recorded last: counts only where the log itself can no longer be read. */
+  let own: { readonly manifest: Uint8Array; readonly path: string } | undefined;
+
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
-    const text = await readLog(directory, logPath);
+    const known = own !== undefined && same(own.manifest, manifest) ? own : undefined;
+    const text = await readLog(directory, logPath).catch((error: unknown) => {
+      if (known === undefined) throw error;
+      return undefined;
+    });
+    // The workspace went away while the proxy runs: a manifest whose record was on disk needs no further one.
+    if (text === undefined && known !== undefined) return { appended: false, path: known.path };
     const logged = await lastLogged(directory, text ?? '');
     if (logged !== undefined && same(logged.manifest, manifest)) {
-      return { appended: false, path: join(directory, logged.name) };
+      own = { manifest, path: join(directory, logged.name) };
+      return { appended: false, path: own.path };
     }
     const created = await mkdir(directory, { recursive: true });
     if (created !== undefined) await syncDirectory(dirname(created));
@@ -57,6 +67,7 @@ export function createManifestLog(workspace: string): ManifestLog {
     const separator = text === undefined || text === '' || text.endsWith('\n') ? '' : '\n';
     await appendDurably(logPath, `${separator}${localTime(at)} ${path}\n`);
     await syncDirectory(directory);
+    own = { manifest, path };
     return { appended: true, path };
   }
 

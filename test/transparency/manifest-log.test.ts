@@ -130,6 +130,20 @@ describe('manifest log', () => {
     assert.equal(logText(space).trimEnd().split('\n').length, 3);
   });
 
+  it('needs no workspace any more for a manifest that it has recorded, but for any other', async (t) => {
+    const space = workspace(t);
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    rmSync(join(manifests(space), 'log.txt'));
+    assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
+    await assert.rejects(log.record(B, AT), logFailed(/log\.txt does not/));
+    rmSync(manifests(space), { recursive: true });
+    assert.equal((await log.record(A, AT)).appended, false);
+    writeFileSync(manifests(space), 'a file where the directory was');
+    assert.equal((await log.record(A, AT)).appended, false);
+    await assert.rejects(log.record(B, AT), logFailed(/ENOTDIR|EEXIST/));
+  });
+
   it('refuses to begin a history beside manifests whose log is gone', async (t) => {
     const space = workspace(t);
     await logAll(space, A);
