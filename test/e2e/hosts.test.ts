@@ -116,14 +116,19 @@ describe('complete SEV-SNP evidence', () => {
 });
 
 describe('evidence that comes without what it needs', () => {
-  const scenes: readonly (readonly [what: string, options: SimulatorOptions, fetched: number])[] = [
-    ['SEV-SNP without a revocation list', { faults: { 'evidence-no-crl': true } }, 1],
-    ['SEV-SNP without a VCEK certificate', { faults: { 'evidence-no-vcek': true } }, 1],
-    ['SEV-SNP without either', { faults: { 'evidence-no-crl': true, 'evidence-no-vcek': true } }, 2],
-    ['TDX', { tee: 'tdx' }, 4],
+  const scenes: readonly (readonly [
+    what: string,
+    options: SimulatorOptions,
+    fetched: number,
+    lists: number,
+  ])[] = [
+    ['SEV-SNP without a revocation list', { faults: { 'evidence-no-crl': true } }, 1, 1],
+    ['SEV-SNP without a VCEK certificate', { faults: { 'evidence-no-vcek': true } }, 1, 0],
+    ['SEV-SNP without either', { faults: { 'evidence-no-crl': true, 'evidence-no-vcek': true } }, 2, 1],
+    ['TDX', { tee: 'tdx' }, 4, 2],
   ];
-  for (const [what, options, fetched] of scenes) {
-    it(`${what}: it is fetched from its vendor once, and kept in the workspace`, async () => {
+  for (const [what, options, fetched, lists] of scenes) {
+    it(`${what}: it is fetched from its vendor and kept in the workspace; revocation lists are asked for again`, async () => {
       await inScene(options, async ({ simulator, connections, start, collateralFiles }) => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
         const first = await start(`${vendor}=${simulator.url}`);
@@ -135,8 +140,19 @@ describe('evidence that comes without what it needs', () => {
         const second = await start(`${vendor}=${simulator.url}`);
         await second.session.acquire(WAIT);
         assert.equal(simulator.counts['attest'], 2);
-        assert.equal(simulator.counts['collateral'], fetched);
+        assert.equal(simulator.counts['collateral'], fetched + lists);
         assert.deepEqual(connections.targets(), [`localhost:${simulator.port}`]);
+        await second.close();
+
+        // With the vendor gone, the kept lists do, and the verdict says so.
+        simulator.faults.set('collateral-status', 503);
+        const third = await start(`${vendor}=${simulator.url}`);
+        await third.session.acquire(WAIT);
+        const stored = third.session
+          .lastVerdict()
+          ?.checks.filter(({ found }) => /^stored \d+ s ago, because .*status 503/.test(found));
+        assert.equal(stored?.length, lists);
+        assert.ok(stored?.every(({ age }) => age !== undefined && age > 0));
       });
     });
 

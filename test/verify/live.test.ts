@@ -125,7 +125,7 @@ describe('verify, live', () => {
         ...['--at', new Date().toISOString(), '--json'],
       ]);
     assert.equal((await command(one, one)).code, 35);
-    for (const mixed of [command(other, other), command(one, other), command(one, one, other)]) {
+    for (const mixed of [command(other, one), command(one, other), command(one, one, other)]) {
       const { code, json } = await mixed;
       assert.equal(code, 30);
       assert.match(json().failure?.found ?? '', /belongs to another attempt/);
