@@ -70,7 +70,7 @@ const ROWS = [
     type: 'string',
     value: 'TIME',
     mode: 'offline',
-    help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now.',
+    help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
   },
   {
     name: 'accept-custom-roots',

@@ -196,6 +196,25 @@ describe('parseCertificate', () => {
     assert.throws(() => parseCertificate(Buffer.concat([issue(), new Uint8Array(1)])), malformed);
   });
 
+  it('is not parsed where it is larger than any real one, in DER or in PEM', () => {
+    const tooLarge = (error: unknown): boolean => malformed(error) && /too large/.test(String(error));
+    const large = issue({ extensions: [vendorExtension('1.2.3', octetString(new Uint8Array(64_000)))] });
+    assert.equal(parseCertificate(large).extensions.length, 1);
+    assert.deepEqual(
+      parseCertificate(decodeOneCertificate(toPem(large))).serial,
+      parseCertificate(large).serial,
+    );
+    assert.throws(
+      () => parseCertificate(new Uint8Array(65_536)),
+      (error) => !tooLarge(error),
+    );
+    assert.throws(() => parseCertificate(new Uint8Array(65_537)), tooLarge);
+    const pem = toPem(issue());
+    const spaced = (length: number): string => pem + ' '.repeat(length - pem.length);
+    assert.ok(decodeOneCertificate(spaced(100_000)).length > 0);
+    assert.throws(() => decodeOneCertificate(spaced(100_001)), malformed);
+  });
+
   it('refuses two different signature algorithms', () => {
     const der = Buffer.from(issue());
     const sha256 = Buffer.from('06082a8648ce3d040302', 'hex');

@@ -22,6 +22,15 @@ describe('system clock', () => {
     assert.deepEqual([status, stdout], [0, 'waited\n']);
   });
 
+  it('has a monotonic hand that other processes of this machine read alike', () => {
+    const before = systemClock.monotonic();
+    const { stdout } = run(`
+      const { systemClock } = await import('./lib/session/clock.ts');
+      console.log(systemClock.monotonic());`);
+    const theirs = Number(stdout);
+    assert.ok(before <= theirs && theirs <= systemClock.monotonic(), `${before}, ${stdout}`);
+  });
+
   it('runs a timer once, and not when it was cancelled', async () => {
     let runs = 0;
     systemClock.after(10, () => runs++, 'waiting');

@@ -150,19 +150,27 @@ for (const [path, get] of Object.entries(PATHS)) {
     });
 
     it('speaks TLS to an https proxy, by the same trust store', async (t) => {
-      const { port } = await serveHttps(t, genuine, (_, res) => res.end('tunnelled'));
-      const proxy = await serveConnectProxy(t, { certificate: genuine });
-      const trusted = outbound(t, {
-        SSL_CERT_FILE: caFile(t, ours.pem),
-        HTTPS_PROXY: `https://localhost:${proxy.port}`,
-      });
-      assert.equal(await get(trusted, `https://localhost:${port}/`), 'tunnelled');
+      // Each has a certificate for its own name only.
+      const [forApi, forProxy] = [ours.issue(['api.example']), ours.issue(['localhost'])];
+      const { port } = await serveHttps(t, forApi, (_, res) => res.end('tunnelled'));
+      const proxy = await serveConnectProxy(t, { certificate: forProxy, route: () => ({ port }) });
+      const through = (proxyPort: number): Outbound =>
+        outbound(t, {
+          SSL_CERT_FILE: caFile(t, ours.pem),
+          HTTPS_PROXY: `https://localhost:${proxyPort}`,
+        });
+      assert.equal(await get(through(proxy.port), 'https://api.example/'), 'tunnelled');
+      const misnamed = await serveConnectProxy(t, { certificate: forApi, route: () => ({ port }) });
+      await assert.rejects(
+        get(through(misnamed.port), 'https://api.example/'),
+        failsWith('upstream_tls_untrusted', 'for another host', 'the HTTP proxy localhost'),
+      );
       const untrusted = outbound(t, {
         SSL_CERT_FILE: caFile(t, inspector.pem),
         HTTPS_PROXY: `https://localhost:${proxy.port}`,
       });
       await assert.rejects(
-        get(untrusted, `https://localhost:${port}/`),
+        get(untrusted, 'https://api.example/'),
         failsWith('upstream_tls_untrusted', 'unknown authority', 'the HTTP proxy localhost'),
       );
     });

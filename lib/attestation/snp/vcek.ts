@@ -37,11 +37,13 @@ const TCB_OID: Readonly<Record<keyof TcbParts, string>> = {
 const AUTHORITY_KEY_IDENTIFIER = '2.5.29.35';
 const MANDATORY: readonly string[] = [...Object.values(OID), ...Object.values(TCB_OID)];
 const HWID_BYTES = 64;
+const PEM_START = '-----BEGIN';
 
 /** DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
-  const text = Buffer.from(bytes).toString('latin1');
-  return parseCertificate(text.startsWith('-----BEGIN') ? decodeOneCertificate(text) : bytes);
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const isPem = buffer.subarray(0, PEM_START.length).toString('latin1') === PEM_START;
+  return parseCertificate(isPem ? decodeOneCertificate(buffer.toString('latin1')) : bytes);
 }
 
 /** AMD's extensions: all of them, no others. Throws evidence_malformed. */

@@ -43,8 +43,15 @@ export interface Certificate extends SignedObject {
 
 const UNIQUE_ID_TAGS = [1, 2].flatMap((n) => [contextTag(n, false), contextTag(n, true)]);
 
-/** One certificate and nothing after it. Serial number 0 is legal here: every VCEK has it (attestation.md 7). */
+/** Real ones have under 4 KB. Reading takes time in proportion, before any signature on it is checked. */
+const MAX_BYTES = 64 * 1024;
+
+/**
+ * One certificate of at most 64 KiB and nothing after it. Serial number 0 is legal here: every VCEK has it
+ * (attestation.md 7).
+ */
 export function parseCertificate(der: Uint8Array): Certificate {
+  if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
   const versionElement = cursor.takeIf(contextTag(0, true));

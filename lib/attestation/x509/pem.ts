@@ -32,8 +32,12 @@ function decodeBody(base64: string): Uint8Array {
   return new Uint8Array(bytes);
 }
 
+/** Characters: room for the largest certificate that is read, in base64 with line breaks. */
+const MAX_CERTIFICATE_TEXT = 100_000;
+
 /** The DER of a text that holds exactly one CERTIFICATE block. Throws evidence_malformed. */
 export function decodeOneCertificate(text: string): Uint8Array {
+  if (text.length > MAX_CERTIFICATE_TEXT) throw malformed('a certificate in PEM is too large');
   const [block, ...rest] = decodePem(text);
   if (block?.label !== 'CERTIFICATE' || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');
   return block.der;
