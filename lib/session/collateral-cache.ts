@@ -104,8 +104,13 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
     if (stored !== undefined && kind.askAgain === undefined) return keepStored(stored);
     try {
       const collateral = await fetchCollateral(url, kind, stored === undefined ? timeout : ASK_AGAIN_TIMEOUT);
-      ends.delete(url);
-      if (isFresh(url, collateral, kind)) await store.write(url, collateral);
+      const expiry = kind.expiry(collateral.body);
+      if (now() < expiry) {
+        beginsNow(url, collateral, expiry);
+        await store.write(url, collateral);
+      } else if (stored !== undefined) {
+        throw new PrivatemodeError('collateral_unavailable', `${kind.name}: the fetched one has expired`);
+      }
       handedOut.set(url, now());
       return collateral;
     } catch (error) {
@@ -115,19 +120,21 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
     }
   }
 
-  function isFresh(url: string, { body, fetchedAt }: Collateral, kind: Kind): boolean {
+  /** From here on the monotonic clock runs against it as well. */
+  function beginsNow(url: string, { fetchedAt }: Collateral, expiry: number): void {
+    ends.set(url, { fetchedAt, end: clock.monotonic() + expiry - now() });
+  }
+
+  function isFresh(url: string, stored: Collateral, kind: Kind): boolean {
     let expiry: number;
     try {
-      expiry = kind.expiry(body);
+      expiry = kind.expiry(stored.body);
     } catch {
       return false;
     }
-    const fresh = fetchedAt <= now() && now() < expiry;
-    if (!fresh) return false;
-    // From the moment at which this process sees it first, the monotonic clock runs against it as well.
-    if (ends.get(url)?.fetchedAt !== fetchedAt) {
-      ends.set(url, { fetchedAt, end: clock.monotonic() + expiry - now() });
-    }
+    if (!(stored.fetchedAt <= now() && now() < expiry)) return false;
+    // Of what an earlier process stored, this one knows only the wall clock's word.
+    if (ends.get(url)?.fetchedAt !== stored.fetchedAt) beginsNow(url, stored, expiry);
     return clock.monotonic() < (ends.get(url)?.end ?? 0);
   }
 

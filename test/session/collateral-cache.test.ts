@@ -332,6 +332,18 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 2);
   });
 
+  it('uses the kept list where the fetched one has expired', async (t) => {
+    const genoa = file('real-amd/genoa.crl'); // until 2026-10-04
+    const longer = file('synthetic/ark_crl.der'); // until 2027-11-01
+    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ body: longer }));
+    const fetchedAt = s.clock;
+    await s.cache.amdCrl({ product: 'Genoa' });
+    s.answers = () => ({ body: genoa });
+    const { crl, stored } = await s.cache.amdCrl({ product: 'Genoa' });
+    assert.deepEqual(crl, longer);
+    assert.deepEqual(stored, { fetchedAt, because: 'CRL: the fetched one has expired' });
+  });
+
   it('takes no file for the answer to another question', async (t) => {
     const s = scene(t, crl.goodAt, () => crl.answer);
     await s.cache.amdCrl({ product: 'Milan' });
