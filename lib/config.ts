@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { type ApiKeySource, parseApiKey, type ReadFile } from './config/api-key.ts';
 import { parseArgv } from './config/argv.ts';
 import { FLAGS, type FlagName } from './config/flags.ts';
+import { memoryLimit } from './config/memory-limit.ts';
 import {
   type HostPort,
   isProductionHost,
@@ -49,6 +50,8 @@ export interface Config {
   readonly amdKdsUrl: string;
   readonly intelPcsUrl: string;
   readonly maxBodyBytes: number;
+  /** Of the bodies of all requests together, in all workers. */
+  readonly maxBufferedBytes: number;
   /** Bytes per second; 0: no minimum. */
   readonly minUploadRate: number;
   readonly connectTimeout: number;
@@ -122,6 +125,10 @@ export function parseConfig(
     amdKdsUrl: url('amd-kds-url'),
     intelPcsUrl: url('intel-pcs-url'),
     maxBodyBytes: integer('max-body-bytes', 1),
+    maxBufferedBytes:
+      given('max-buffered-bytes') === undefined
+        ? Math.floor(memoryLimit(readFile) / 4)
+        : integer('max-buffered-bytes', 1),
     minUploadRate: integer('min-upload-rate', 0),
     connectTimeout: duration('connect-timeout', 1),
     firstByteTimeout: duration('first-byte-timeout', 1),

@@ -65,7 +65,7 @@ export const ERRORS = {
   unknown_path: row(404, 'client', 'Use one of the documented endpoints under /v1.'),
   method_not_allowed: row(405, 'client', 'Use a method named in the Allow header.'),
   upload_too_slow: row(408, 'client', 'Send the body faster, or lower --min-upload-rate.'),
-  body_too_large: row(413, 'client', 'Send a smaller body, or raise --max-body-bytes.'),
+  body_too_large: row(413, 'client', 'Send a smaller body, or raise the limit that is named.'),
   not_supported: row(501, 'client', 'Use /v1/chat/completions instead.'),
 
   // What the remote or the network did (inference.md sections 6 and 11, "a better mapping").
@@ -91,6 +91,7 @@ export const ERRORS = {
     'operator',
     'Raise the limits of the machine (open files, local ports), or run more replicas.',
   ),
+  too_many_uploads: row(503, 'operator', 'Try again; if it persists, raise --max-buffered-bytes.'),
   shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
 
   // The attested session (attestation.md sections 1 to 12, 19).

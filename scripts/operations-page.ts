@@ -41,7 +41,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
-  body_too_large: 'The body is larger than `--max-body-bytes`.',
+  body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   not_supported: 'The service has no Responses API.',
   upstream_unreachable: 'No connection to the service: name, route or port.',
   upstream_tls_untrusted:
@@ -58,6 +58,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   first_byte_timeout: 'No answer began within `--first-byte-timeout`.',
   stream_idle_timeout: 'The answer paused for longer than `--stream-idle-timeout`.',
   resources_exhausted: 'This machine has no file descriptor or local port left.',
+  too_many_uploads: 'Other request bodies fill `--max-buffered-bytes`.',
   shutting_down: 'The proxy was told to stop, and the answer did not end within `--shutdown-grace`.',
   not_ready: 'The remote has not been verified yet; the words say what is in the way.',
   api_key_missing: 'Neither the proxy nor the request has a key.',

@@ -151,11 +151,18 @@ const ROWS = [
     group: 'Limits',
   },
   {
+    name: 'max-buffered-bytes',
+    type: 'integer',
+    value: 'BYTES',
+    help: 'Largest total of request bodies in memory; further ones wait for up to 10 s and then get 503, a larger one gets 413. Shared evenly by the workers. If unset, a quarter of the memory: of the limit of the container or service (cgroup), or of the machine if that is less.',
+    group: 'Limits',
+  },
+  {
     name: 'min-upload-rate',
     type: 'integer',
     value: 'BYTES/S',
     default: '1024',
-    help: 'Bytes per second below which the upload of a request is given up; 0 never gives up.',
+    help: 'Bytes per second, over the last 10 s, below which the upload of a request is given up; 0 never gives up.',
     group: 'Limits',
   },
   {

@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 const DISCARD_BYTES = 1024 * 1024;
+/** Pieces of one byte cost as much as large ones. */
+const DISCARD_PIECES = 10_000;
 const DISCARD_MS = 1_000;
 
 /** Whether there is a body that has not arrived completely; a request without one is not complete at once either. */
@@ -13,7 +15,7 @@ export function isArriving(req: IncomingMessage): boolean {
 /**
  * Ends a complete answer that was written while the body is still arriving. The answer must survive the connection it
  * came on: closing with unread bytes turns the close into a reset, which takes the answer away under the client's eyes.
- * So the rest of the body is read and thrown away, at most 1 MiB or one second of it, before the response ends and,
+ * So the rest of the body is read and thrown away, at most 1 MiB, 10 000 pieces or one second of it, before the response ends and,
  * being marked `Connection: close`, takes the connection with it (trap 13).
  */
 export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
@@ -22,6 +24,7 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
     return;
   }
   let discarded = 0;
+  let pieces = 0;
   const end = (): void => {
     clearTimeout(timer);
     req.off('data', discard);
@@ -30,7 +33,8 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
   };
   const discard = (chunk: Uint8Array): void => {
     discarded += chunk.length;
-    if (discarded > DISCARD_BYTES) end();
+    pieces += 1;
+    if (discarded > DISCARD_BYTES || pieces > DISCARD_PIECES) end();
   };
   const timer = setTimeout(end, DISCARD_MS);
   req.on('data', discard);

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createRequestCipher, protectionHeaders } from '../envelope/protection.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
-import type { PreparedBody } from '../pipeline/request-body.ts';
+import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import { sealedReadable } from '../pipeline/streams.ts';
 import type { Epoch } from '../session/session.ts';
 import { answerError } from './answers.ts';
@@ -17,7 +17,8 @@ import { identityOpener, relay } from './relay.ts';
 import { respond } from './respond.ts';
 import { type RetryRow, retryForAnswer, retryForFailure } from './retry.ts';
 import { newTally } from './tally.ts';
-import { ClientGone, receiveBody } from './upload.ts';
+import { ClientGone, type ReceivedBody, receiveBody } from './upload.ts';
+import { countPieces } from './upload-turns.ts';
 import { UpstreamFailure } from './upstream-failure.ts';
 
 /** An attempt's request headers that come from the client, read before they are replaced. */
@@ -55,7 +56,7 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   const stage = stageFor(match.endpoint, req.headers['content-type'], world.sharedSalt);
   // The body arrives while the remote is being verified; whichever fails first answers.
   const [body] = await Promise.all([
-    stage === undefined ? discardBody(call) : receiveBody(req, stage, world.limits, call),
+    stage === undefined ? discardBody(call) : receive(call, stage),
     attested(),
   ]);
   const epoch = await attested(); // a slow upload may have outlived the first one
@@ -70,13 +71,20 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   return answered;
 }
 
+/** Whatever becomes of the request, nothing stays reserved for its body. */
+function receive({ req, res, world, tally, signal }: Call, stage: RequestBodyStage): Promise<ReceivedBody> {
+  const reservation = world.uploadBudget.open();
+  res.once('close', reservation.release);
+  return receiveBody(req, stage, world.limits, { tally, signal, reservation });
+}
+
 /**
  * A body where none belongs is read and dropped: GET requests may carry one, nothing of it is sent on. It is not waited
  * for, so the answer ends the connection; nobody watches how long the body would take.
  */
 async function discardBody({ req, res }: Call): Promise<undefined> {
   if (isArriving(req)) res.setHeader('connection', 'close');
-  req.resume();
+  req.on('data', countPieces(req));
 }
 
 async function answeredBy(

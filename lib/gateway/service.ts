@@ -10,6 +10,7 @@ import { createDumper } from './dump.ts';
 import { createGateway } from './gateway.ts';
 import { listen } from './server.ts';
 import { loadTls, type TlsMaterial, watchTls } from './tls.ts';
+import { createUploadBudget } from './upload-budget.ts';
 import { createUpstream } from './upstream.ts';
 
 /** The application side of the proxy, listening. */
@@ -55,6 +56,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const terminate = new AbortController();
 
   const { listenAddress, maxBodyBytes, minUploadRate } = config;
+  const uploadBudget = createUploadBudget(Math.floor(config.maxBufferedBytes / config.workers), { counters });
   const { host, port } = config.apiEndpoint;
   const gateway = createGateway({
     session,
@@ -78,13 +80,17 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     },
     cors: () => cors,
     limits: { maxBodyBytes, minUploadRate, uploadRateGrace: deps.uploadRateGrace ?? UPLOAD_RATE_GRACE },
+    uploadBudget,
     epochTimeout: deps.epochTimeout ?? EPOCH_TIMEOUT,
     streamIdleTimeout: config.streamIdleTimeout,
     dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
     terminate: terminate.signal,
   });
 
-  const listener = await listen({ listenAddress, port: config.port, tls, maxBodyBytes, fd }, gateway.handle);
+  const listener = await listen(
+    { listenAddress, port: config.port, tls, maxBodyBytes: Math.min(maxBodyBytes, uploadBudget.limit), fd },
+    gateway.handle,
+  );
   const boundTo = fd === undefined ? listenAddress : listener.address;
   const url = `${tls === undefined ? 'http' : 'https'}://${printableHost(boundTo)}:${listener.port}`;
   const tlsWatch =

@@ -7,6 +7,7 @@ import type { FallbackMode } from './auth.ts';
 import type { CorsPolicy } from './cors.ts';
 import type { createDumper } from './dump.ts';
 import type { UploadLimits } from './upload.ts';
+import type { UploadBudget } from './upload-budget.ts';
 import type { Upstream } from './upstream.ts';
 
 /** What an exchange needs to know of the world around it; made once, by the composition root. */
@@ -25,6 +26,8 @@ export interface World {
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
   readonly limits: UploadLimits;
+  /** The memory that all uploads share. */
+  readonly uploadBudget: UploadBudget;
   /** ms a request waits for the remote to be verified. */
   readonly epochTimeout: number;
   /** ms between two chunks of an answer. */

@@ -4,6 +4,8 @@ export interface Counters {
   responses: Map<number, number>;
   streamEvents: number;
   inFlight: number;
+  /** Bytes of request bodies that are held, or that have room reserved. */
+  bufferedBytes: number;
   decryptFailures: Map<string, number>;
   truncatedStreams: number;
   clientAborts: Map<'before_headers' | 'before_first_token' | 'mid_stream', number>;
@@ -17,6 +19,7 @@ export function createCounters(): Counters {
     responses: new Map(),
     streamEvents: 0,
     inFlight: 0,
+    bufferedBytes: 0,
     decryptFailures: new Map(),
     truncatedStreams: 0,
     clientAborts: new Map(),

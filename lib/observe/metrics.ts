@@ -177,14 +177,18 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   counted('client_aborts_total', 'Clients that went away.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
-  new Gauge({
-    name: `${PREFIX}requests_in_flight`,
-    help: 'Requests being answered.',
-    registers,
-    collect() {
-      this.set(counters.inFlight);
-    },
-  });
+  const now = (name: string, help: string, value: () => number): void => {
+    new Gauge({
+      name: PREFIX + name,
+      help,
+      registers,
+      collect() {
+        this.set(value());
+      },
+    });
+  };
+  now('requests_in_flight', 'Requests being answered.', () => counters.inFlight);
+  now('buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
   new Gauge({
     name: `${PREFIX}build_info`,
     help: 'Always 1.',

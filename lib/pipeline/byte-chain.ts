@@ -1,11 +1,12 @@
 /**
- * Bytes as they arrived: a list of chunks that is never copied into one (design decision 4). Positions are
- * absolute, from the first byte of the first chunk.
+ * Bytes as they arrived: a list of chunks that is not copied into one (design decision 4). Short chunks are: an
+ * object of its own for each would take hundreds of bytes for one. Positions are absolute, from the first byte of the
+ * first chunk.
  */
 export interface ByteChain {
   /** Bytes collected so far. */
   readonly length: number;
-  /** Appends a chunk, by reference: the caller must not change it afterwards. */
+  /** Appends a chunk: by reference, so the caller must not change it afterwards, or as a copy where it is short. */
   push(chunk: Uint8Array): void;
   /** The bytes from `start` up to, not including, `end`, as views of the chunks in order. */
   slices(start: number, end: number): Uint8Array[];
@@ -13,9 +14,19 @@ export interface ByteChain {
   bytes(start: number, end: number): Buffer;
 }
 
+/** Bytes; shorter chunks are copied into a block with their neighbours. */
+const SHORT = 4 * 1024;
+/** Bytes of the first block, and of the largest; each is twice the one before. */
+const FIRST_BLOCK = 8 * 1024;
+const LARGEST_BLOCK = 64 * 1024;
+
 export function createByteChain(): ByteChain {
+  /** What is kept, or the rest of the block from where it was when the run of short chunks began. */
   const chunks: Uint8Array[] = [];
   const starts: number[] = [];
+  let block: Uint8Array | undefined;
+  let used = 0; // bytes of the block
+  let appending = false; // the last entry is of the block, and ends where `used` is
 
   /** Index of the chunk that holds `position`; the last one for a position at the end. */
   const chunkAt = (position: number): number => {
@@ -34,17 +45,40 @@ export function createByteChain(): ByteChain {
     if (start >= end) return found;
     for (let i = chunkAt(start); i < chunks.length && starts[i]! < end; i++) {
       const from = starts[i]!;
-      found.push(chunks[i]!.subarray(Math.max(0, start - from), end - from));
+      const until = Math.min(end, starts[i + 1] ?? chain.length);
+      found.push(chunks[i]!.subarray(Math.max(0, start - from), until - from));
     }
     return found;
+  };
+
+  const begin = (entry: Uint8Array): void => {
+    chunks.push(entry);
+    starts.push(chain.length);
+  };
+
+  const copy = (chunk: Uint8Array): void => {
+    if (block === undefined || chunk.length > block.length - used) {
+      block = new Uint8Array(Math.min(block === undefined ? FIRST_BLOCK : 2 * block.length, LARGEST_BLOCK));
+      used = 0;
+      appending = false;
+    }
+    if (!appending) begin(block.subarray(used));
+    appending = true;
+    if (chunk.length === 1) block[used] = chunk[0]!;
+    else block.set(chunk, used);
+    used += chunk.length;
   };
 
   const chain = {
     length: 0,
     push(chunk: Uint8Array): void {
       if (chunk.length === 0) return;
-      chunks.push(chunk);
-      starts.push(chain.length);
+      // The first one may be all there is.
+      if (chunk.length < SHORT && chunks.length > 0) copy(chunk);
+      else {
+        begin(chunk);
+        appending = false;
+      }
       chain.length += chunk.length;
     },
     slices,

@@ -1,6 +1,7 @@
-/** Reads a multipart form while it arrives: parts as lists of chunks, nothing copied, nothing decoded. */
+/** Reads a multipart form while it arrives: parts as lists of chunks, nothing decoded, nothing but short chunks copied. */
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { PrivatemodeError } from '../errors.ts';
+import { type ByteChain, createByteChain } from './byte-chain.ts';
 
 export interface FormParts {
   /** Value fields by name, as raw bytes. */
@@ -32,10 +33,13 @@ const IDENTITY_ENCODINGS = new Set(['7bit', '8bit', 'binary']);
 const invalid = (words: string, cause?: unknown) =>
   new PrivatemodeError('invalid_multipart', words, cause === undefined ? {} : { cause });
 
+const slicesOf = (parts: ReadonlyMap<string, ByteChain>): Map<string, Uint8Array[]> =>
+  new Map([...parts].map(([name, bytes]) => [name, bytes.slices(0, bytes.length)]));
+
 /** Throws invalid_multipart where the content type is no form with a boundary. */
 export function createFormReader(contentType: string | undefined): FormReader {
-  const values = new Map<string, Uint8Array[]>();
-  const files = new Map<string, Uint8Array[]>();
+  const values = new Map<string, ByteChain>();
+  const files = new Map<string, ByteChain>();
   let failure: PrivatemodeError | undefined;
   const fail = (error: PrivatemodeError): void => {
     failure ??= error;
@@ -58,8 +62,8 @@ export function createFormReader(contentType: string | undefined): FormReader {
   }
 
   parser.on('file', (name: string | undefined, stream, fileName: string | undefined, encoding) => {
-    const chunks: Uint8Array[] = [];
-    stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const bytes = createByteChain();
+    stream.on('data', bytes.push);
     stream.on('error', (error: Error) => fail(invalid('a part of the form is cut off', error)));
     if (name === undefined || name === '') return fail(invalid('a part of the form has no name'));
     if (!IDENTITY_ENCODINGS.has(encoding)) {
@@ -69,7 +73,7 @@ export function createFormReader(contentType: string | undefined): FormReader {
     if (parts.has(name)) {
       return fail(new PrivatemodeError('repeated_form_field', 'a field of the form is repeated'));
     }
-    parts.set(name, chunks);
+    parts.set(name, bytes);
   });
   parser.on('partsLimit', () => fail(invalid('the form has too many parts')));
   const ended = new Promise<void>((resolve) => {
@@ -90,7 +94,7 @@ export function createFormReader(contentType: string | undefined): FormReader {
       parser.end();
       await ended;
       if (failure !== undefined) throw failure;
-      return { values, files };
+      return { values: slicesOf(values), files: slicesOf(files) };
     },
   };
 }

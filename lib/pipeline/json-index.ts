@@ -5,6 +5,7 @@
  * no byte order mark), since what is not JSON must never leave.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { type ByteChain, createByteChain } from './byte-chain.ts';
 import { invalidJson } from './invalid-json.ts';
 import { INVALID, isDigit, mayEnd, nextNumberState, numberBegan, repeatsDigits } from './json-number.ts';
 import { createMemberNames } from './member-name.ts';
@@ -105,7 +106,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   let depth = 0;
   let base = 0; // absolute position of the chunk being scanned
   let inKey = false;
-  let nameParts: Uint8Array[] | undefined; // name of a top-level member that began in an earlier chunk
+  let nameParts: ByteChain | undefined; // name of a top-level member that began in an earlier chunk
   let name = '';
   let number = INVALID; // state within a number
   let literal = '';
@@ -215,7 +216,8 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
             stringEnded(base + i);
             if (inKey && depth === 1) {
               const tail = chunk.subarray(nameFrom, i);
-              name = names.take(nameParts ? Buffer.concat([...nameParts, tail]) : tail, base + i);
+              nameParts?.push(tail);
+              name = names.take(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
               nameParts = undefined;
             }
           } else if (stop === 0x5c) {
@@ -297,7 +299,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     }
     const withinName = inKey && depth === 1 && (state === STRING || state === ESCAPE || state === HEX);
     if (withinName) {
-      nameParts ??= [];
+      nameParts ??= createByteChain();
       nameParts.push(chunk.subarray(nameFrom));
     }
   };

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import type { Config } from '../../lib/config.ts';
@@ -262,6 +262,13 @@ const ROWS: readonly Row[] = [
     byDefault: 128 * 1024 * 1024,
     accepts: [[['--max-body-bytes=1'], 1]],
     refuses: ['0', '-1', '1MB', '1e6'],
+  },
+  {
+    flag: 'max-buffered-bytes',
+    key: 'maxBufferedBytes',
+    byDefault: Math.floor(totalmem() / 4), // no control group in a test
+    accepts: [[['--max-buffered-bytes=1'], 1]],
+    refuses: ['0', '-1', '1GB'],
   },
   {
     flag: 'min-upload-rate',

@@ -5,6 +5,8 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { newTally } from '../../lib/gateway/tally.ts';
 import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/upload.ts';
+import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 
 const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
@@ -19,8 +21,10 @@ const receive = (req: Readable): { readonly body: Promise<ReceivedBody>; readonl
     finish: () => PREPARED,
   };
   const { signal } = new AbortController();
+  const reservation = createUploadBudget(1_000_000, { counters: createCounters() }).open();
   const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
-  return { body: receiveBody(request, stage, LIMITS, { tally: newTally(), signal }), fed: () => fed };
+  const scene = { tally: newTally(), signal, reservation };
+  return { body: receiveBody(request, stage, LIMITS, scene), fed: () => fed };
 };
 
 describe('a body that is taken in', () => {

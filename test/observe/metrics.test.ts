@@ -52,6 +52,7 @@ describe('metrics of the counters', () => {
     const { counters, metrics } = setUp();
     counters.requests = 3;
     counters.inFlight = 2;
+    counters.bufferedBytes = 5;
     counters.streamEvents = 70;
     counters.truncatedStreams = 1;
     count(counters.responses, 200);
@@ -63,6 +64,7 @@ describe('metrics of the counters', () => {
     const expected: [string, number][] = [
       ['privatemode_proxy_requests_received_total', 3],
       ['privatemode_proxy_requests_in_flight', 2],
+      ['privatemode_proxy_buffered_bytes', 5],
       ['privatemode_proxy_stream_events_total', 70],
       ['privatemode_proxy_truncated_streams_total', 1],
       ['privatemode_proxy_responses_total{code="200"}', 1],

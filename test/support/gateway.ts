@@ -9,6 +9,7 @@ import { createDumper } from '../../lib/gateway/dump.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { type ListenerOptions, listen } from '../../lib/gateway/server.ts';
 import type { UploadLimits } from '../../lib/gateway/upload.ts';
+import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createUpstream, type Upstream } from '../../lib/gateway/upstream.ts';
 import type { World } from '../../lib/gateway/world.ts';
 import { type Counters, createCounters } from '../../lib/observe/counters.ts';
@@ -90,6 +91,9 @@ export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
   readonly session?: Session;
   readonly limits?: Partial<UploadLimits>;
+  readonly maxBufferedBytes?: number;
+  /** ms that an upload waits for room. */
+  readonly uploadWait?: number;
   readonly listener?: Partial<ListenerOptions>;
   readonly connectTimeout?: number;
   readonly firstByteTimeout?: number;
@@ -137,6 +141,10 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     limits,
+    uploadBudget: createUploadBudget(options.maxBufferedBytes ?? 1024 * 1024 * 1024, {
+      counters,
+      ...(options.uploadWait === undefined ? {} : { wait: options.uploadWait }),
+    }),
     epochTimeout: 5_000,
     streamIdleTimeout: options.streamIdleTimeout ?? 5_000,
     dumper: options.dump === true ? createDumper({ workspace: directory, log }) : undefined,
