@@ -21,6 +21,8 @@ import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/seal
 interface Scene {
   readonly upstream: ScriptedUpstream;
   readonly client: RawClient;
+  /** One more of them. */
+  connect(): RawClient;
   /** Stops as SIGTERM does. */
   stop(): Promise<void>;
 }
@@ -44,15 +46,20 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
     fd: undefined,
     uploadRateGrace: 1_000,
   });
-  const client = rawClient(service.port);
+  const clients: RawClient[] = [];
+  const connect = (): RawClient => {
+    const opened = rawClient(service.port);
+    clients.push(opened);
+    return opened;
+  };
   t.after(async () => {
-    client.socket.destroy();
+    for (const { socket } of clients) socket.destroy();
     await service.close();
     await outbound.close();
     await upstream.close();
     rmSync(directory, { recursive: true });
   });
-  return { upstream, client, stop: () => service.close() };
+  return { upstream, client: connect(), connect, stop: () => service.close() };
 }
 
 describe('the flags of the limits', { concurrency: true }, () => {
@@ -63,6 +70,35 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
     assert.match(answer.body, /larger than 100 bytes.*--max-body-bytes/);
     assert.equal(upstream.requests.length, 0);
+  });
+
+  it('--max-buffered-bytes', async (t) => {
+    const { upstream, client, connect } = await withFlags(t, ['--max-buffered-bytes=1000']);
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    client.send(post(chatBody({ user: 'x'.repeat(1_000) })));
+    const larger = await answerTo(client);
+    assert.deepEqual([larger.status, codeOf(larger)], [413, 'body_too_large']);
+    assert.match(larger.body, /larger than 1000 bytes.*--max-buffered-bytes/);
+
+    const [holding, further] = [connect(), connect()];
+    holding.send(post(chatBody().slice(0, 10), { headers: ['Content-Length: 950', 'Expect: 100-continue'] }));
+    await holding.until(/100 Continue/);
+    const chunk = chatBody();
+    further.send(
+      post(`${chunk.length.toString(16)}\r\n${chunk}\r\n0\r\n\r\n`, {
+        headers: ['Transfer-Encoding: chunked'],
+      }),
+    );
+    const refused = await answerTo(further);
+    assert.deepEqual([refused.status, codeOf(refused)], [503, 'too_many_uploads']);
+    assert.match(refused.headers['retry-after'] ?? '', /^[1-9]$/);
+    assert.match(refused.body, /--max-buffered-bytes/);
+    assert.equal(upstream.requests.length, 0);
+
+    const waiting = connect();
+    waiting.send(post());
+    holding.socket.destroy();
+    assert.equal((await answerTo(waiting)).status, 200);
   });
 
   it('--connect-timeout', async (t) => {

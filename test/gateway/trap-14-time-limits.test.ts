@@ -75,6 +75,19 @@ describe('limits of time', { concurrency: true }, () => {
       assert.equal(upstream.connections.total, 0);
     });
 
+    it('a fast beginning does not buy time: what counts is the last interval', async (t) => {
+      const { client } = await gatewayFixture(t, { limits });
+      const asking = client();
+      // By the average since the start, this would do for half a minute.
+      asking.send(
+        post(chatBody({ user: 'x'.repeat(30_000) }).slice(0, -2), { headers: ['Content-Length: 40000'] }),
+      );
+      const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
+      const answer = await answerTo(asking, 8_000);
+      clearInterval(timer);
+      assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
+    });
+
     it('an upload above it may take its time', async (t) => {
       const { upstream, client } = await gatewayFixture(t, { limits });
       upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
@@ -119,6 +132,16 @@ describe('limits of time', { concurrency: true }, () => {
       const answer = await answerTo(asking);
       assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
       assert.ok(performance.now() - begun < 2_000);
+    });
+
+    it('a remote that is reached in time may answer after the connect time-out', async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { connectTimeout: 500 });
+      upstream.on(async (scripted) => {
+        const body = await scripted.body();
+        await delay(900);
+        await scripted.write(completion(body));
+      });
+      assert.equal((await ask(post())).status, 200);
     });
 
     it('a remote that never answers is 504 after the first-byte time-out', async (t) => {

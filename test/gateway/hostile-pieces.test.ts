@@ -1,0 +1,176 @@
+/** Bodies in pieces of one byte: for the price of six bytes on the wire, none may cost more than its share. */
+import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
+import { describe, it, type TestContext } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import type { Session } from '../../lib/session/session.ts';
+import { EPOCH, fakeSession } from '../support/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, get, until } from '../support/gateway-fixture.ts';
+import { completion, openedRequest } from '../support/sealed-answers.ts';
+
+const BYTES = 200_000;
+const MIB = 1024 * 1024;
+/** What Node reads from a connection at once. */
+const READ = 64 * 1024;
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+/** Everything that is held after a collection. */
+function held(): number {
+  collect();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+}
+
+const filler = 'x'.repeat(BYTES);
+const form = (name: string, rest: string, value: string): string =>
+  `--b\r\nContent-Disposition: form-data; name="${name}"${rest}\r\n\r\n${value}\r\n`;
+
+/** One body for each way of taking one in. */
+const BODIES: readonly (readonly [name: string, path: string, contentType: string, body: string])[] = [
+  ['JSON', '/v1/chat/completions', 'application/json', chatBody({ user: filler })],
+  ['JSON with a long name', '/v1/chat/completions', 'application/json', chatBody({ [filler]: 1 })],
+  [
+    'a form',
+    '/v1/audio/transcriptions',
+    'multipart/form-data; boundary=b',
+    `${form('model', '', 'm')}${form('file', '; filename="f"', filler)}--b--\r\n`,
+  ],
+  ['raw bytes', '/unstructured/general/v0/general', 'application/octet-stream', filler],
+];
+
+const inPieces = (body: string): Buffer => {
+  const pieces = Buffer.alloc(6 * body.length);
+  for (let i = 0; i < body.length; i++) pieces.write(`1\r\n${body[i]}\r\n`, 6 * i, 'latin1');
+  return pieces;
+};
+
+const head = (path: string, contentType: string): string =>
+  [
+    `POST ${path} HTTP/1.1`,
+    'Host: localhost:8080',
+    `Content-Type: ${contentType}`,
+    'Transfer-Encoding: chunked\r\n\r\n',
+  ].join('\r\n');
+
+/** Bytes that a gateway has read from all its connections so far. */
+function bytesRead(t: TestContext, { port }: { readonly port: number }): () => number {
+  const sockets = new Set<Socket>();
+  const seen = (message: unknown): void => {
+    const { socket } = message as { readonly socket: Socket };
+    if (socket.localPort === port) sockets.add(socket);
+  };
+  subscribe('http.server.request.start', seen);
+  t.after(() => unsubscribe('http.server.request.start', seen));
+  return () => [...sockets].reduce((sum, socket) => sum + socket.bytesRead, 0);
+}
+
+/** What was read in each turn of the event loop, until `over`. */
+async function readByTurn(read: () => number, over: () => boolean): Promise<number[]> {
+  const turns: number[] = [];
+  for (let before = read(); !over(); ) {
+    await new Promise((turn) => setImmediate(turn));
+    const now = read();
+    turns.push(now - before);
+    before = now;
+  }
+  return turns;
+}
+
+/** A session that is verified when it is told. */
+function waitingSession(): { readonly session: Session; readonly ready: () => void } {
+  const { promise, resolve } = Promise.withResolvers<typeof EPOCH>();
+  return { session: fakeSession({ acquire: () => promise }), ready: () => resolve(EPOCH) };
+}
+
+describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
+  for (const [name, path, contentType, body] of BODIES) {
+    it(`${name}: at most three times its size in memory, and one read in a turn`, async (t) => {
+      const { session, ready } = waitingSession();
+      const limits = { maxBodyBytes: 10 * MIB };
+      const { upstream, gateway, client } = await gatewayFixture(t, { session, limits });
+      const read = bytesRead(t, gateway);
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
+      });
+      const pieces = inPieces(body);
+      const asking = client();
+      asking.send(head(path, contentType));
+      await until(() => gateway.active() === 1, 'the request did not arrive');
+      const before = held();
+      asking.send(pieces);
+      const arrived = (): boolean => gateway.counters.bufferedBytes === body.length;
+      const turns = await readByTurn(read, arrived);
+      const taken = held() - before;
+      assert.ok(taken < 3 * body.length + MIB, `${taken} bytes for ${body.length}`);
+      assert.ok(Math.max(...turns) <= 2 * READ, `${Math.max(...turns)} bytes read in one turn`);
+      asking.send('0\r\n\r\n');
+      ready();
+      await answerTo(asking);
+      assert.equal(upstream.requests.length, 1);
+    });
+  }
+
+  it('arrive as they were', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, { limits: { maxBodyBytes: 10 * MIB } });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const text = Array.from({ length: 40_000 }, (_, i) => i).join();
+    const asking = client();
+    asking.send(head('/v1/chat/completions', 'application/json'));
+    asking.send(inPieces(chatBody({ user: text })));
+    asking.send('0\r\n\r\n');
+    assert.equal((await answerTo(asking)).status, 200);
+    const opened = openedRequest(upstream.requests[0]?.body as Buffer);
+    assert.ok(opened.get('user') === JSON.stringify(text), 'another text arrived');
+    // The connection has not stopped reading.
+    asking.send(get('/healthz'));
+    await asking.until(/HTTP\/1\.1 200[\s\S]*HTTP\/1\.1 200/);
+  });
+
+  it('take turns with each other: eight of them are read as often as one', async (t) => {
+    const { session, ready } = waitingSession();
+    const { gateway, client, upstream } = await gatewayFixture(t, { session });
+    const read = bytesRead(t, gateway);
+    upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+    const body = 'x'.repeat(50_000);
+    const pieces = inPieces(body);
+    const clients = Array.from({ length: 8 }, () => client());
+    for (const asking of clients) asking.send(head('/unstructured/general/v0/general', 'text/plain'));
+    await until(() => gateway.active() === 8, 'not all arrived');
+    for (const asking of clients) asking.send(pieces);
+    const turns = await readByTurn(read, () => gateway.counters.bufferedBytes === 8 * body.length);
+    // Each may come with its first read in the same turn, before it is known for what it is.
+    const crowded = turns.filter((bytes) => bytes > 2 * READ);
+    assert.ok(crowded.length <= 2, `${crowded} bytes read in one turn`);
+    for (const asking of clients) asking.send('0\r\n\r\n');
+    ready();
+    for (const asking of clients) await answerTo(asking);
+    assert.equal(upstream.requests.length, 8);
+  });
+
+  for (const [name, request] of [
+    ['a request that needs no body', get('/v1/models', ['Transfer-Encoding: chunked'])],
+    ['a body that is refused', head('/v1/chat/completions', 'application/json')],
+    ['a request for nothing', head('/nowhere', 'application/json')],
+  ] as const) {
+    it(`${name}: what comes is not all read at once`, async (t) => {
+      const { gateway, upstream, client } = await gatewayFixture(t);
+      const read = bytesRead(t, gateway);
+      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+      const asking = client();
+      asking.send(request);
+      asking.send(inPieces(filler));
+      let over = false;
+      void asking.ended.then(() => {
+        over = true;
+      });
+      const turns = await readByTurn(read, () => over);
+      assert.match(asking.received(), /^HTTP\/1\.1 (200|400|404) /);
+      assert.ok(Math.max(...turns) <= 2 * READ, `${Math.max(...turns)} bytes read in one turn`);
+    });
+  }
+});

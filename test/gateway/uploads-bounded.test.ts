@@ -1,0 +1,134 @@
+/** Uploads that share bounded memory, through the whole gateway: who waits, who is refused, and when it is free again. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  type Fixture,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+import type { RawClient } from '../support/raw-client.ts';
+import { completion } from '../support/sealed-answers.ts';
+
+const BUDGET = 100_000;
+
+/** A client whose body is announced with that length, and does not come. */
+async function announced({ client, gateway }: Fixture, length: number): Promise<RawClient> {
+  const asking = client();
+  const before = gateway.active();
+  asking.send(post('{', { headers: [`Content-Length: ${length}`] }));
+  await until(() => gateway.active() === before + 1, 'the request did not arrive');
+  return asking;
+}
+
+const scene = async (t: Parameters<typeof gatewayFixture>[0], uploadWait = 20_000): Promise<Fixture> => {
+  const fixture = await gatewayFixture(t, { maxBufferedBytes: BUDGET, uploadWait });
+  fixture.upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+  return fixture;
+};
+
+const chunked = (body: string): Buffer =>
+  post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
+
+describe('uploads that share bounded memory', { concurrency: true, timeout: 60_000 }, () => {
+  it('reserve what they announce, and give it back when they have been sent on', async (t) => {
+    const { gateway, upstream, client } = await scene(t);
+    const sent = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      await sent.promise;
+      await scripted.write(completion(body));
+    });
+    const asking = client();
+    const body = chatBody({ user: 'x'.repeat(50_000) });
+    const request = post(body);
+    asking.send(request.subarray(0, -10));
+    await until(() => gateway.counters.bufferedBytes === body.length, 'nothing was reserved');
+    asking.send(request.subarray(-10));
+    await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
+    assert.equal(gateway.counters.bufferedBytes, body.length, 'a second attempt may need it');
+    sent.resolve();
+    assert.equal((await answerTo(asking)).status, 200);
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+  });
+
+  it('wait for each other where there is no room, unread', async (t) => {
+    const fixture = await scene(t);
+    const { gateway, client, upstream } = fixture;
+    const holding = await announced(fixture, 90_000);
+    const waiting = client();
+    const body = chatBody({ user: 'x'.repeat(50_000) });
+    waiting.send(post(body));
+    await until(() => gateway.active() === 2, 'the request did not arrive');
+    assert.equal(gateway.counters.bufferedBytes, 90_000);
+    assert.equal(upstream.requests.length, 0);
+    holding.socket.destroy();
+    assert.equal((await answerTo(waiting)).status, 200);
+  });
+
+  it('do not wait forever: 503 with Retry-After, and the connection ends', async (t) => {
+    const fixture = await scene(t, 100);
+    const { client } = fixture;
+    await announced(fixture, 90_000);
+    const waiting = client();
+    waiting.send(post(chatBody({ user: 'x'.repeat(50_000) })));
+    const answer = await answerTo(waiting);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'too_many_uploads']);
+    assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
+    assert.equal(fixture.upstream.connections.total, 0);
+  });
+
+  it('of unknown length never wait: 503 as soon as there is no more room', async (t) => {
+    const fixture = await scene(t);
+    const { client } = fixture;
+    await announced(fixture, 90_000);
+    const asking = client();
+    asking.send(chunked(chatBody({ user: 'x'.repeat(50_000) })));
+    const answer = await answerTo(asking);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'too_many_uploads']);
+    assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
+  });
+
+  it('that are larger than all there is are 413, announced or not', async (t) => {
+    const { ask } = await scene(t);
+    const body = chatBody({ user: 'x'.repeat(BUDGET) });
+    for (const request of [post(body), chunked(body)]) {
+      const answer = await ask(request);
+      assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+      assert.match(answer.body, /--max-buffered-bytes/);
+    }
+  });
+
+  it('leave nothing reserved when their client leaves: before, while and after they are read', async (t) => {
+    const fixture = await scene(t);
+    const { gateway, client, upstream } = fixture;
+    const holding = await announced(fixture, 90_000);
+    const waiting = await announced(fixture, 50_000);
+    waiting.socket.destroy();
+    await until(() => gateway.active() === 1, 'a request that waits outlives its client');
+    const growing = client();
+    growing.send(post('5\r\n{"mod\r\n', { headers: ['Transfer-Encoding: chunked'] }));
+    await until(() => gateway.counters.bufferedBytes === 90_005, 'the chunk was not counted');
+    for (const { socket } of [holding, growing]) socket.destroy();
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    upstream.on(() => {});
+    const answered = client();
+    answered.send(post());
+    await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
+    answered.socket.destroy();
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+  });
+
+  it('leave nothing reserved when they are refused', async (t) => {
+    const { gateway, ask, client } = await scene(t);
+    assert.equal((await ask(post('{"model":1}'))).status, 400);
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    const asking = client();
+    asking.send(post('{"a":}', { headers: ['Content-Length: 50000'] })); // the rest never comes
+    assert.equal((await answerTo(asking)).status, 400);
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+  });
+});
