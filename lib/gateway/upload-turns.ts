@@ -40,7 +40,8 @@ function nextTurn(): void {
 const readNothing = (): void => {};
 
 function stop(req: IncomingMessage): void {
-  // Paused, the socket would be resumed by the next piece, whose stream asks for more.
+  // The stream asks for more after each piece of the read that is under way, which would resume the socket. It need not ask:
+  // its data is taken as it comes, and the socket resumed here.
   req._read = readNothing;
   req.socket.pause();
   waiting.add(req);
@@ -48,6 +49,5 @@ function stop(req: IncomingMessage): void {
 
 function resume(req: IncomingMessage): void {
   waiting.delete(req);
-  req._read = Object.getPrototypeOf(req)._read;
   if (!req.socket.destroyed) req.socket.resume();
 }
