@@ -6,6 +6,7 @@ import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
+import { oneByteChunks } from './metrics/one-byte-chunks.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -24,6 +25,7 @@ export const METRICS: readonly Metric[] = [
   neighbourStall,
   memoryPerStream,
   uploadMemory,
+  oneByteChunks,
   workers,
   timeToReady,
   cancel,
