@@ -1,9 +1,12 @@
 /** A gateway in front of a scripted remote, for one test; what must hold after every test is asserted when it ends. */
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Upstream } from '../../lib/gateway/upstream.ts';
 import { MARK } from './canaries.ts';
-import { startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
+import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
+import { watchScene } from './left-behind.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
 import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts';
 
@@ -19,13 +22,25 @@ export interface Fixture {
   ask(request: string | Uint8Array): Promise<RawAnswer>;
 }
 
-/** Starts both. When the test ends, nothing may be under way, and the prompt neither on the wire nor in the log. */
+/**
+ * Starts both. When the test ends, nothing may be under way, the prompt neither on the wire nor in the log, and nothing may be left
+ * of the requests: no listener, timer, sealed body or answer, and no memory that is reserved for them.
+ */
 export async function gatewayFixture(
   t: Pick<TestContext, 'after'>,
   options: Omit<TestGatewayOptions, 'upstream'> = {},
 ): Promise<Fixture> {
   const upstream = await startScriptedUpstream();
-  const gateway = await startGateway({ upstream, ...options });
+  const scene = watchScene();
+  const { session = fakeSession(), wrapUpstream = (unchanged: Upstream) => unchanged } = options;
+  const gateway = await scene.run(() =>
+    startGateway({
+      upstream,
+      ...options,
+      session: scene.session(session),
+      wrapUpstream: (inner) => wrapUpstream(scene.upstream(inner)),
+    }),
+  );
   const clients: RawClient[] = [];
   const client = (): RawClient => {
     const opened = rawClient(gateway.port);
@@ -36,10 +51,14 @@ export async function gatewayFixture(
     for (const { socket } of clients) socket.destroy();
     try {
       await until(() => gateway.active() === 0, 'an exchange that never ended');
+      await nothingLeft(scene.ofRequests);
+      assert.equal(gateway.counters.bufferedBytes, 0, 'memory that stayed reserved');
+      assert.equal(getEventListeners(gateway.terminate, 'abort').length, 1, 'listeners of the shutdown');
       assert.deepEqual(upstream.violations, []);
       assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');
     } finally {
       await gateway.close().finally(() => upstream.close());
+      await nothingLeft(scene.timers);
     }
   });
   return {
@@ -52,6 +71,11 @@ export async function gatewayFixture(
       return answerTo(asking);
     },
   };
+}
+
+/** Waits until nothing is left; an answer that is complete may linger for five seconds. */
+async function nothingLeft(left: () => string[]): Promise<void> {
+  await until(() => left().length === 0, '', 7_000).catch(() => assert.deepEqual(left(), []));
 }
 
 /** Waits for a complete answer, or for the end of the connection if that comes first; then for what there is. */

@@ -81,6 +81,8 @@ export interface TestGateway {
   readonly logLines: readonly string[];
   readonly session: Session;
   readonly active: Gateway['active'];
+  /** Aborts when the grace of a shutdown is over. */
+  readonly terminate: AbortSignal;
   readonly directory: string;
   /** Stops as SIGTERM does, with this grace in ms. */
   drain(grace: number): Promise<void>;
@@ -170,6 +172,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     logLines,
     session,
     active: gateway.active,
+    terminate: terminate.signal,
     directory,
     drain: (grace) => drain(listener, { active: gateway.active, grace, terminate, log }),
     async close() {
