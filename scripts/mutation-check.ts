@@ -285,6 +285,9 @@ function copyTree(): string {
   return copy;
 }
 
+/** ms; a mutation may make a test hang, which counts as red. */
+const PATIENCE = 120_000;
+
 /** Runs the named tests of a tree; resolves with the full names that passed and that failed. */
 async function runTests(
   tree: string,
@@ -294,7 +297,12 @@ async function runTests(
   for (const { file, names } of tests) {
     const patterns = names.map((name) => new RegExp(`^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`));
     const path: string[] = [];
-    const stream = run({ files: [join(tree, file)], cwd: tree, testNamePatterns: patterns });
+    const stream = run({
+      files: [join(tree, file)],
+      cwd: tree,
+      testNamePatterns: patterns,
+      timeout: PATIENCE,
+    });
     stream.on('test:start', ({ name, nesting }) => path.splice(nesting, Number.POSITIVE_INFINITY, name));
     const note =
       (set: Set<string>) => (event: { name: string; nesting: number; details: { type?: string } }) => {

@@ -89,8 +89,6 @@ function takeIn(
     reject(error);
   };
   const interrupted = (): void => fail(signal.reason);
-  if (signal.aborted) interrupted();
-  else signal.addEventListener('abort', interrupted);
   const isTooSlow = watchRate(() => tally.bytes.fromClient, minUploadRate, uploadRateGrace);
   const rateCheck = setInterval(() => {
     if (!isTooSlow()) return;
@@ -98,6 +96,8 @@ function takeIn(
     fail(new PrivatemodeError('upload_too_slow', words));
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
+  if (signal.aborted) interrupted();
+  else signal.addEventListener('abort', interrupted);
 
   const feed = (chunk: Uint8Array): void => {
     chunks.push(chunk);

@@ -25,6 +25,9 @@ export interface Run {
   readonly output: string;
 }
 
+/** ms that a file gets beyond the shares of its properties: nothing may hang instead of failing. */
+const PATIENCE = 300_000;
+
 /** Runs the tests of one file whose full name is `test` (default: all), in a process of its own. */
 export function runProperties(
   file: string,
@@ -32,6 +35,7 @@ export function runProperties(
   test?: string,
 ): Promise<Run> {
   const pattern = test === undefined ? [] : [`--test-name-pattern=^${escaped(test)}$`];
+  const timeout = 100 * Number(environment['FUZZ_MS'] ?? 0) + PATIENCE; // a file has several, some in loops
   const { NODE_TEST_CONTEXT: _, ...inherited } = process.env;
   const child = spawn(
     process.execPath,
@@ -42,7 +46,12 @@ export function runProperties(
       ...pattern,
       join(ROOT, file),
     ],
-    { cwd: ROOT, env: { ...inherited, FUZZ_REGRESSIONS: REGRESSIONS, ...environment }, stdio: 'pipe' },
+    {
+      cwd: ROOT,
+      env: { ...inherited, FUZZ_REGRESSIONS: REGRESSIONS, ...environment },
+      stdio: 'pipe',
+      timeout,
+    },
   );
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {

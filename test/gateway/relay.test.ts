@@ -1,14 +1,18 @@
 /** The relay by itself: whose silence it is that lasts too long, and what may come after the end. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { identityOpener, type Relay, relay } from '../../lib/gateway/relay.ts';
 import { newTally } from '../../lib/gateway/tally.ts';
 import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
+import { until } from '../support/gateway-fixture.ts';
 
 const IDLE = 300;
+/** All that is due without waiting for anything. */
+const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
 interface Relayed extends Relay {
   readonly remote: Readable;
@@ -67,24 +71,59 @@ describe('the idle time-out of the relay', { concurrency: true }, () => {
   });
 });
 
+describe('the signal of the relay', () => {
+  const reason = new PrivatemodeError('shutting_down', 'the proxy was shut down');
+  const relayedUnder = (signal: AbortSignal) => {
+    const remote = new Readable({ read() {} });
+    const write = (): boolean => true;
+    return {
+      remote,
+      ...relay(remote, identityOpener, { tally: newTally(), idleTimeout: IDLE, signal, write }),
+    };
+  };
+
+  it('ends the answer with its reason, and is let go of', async () => {
+    const control = new AbortController();
+    const { remote, ended } = relayedUnder(control.signal);
+    remote.push('some');
+    control.abort(reason);
+    assert.equal(await ended, reason);
+    assert.deepEqual([remote.destroyed, getEventListeners(control.signal, 'abort').length], [true, 0]);
+  });
+
+  it('is let go of when the answer ends', async () => {
+    const control = new AbortController();
+    const { remote, ended } = relayedUnder(control.signal);
+    remote.push(null);
+    assert.equal(await ended, undefined);
+    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+  });
+
+  it('ends an answer at once where it has aborted already', async () => {
+    const { remote, ended } = relayedUnder(AbortSignal.abort(reason));
+    assert.equal(await ended, reason);
+    assert.equal(remote.destroyed, true);
+  });
+});
+
 describe('the back-pressure of the relay', () => {
   it('pauses the remote until the receiver can take more', async () => {
     const { remote, resume, stop, text } = relayed({ reads: false });
     remote.push('one ');
-    await delay(10);
+    await until(() => text() === 'one ', 'nothing arrived');
     remote.push('two ');
-    await delay(10);
+    await turn();
     assert.deepEqual([text(), remote.isPaused()], ['one ', true]);
     resume();
-    await delay(10);
-    assert.deepEqual([text(), remote.isPaused()], ['one two ', true]);
+    await until(() => text() === 'one two ', 'the rest did not arrive');
+    assert.equal(remote.isPaused(), true);
     stop();
   });
 
   it('lets go of the remote where nobody wants the rest', async () => {
     const { remote, stop, ended, text } = relayed();
     remote.push('one');
-    await delay(10);
+    await until(() => text() === 'one', 'nothing arrived');
     stop();
     remote.push('two');
     assert.equal(await ended, undefined);

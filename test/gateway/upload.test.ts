@@ -1,5 +1,6 @@
 /** Taking a body in, by itself: what is left of it on the request when it is complete. */
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
@@ -12,7 +13,10 @@ import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
 const PREPARED = { model: 'm' } as PreparedBody;
 
-const receive = (req: Readable): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
+const receive = (
+  req: Readable,
+  signal = new AbortController().signal,
+): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
   const stage = {
     feed(chunk: Uint8Array): void {
@@ -20,7 +24,6 @@ const receive = (req: Readable): { readonly body: Promise<ReceivedBody>; readonl
     },
     finish: () => PREPARED,
   };
-  const { signal } = new AbortController();
   const reservation = createUploadBudget(1_000_000, { counters: createCounters() }).open();
   const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
   const scene = { tally: newTally(), signal, reservation };
@@ -50,6 +53,18 @@ describe('a body that is taken in', () => {
       [0, 6_000, 5],
     );
     assert.equal(shared.length, 50_000);
+  });
+
+  it('is given up where the signal aborts, before it begins or while it arrives, and the signal is let go of', async () => {
+    const reason = new Error('shut down');
+    await assert.rejects(receive(new Readable({ read() {} }), AbortSignal.abort(reason)).body, reason);
+    const control = new AbortController();
+    const req = new Readable({ read() {} });
+    const { body } = receive(req, control.signal);
+    req.push('half a pro');
+    control.abort(reason);
+    await assert.rejects(body, reason);
+    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
   it('is given up where the client leaves before its end', async () => {
