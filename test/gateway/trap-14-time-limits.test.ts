@@ -32,10 +32,10 @@ describe('limits of time', { concurrency: true }, () => {
       const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
+      t.after(() => clearInterval(timer));
       asking.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n');
       const begun = performance.now();
       const answer = await answerTo(asking);
-      clearInterval(timer);
       assert.equal(answer.status, 408);
       assert.ok(performance.now() - begun < 3_000);
       assert.equal(upstream.connections.total, 0);
@@ -69,8 +69,8 @@ describe('limits of time', { concurrency: true }, () => {
       const asking = client();
       asking.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
       const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
+      t.after(() => clearInterval(timer));
       const answer = await answerTo(asking);
-      clearInterval(timer);
       assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
       assert.equal(upstream.connections.total, 0);
     });
@@ -83,8 +83,8 @@ describe('limits of time', { concurrency: true }, () => {
         post(chatBody({ user: 'x'.repeat(30_000) }).slice(0, -2), { headers: ['Content-Length: 40000'] }),
       );
       const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
+      t.after(() => clearInterval(timer));
       const answer = await answerTo(asking, 8_000);
-      clearInterval(timer);
       assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
     });
 

@@ -11,7 +11,14 @@ import {
   until,
 } from '../support/gateway-fixture.ts';
 import type { RawClient } from '../support/raw-client.ts';
-import { completion } from '../support/sealed-answers.ts';
+import {
+  chunked as chunkOf,
+  completion,
+  DONE,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
 
 const BUDGET = 100_000;
 
@@ -37,13 +44,17 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
   it('reserve what they announce, and give it back when they have been sent on', async (t) => {
     const { gateway, upstream, client } = await scene(t);
     const sent = Promise.withResolvers<void>();
+    const freed = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const body = await scripted.body();
       await sent.promise;
-      await scripted.write(completion(body));
+      const sealed = sealedAnswers(body);
+      await scripted.write(STREAM_HEAD + chunkOf(sealed.chunk('hel')));
+      await freed.promise;
+      await scripted.write(chunkOf(sealed.chunk('lo', 'stop')) + chunkOf(DONE) + LAST_CHUNK);
     });
     const asking = client();
-    const body = chatBody({ user: 'x'.repeat(50_000) });
+    const body = chatBody({ user: 'x'.repeat(50_000), stream: true });
     const request = post(body);
     asking.send(request.subarray(0, -10));
     await until(() => gateway.counters.bufferedBytes === body.length, 'nothing was reserved');
@@ -51,8 +62,10 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
     assert.equal(gateway.counters.bufferedBytes, body.length, 'a second attempt may need it');
     sent.resolve();
+    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved while the answer came');
+    assert.equal(gateway.active(), 1);
+    freed.resolve();
     assert.equal((await answerTo(asking)).status, 200);
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
   });
 
   it('wait for each other where there is no room, unread', async (t) => {

@@ -51,14 +51,14 @@ export async function gatewayFixture(
     for (const { socket } of clients) socket.destroy();
     try {
       await until(() => gateway.active() === 0, 'an exchange that never ended');
-      await nothingLeft(scene.ofRequests);
+      await nothingLeft(scene.ofRequests, LINGER);
       assert.equal(gateway.counters.bufferedBytes, 0, 'memory that stayed reserved');
       assert.equal(getEventListeners(gateway.terminate, 'abort').length, 1, 'listeners of the shutdown');
       assert.deepEqual(upstream.violations, []);
       assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');
     } finally {
       await gateway.close().finally(() => upstream.close());
-      await nothingLeft(scene.timers);
+      await nothingLeft(scene.timers, 500); // less than any of them waits
     }
   });
   return {
@@ -73,9 +73,12 @@ export async function gatewayFixture(
   };
 }
 
-/** Waits until nothing is left; an answer that is complete may linger for five seconds. */
-async function nothingLeft(left: () => string[]): Promise<void> {
-  await until(() => left().length === 0, '', 7_000).catch(() => assert.deepEqual(left(), []));
+/** ms; an answer that is complete may linger for five seconds. */
+const LINGER = 7_000;
+
+/** Waits until nothing is left. */
+async function nothingLeft(left: () => string[], ms: number): Promise<void> {
+  await until(() => left().length === 0, '', ms).catch(() => assert.deepEqual(left(), []));
 }
 
 /** Waits for a complete answer, or for the end of the connection if that comes first; then for what there is. */
