@@ -210,7 +210,9 @@ describe('shutdown', { concurrency: true }, () => {
   it('a request that waits for the remote to be verified becomes 503', async (t) => {
     const session = fakeSession({
       acquire: ({ signal }) =>
-        new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason))),
+        new Promise((_, reject) =>
+          signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+        ),
     });
     const { upstream, gateway, client } = await gatewayFixture(t, { session });
     const asking = client();
