@@ -684,6 +684,29 @@ describe('event streams, tampering', () => {
     }
   });
 
+  it('a plain member of another kind, or longer than 16 KiB, is malformed', () => {
+    const [a, b] = events() as [string, string];
+    const numbers = `{"n":[${Array.from({ length: 10_000 }, () => 0).join()}]}`;
+    for (const [member, value] of [
+      ['usage', numbers],
+      ['usage', '[]'],
+      ['usage', '"x"'],
+      ['usage', '1'],
+      ['id', '1'],
+      ['id', '{}'],
+      ['id', `"${'x'.repeat(16_384)}"`],
+    ] as const) {
+      const forged = b.replace(
+        member === 'id' ? /"id": "[^"]*"/ : /"usage": \{[^}]*\}/,
+        `"${member}": ${value}`,
+      );
+      assert.notEqual(forged, b);
+      assert.deepEqual(open(a + forged), { text: first, failure: 'response_malformed', finished: false });
+    }
+    const longest = b.replace(/"id": "[^"]*"/, `"id": "${'x'.repeat(16_382)}"`);
+    assert.equal(open(a + longest).failure, 'stream_unfinished');
+  });
+
   it('bare events are not authentic', () => {
     for (const bare of ['{}', '{"id":"x"}', '{"usage":{"total_tokens":1}}', '{"id":"x","usage":null}']) {
       assert.equal(open(`data: ${bare}\n\n`).failure, 'response_not_authentic', bare);
