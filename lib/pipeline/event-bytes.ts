@@ -52,14 +52,15 @@ const NUMBERS = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
 
 /**
  * The pattern of whole events like `data`, which has that layout, with LF for line ends. `name` is the event's name where
- * one must stand before it. Undefined where there is nothing to open in it.
+ * one must stand before it. Undefined where there is nothing to open in it, or where its data has line ends: on the wire, each of
+ * its lines has a `data:` of its own.
  */
 export function patternOf(
   layout: EventLayout,
   data: string,
   name: string | undefined,
 ): EventPattern | undefined {
-  if (layout.order.length === 0) return undefined;
+  if (layout.order.length === 0 || data.includes('\n')) return undefined;
   let text = name === undefined ? 'data: ' : `event: ${name}\ndata: `;
   const steps: number[] = [];
   const behind = (what: number): void => void steps.push(text.length, what);
