@@ -43,6 +43,8 @@ export interface EventKinds {
 
 /** Streams alternate between few kinds of events; more than this are not remembered. */
 const REMEMBERED = 8;
+/** Characters beside the messages. A kind with more is learned anew each time: a gateway could pad it with what it likes. */
+const MAX_REMEMBERED_LENGTH = 4096;
 
 /** The type of an event in the grammar: what it says of itself, or what its members make it. */
 function typeOf({ named }: StreamGrammar, layout: EventLayout, sealed: readonly string[]): string {
@@ -97,6 +99,8 @@ export function createEventKinds(grammar: StreamGrammar): EventKinds {
       const kind = learn(data);
       const parts = matchLayout(kind.layout, data);
       if (parts === undefined) throw new PrivatemodeError('response_malformed', 'an event is malformed');
+      const length = kind.layout.literals.reduce((sum, literal) => sum + literal.length, 0);
+      if (length > MAX_REMEMBERED_LENGTH) return { kind, parts };
       last = known.length < REMEMBERED ? known.length : (last + 1) % REMEMBERED;
       known[last] = kind;
       return { kind, parts };

@@ -34,8 +34,15 @@ export interface UsagePlace {
 
 const QUOTE = '"';
 
+/** Characters. A longer plain value has to be the same: an expression for each of its numbers would be too large. */
+const MAX_VARYING = 1024;
+
 /** Whether runs of digits in a plain value may be others: those of an escape may not. */
-export const numbersMayDiffer = (value: string): boolean => !value.includes('\\');
+export const numbersMayDiffer = (value: string): boolean =>
+  value.length <= MAX_VARYING && !value.includes('\\');
+
+/** What some clients take for a line end beside CR and LF (U+0085, U+2028, U+2029), as UTF-8 in latin1. */
+const OTHER_LINE_END = /\xc2\x85|\xe2\x80[\xa8\xa9]/;
 
 /**
  * Plain values like this one: the same text with other numbers. A run of digits may be replaced by another
@@ -78,6 +85,9 @@ export function matchLayout(layout: EventLayout, data: string): string[] | undef
   const rest = literals[count]!;
   return data.length === position + rest.length && data.endsWith(rest) ? parts : undefined;
 }
+
+const strayLineEnd = () =>
+  new PrivatemodeError('response_malformed', 'an event has line ends where nothing authenticates them');
 
 /** What goes with the value of a member that is left out: its name, and a comma, before it or, for the first one, after it. */
 function aroundMember(
@@ -126,6 +136,7 @@ export function layoutOf(
     if (name === 'type' && kind === 'string' && !encrypted) type = between(start + 1, end - 1);
     // Plain strings (id, type) stay the same, or the next event gets a layout of its own.
     if (!encrypted && kind === 'string') continue;
+    if (!encrypted && OTHER_LINE_END.test(text)) throw strayLineEnd();
     if (!encrypted && name === 'usage')
       usage = { part: names.length, ...aroundMember(data, index.bodyStart, members, at) };
     copied.push(between(position, start));
@@ -136,6 +147,7 @@ export function layoutOf(
   }
   copied.push(between(position, bytes.length));
   literals.push(between(position, bytes.length));
+  if (literals.some((literal) => OTHER_LINE_END.test(literal))) throw strayLineEnd();
   const numbered = names.map((name, part) => ({ name, part }));
   const order = encryptionOrder(numbered, plain).map(({ part }) => part);
   return { literals, copied, plainValues, names, order, type, usage };

@@ -11,8 +11,10 @@ import { PLAIN_MEMBERS } from './member-order.ts';
 /** What the JSON text of a sealed value must be; with `?` also null. */
 export type Kind = BasicKind | `${BasicKind}?` | ContentKind;
 type BasicKind = 'string' | 'integer' | 'object' | 'array' | 'null';
-/** Values that carry the content of events, told apart by what is inside. */
-type ContentKind = 'choices' | 'message' | 'block' | 'block_delta' | 'message_delta';
+/** Values that carry the content, told apart by what is inside: of whole bodies, and of events. */
+type ContentKind =
+  | ('chat_choices' | 'text_choices' | 'blocks')
+  | ('chat_deltas' | 'text_deltas' | 'message' | 'block' | 'block_delta' | 'message_delta');
 
 /** The sealed members of one event or whole body. */
 export interface Row {
@@ -75,7 +77,7 @@ const AUDIO = {
 } as const;
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
-const HEAD = { choices: 'choices', created: 'integer', model: 'string', object: 'string' } as const;
+const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
 /** Beside content only as null: an error is not a success. */
 const NO_ERROR = { error: 'null' } as const;
 const CHUNK_EXTRAS = {
@@ -93,8 +95,12 @@ const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ec_transfer_params: 'object', prompt_log
 const ERROR: Row = { required: { error: 'object' }, others: 'harmless' };
 
 /** Chunks of one kind. */
-const chunks = (object: string, more: Row['required'] = {}): StreamGrammar['events'] => ({
-  chunk: { required: { ...HEAD, ...more }, optional: CHUNK_EXTRAS, object, others: 'harmless' },
+const chunks = (
+  object: string,
+  choices: 'chat_deltas' | 'text_deltas',
+  more: Row['required'] = {},
+): StreamGrammar['events'] => ({
+  chunk: { required: { ...HEAD, choices, ...more }, optional: CHUNK_EXTRAS, object, others: 'harmless' },
   error: ERROR,
 });
 
@@ -143,26 +149,36 @@ export const GRAMMAR = {
     stream: {
       ...OPENAI,
       named: false,
-      events: chunks('chat.completion.chunk'),
+      events: chunks('chat.completion.chunk', 'chat_deltas'),
       constant: CONSTANT,
       order: 'choices',
     },
     whole: {
       ...OPENAI,
-      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'chat.completion', others: 'harmless' }),
+      row: always({
+        required: { ...HEAD, choices: 'chat_choices' },
+        optional: WHOLE_EXTRAS,
+        object: 'chat.completion',
+        others: 'harmless',
+      }),
     },
   },
   completions: {
     stream: {
       ...OPENAI,
       named: false,
-      events: chunks('text_completion'),
+      events: chunks('text_completion', 'text_deltas'),
       constant: CONSTANT,
       order: 'choices',
     },
     whole: {
       ...OPENAI,
-      row: always({ required: HEAD, optional: WHOLE_EXTRAS, object: 'text_completion', others: 'harmless' }),
+      row: always({
+        required: { ...HEAD, choices: 'text_choices' },
+        optional: WHOLE_EXTRAS,
+        object: 'text_completion',
+        others: 'harmless',
+      }),
     },
   },
   messages: {
@@ -172,7 +188,7 @@ export const GRAMMAR = {
       type: 'message',
       row: always({
         // A message without a reason why it stopped is unfinished.
-        required: { content: 'array', model: 'string', role: 'string', stop_reason: 'string' },
+        required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
         optional: {
           ...NO_ERROR,
           ec_transfer_params: 'object',
@@ -199,7 +215,7 @@ export const GRAMMAR = {
     stream: {
       ...AUDIO,
       named: false,
-      events: chunks('transcription.chunk', { id: 'string' }),
+      events: chunks('transcription.chunk', 'chat_deltas', { id: 'string' }),
       constant: [...CONSTANT, 'id'],
       order: 'audio',
     },
@@ -213,6 +229,13 @@ type Members = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+const listOf =
+  (isItem: (item: Members) => boolean) =>
+  (value: unknown): boolean =>
+    Array.isArray(value) && value.every((item) => isObject(item) && isItem(item));
+
+const isFinished = ({ finish_reason: finish }: Members): boolean => typeof finish === 'string';
+
 const endsInDelta = ({ type }: Members): boolean => typeof type === 'string' && type.endsWith('_delta');
 
 const KINDS: Readonly<Record<BasicKind | ContentKind, (value: unknown) => boolean>> = {
@@ -221,7 +244,12 @@ const KINDS: Readonly<Record<BasicKind | ContentKind, (value: unknown) => boolea
   object: isObject,
   array: Array.isArray,
   null: (value) => value === null,
-  choices: (value) => Array.isArray(value) && value.every(isObject),
+  // A choice of a whole body has finished; one of a chunk has a piece of it. The gateway can have the service make either.
+  chat_choices: listOf((choice) => isObject(choice['message']) && isFinished(choice)),
+  text_choices: listOf((choice) => typeof choice['text'] === 'string' && isFinished(choice)),
+  chat_deltas: listOf((choice) => isObject(choice['delta'])),
+  text_deltas: listOf((choice) => typeof choice['text'] === 'string'),
+  blocks: listOf((block) => typeof block['type'] === 'string'),
   // The gateway could put the delta of a block here: that has neither.
   message: (value) =>
     isObject(value) &&

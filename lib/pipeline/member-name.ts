@@ -21,6 +21,9 @@ function decodeMemberName(raw: Uint8Array): string {
 /** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
 export const MAX_JSON_MEMBERS = 1000;
 
+/** Bytes of a name as written. Longer ones would be decoded and compared as one string while everybody waits. */
+const MAX_NAME_BYTES = 4096;
+
 export interface MemberNames {
   /**
    * The next name, decoded, of which `raw` is what stands between its quotes and `position` where it ends. Throws
@@ -34,6 +37,7 @@ export function createMemberNames(): MemberNames {
   const taken = new Set<string>();
   return {
     take(raw, position) {
+      if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
       const name = decodeMemberName(raw);
       if (!isAddressable(name)) {
         throw new PrivatemodeError(

@@ -2,7 +2,15 @@
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
-import { hasNames, type Kind, MAX_PLAIN_BYTES, mayHold, type Row, type WholeGrammar } from './grammar.ts';
+import {
+  hasNames,
+  type Kind,
+  kindCheck,
+  MAX_PLAIN_BYTES,
+  mayHold,
+  type Row,
+  type WholeGrammar,
+} from './grammar.ts';
 import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
@@ -133,22 +141,21 @@ function* scan(
   return found;
 }
 
-/** The kinds that a required member may have by its JSON text. */
-const jsonKinds = (kind: Kind): readonly string[] => {
-  const basic = kind.replace('?', '');
-  const written = { integer: 'number', choices: 'array' }[basic] ?? basic;
-  return kind.endsWith('?') ? [written, 'null'] : [written];
-};
+/** The kinds of JSON text of values that are not parsed: embeddings and segments may be many megabytes, and nothing is in them to tell. */
+const UNPARSED: ReadonlyMap<Kind, readonly JsonKind[]> = new Map([
+  ['string', ['string']],
+  ['array', ['array']],
+  ['array?', ['array', 'null']],
+]);
 
 /** Whether a sealed member may stand in that row. */
 function fits(row: Row, name: string, kind: JsonKind, plaintext: Buffer): boolean {
+  if (name === 'object' && row.object !== undefined) return plaintext.equals(jsonString(row.object));
   const required = Object.hasOwn(row.required, name) ? row.required[name] : undefined;
-  if (required !== undefined) {
-    if (name === 'object' && row.object !== undefined && !plaintext.equals(jsonString(row.object)))
-      return false;
-    return jsonKinds(required).includes(kind);
-  }
-  return mayHold(row, name, JSON.parse(plaintext.toString('utf8')));
+  const kinds = required && UNPARSED.get(required);
+  if (kinds !== undefined) return kinds.includes(kind);
+  const value: unknown = JSON.parse(plaintext.toString('utf8'));
+  return required === undefined ? mayHold(row, name, value) : kindCheck(required)(value);
 }
 
 const jsonString = (text: string): Buffer => Buffer.from(JSON.stringify(text));

@@ -39,6 +39,11 @@ const LINE_END = /\r\n|\r|\n/g;
 const BOUNDARY = '\n\n';
 /** A blank line by other line ends. */
 const OTHER_BOUNDARY = /\n\r|\r\r/;
+/** What clients take for a line end in some language, as UTF-8 in latin1: comments and ids with one of them are left out. */
+const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
+/** Lines of a stream that mean nothing. Each costs the parser an error object; no server writes any. */
+const MAX_UNKNOWN_LINES = 1000;
+
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;
 
@@ -86,10 +91,11 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
   let overflown = false; // the parser takes no more
+  let unknownLines = 0;
 
   const emit = (event: EventSourceMessage, data: string): void => {
     if (named && event.event !== undefined) out += `event: ${event.event}\n`;
-    if (event.id !== undefined) out += `id: ${event.id}\n`;
+    if (event.id !== undefined && !STRAY_LINE_END.test(event.id)) out += `id: ${event.id}\n`;
     out +=
       data.includes('\n') || data.includes('\r')
         ? `data: ${data.replace(LINE_END, '\ndata: ')}\n\n`
@@ -185,6 +191,9 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       `an event of the stream is larger than ${maxEventBytes} bytes`,
     );
 
+  const unknown = () =>
+    new PrivatemodeError('response_malformed', 'the stream consists of lines that mean nothing');
+
   const fail = (thrown: unknown): void => {
     const error = asPrivatemodeError(thrown);
     opener.failure ??=
@@ -213,10 +222,12 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       if (!ended && opener.failure === undefined) out += `retry: ${milliseconds}\n`;
     },
     onComment(comment) {
-      if (!ended && opener.failure === undefined) out += `: ${comment}\n\n`;
+      if (ended || opener.failure !== undefined || STRAY_LINE_END.test(comment)) return;
+      out += `: ${comment}\n\n`;
     },
     onError(error) {
       if (error.type === 'max-buffer-size-exceeded') overflow();
+      else if (++unknownLines > MAX_UNKNOWN_LINES) throw unknown();
     },
   });
 
@@ -271,7 +282,11 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     // latin1 keeps every byte, and is one copy instead of a decoding.
     const text = bytes.toString('latin1', start, end);
     unended += text.length;
-    parser.feed(text);
+    try {
+      parser.feed(text);
+    } catch (thrown) {
+      fail(thrown);
+    }
     // The parser counts the data of the lines, which may be few: not what each line costs.
     if (atBoundary || OTHER_BOUNDARY.test(text)) unended = 0;
     if (unended > maxEventBytes + FIELD_BYTES) overflow();

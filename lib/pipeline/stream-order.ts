@@ -31,7 +31,8 @@ function isRoleOnly({ delta }: Choice): boolean {
 
 /**
  * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a choice. The closing
- * chunk without choices comes last; after it, a choice that got no token needs no finish (vLLM 0.20 sends none).
+ * chunk without choices comes last; after it, an only choice that got no token needs no finish (vLLM 0.20 sends none). Of
+ * several choices all must finish: the closing chunk could be that of a run for which fewer were asked.
  */
 function choicesOrder(wanted: number): StreamOrder {
   const began = new Map<number, 'role' | 'content' | 'finished'>();
@@ -53,9 +54,6 @@ function choicesOrder(wanted: number): StreamOrder {
     }
   };
 
-  const isComplete = (): boolean =>
-    finished === wanted || (closed && began.size === wanted && ![...began.values()].includes('content'));
-
   const order = {
     complete: false,
     take(type: string, content: unknown): void {
@@ -64,7 +62,7 @@ function choicesOrder(wanted: number): StreamOrder {
       const choices = content as readonly Choice[];
       for (const choice of choices) takeChoice(choice);
       closed = choices.length === 0 && began.size > 0;
-      order.complete = isComplete();
+      order.complete = finished === wanted || (closed && wanted === 1 && began.get(0) === 'role');
     },
   };
   return order;
