@@ -14,12 +14,14 @@ import {
   PLAIN,
 } from '../support/honest-exchanges.ts';
 import {
+  type Ask,
   type Attack,
   type HostileStack,
   onEvents,
   onMembers,
   onPlain,
   startHostileStack,
+  type WireRequest,
   type WireResponse,
 } from '../support/man-in-the-middle.ts';
 import { ask, type Outcome, readStream } from '../support/sdk-outcome.ts';
@@ -260,6 +262,46 @@ const reflectedBeginning = (api: Api, count: number): Attack =>
       };
     });
   });
+
+/** The worker is asked as if for that stream or body; the members of its first event, or of its body, by name. */
+async function firstMembers(
+  name: string,
+  plain: Readonly<Record<string, string>>,
+  request: WireRequest,
+  askWorker: Ask,
+): Promise<readonly WireMember[]> {
+  const changed = await askedAs(name, plain).onRequest?.(request, askWorker);
+  const { content } = await askWorker(changed as WireRequest);
+  if ('events' in content) return membersOf(content.events[0] as WireEvent);
+  return 'body' in content ? content.body.members : [];
+}
+
+/** The first event of a stream as if it were the whole body. */
+const firstChunkAsBody = (stream: string): Attack => ({
+  onRequest: async (request, askWorker) => ({
+    status: 200,
+    headers: OK,
+    content: {
+      body: {
+        isArray: false,
+        members: await firstMembers(stream, { stream: 'true' }, request, askWorker),
+      },
+    },
+  }),
+});
+
+/** Two runs of one request, one of them streamed: the choices of the one, everything else of the other. */
+const choicesOf = (other: string, own: string, streaming: boolean): Attack => ({
+  onRequest: async (request, askWorker) => {
+    const from = await firstMembers(other, { stream: String(!streaming) }, request, askWorker);
+    const rest = await firstMembers(own, { stream: String(streaming) }, request, askWorker);
+    const choices = from.find(({ name }) => name === 'choices') as WireMember;
+    const members = rest.map((member) => (member.name === 'choices' ? choices : member));
+    return streaming
+      ? { status: 200, headers: STREAM_HEAD, content: { events: [{ data: members }, DONE] } }
+      : { status: 200, headers: OK, content: { body: { isArray: false, members } } };
+  },
+});
 
 // What is asked.
 
@@ -841,6 +883,24 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
   'h: heads, plain members, marks of the end': [
     ['`stream` taken away', 'chat-stream', askedAs('chat-whole', { stream: 'false' }), 'refused'],
     ['`stream` added', 'chat-whole', askedAs('chat-stream', { stream: 'true' }), 'refused'],
+    [
+      '`stream` added, the first chunk as the whole body',
+      'completions-whole',
+      firstChunkAsBody('completions-stream'),
+      'refused',
+    ],
+    [
+      'the choices of the first chunk in a whole body',
+      'chat-whole',
+      choicesOf('chat-stream', 'chat-whole', false),
+      'refused',
+    ],
+    [
+      'the choices of a whole body in the only chunk',
+      'chat-stream',
+      choicesOf('chat-whole', 'chat-stream', true),
+      'refused',
+    ],
     ['`stream` taken away', 'messages-stream', askedAs('messages-whole', { stream: 'false' }), 'refused'],
     ['`stream` added', 'messages-whole', askedAs('messages-stream', { stream: 'true' }), 'refused'],
     [
