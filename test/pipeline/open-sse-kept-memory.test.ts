@@ -1,0 +1,48 @@
+/** What a stream remembers of the kinds of its events must not grow with what a gateway writes between their members. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { fixedCipher } from '../support/exchange-fixture.ts';
+import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+const inUse = (): number => {
+  collect();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+};
+
+const MIB = 1024 * 1024;
+const PADDING = 4 * MIB;
+
+/** What pads an event, each time otherwise: blanks between the members, or the name of a harmless member. */
+const PADDED: Readonly<Record<string, (event: string, k: number) => string>> = {
+  'blanks between members': (event, k) => event.replace('{', `{${' '.repeat(PADDING + k)}`),
+  'the name of a member that is null': (event, k) => event.replace('"zz"', `"${'z'.repeat(PADDING + k)}"`),
+};
+
+describe('memory that a stream keeps', () => {
+  for (const [name, padded] of Object.entries(PADDED)) {
+    it(`${name}: less than one such event`, { timeout: 60_000 }, () => {
+      const sealed = sealedStream(['id', 'usage']);
+      const opener = createSseOpener({
+        cipher: fixedCipher(),
+        grammar: GRAMMAR.chat.stream,
+        maxEventBytes: 32 * MIB,
+      });
+      opener.feed(Buffer.from(sealed.event(chatChunk('one'))));
+      const before = inUse();
+      for (let k = 0; k < 8; k++) {
+        const event = `data: ${padded(sealed.data({ ...chatChunk('one'), zz: null }), k)}\n\n`;
+        opener.feed(Buffer.from(event));
+      }
+      const kept = inUse() - before;
+      assert.ok(kept < PADDING, `${(kept / MIB).toFixed(1)} MiB are kept`);
+      opener.flush(); // the stream was alive until here
+    });
+  }
+});
