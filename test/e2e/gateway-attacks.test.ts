@@ -30,9 +30,11 @@ import {
   isSealed,
   membersOf,
   messagesOf,
+  parseBody,
   type WireEvent,
   type WireMember,
   withUpperCaseIv,
+  writeBody,
 } from '../support/wire-text.ts';
 
 /**
@@ -300,6 +302,28 @@ const choicesOf = (other: string, own: string, streaming: boolean): Attack => ({
     return streaming
       ? { status: 200, headers: STREAM_HEAD, content: { events: [{ data: members }, DONE] } }
       : { status: 200, headers: OK, content: { body: { isArray: false, members } } };
+  },
+});
+
+/** The sealed request also goes to the chat API, its plain members made for that: the choices of that run are the content of the other. */
+const choicesAsContent = (chat: string): Attack => ({
+  onRequest: async (request, askWorker) => {
+    const answered = await askWorker(request);
+    const { members } = parseBody(request.body);
+    const body = writeBody({
+      isArray: false,
+      members: withPlain('model', JSON.stringify(chat))(rename('max_tokens', 'max_tokent')(members)),
+    });
+    const other = await askWorker({ ...request, path: '/v1/chat/completions', body });
+    const bodyOf = ({ content }: WireResponse): readonly WireMember[] =>
+      'body' in content ? content.body.members : [];
+    const choices = bodyOf(other).find(({ name }) => name === 'choices') as WireMember;
+    return {
+      ...answered,
+      content: {
+        body: { isArray: false, members: withPlain('content', choices.value)(bodyOf(answered)) },
+      },
+    };
   },
 });
 
@@ -887,6 +911,12 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       '`stream` added, the first chunk as the whole body',
       'completions-whole',
       firstChunkAsBody('completions-stream'),
+      'refused',
+    ],
+    [
+      'the choices of the chat API as content',
+      'messages-whole',
+      choicesAsContent('chat-whole'),
       'refused',
     ],
     [
