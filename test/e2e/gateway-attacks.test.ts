@@ -426,6 +426,34 @@ const REQUESTS: readonly HonestExchange[] = [
 ];
 const EXCHANGES = new Map([...HONEST, ...REQUESTS].map((exchange) => [exchange.name, exchange]));
 
+/** One choice of one token: its closing chunk comes where the second choice of two has but named its role. */
+const SHORT: HonestExchange = {
+  ...honest('chat-stream'),
+  name: 'chat-stream-short',
+  request: { ...honest('chat-stream').request, model: 'chat-stream-short' },
+  events: (() => {
+    const [role, content, closing] = [0, 1, -1].map((at) => honest('chat-stream').events?.at(at));
+    const { kv_transfer_params: _, ...chunk } = content as Record<string, unknown>;
+    const choices = [{ index: 0, delta: { content: 'one' }, logprobs: null, finish_reason: 'length' }];
+    return [role, { ...chunk, choices }, closing] as NonNullable<HonestExchange['events']>;
+  })(),
+};
+
+/** Two choices are asked for: the roles of both, then the closing chunk of a run with one choice and one token. */
+const closedAfterRoles: Attack = {
+  onRequest: async (request, askWorker) => {
+    const eventsOf = async (name: string, n: string): Promise<readonly WireEvent[]> => {
+      const changed = await askedAs(name, { n }).onRequest?.(request, askWorker);
+      const { content } = await askWorker(changed as WireRequest);
+      return 'events' in content ? content.events : [];
+    };
+    const [two, one] = [await eventsOf('chat-stream-2', '2'), await eventsOf(SHORT.name, '1')];
+    const [first, second] = two as [WireEvent, WireEvent];
+    const events = [first, { data: removed('prompt_token_ids')(membersOf(second)) }, one[2] as WireEvent, DONE];
+    return { status: 200, headers: STREAM_HEAD, content: { events } };
+  },
+};
+
 // The attacks.
 
 const CHUNK = ['choices', 'created', 'model', 'object'];
@@ -795,6 +823,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       ['only the last word', 'chat-stream', spliced(4, `chat-stream/${what}`), 'refused'] as const,
       ['only the finish', 'chat-stream', spliced(5, `chat-stream/${what}`), 'refused'] as const,
     ]),
+    ['the end of one with fewer choices', 'chat-stream-2', closedAfterRoles, 'refused'],
     ['another id', 'transcription-stream', spliced(3, 'transcription-stream/id'), 'refused'],
   ],
 
@@ -1114,7 +1143,7 @@ describe('a hostile gateway', { timeout: 120_000 }, () => {
       ...otherRun('model', 'other'),
       ...otherRun('id', 'run-2'),
     ];
-    stack = await startHostileStack([...HONEST, ...runs]);
+    stack = await startHostileStack([...HONEST, SHORT, ...runs]);
   });
   after(() => stack.close());
 
