@@ -1,0 +1,31 @@
+/** A name costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
+import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
+import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { literalSealObject } from '../support/literal-envelope.ts';
+
+describe('names of members in a response', () => {
+  it('longer than any API has: malformed', { timeout: 60_000 }, () => {
+    const message = { index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' };
+    const members = Object.entries({
+      choices: [message],
+      created: 1,
+      [`l${'\u00df'.repeat(1024 * 1024)}`]: null,
+      model: 'm',
+      object: 'chat.completion',
+    }).map(([name, value]) => ({ name, writtenName: JSON.stringify(name), raw: JSON.stringify(value) }));
+    const body = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
+    const opener = createJsonOpener({
+      cipher: fixedCipher(),
+      grammar: GRAMMAR.chat.whole,
+      maxBytes: 128 << 20,
+      asked: { choices: 1, format: undefined },
+    });
+    opener.feed(Buffer.from(body));
+    do opener.flush();
+    while (opener.pending);
+    assert.equal(opener.failure?.code, 'response_malformed');
+  });
+});
