@@ -34,6 +34,8 @@ export interface UsagePlace {
 
 const QUOTE = '"';
 
+/** Bytes of an event beside its messages: names, a few counts and blanks. A gateway could pad it with megabytes. */
+const MAX_UNSEALED_BYTES = 32 * 1024;
 /** Characters. A longer plain value has to be the same: an expression for each of its numbers would be too large. */
 const MAX_VARYING = 1024;
 
@@ -147,6 +149,10 @@ export function layoutOf(
   }
   copied.push(between(position, bytes.length));
   literals.push(between(position, bytes.length));
+  const unsealed = literals.reduce((sum, literal) => sum + literal.length, 0);
+  if (unsealed > MAX_UNSEALED_BYTES) {
+    throw new PrivatemodeError('response_malformed', 'an event has more text than its messages need');
+  }
   if (literals.some((literal) => OTHER_LINE_END.test(literal))) throw strayLineEnd();
   const numbered = names.map((name, part) => ({ name, part }));
   const order = encryptionOrder(numbered, plain).map(({ part }) => part);

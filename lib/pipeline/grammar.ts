@@ -14,7 +14,7 @@ type BasicKind = 'string' | 'integer' | 'object' | 'array' | 'null';
 /** Values that carry the content, told apart by what is inside: of whole bodies, and of events. */
 type ContentKind =
   | ('chat_choices' | 'text_choices' | 'blocks')
-  | ('chat_deltas' | 'text_deltas' | 'message' | 'block' | 'block_delta' | 'message_delta');
+  | ('error' | 'chat_deltas' | 'text_deltas' | 'message' | 'block' | 'block_delta' | 'message_delta');
 
 /** The sealed members of one event or whole body. */
 export interface Row {
@@ -92,7 +92,7 @@ const CHUNK_EXTRAS = {
 const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ec_transfer_params: 'object', prompt_logprobs: 'array' } as const;
 
 /** The model server's error stands alone in its event. */
-const ERROR: Row = { required: { error: 'object' }, others: 'harmless' };
+const ERROR: Row = { required: { error: 'error' }, others: 'harmless' };
 
 /** Chunks of one kind. */
 const chunks = (
@@ -114,7 +114,7 @@ const MESSAGE_EVENTS: StreamGrammar['events'] = {
   message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
   message_stop: { required: {} },
   ping: { required: {} },
-  error: { required: { error: 'object' } },
+  error: { required: { error: 'error' } },
 };
 
 const always =
@@ -249,6 +249,7 @@ const KINDS: Readonly<Record<BasicKind | ContentKind, (value: unknown) => boolea
   text_choices: listOf((choice) => typeof choice['text'] === 'string' && isFinished(choice)),
   chat_deltas: listOf((choice) => isObject(choice['delta'])),
   text_deltas: listOf((choice) => typeof choice['text'] === 'string'),
+  error: (value) => isObject(value) && typeof value['message'] === 'string',
   blocks: listOf((block) => typeof block['type'] === 'string'),
   // The gateway could put the delta of a block here: that has neither.
   message: (value) =>
@@ -297,8 +298,11 @@ export function mayHold({ optional, others, object }: Row, name: string, value: 
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
 
-/** One spelling for all letter cases of a name, as decoders that ignore the case fold it. */
-const folded = (name: string): string => name.toUpperCase().toLowerCase();
+/** One spelling for all letter cases of a name, for decoders that ignore the case. */
+const folded = (name: string): string => name.toLowerCase();
+
+/** Names of members that nobody knows yet: no API has others, and some decoders fold or split them in ways of their own. */
+const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 
 /**
  * Whether the names of the sealed members may be those of that row: all required ones, no others where the row takes none, and
@@ -309,5 +313,8 @@ export function hasNames(row: Row, sealed: readonly string[], plain: ReadonlySet
   if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
   const known = new Set([...Object.keys(required), ...Object.keys(optional)]);
   const taken = new Set([...known, ...plain].map(folded));
-  return sealed.every((name) => known.has(name) || (others !== undefined && !taken.has(folded(name))));
+  return sealed.every(
+    (name) =>
+      known.has(name) || (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(folded(name))),
+  );
 }

@@ -28,6 +28,7 @@ export interface SseOpener extends ResponseOpener {
 }
 
 const EMPTY = Buffer.alloc(0);
+const LF = 0x0a;
 /** For all streams: an event is matched and opened in one go. */
 const match = newMatch();
 
@@ -41,8 +42,6 @@ const BOUNDARY = '\n\n';
 const OTHER_BOUNDARY = /\n\r|\r\r/;
 /** What clients take for a line end in some language, as UTF-8 in latin1: comments and ids with one of them are left out. */
 const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
-/** Lines of a stream that mean nothing. Each costs the parser an error object; no server writes any. */
-const MAX_UNKNOWN_LINES = 1000;
 
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;
@@ -91,7 +90,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
   let overflown = false; // the parser takes no more
-  let unknownLines = 0;
 
   const emit = (event: EventSourceMessage, data: string): void => {
     if (named && event.event !== undefined) out += `event: ${event.event}\n`;
@@ -191,9 +189,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       `an event of the stream is larger than ${maxEventBytes} bytes`,
     );
 
-  const unknown = () =>
-    new PrivatemodeError('response_malformed', 'the stream consists of lines that mean nothing');
-
   const fail = (thrown: unknown): void => {
     const error = asPrivatemodeError(thrown);
     opener.failure ??=
@@ -224,10 +219,6 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     onComment(comment) {
       if (ended || opener.failure !== undefined || STRAY_LINE_END.test(comment)) return;
       out += `: ${comment}\n\n`;
-    },
-    onError(error) {
-      if (error.type === 'max-buffer-size-exceeded') overflow();
-      else if (++unknownLines > MAX_UNKNOWN_LINES) throw unknown();
     },
   });
 
@@ -283,9 +274,9 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const text = bytes.toString('latin1', start, end);
     unended += text.length;
     try {
-      parser.feed(text);
-    } catch (thrown) {
-      fail(thrown);
+      parser.feed(text); // without onError: it would make an error object for each line that means nothing
+    } catch {
+      overflow(); // the parser has met its own limit before and takes no more
     }
     // The parser counts the data of the lines, which may be few: not what each line costs.
     if (atBoundary || OTHER_BOUNDARY.test(text)) unended = 0;
@@ -325,6 +316,10 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
       let position = kept !== undefined && mayGoOn() ? complete(kept, bytes) : 0;
       while (position < bytes.length && mayGoOn()) {
+        if (atBoundary && bytes[position] === LF) {
+          position += 1; // a blank line more
+          continue;
+        }
         const mayBeKnown = atBoundary && !errorSeen;
         const after = mayBeKnown ? takeKnown(bytes, position) : position;
         if (after > position) position = after;

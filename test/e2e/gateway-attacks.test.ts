@@ -449,7 +449,12 @@ const closedAfterRoles: Attack = {
     };
     const [two, one] = [await eventsOf('chat-stream-2', '2'), await eventsOf(SHORT.name, '1')];
     const [first, second] = two as [WireEvent, WireEvent];
-    const events = [first, { data: removed('prompt_token_ids')(membersOf(second)) }, one[2] as WireEvent, DONE];
+    const events = [
+      first,
+      { data: removed('prompt_token_ids')(membersOf(second)) },
+      one[2] as WireEvent,
+      DONE,
+    ];
     return { status: 200, headers: STREAM_HEAD, content: { events } };
   },
 };
@@ -942,12 +947,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       firstChunkAsBody('completions-stream'),
       'refused',
     ],
-    [
-      'the choices of the chat API as content',
-      'messages-whole',
-      choicesAsContent('chat-whole'),
-      'refused',
-    ],
+    ['the choices of the chat API as content', 'messages-whole', choicesAsContent('chat-whole'), 'refused'],
     [
       'the choices of the first chunk in a whole body',
       'chat-whole',

@@ -15,6 +15,7 @@ import {
   LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
+  TEXT_COMPLETION,
 } from '../support/sealed-answers.ts';
 
 const refuses = ({ status, headers, body }: RawAnswer, code: string): void => {
@@ -104,7 +105,7 @@ describe('a success holds authenticated content', { concurrency: true }, () => {
     content: Readonly<Record<string, unknown>>,
   ][] = [
     ['/v1/chat/completions', PLAIN_MEMBERS.R, COMPLETION],
-    ['/v1/completions', PLAIN_MEMBERS.R, { ...COMPLETION, object: 'text_completion' }],
+    ['/v1/completions', PLAIN_MEMBERS.R, TEXT_COMPLETION],
     ['/v1/messages', PLAIN_MEMBERS.MR, MESSAGE],
     ['/v1/embeddings', PLAIN_MEMBERS.R, EMBEDDINGS],
     ['/v1/audio/transcriptions', PLAIN_MEMBERS.TR, { text: 'x' }],

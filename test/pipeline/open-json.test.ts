@@ -141,6 +141,11 @@ describe('unary responses, what a success consists of', () => {
     Object.fromEntries(Object.entries(value).filter(([each]) => each !== name));
   const choice = (index: number) => ({ index, message: { role: 'assistant' }, finish_reason: 'stop' });
   const CHAT = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices: [choice(0)] };
+  const TEXT = {
+    ...CHAT,
+    object: 'text_completion',
+    choices: [{ index: 0, text: 'x', finish_reason: 'stop' }],
+  };
   const MESSAGE = {
     ...{ id: 'm', type: 'message', role: 'assistant', content: [], model: 'm' },
     stop_reason: 'end_turn',
@@ -155,7 +160,7 @@ describe('unary responses, what a success consists of', () => {
       { ...CHAT, system_fingerprint: null, prompt_logprobs: [null, {}] },
     ],
     ['chat, harmless additions', chat.whole, { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
-    ['completions', completions.whole, { ...CHAT, object: 'text_completion' }],
+    ['completions', completions.whole, TEXT],
     ['messages', messages.whole, MESSAGE],
     ['messages, stop sequence', messages.whole, { ...MESSAGE, stop_sequence: 'x' }],
     [
@@ -212,6 +217,20 @@ describe('unary responses, what a success consists of', () => {
     ['a plain member that is huge', chat.whole, { ...CHAT, id: 'x'.repeat(20_000) }, 'response_malformed'],
     ['a message that has not stopped', messages.whole, { ...MESSAGE, stop_reason: null }],
     ['a message with a text that nobody knows', messages.whole, { ...MESSAGE, z: 'end_turn' }],
+    ['a name that is no ASCII', chat.whole, { ...CHAT, ä: null }],
+    [
+      'choices that have not finished',
+      chat.whole,
+      { ...CHAT, choices: [{ ...choice(0), finish_reason: null }] },
+    ],
+    ['choices without a message', chat.whole, { ...CHAT, choices: [{ index: 0, finish_reason: 'stop' }] }],
+    ['choices of chat as completions', completions.whole, { ...TEXT, choices: [choice(0)] }],
+    [
+      'choices that have not finished, of completions',
+      completions.whole,
+      { ...TEXT, choices: [{ index: 0, text: 'x', finish_reason: null }] },
+    ],
+    ['blocks without a type', messages.whole, { ...MESSAGE, content: [{ text: 'x' }] }],
     ['an error as a message', messages.whole, { ...MESSAGE, type: 'error' }],
     ['an object for a document', unstructured.whole, { detail: 'x' }],
     ['elements that are none', unstructured.whole, [{}, 'x']],
