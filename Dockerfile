@@ -28,8 +28,9 @@ LABEL org.opencontainers.image.title="privatemode-proxy"
 LABEL org.opencontainers.image.description="A local encrypting gateway for LLM traffic"
 LABEL org.opencontainers.image.licenses="MIT"
 COPY --from=assemble /assemble/image/ /
-# Writable for the user below, and for any other that runs in group 0.
-COPY --from=assemble --chown=65532:0 --chmod=0770 /assemble/workspace/ /workspace/
+# What is writable for the user below, and for any other that runs in group 0: /workspace, and /app/privatemode-proxy, where
+# command lines written for the reference mount their workspace.
+COPY --from=assemble --chown=65532:0 /assemble/writable/ /
 WORKDIR /workspace
 VOLUME /workspace
 USER 65532:0

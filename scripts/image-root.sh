@@ -1,6 +1,6 @@
 #!/bin/sh
-# Lays out the root of the container image: image-root.sh EXECUTABLE CA-BUNDLE DIRECTORY. Beside DIRECTORY it makes the empty
-# `workspace`. The libraries are those of the machine it runs on.
+# Lays out the root of the container image: image-root.sh EXECUTABLE CA-BUNDLE DIRECTORY. Beside DIRECTORY it makes
+# `writable`, the directories that the image's user owns. The libraries are those of the machine it runs on.
 set -eu
 executable=$1 bundle=$2 root=$3
 
@@ -17,4 +17,7 @@ echo "$listed" | grep -o '/[^ ]*' | while read -r library; do
   install -D -m 0755 "$library" "$root$library"
 done
 
-mkdir -p "$(dirname "$root")/workspace"
+# With their modes here, because COPY does not set the mode of the directory that it copies into.
+writable=$(dirname "$root")/writable
+install -d -m 0755 "$writable" "$writable/app"
+install -d -m 0770 "$writable/workspace" "$writable/app/privatemode-proxy"

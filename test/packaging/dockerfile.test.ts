@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
 import { type Instruction, parseDockerfile, type Stage } from '../support/dockerfile.ts';
-import { ROOT } from '../support/tools.ts';
+import { ROOT, run } from '../support/tools.ts';
 
 const SOURCE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
 
@@ -103,12 +104,12 @@ const RULES: readonly Rule[] = [
     says: 'has a workspace that is its working directory, a volume, and writable for its user',
     find: ({ stages }) => {
       const last = stages.at(-1);
-      const copied = named(last, 'COPY').find(({ text }) => text.endsWith(' /workspace/'));
+      const copied = named(last, 'COPY').find(({ text }) => text === '/assemble/writable/ /');
       const user = named(last, 'USER')[0]?.text;
       return [
         ...(named(last, 'WORKDIR')[0]?.text === '/workspace' ? [] : ['WORKDIR']),
         ...(named(last, 'VOLUME')[0]?.text === '/workspace' ? [] : ['VOLUME']),
-        ...(copied?.flags['chown'] === user && copied?.flags['chmod'] === '0770' ? [] : ['COPY']),
+        ...(copied?.flags['chown'] === user ? [] : ['COPY']),
       ];
     },
     plant: (source) => source.replace('--chown=65532:0 ', ''),
@@ -184,4 +185,30 @@ describe('Dockerfile', () => {
       assert.notDeepEqual(find(parseDockerfile(planted)), [], 'and notices where it does not');
     });
   }
+});
+
+describe('scripts/image-root.sh', () => {
+  it('makes the workspace, and the one of the reference, writable for their owner and group and closed to others', () => {
+    const scratch = mkdtempSync(join(tmpdir(), 'image-root-'));
+    try {
+      writeFileSync(join(scratch, 'bundle'), '');
+      const { status, stderr } = run('sh', [
+        'scripts/image-root.sh',
+        '/bin/sh',
+        ...['bundle', 'image'].map((name) => join(scratch, name)),
+      ]);
+      assert.equal(status, 0, stderr);
+      const writable = join(scratch, 'writable');
+      const modes = readdirSync(writable, { recursive: true, encoding: 'utf8' })
+        .sort()
+        .map((path) => [path, (statSync(join(writable, path)).mode & 0o7777).toString(8)]);
+      assert.deepEqual(modes, [
+        ['app', '755'],
+        ['app/privatemode-proxy', '770'],
+        ['workspace', '770'],
+      ]);
+    } finally {
+      rmSync(scratch, { recursive: true });
+    }
+  });
 });

@@ -87,21 +87,28 @@ describe('container image', { timeout: 600_000 }, () => {
     rmSync(scratch, { recursive: true });
   });
 
-  const container = (command: readonly string[], workspace: string, key?: string): string[] => [
+  const container = (
+    command: readonly string[],
+    workspace: string,
+    key?: string,
+    at: string = said('VOLUME'),
+  ): string[] => [
     UNSHARE as string,
     ...['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', '--propagation', 'private'],
     ...['bash', '-c', CONTAINER, 'container', root],
     [
-      ...[`${workspace}:/workspace`, `${remote.directory}:/remote`],
+      ...[`${workspace}:${at}`, `${remote.directory}:/remote`],
       ...(key === undefined ? [] : [`${key}:${KEY}`]),
     ].join('\n'),
     ...[...said('USER').split(':'), said('WORKDIR')],
     ...command,
   ];
 
-  const workspace = (): string => {
+  /** A new volume, as the engine makes one: with the content and the rights of what it is mounted over. */
+  const workspace = (at: string = said('VOLUME')): string => {
     const path = mkdtempSync(join(scratch, 'workspace-'));
-    cpSync(join(root, 'workspace'), path, { recursive: true });
+    cpSync(join(root, at), path, { recursive: true });
+    chmodSync(path, statSync(join(root, at)).mode);
     const { status, stderr } = run('chown', [said('USER'), path]);
     assert.equal(status, 0, stderr);
     return path;
@@ -169,18 +176,35 @@ describe('container image', { timeout: 600_000 }, () => {
     assert.match(run(join(place, 'privatemode-proxy'), ['--version']).stdout, /^privatemode-proxy version v/);
   });
 
+  /** The remote's flags as they are inside, but for those that a test gives itself. */
+  const flagsInside = (): string[] =>
+    remote.flags
+      .filter((flag) => !/^--(api-key|workspace|listen-address)=/.test(flag))
+      .map((flag) => flag.replace(remote.directory, '/remote'));
+
+  /** Starts a container's command line, hands the proxy over with its process number, and leaves nothing behind. */
+  const whileServing = async (
+    line: readonly string[],
+    check: (proxy: Program, inside: number) => Promise<void>,
+  ): Promise<void> => {
+    const proxy = await startProgram(line, { SSL_CERT_FILE: '/remote/ca.pem' });
+    const inside = childOf(proxy.process.pid as number);
+    try {
+      await check(proxy, inside);
+    } finally {
+      if (proxy.process.exitCode === null) {
+        process.kill(inside, 'SIGKILL');
+        await proxy.stop('SIGKILL');
+      }
+    }
+  };
+
   it('starts as a user without rights on a read-only root, serves, is healthy, and ends with 0 on SIGTERM as process 1', async () => {
     const place = workspace();
     const key = join(scratch, 'key.txt');
     writeFileSync(key, 'test-key\n');
-    const flags = remote.flags
-      .filter((flag) => !/^--(api-key|workspace|listen-address)=/.test(flag))
-      .map((flag) => flag.replace(remote.directory, '/remote'));
-    const command = [...exec('ENTRYPOINT'), `--api-key=@${KEY}`, ...flags, `--port=${PORT}`];
-    let proxy: Program | undefined;
-    let inside = 0;
-    try {
-      proxy = await startProgram(container(command, place, key), { SSL_CERT_FILE: '/remote/ca.pem' });
+    const command = [...exec('ENTRYPOINT'), `--api-key=@${KEY}`, ...flagsInside(), `--port=${PORT}`];
+    await whileServing(container(command, place, key), async (proxy, inside) => {
       const fates = await streamsUnderLoad({ port: PORT, count: 5, everyMs: 5, model: 'sim-5x10' });
       assert.deepEqual(tally(fates), { complete: 5 }, proxy.log());
       assert.match(readFileSync(join(place, 'manifests/log.txt'), 'utf8'), / \S*manifests\/1\.json\n$/);
@@ -194,18 +218,24 @@ describe('container image', { timeout: 600_000 }, () => {
       ];
       assert.equal(run(other, elsewhere).status, 1);
 
-      inside = childOf(proxy.process.pid as number);
       assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^NSpid:\s+\d+\s+1$/m);
       assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^Uid:\s+65532\s/m);
       process.kill(inside, 'SIGTERM');
       for (let i = 0; i < 100 && proxy.process.exitCode === null; i++) await delay(50);
       assert.equal(proxy.process.exitCode, 0, proxy.log());
-    } finally {
-      if (proxy !== undefined && proxy.process.exitCode === null) {
-        process.kill(inside || childOf(proxy.process.pid as number), 'SIGKILL');
-        await proxy.stop('SIGKILL');
-      }
-    }
+    });
+  });
+
+  it('serves with the command line and the volume of a recipe for the reference', async () => {
+    const at = '/app/privatemode-proxy';
+    const place = workspace(at);
+    const flags = ['--workspace', at, '--apiKey', 'test-key', '--port', `${PORT}`];
+    const command = [...exec('ENTRYPOINT'), ...flags, ...flagsInside()];
+    await whileServing(container(command, place, undefined, at), async (proxy) => {
+      const fates = await streamsUnderLoad({ port: PORT, count: 1, everyMs: 5, model: 'sim-5x10' });
+      assert.deepEqual(tally(fates), { complete: 1 }, proxy.log());
+      assert.match(readFileSync(join(place, 'manifests/log.txt'), 'utf8'), / \S*manifests\/1\.json\n$/);
+    });
   });
 });
 
