@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the two programs that check the Helm chart, at pinned versions, into .tools/bin. Needs Go 1.24 or later.
+# Builds the programs that check the Helm chart and the Compose file, at pinned versions, into .tools/bin. Needs Go 1.24 or
+# later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,3 +14,6 @@ install() { # module@version
 }
 install helm.sh/helm/v3/cmd/helm@v3.19.0
 install sigs.k8s.io/kubectl-validate@v0.0.4
+# The parser of Docker Compose, with the JSON schema of the Compose Specification in it; Go calls the program by its directory.
+install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
+[ ! -e "$GOBIN/cmd" ] || mv "$GOBIN/cmd" "$GOBIN/compose-go"

@@ -157,7 +157,7 @@ describe('container image', { timeout: 600_000 }, () => {
     assert.deepEqual([build, more], [['build', '--tag', 'privatemode-proxy', '.'], []]);
     const port = said('EXPOSE');
     assert.deepEqual(start, [
-      ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only'],
+      ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only', '--stop-timeout', '45'],
       ...['--publish', `127.0.0.1:${port}:${port}`, '--volume', `${scratch}/key.txt:${KEY}:ro`],
       ...['--volume', `privatemode-proxy:${said('VOLUME')}`, 'privatemode-proxy', '--api-key', `@${KEY}`],
     ]);

@@ -1,0 +1,192 @@
+import assert from 'node:assert/strict';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { parsed } from '../support/config.ts';
+import { parseDockerfile } from '../support/dockerfile.ts';
+import { installBlock } from '../support/install-blocks.ts';
+import { findTool, ROOT, run } from '../support/tools.ts';
+
+const DIRECTORY = join(ROOT, 'deploy/compose');
+const SOURCE = readFileSync(join(DIRECTORY, 'compose.yaml'), 'utf8');
+const COMPOSE_GO = findTool('compose-go', 'scripts/install-chart-tools.sh builds it with Go');
+
+const IMAGE = parseDockerfile(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')).stages.at(-1)!;
+const said = (name: string): string =>
+  IMAGE.instructions.find((instruction) => instruction.name === name)!.text;
+
+interface Compose {
+  readonly services: Readonly<Record<string, Service>>;
+  readonly secrets: Readonly<Record<string, { readonly file: string }>>;
+  readonly volumes: Readonly<Record<string, unknown>>;
+}
+
+interface Service {
+  readonly build: string;
+  readonly command: readonly string[];
+  readonly ports: readonly string[];
+  readonly secrets: readonly string[];
+  readonly volumes: readonly string[];
+  readonly read_only?: boolean;
+  readonly cap_drop?: readonly string[];
+  readonly security_opt?: readonly string[];
+  readonly healthcheck: Readonly<Record<string, unknown>>;
+  readonly stop_grace_period: string;
+}
+
+interface Rule {
+  readonly says: string;
+  /** What is wrong, for a person; empty: nothing. */
+  readonly find: (compose: Compose, service: Service) => readonly string[];
+  /** Turns the file into one that breaks the rule. */
+  readonly plant: (source: string) => string;
+}
+
+const KEY = '/run/secrets/api-key';
+
+const RULES: readonly Rule[] = [
+  {
+    says: 'builds from the root of the checkout, where the Dockerfile is',
+    find: (_, { build }) => (existsSync(resolve(DIRECTORY, build, 'Dockerfile')) ? [] : [build]),
+    plant: (source) => source.replace('build: ../..', 'build: .'),
+  },
+  {
+    says: 'opens the port of the image to this machine only',
+    find: (_, { ports }) => ports.filter((port) => port !== `127.0.0.1:${said('EXPOSE')}:${said('EXPOSE')}`),
+    plant: (source) => source.replace('127.0.0.1:8080', '8080'),
+  },
+  {
+    says: 'gives the key as a secret from the file of docs/install.md, and nowhere else',
+    find: ({ secrets }, { command, ...service }) => [
+      ...(service.secrets.join() === 'api-key' ? [] : service.secrets),
+      ...Object.entries(secrets)
+        .filter(
+          ([name, { file }]) => name !== 'api-key' || resolve(DIRECTORY, file) !== join(ROOT, 'key.txt'),
+        )
+        .map(([name]) => name),
+      ...(parsed(command, { [KEY]: 'key' }).config.apiKey?.kind === 'file' ? [] : ['--api-key']),
+      ...Object.keys(service).filter((name) => name.startsWith('env')),
+    ],
+    plant: (source) => source.replace('--api-key=@/run/secrets/api-key', '--api-key=literal'),
+  },
+  {
+    says: 'keeps the workspace of the image in a volume that it declares',
+    find: ({ volumes }, service) =>
+      service.volumes
+        .map((volume) => volume.split(':') as [string, string])
+        .filter(([name, at]) => !Object.hasOwn(volumes, name) || at !== said('VOLUME'))
+        .map(([name]) => name),
+    plant: (source) => source.replace(/^ {2}workspace:$/m, '  other:'),
+  },
+  {
+    says: 'has a root that is read-only, no capability, and no way to more privileges',
+    find: (_, service) => [
+      ...(service.read_only === true ? [] : ['read_only']),
+      ...(service.cap_drop?.join() === 'ALL' ? [] : ['cap_drop']),
+      ...(service.security_opt?.includes('no-new-privileges:true') ? [] : ['security_opt']),
+      ...Object.keys(service).filter((name) => /^(privileged|cap_add|devices|pid|network_mode)$/.test(name)),
+    ],
+    plant: (source) => source.replace('read_only: true', 'privileged: true'),
+  },
+  {
+    says: 'asks for health by the command of the image, as often as the image does',
+    find: (_, { healthcheck }) => {
+      const check = IMAGE.instructions.find(({ name }) => name === 'HEALTHCHECK')!;
+      const image = {
+        test: ['CMD', ...(JSON.parse(check.text.slice(check.text.indexOf('['))) as string[])],
+        interval: check.flags['interval'],
+        timeout: check.flags['timeout'],
+        start_period: check.flags['start-period'],
+        retries: Number(check.flags['retries']),
+      };
+      return Object.entries(image)
+        .filter(([name, value]) => JSON.stringify(healthcheck[name]) !== JSON.stringify(value))
+        .map(([name]) => name);
+    },
+    plant: (source) => source.replace('timeout: 6s', 'timeout: 1s'),
+  },
+  {
+    says: 'waits for the grace of running answers, and ten seconds more, before it kills',
+    find: (_, service) => {
+      const { config } = parsed(service.command, { [KEY]: 'key' });
+      const waits = /^(\d+)s$/.exec(service.stop_grace_period)?.[1];
+      return Number(waits) * 1000 >= config.shutdownGrace + 10_000 ? [] : [service.stop_grace_period];
+    },
+    plant: (source) => source.replace('stop_grace_period: 45s', 'stop_grace_period: 35s'),
+  },
+];
+
+describe('deploy/compose/compose.yaml', () => {
+  for (const { says, find, plant } of RULES) {
+    it(says, () => {
+      const wrong = (source: string): readonly string[] => {
+        const compose = parse(source) as Compose;
+        return find(compose, compose.services['privatemode-proxy']!);
+      };
+      assert.deepEqual(wrong(SOURCE), []);
+      const planted = plant(SOURCE);
+      assert.notEqual(planted, SOURCE);
+      assert.notDeepEqual(wrong(planted), [], 'and notices where it does not');
+    });
+  }
+
+  it('is the file that the line of docs/install.md starts', () => {
+    const docker = 'docker() { printf "%s\\n" "$@"; }';
+    const { stdout, stderr } = run('bash', ['-euc', `${docker}\n${installBlock('compose')}`]);
+    assert.deepEqual(
+      [stdout.trimEnd().split('\n'), stderr],
+      [['compose', '--file', 'deploy/compose/compose.yaml', 'up', '--detach'], ''],
+    );
+  });
+});
+
+if (COMPOSE_GO !== undefined) {
+  describe('the parser and the schema of the Compose Specification', () => {
+    /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
+    const load = (source: string) => {
+      const scratch = mkdtempSync(join(tmpdir(), 'compose-'));
+      try {
+        const directory = join(scratch, 'deploy/compose');
+        mkdirSync(directory, { recursive: true });
+        cpSync(join(ROOT, 'Dockerfile'), join(scratch, 'Dockerfile'));
+        writeFileSync(join(directory, 'compose.yaml'), source);
+        const result = run(COMPOSE_GO, ['-format', 'json', 'compose.yaml'], { cwd: directory });
+        return { ...result, scratch };
+      } finally {
+        rmSync(scratch, { recursive: true });
+      }
+    };
+
+    it('find nothing wrong, and resolve the paths to the root of the checkout', () => {
+      const { status, stdout, stderr, scratch } = load(SOURCE);
+      assert.deepEqual([status, stderr], [0, '']);
+      const model = JSON.parse(stdout) as {
+        services: Record<string, { build: { context: string }; ports: { host_ip: string }[] }>;
+        secrets: Record<string, { file: string }>;
+      };
+      const service = model.services['privatemode-proxy']!;
+      assert.equal(service.build.context, scratch);
+      assert.deepEqual(
+        service.ports.map((port) => port.host_ip),
+        ['127.0.0.1'],
+      );
+      assert.equal(model.secrets['api-key']!.file, join(scratch, 'key.txt'));
+    });
+
+    for (const [what, from, to] of [
+      ['a misspelt setting', 'read_only:', 'readonly:'],
+      ['a setting of the wrong type', 'retries: 3', 'retries: often'],
+      ['a secret without a source that it knows', 'file: ../../key.txt', 'path: ../../key.txt'],
+    ] as const) {
+      it(`would notice ${what}`, () => {
+        const planted = SOURCE.replace(from, to);
+        assert.notEqual(planted, SOURCE);
+        const { status, stderr } = load(planted);
+        assert.notEqual(status, 0);
+        assert.notEqual(stderr, '');
+      });
+    }
+  });
+}
