@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
+import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperations } from '../../scripts/operations-page.ts';
 import { INSTALL_BLOCKS } from '../support/install-blocks.ts';
@@ -60,6 +61,28 @@ describe('pages', () => {
     const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
     assert.ok(rows.length >= 4);
     for (const [row, file] of rows) assert.ok(existsSync(join(ROOT, file as string)), row);
+  });
+
+  it('call a recipe tested only where its test is, and all others not tested', () => {
+    const page = read('docs/recipes.md');
+    const rows = [...page.matchAll(/^\| .* \| (.+) \|$/gm)].map(([, tested]) => tested as string).slice(2);
+    assert.ok(rows.length >= 6);
+    for (const tested of rows) {
+      const file = /^yes: `node --test ([^`]+)`$/.exec(tested)?.[1];
+      if (file !== undefined) assert.ok(existsSync(join(ROOT, file)), tested);
+      else assert.match(tested, /^(yes: `npm run test:agents`|no: as its makers describe it)$/);
+    }
+  });
+
+  it('give recipes in words that parse, and no base URL but those of the proxy', () => {
+    const page = read('docs/recipes.md');
+    for (const [, text] of page.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
+    for (const [, text] of page.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
+    const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
+    assert.ok(urls.length > 10);
+    for (const url of urls) {
+      assert.match(url, /^http:\/\/(localhost|privatemode-proxy|host\.docker\.internal):8080(\/v1)?$/);
+    }
   });
 
   it('name scripts of package.json', () => {
