@@ -10,7 +10,7 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../../lib/attestation/x509/certificate.ts';
-import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { children, contextTag, type Der, parseDer } from '../../lib/attestation/x509/der.ts';
 import { EXTENSION_OID } from '../../lib/attestation/x509/extensions.ts';
 import { commonName, nameText, sameName } from '../../lib/attestation/x509/name.ts';
 import { decodeOneCertificate, decodePem } from '../../lib/attestation/x509/pem.ts';
@@ -194,6 +194,27 @@ describe('parseCertificate', () => {
     const wrong = { ...keyUsage('cRLSign'), value: octetString(new Uint8Array(1)) };
     assert.throws(() => parseCertificate(issue({ extensions: [wrong] })), malformed);
     assert.throws(() => parseCertificate(Buffer.concat([issue(), new Uint8Array(1)])), malformed);
+  });
+
+  it('refuses elements that nobody reads, wherever they stand', () => {
+    /** The element with one more child at the end of that one below it; the path gives indexes, from the top down. */
+    const grown = (parent: Der, [index, ...path]: readonly number[]): Uint8Array => {
+      const parts = children(parent).map(({ full }) => full);
+      if (index === undefined) return element(parent.tag, ...parts, integer(1));
+      const child = children(parent)[index];
+      assert.ok(child !== undefined);
+      return element(parent.tag, ...parts.with(index, grown(child, path)));
+    };
+    const certificate = parseDer(issue({ extensions: [basicConstraints(true)] }));
+    for (const [where, ...path] of [
+      ['behind the signature'],
+      ['behind the extensions', 0],
+      ['behind the dates', 0, 4],
+      ['behind the list of extensions', 0, 7],
+      ['behind the value of an extension', 0, 7, 0, 0],
+    ] as const) {
+      assert.throws(() => parseCertificate(grown(certificate, path)), malformed, where);
+    }
   });
 
   it('is not parsed where it is larger than any real one, in DER or in PEM', () => {

@@ -202,6 +202,8 @@ describe('manifest_invalid', () => {
     ['a missing SVN', /"TEEVersion": 0,\s*/, ''],
     ['a missing MinimumTCB', /"MinimumTCB": \{[^}]*\},\s*/, ''],
     ['a missing measurement', /"TrustedMeasurement": "[0-9a-f]*",\s*/, ''],
+    ['a null where a text belongs', '"APEIP": "0080b004"', '"APEIP": null'],
+    ['a number where a text belongs', '"Metal-QEMU-SNP-GPU"', '1'],
     ['a short measurement', '"TrustedMeasurement": "76', '"TrustedMeasurement": "'],
     ['a missing product', '"ProductName": "Genoa",', ''],
     ['smt for SMT', '"SMT"', '"smt"'],

@@ -9,6 +9,17 @@ const signedWith = (...algorithm: readonly Uint8Array[]) =>
   parseSigned(sequence(sequence(), sequence(...algorithm), bitString(Uint8Array.of(1)))).signed
     .signatureAlgorithm;
 
+describe('a signed object', () => {
+  it('has a signature of whole bytes, and nothing behind it', () => {
+    const signed = (...end: readonly Uint8Array[]) =>
+      parseSigned(sequence(sequence(), sequence(oid('1.2.840.10045.4.3.2')), ...end)).signed.signature;
+    assert.equal(Buffer.from(signed(bitString(Uint8Array.of(0x0e)))).toString('hex'), '0e');
+    for (const end of [[bitString(Uint8Array.of(0x0e), 1)], [bitString(Uint8Array.of(0x0e)), NULL]]) {
+      assert.throws(() => signed(...end), { code: 'evidence_malformed' });
+    }
+  });
+});
+
 describe('signature algorithms', () => {
   it('of ECDSA have no parameters (RFC 5758 3.2)', () => {
     for (const [dotted, name] of [

@@ -213,4 +213,17 @@ describe('the certificate chain of the message', () => {
       (error) => malformed(error) && /appears twice/.test(String(error)),
     );
   });
+
+  it('has one certificate of each kind', () => {
+    const { report, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
+    const certificates = {
+      ...{ vcek: Buffer.from('first certificate'), ask: Buffer.from('other certificate') },
+      ...{ vlek: undefined, ark: undefined, extras: new Map<string, Uint8Array>() },
+    };
+    const message = Buffer.from(encodeSnpAttestation({ report, certificates, product }));
+    const tagOfOther = message.indexOf('other certificate') - 2;
+    assert.equal(message[tagOfOther], 0x12); // field 2, the ASK
+    message[tagOfOther] = 0x0a; // field 1, the VCEK, for the second time
+    assert.throws(() => decodeSnpAttestation(message), malformed);
+  });
 });
