@@ -38,6 +38,16 @@ describe('system clock', () => {
     await new Promise((resolve) => setTimeout(resolve, 50));
     assert.equal(runs, 1);
   });
+
+  it('runs no timer early', (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    let runs = 0;
+    systemClock.after(1000, () => runs++);
+    t.mock.timers.tick(999);
+    assert.equal(runs, 0);
+    t.mock.timers.tick(1);
+    assert.equal(runs, 1);
+  });
 });
 
 describe('pause', () => {

@@ -228,6 +228,15 @@ describe('secret exchange', () => {
     assert.equal(key.export().toString('hex'), secret);
   });
 
+  it('makes a private key that nobody can take out', async (t) => {
+    const made = t.mock.method(SUITE, 'GenerateKeyPair');
+    await createExchange();
+    const pair = await made.mock.calls[0]?.result;
+    assert.ok(pair !== undefined);
+    assert.equal(pair.privateKey.extractable, false);
+    await assert.rejects(SUITE.SerializePrivateKey(pair.privateKey));
+  });
+
   it('raises no warning on the terminal', () => {
     const program = `
       const { createExchange, SUITE } = await import('./lib/session/secret-exchange.ts');
