@@ -187,6 +187,20 @@ describe('manifest log', () => {
     });
   }
 
+  it('does not believe a last line that ends in something else than the name of a manifest', async (t) => {
+    const line = '2026-01-02T03:04:05Z manifests/1.json';
+    // A program that does not close a line which was cut off writes its own next to it, and may be cut off as well.
+    for (const last of [`${line}2026-01-02T03:04:05Z manifests/2.js`, `${line}.old`]) {
+      const space = workspace(t);
+      mkdirSync(manifests(space));
+      writeFileSync(join(manifests(space), '1.json'), A);
+      writeFileSync(join(manifests(space), 'log.txt'), last);
+      assert.equal((await createManifestLog(space).record(A, AT)).appended, true, last);
+      assert.equal(logText(space).split('\n')[0], last);
+      assert.match(logText(space).split('\n')[1] ?? '', /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
+    }
+  });
+
   it('takes up what a crash left: the log without a line, a manifest without a line, one cut short', async (t) => {
     const crashed: [name: string, content: Uint8Array][][] = [
       [['log.txt', new Uint8Array(0)]],
