@@ -86,6 +86,17 @@ describe('the verdict for a person', () => {
     );
   });
 
+  it('asks for the exchange as proof of what failed, unless it is being saved', () => {
+    const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
+    for (const [saved, advice] of [
+      [false, 'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.'],
+      [true, 'Do not send anything to this remote. Report it with the saved exchange.'],
+    ] as const) {
+      const text = renderText(failed, { ...REPORT, saved }).replaceAll(/\s+/g, ' ');
+      assert.ok(text.includes(` ${advice}`), text);
+    }
+  });
+
   it('tells neighbours that were not judged together', () => {
     const skipped = ['snp.measurement', 'snp.id_key', 'snp.vmpl'].map((id) =>
       check(id, 'not-evaluated', 'an earlier check failed'),
