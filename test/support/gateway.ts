@@ -172,7 +172,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     logLines,
     session,
     active: gateway.active,
-    terminate: terminate.signal,
+    terminate: options.world?.terminate ?? terminate.signal,
     directory,
     drain: (grace) => drain(listener, { active: gateway.active, grace, terminate, log }),
     async close() {
