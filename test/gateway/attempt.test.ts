@@ -2,17 +2,19 @@
 import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import {
+  Agent,
   type ClientRequest,
   createServer,
   type Server,
   type ServerResponse,
   request as send,
 } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as listenRaw } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { beginAttempt } from '../../lib/gateway/attempt.ts';
+import { beginAttempt, type UpstreamResponse } from '../../lib/gateway/attempt.ts';
+import type { UpstreamFailure } from '../../lib/gateway/upstream-failure.ts';
 
 const TIMEOUTS = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
@@ -78,6 +80,34 @@ describe('an attempt', () => {
     await assert.rejects(outcome);
     await closed;
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+  });
+
+  it('is not repeated once a byte of an answer has come, on a connection that was used before either', async (t) => {
+    const answers = ['HTTP/1.1 204 No Content\r\n\r\n', 'this is not HTTP\r\n'];
+    const server = listenRaw((socket) => {
+      socket.on('error', () => {}).on('data', () => socket.write(answers.shift() ?? ''));
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    t.after(() => {
+      agent.destroy();
+      server.close();
+    });
+    const { port } = server.address() as AddressInfo;
+    const begin = (): { readonly request: ClientRequest; readonly outcome: Promise<UpstreamResponse> } => {
+      const { outcome, body, fail } = beginAttempt(attemptOf(new AbortController().signal), TIMEOUTS);
+      return { request: body.pipe(send({ port, agent }).on('error', fail)), outcome };
+    };
+    const { response } = await begin().outcome;
+    await once(response.resume(), 'close');
+    const { request, outcome } = begin();
+    await assert.rejects(outcome, (failure: UpstreamFailure) => {
+      assert.equal(failure.error.code, 'response_malformed');
+      assert.equal(failure.retry, undefined);
+      return true;
+    });
+    assert.equal(request.reusedSocket, true);
   });
 
   it('whose body fails after the answer has begun sends no more', async (t) => {
