@@ -210,7 +210,9 @@ describe('parseCertificate', () => {
       ['behind the signature'],
       ['behind the extensions', 0],
       ['behind the dates', 0, 4],
+      ['behind the value of an attribute of the issuer', 0, 3, 0, 0],
       ['behind the list of extensions', 0, 7],
+      ['in the list of extensions', 0, 7, 0],
       ['behind the value of an extension', 0, 7, 0, 0],
     ] as const) {
       assert.throws(() => parseCertificate(grown(certificate, path)), malformed, where);
