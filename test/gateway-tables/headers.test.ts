@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PROTOCOL_VERSION } from '../../lib/envelope/protection.ts';
 import {
   checkHead,
   goArchitecture,
@@ -89,7 +88,7 @@ describe('request headers towards the remote', () => {
   const ours: [name: string, value: string][] = [
     ['host', 'api.example'],
     ['accept-encoding', 'identity'],
-    ['privatemode-version', PROTOCOL_VERSION],
+    ['privatemode-version', 'v1.40.0'],
     ['privatemode-os', goOs(process.platform)],
     ['privatemode-architecture', goArchitecture(process.arch)],
     ['privatemode-client', 'Proxy'],

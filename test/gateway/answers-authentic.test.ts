@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { interpretAnswer } from '../../lib/gateway/interpret.ts';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import type { RawAnswer } from '../support/raw-client.ts';
 import {
   COMPLETION,

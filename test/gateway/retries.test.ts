@@ -4,9 +4,9 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { RETRIES } from '../../lib/gateway/retry.ts';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import {
   COMPLETION,

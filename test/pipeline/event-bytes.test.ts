@@ -62,6 +62,9 @@ describe('an event that is known by its bytes', () => {
     ['text after it', event(`${KNOWN} `)],
     ['CRLF', event(KNOWN).replaceAll('\n', '\r\n')],
     ['no end yet', event(KNOWN).slice(0, -1)],
+    ['LF inside a message', event(KNOWN.replace('s:00', 's\n00'))],
+    ['CR inside a message', event(KNOWN.replace('s:00', 's\r00'))],
+    ['another control character inside a message', event(KNOWN.replace('s:00', 's\x1f00'))],
     ['an open message', event(KNOWN).slice(0, event(KNOWN).indexOf(':11'))],
     ['a name of an event before it', `event: x\n${event(KNOWN)}`],
     ['no blank after the colon', event(KNOWN).replace('data: ', 'data:')],
@@ -140,6 +143,13 @@ describe('a stream, opened by bytes or by the parser', () => {
       events.with(4, events[4]!.replace(/[0-9a-f]{4}"/, 'zzzz"')),
     'with a message cut short': (events: string[]) =>
       events.with(4, events[4]!.replace(/:[0-9a-f]+"/, ':00"')),
+    // The id of a message is not compared, so only the shape of the event gives these away.
+    'with LF inside a message': (events: string[]) =>
+      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\n:')),
+    'with CR inside a message': (events: string[]) =>
+      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\r:')),
+    'with a control character inside a message': (events: string[]) =>
+      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\x1f:')),
     'with text after the end': (events: string[]) => [...events, ...events],
   };
   for (const [what, change] of Object.entries(streams)) {
@@ -150,6 +160,26 @@ describe('a stream, opened by bytes or by the parser', () => {
         assert.deepEqual(open(wire, size), parsed, `${size}`);
     });
   }
+
+  it('is refused from the same size of an event on', () => {
+    const opened = (excess: number, size: number) => {
+      const sealed = sealedStream(['id', 'usage']);
+      const first = sealed.event(chatChunk('a', null, 1));
+      const data = sealed.data(chatChunk(long, 'stop', 2));
+      const opener = createSseOpener({
+        cipher: fixedCipher(),
+        grammar: GRAMMAR.chat.stream,
+        maxEventBytes: data.length - excess,
+      });
+      const wire = Buffer.from(`${first}data: ${data}\n\n${DONE}`);
+      for (let i = 0; i < wire.length; i += size) opener.feed(wire.subarray(i, i + size));
+      return [opener.failure?.code, opener.events];
+    };
+    for (const size of [1, 100, 4096, 100_000]) {
+      assert.deepEqual(opened(0, size), [undefined, 3], `${size}`);
+      assert.deepEqual(opened(1, size), ['response_too_large', 1], `${size}`);
+    }
+  });
 
   it('keeps the lines of a plaintext that has several', () => {
     const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
 import { checkAdmission } from '../../lib/simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../lib/simulator/inference/media-url.ts';
 import { Rejection } from '../../lib/simulator/inference/rejection.ts';
 import type { OpenedRequest } from '../../lib/simulator/inference/request.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { prepare } from '../support/sealing.ts';
 
 const SECRET = 'geheimer-ort.example';

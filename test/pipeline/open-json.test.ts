@@ -6,6 +6,7 @@ import { createJsonOpener, type JsonOpenOptions } from '../../lib/pipeline/open-
 import { cutAt, everyChunking } from '../support/chunkings.ts';
 import { countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalSeal, literalSealObject } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 
 interface UnaryVector {
   readonly name: string;
@@ -27,7 +28,10 @@ const anything = (plain: Iterable<string>): WholeGrammar => {
   return { plain: names, plainKinds: {}, row: names.size === 0 ? undefined : row };
 };
 
-function run(options: Omit<JsonOpenOptions, 'cipher' | 'maxBytes'>, chunks: Iterable<Uint8Array>) {
+function run(
+  options: Omit<JsonOpenOptions, 'cipher' | 'maxBytes'> & { readonly maxBytes?: number },
+  chunks: Iterable<Uint8Array>,
+) {
   const opener = createJsonOpener({ cipher: fixedCipher(), maxBytes: 1 << 20, ...options });
   const delivered = [...chunks].map((chunk) => opener.feed(chunk));
   do delivered.push(opener.flush());
@@ -100,6 +104,25 @@ describe('unary responses, what is refused', () => {
     assert.equal(opener.flush().length, 0);
   });
 
+  it('takes as many bytes as the limit, in any chunks, and no more', () => {
+    const wire = Buffer.from(`{"choices":${message}}`);
+    for (const chunks of everyChunking(wire)) {
+      const [fits, over] = [0, 1].map((less) =>
+        run({ grammar: anything(['id']), maxBytes: wire.length - less }, chunks),
+      );
+      assert.deepEqual([fits?.text, fits?.failure], ['{"choices":[]}', undefined]);
+      assert.deepEqual([over?.text, over?.failure], ['', 'response_too_large']);
+    }
+  });
+
+  it('more levels than 10 000, in a plain member too', () => {
+    const failure = (text: string, plain: string[]) => openText(text, plain).failure;
+    const levels = (count: number) =>
+      `{"choices":${message},"id":${'['.repeat(count - 1)}${']'.repeat(count - 1)}}`;
+    assert.equal(failure(levels(10_000), ['id']), undefined);
+    assert.equal(failure(levels(10_001), ['id']), 'response_malformed');
+  });
+
   it('a tampered value, and then delivers nothing of the others', () => {
     const wire = literalSealObject(
       EXCHANGE,
@@ -116,6 +139,17 @@ describe('unary responses, what is refused', () => {
 
 describe('unary responses, what a success consists of', () => {
   const { chat, completions, messages, embeddings, transcription, unstructured } = GRAMMAR;
+
+  it('leaves those members plain that the protocol lists', () => {
+    const { R, MR, TR, NONE } = PLAIN_MEMBERS;
+    for (const { whole, ...more } of [chat, completions]) {
+      assert.deepEqual([whole.plain, more.stream.plain], [R, R]);
+    }
+    assert.deepEqual([messages.whole.plain, messages.stream.plain], [MR, MR]);
+    assert.deepEqual([transcription.whole.plain, transcription.stream.plain], [TR, TR]);
+    assert.deepEqual([embeddings.whole.plain, unstructured.whole.plain], [R, NONE]);
+  });
+
   const sealed = (value: object | readonly unknown[], plain: Iterable<string>): string => {
     const ivs = countingIvs();
     const entries = Object.entries(value);
@@ -239,6 +273,12 @@ describe('unary responses, what a success consists of', () => {
   for (const [name, grammar, value, failure = 'response_not_authentic'] of refused) {
     it(`${name}: refused`, () => assert.equal(code(grammar, value), failure));
   }
+
+  it('takes plain members of 16 KiB as they are written, and no more', () => {
+    const id = (bytes: number) => ({ ...CHAT, id: 'x'.repeat(bytes - 2) }); // the quotes count
+    assert.equal(code(chat.whole, id(16_384)), undefined);
+    assert.equal(code(chat.whole, id(16_385)), 'response_malformed');
+  });
 
   it('a sealed value that is no JSON, or more than one value: refused', () => {
     for (const raw of ['x', '1,"b":2', '', '"a', '{"a":1}}', '\ud800']) {

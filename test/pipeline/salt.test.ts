@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
 import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { prepare, sealText } from '../support/sealing.ts';
 
 interface SaltVectors {

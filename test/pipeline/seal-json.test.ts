@@ -3,7 +3,11 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createByteChain } from '../../lib/pipeline/byte-chain.ts';
 import { createJsonIndex } from '../../lib/pipeline/json-index.ts';
-import { compareNames, encryptionOrder, PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import {
+  compareNames,
+  encryptionOrder,
+  PLAIN_MEMBERS as LISTS_OF_LIB,
+} from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 import { createJsonSealer, type JsonSealOptions, sealMembers } from '../../lib/pipeline/seal-json.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
@@ -20,6 +24,7 @@ import {
   literalSealObject,
   literalUnsealObject,
 } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { prepare, sealedBytes, sealText } from '../support/sealing.ts';
 
 interface RequestVectors {
@@ -46,6 +51,8 @@ const prepareText = (text: string, options: JsonSealOptions = { plain: PLAIN_MEM
   prepare(createJsonSealer(options), [Buffer.from(text)]) as PreparedBody;
 
 describe('plain lists', () => {
+  it('are those of the protocol', () => assert.deepEqual(LISTS_OF_LIB, PLAIN_MEMBERS));
+
   it('are those of the vectors', () => {
     for (const { endpoint, plainFields } of vectors) {
       assert.deepEqual([...LISTS[endpoint]].sort(), plainFields.map(([name]) => name).sort());

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 import { createMultipartSealer, sealForm } from '../../lib/pipeline/seal-multipart.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
@@ -15,6 +14,7 @@ import {
 } from '../support/exchange-fixture.ts';
 import { type FormPart, formBody, literalParts } from '../support/forms.ts';
 import { literalOpen } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { prepare, sealedBytes } from '../support/sealing.ts';
 
 interface FormVectors {

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
 import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
 import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { inferenceVectors } from '../support/exchange-fixture.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { prepare } from '../support/sealing.ts';
 
 interface ShardVectors {

@@ -4,12 +4,12 @@ import { type Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
 import type { PreparedBody, SealedBody } from '../../lib/pipeline/request-body.ts';
 import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
 import { sealedReadable } from '../../lib/pipeline/streams.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { sealedBytes } from '../support/sealing.ts';
 
 describe('a sealed body as a stream', () => {

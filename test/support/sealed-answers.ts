@@ -1,6 +1,6 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
 import type { KeyObject } from 'node:crypto';
-import { PLAIN_MEMBERS } from '../../lib/pipeline/member-order.ts';
+import { PLAIN_MEMBERS } from './plain-members.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 import {
   type LiteralExchange,
