@@ -175,6 +175,7 @@ describe('who may ask (design decision 9)', () => {
       LIST,
       false,
     ],
+    ['a listed origin in other letter case', browser('localhost:8080', 'HTTPS://Chat.Example'), LIST, true],
     ['a listed host under another scheme', browser('localhost:8080', 'http://chat.example'), LIST, false],
     ['a listed host on another port', browser('localhost:8080', 'https://chat.example:444'), LIST, false],
     ['a name under a listed one', browser('localhost:8080', 'https://x.chat.example'), LIST, false],

@@ -69,7 +69,7 @@ describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, ()
     const { proxy, client } = await streaming('30s', 'sim-999x50');
     const begun = performance.now();
     const stopped = proxy.stop('SIGTERM');
-    await delay(300);
+    while (!proxy.log().includes('Shutting down server')) await delay(5);
     proxy.process.kill('SIGTERM');
     assert.equal(await stopped, 143, proxy.log());
     assert.ok(performance.now() - begun < 2_000);

@@ -225,7 +225,13 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('a request that waits for a new secret becomes 503', async (t) => {
-    const session = fakeSession({ renewAfterRejection: () => never });
+    const renewed = Promise.withResolvers<void>();
+    const session = fakeSession({
+      renewAfterRejection() {
+        renewed.resolve();
+        return never;
+      },
+    });
     const { upstream, gateway, client } = await gatewayFixture(t, { session });
     upstream.on(async (scripted) => {
       await scripted.body();
@@ -233,8 +239,7 @@ describe('shutdown', { concurrency: true }, () => {
     });
     const asking = client();
     asking.send(post());
-    await until(() => upstream.requests.length === 1, 'nothing was sent');
-    await delay(50);
+    await renewed.promise;
     await gateway.drain(100);
     const answer = await answerTo(asking);
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);

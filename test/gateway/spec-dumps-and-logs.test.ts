@@ -6,6 +6,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import {
+  COMPLETION,
   chatStream,
   chunked,
   completion,
@@ -33,8 +34,8 @@ async function dumps(
       .filter((name) => name.endsWith('.txt'))
       .map((name) => join(folder, name))
       .toSorted();
-  await until(() => list().length === count, 'not all dumps were written');
-  await delay(50);
+  await until(() => list().length === count && gateway.active() === 0, 'not all dumps were written');
+  await delay(50); // the last bytes are on their way to the disk, and nothing tells when they are there
   const paths = list();
   const read = (end: string): string => readFileSync(paths.find((path) => path.endsWith(end)) ?? '', 'utf8');
   return { req: read('_req.txt'), resp: count > 1 ? read('_resp.txt') : '', paths };
@@ -126,7 +127,10 @@ describe('the log at level debug', { concurrency: true }, () => {
         headers: SECRETS,
         ...(path === undefined ? {} : { path }),
       });
-    const answers = { choices: [{ message: { content: 'CANARY-ANSWER' } }] };
+    const answers = {
+      ...COMPLETION,
+      choices: [{ index: 0, message: { content: 'CANARY-ANSWER' }, finish_reason: 'stop' }],
+    };
     upstream.on(
       async (scripted) => scripted.write(http(200, sealedAnswers(await scripted.body()).object(answers))),
       async (scripted) => scripted.write(chatStream(await scripted.body())),

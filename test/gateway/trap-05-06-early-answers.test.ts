@@ -20,7 +20,7 @@ describe('trap 5: errors after success', { concurrency: true }, () => {
     const answer = await ask(post());
     assert.equal(answer.status, 401);
     assert.match(answer.body, /no such key/);
-    await delay(50);
+    await until(() => gateway.active() === 0 && upstream.connections.open === 0, 'the exchange never ended');
     assert.equal(upstream.requests.length, 1);
     assert.deepEqual([...gateway.counters.responses], [[401, 1]]);
   });

@@ -7,7 +7,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EPOCH, fakeSession, NEXT_EPOCH, startGateway } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
@@ -194,13 +194,16 @@ describe('limits of time', { concurrency: true }, () => {
 
     it('an upload that outlives its epoch is sealed for the next one', async (t) => {
       let now = EPOCH;
-      const { upstream, client } = await gatewayFixture(t, {
-        session: fakeSession({ acquire: async () => now }),
-      });
+      let asked = 0;
+      const acquire = async () => {
+        asked += 1;
+        return now;
+      };
+      const { upstream, client } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
-      await delay(100);
+      await until(() => asked === 1, 'no epoch was asked for before the body had come');
       now = NEXT_EPOCH;
       asking.send(request.subarray(-10));
       upstream.on((scripted) => scripted.write('HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n'));
