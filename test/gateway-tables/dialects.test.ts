@@ -102,6 +102,7 @@ describe('error answers', () => {
       collateral_unavailable: '5',
       secret_exchange_failed: '5',
       control_api_failed: '5',
+      too_many_uploads: '2',
     });
   });
 

@@ -35,6 +35,37 @@ describe('trap 3: resets', { concurrency: true }, () => {
     assert.equal(attempts[0]?.slice(0, -1), attempts[1]?.slice(0, -1));
   });
 
+  it('the second attempt takes no connection that was there before, though one is idle', async (t) => {
+    const { upstream, client, ask } = await gatewayFixture(t);
+    const reset = Promise.withResolvers<void>();
+    const seen = Promise.withResolvers<void>();
+    upstream.on(
+      async (scripted) => {
+        const body = await scripted.body();
+        await seen.promise;
+        await scripted.write(completion(body));
+      },
+      async (scripted) => {
+        await scripted.body();
+        seen.resolve();
+        await reset.promise;
+        scripted.reset();
+      },
+      answering,
+    );
+    const first = client();
+    first.send(post());
+    await until(() => upstream.requests.length === 1, 'the first request did not arrive');
+    const second = ask(post());
+    assert.equal((await answerTo(first)).status, 200);
+    reset.resolve();
+    assert.equal((await second).status, 200);
+    assert.deepEqual(
+      upstream.requests.map(({ connection }) => connection),
+      [0, 1, 2],
+    );
+  });
+
   it('a second reset is told', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(resetting);

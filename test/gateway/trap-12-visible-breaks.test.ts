@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import { chatStream, chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 
@@ -28,10 +28,12 @@ const flooding =
 
 describe('trap 12: broken streams', { concurrency: true }, () => {
   it('OpenAI style: the error is the last event, and the last chunk never comes', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+    const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(breaking);
     const { complete, body } = await ask(post(STREAMING));
     assert.equal(complete, false);
+    await until(() => gateway.active() === 0, 'the exchange never ended');
+    assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
     assert.match(body, /\n\ndata: \{"error":\{"message":"[^"]+","type":"server_error".*\}\}\n\n$/);
   });
 

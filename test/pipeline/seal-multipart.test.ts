@@ -136,6 +136,18 @@ describe('form sealing, what is read from the form', () => {
     assert.equal((await prepareParts([...FORM, field('n', '2')])).choices, 1);
   });
 
+  it('numbers fields, then files, by the UTF-8 bytes of their names', () => {
+    const names = ['b', 'é', '\uffff', '😀'];
+    const parts = new Map([...names].reverse().map((name) => [name, [Buffer.from(name)]]));
+    const sealed = sealedBytes(sealForm({ values: parts, files: parts }, plain, 'BOUNDARY', fixedCipher()));
+    assert.deepEqual(
+      literalParts('BOUNDARY', sealed).map(({ body }, sequence) =>
+        literalOpen(EXCHANGE, sequence, body.toString()).toString(),
+      ),
+      [...names, ...names],
+    );
+  });
+
   it('no line break of a name, alone or not, begins a header', () => {
     const bytes = [Buffer.from('x')];
     for (const [name, written] of [
