@@ -542,6 +542,14 @@ describe('event streams, messages', () => {
     assert.deepEqual({ failure, finished }, { failure: undefined, finished: true });
   });
 
+  it('refuse a type that is no type but a member of every object', () => {
+    for (const type of ['constructor', 'toString', '__proto__']) {
+      const stream = messages();
+      const wire = stream.event({ type, z: 1 }, type);
+      assert.equal(open(wire, 'messages').failure, 'response_not_authentic', type);
+    }
+  });
+
   it('refuse an event without a type', () => {
     const wire = messages().event({ index: 0, delta: {} });
     assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
@@ -550,6 +558,19 @@ describe('event streams, messages', () => {
   it('refuse any other event without ciphertext', () => {
     for (const bare of ['{"type":"message_delta","usage":{}}', '{"type":"error"}', '{"id":"x"}', '{}']) {
       assert.equal(open(`data: ${bare}\n\n`, 'messages').failure, 'response_not_authentic', bare);
+    }
+  });
+});
+
+describe('event streams, further members', () => {
+  it('may have the names of members that every object has', () => {
+    for (const name of ['constructor', 'toString', 'hasOwnProperty']) {
+      const object = { ...chatChunk('a', 'stop'), [name]: 1 };
+      assert.deepEqual(open(chat().event(object) + DONE), {
+        text: openEvent(object) + DONE,
+        failure: undefined,
+        finished: true,
+      });
     }
   });
 });
