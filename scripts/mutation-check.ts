@@ -143,7 +143,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the members of messages: unknown ones pass',
     file: 'lib/pipeline/grammar.ts',
     edits: [
-      { find: '(others !== undefined && !taken', replace: '(!taken' },
+      { find: '(others !== undefined && PLAUSIBLE_NAME', replace: '(PLAUSIBLE_NAME' },
       { find: "return others === 'harmless' ||", replace: "return others !== 'empty' ||" },
     ],
     tests: [attacks(HIDDEN, 'messages-stream: the delta behind it')],

@@ -23,11 +23,11 @@ import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
 import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
 import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
 import { createMultipartSealer } from '../../lib/pipeline/seal-multipart.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { sealedBytes } from '../support/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };

@@ -1,6 +1,5 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
 import type { KeyObject } from 'node:crypto';
-import { PLAIN_MEMBERS } from './plain-members.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 import {
   type LiteralExchange,
@@ -8,6 +7,7 @@ import {
   literalSealObject,
   literalUnsealObject,
 } from './literal-envelope.ts';
+import { PLAIN_MEMBERS } from './plain-members.ts';
 import { chatChunk, DONE } from './sealed-stream.ts';
 
 export { DONE } from './sealed-stream.ts';
