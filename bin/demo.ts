@@ -8,62 +8,138 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { type RunningProxy, startProxy } from '../lib/app.ts';
+import { parseArgv } from '../lib/config/argv.ts';
+import { parsePort } from '../lib/config/values.ts';
 import { parseConfig } from '../lib/config.ts';
+import { asPrivatemodeError, WHO_LISTENS } from '../lib/errors.ts';
 import { createLogger } from '../lib/observe/log.ts';
 import { startSimulator } from '../lib/simulator/simulator.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
-const once = process.argv.includes('--once');
-const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
+const DEFAULT_PORT = 8080;
+/** ms for everything to close. */
+const CLEAN_UP = 10_000;
+const HELP = `Starts a simulated deployment and the proxy in front of it, and streams one completion through both.
+
+Usage:
+  npm run demo [-- flags]
+
+Flags:
+  --port PORT   Port for the proxy (default ${DEFAULT_PORT}, or the next free one; 0 takes any).
+  --once        Exit after the completion, with 0 or 1.
+  --help        Print this help.
+`;
+
 const say = (text = ''): boolean => process.stdout.write(`${text}\n`);
+/** Runs last to first, whatever fails. */
+const opened = new AsyncDisposableStack();
+const stopped = new Promise<number>((resolve) => {
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve(0));
+});
+process.stdout.on('error', () => process.exit(1)); // whoever read it has gone
 
-try {
-  process.exitCode = await demo();
-} catch (error) {
-  say(`\nThe demo failed: ${(error as Error).message}`);
-  process.exitCode = 1;
-} finally {
-  rmSync(directory, { recursive: true, force: true });
-}
+const finished = demo(process.argv.slice(2)).catch((thrown) => {
+  process.stderr.write(`\nThe demo failed: ${reasonOf(thrown)}\n`);
+  return 1;
+});
+const code = await Promise.race([finished, stopped]);
+setTimeout(() => process.exit(1), CLEAN_UP).unref();
+await opened.disposeAsync().catch((thrown) => {
+  process.stderr.write(`The demo could not clean up: ${reasonOf(thrown)}\n`);
+});
+process.exit(code); // also where something was stopped in the middle of its start
 
-async function demo(): Promise<number> {
+async function demo(argv: readonly string[]): Promise<number> {
+  const wanted = parseFlags(argv);
+  if (wanted.help) {
+    say(HELP.trimEnd());
+    return 0;
+  }
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
+  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   say('Starting a simulated deployment (it makes its own hardware keys, this takes a second) …');
   const simulator = await startSimulator({ directory });
+  opened.defer(() => simulator.close());
+  const proxy = await startOnFreePort(directory, simulator.port, wanted);
+  opened.defer(() => proxy.close());
+
+  await proxy.session.acquire({ timeoutMs: 30_000 });
+  showVerdict(proxy);
+  const text = await showCompletion(proxy.url);
+  const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
+  say(`\nRequests in which the remote's wire saw the prompt in clear: ${leaked}.`);
+  if (text.trim() !== PROMPT || leaked > 0) return 1;
+  if (!wanted.once) {
+    showHints(proxy.url);
+    return await stopped;
+  }
+  return 0;
+}
+
+interface Wanted {
+  readonly help: boolean;
+  readonly once: boolean;
+  /** Undefined: the default, or the next free one. */
+  readonly port: number | undefined;
+}
+
+/** Throws config_invalid. */
+function parseFlags(argv: readonly string[]): Wanted {
+  const { values } = parseArgv(argv, [
+    { name: 'port', type: 'string', help: '' },
+    { name: 'once', type: 'boolean', help: '' },
+    { name: 'help', short: 'h', type: 'boolean', help: '' },
+  ]);
+  const port = values.get('port');
+  return {
+    help: values.get('help') === 'true',
+    once: values.get('once') === 'true',
+    port: port === undefined ? undefined : parsePort('--port', port),
+  };
+}
+
+/** A port that was asked for is that one or none; the default gives way to the next free one, and says so. */
+async function startOnFreePort(directory: string, remote: number, wanted: Wanted): Promise<RunningProxy> {
+  if (wanted.port !== undefined) return start(directory, remote, wanted.port);
+  if (wanted.once) return start(directory, remote, 0);
+  for (let port = DEFAULT_PORT; ; port++) {
+    try {
+      const proxy = await start(directory, remote, port);
+      if (port !== DEFAULT_PORT) {
+        say(`\n!! Port ${DEFAULT_PORT} is taken by another program, so the proxy listens on port ${port}.`);
+        say(`!! To see which program it is: ${WHO_LISTENS(DEFAULT_PORT)}`);
+      }
+      return proxy;
+    } catch (thrown) {
+      const isTaken = ((thrown as Error).cause as NodeJS.ErrnoException | undefined)?.code === 'EADDRINUSE';
+      if (!isTaken || port === DEFAULT_PORT + 20) throw thrown;
+    }
+  }
+}
+
+function start(directory: string, remote: number, port: number): Promise<RunningProxy> {
   const { config } = parseConfig(
     [
-      ['--api-endpoint', `localhost:${simulator.port}`],
+      ['--api-endpoint', `localhost:${remote}`],
       ['--manifest-path', join(directory, 'manifest.json')],
       ['--unsafe-trust-roots', join(directory, 'roots')],
       ['--api-key', 'demo'],
       ['--listen-address', '127.0.0.1'],
-      ['--port', once ? '0' : '8080'],
+      ['--port', String(port)],
       ['--workspace', join(directory, 'workspace')],
     ].flat(),
     {},
   );
-  const proxy = await startProxy(config, {
+  return startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'text', level: 50 }),
   });
-  try {
-    await proxy.session.acquire({ timeoutMs: 30_000 });
-    showVerdict(proxy);
-    const text = await showCompletion(proxy.url);
-    const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
-    say(`\nRequests in which the remote's wire saw the prompt in clear: ${leaked}.`);
-    if (text.trim() !== PROMPT || leaked > 0) return 1;
-    if (!once) {
-      showHints(proxy.url);
-      await new Promise((resolve) => {
-        process.once('SIGINT', resolve);
-        process.once('SIGTERM', resolve);
-      });
-    }
-    return 0;
-  } finally {
-    await proxy.close();
-    await simulator.close();
-  }
+}
+
+function reasonOf(thrown: unknown): string {
+  const { message, code, remedy } = asPrivatemodeError(thrown);
+  if (code === 'config_invalid') return `${message}\nnpm run demo -- --help lists the flags.`;
+  return code === 'internal' ? (thrown as Error).message : `${message}\n${remedy}`;
 }
 
 function showVerdict(proxy: RunningProxy): void {

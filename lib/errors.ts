@@ -171,3 +171,7 @@ export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });
 }
+
+/** A command that names the program which listens on `port`. */
+export const WHO_LISTENS = (port: number): string =>
+  process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;

@@ -6,7 +6,7 @@ import {
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError, WHO_LISTENS } from '../errors.ts';
 import { trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed.ts';
 import type { TlsMaterial } from './tls.ts';
@@ -82,7 +82,8 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
         options.fd === undefined
           ? `${options.listenAddress} port ${options.port}`
           : `the inherited socket ${options.fd}`;
-      const words = `listening on ${where}: ${reason}`;
+      const taken = `; another program has the port, and this shows which: ${WHO_LISTENS(options.port)}`;
+      const words = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? taken : ''}`;
       reject(new PrivatemodeError('listen_failed', words, { cause }));
     });
     if (options.fd === undefined) server.listen(options.port, options.listenAddress, resolve);

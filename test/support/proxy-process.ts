@@ -18,9 +18,9 @@ export interface ProxyProcess {
   stop(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
-/** Environment without anything that would change how connections are made. */
+/** Environment without anything that would configure the proxy or change how connections are made. */
 export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
-  const dropped = /^(SSL_CERT_|NODE_EXTRA_CA_CERTS|LISTEN_|NOTIFY_SOCKET|WATCHDOG_)|_proxy$/i;
+  const dropped = /^(PRIVATEMODE_|SSL_CERT_|NODE_EXTRA_CA_CERTS|LISTEN_|NOTIFY_SOCKET|WATCHDOG_)|_proxy$/i;
   const kept = Object.entries(process.env).filter(
     ([name, value]) => value !== undefined && !dropped.test(name),
   );

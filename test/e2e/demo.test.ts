@@ -1,0 +1,112 @@
+/** `npm run demo`, the first thing that a newcomer types: it says what it does, and never hangs. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { cleanEnvironment } from '../support/proxy-process.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+interface Demo {
+  readonly child: ChildProcess;
+  readonly stdout: () => string;
+  readonly ended: Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
+}
+
+describe('npm run demo', { timeout: 120_000 }, () => {
+  let temporary: string;
+  before(() => {
+    temporary = mkdtempSync(join(tmpdir(), 'privatemode-demo-test-'));
+  });
+  after(() => rmSync(temporary, { recursive: true, force: true }));
+
+  function demo(...flags: string[]): Demo {
+    const child = spawn(process.execPath, [join(ROOT, 'bin/demo.ts'), ...flags], {
+      env: cleanEnvironment({ TMPDIR: temporary }),
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
+    return { child, stdout: () => stdout, ended };
+  }
+
+  /** Everything that it wrote until `wanted` appears. */
+  async function until({ child, stdout }: Demo, wanted: RegExp): Promise<string> {
+    const output = child.stdout as NodeJS.ReadableStream;
+    while (!wanted.test(stdout())) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      output.once('data', resolve).once('end', resolve);
+      await promise;
+      output.off('data', resolve).off('end', resolve);
+      assert.equal(child.exitCode, null, stdout());
+    }
+    return stdout();
+  }
+
+  it('--help names the flags and starts nothing', async () => {
+    const { code, stdout, stderr } = await demo('--help').ended;
+    assert.deepEqual([code, stderr], [0, '']);
+    for (const flag of ['--port PORT', '--once', '--help']) assert.ok(stdout.includes(flag), flag);
+    assert.doesNotMatch(stdout, /Starting/);
+  });
+
+  it('refuses a flag that it does not have, and says how to see those it has', async () => {
+    const { code, stdout, stderr } = await demo('--prot=1').ended;
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /The demo failed: unknown flag: --prot/);
+    assert.match(stderr, /npm run demo -- --help lists the flags\.\n$/);
+  });
+
+  it('--once streams one completion, leaves nothing behind and ends with 0', async () => {
+    const { code, stdout } = await demo('--once').ended;
+    assert.equal(code, 0, stdout);
+    assert.match(stdout, /Requests in which the remote's wire saw the prompt in clear: 0\./);
+    assert.deepEqual(readdirSync(temporary), []);
+  });
+
+  describe('where the port is taken', () => {
+    let occupied: Server | undefined;
+    before(async () => {
+      // Where another program has 8080 already, that will do.
+      const server = createServer();
+      const listening = await new Promise<boolean>((resolve) => {
+        server.once('error', () => resolve(false));
+        server.listen(8080, '127.0.0.1', () => resolve(true));
+      });
+      occupied = listening ? server : undefined;
+    });
+    after(() => occupied?.close());
+
+    it('takes the next free one instead of 8080, says so, and how to find out who has it', async () => {
+      const run = demo();
+      const said = await until(run, /until you press Ctrl-C/);
+      const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
+        said,
+      )?.[1];
+      assert.ok(Number(port) > 8080, said);
+      assert.match(said, /!! To see which program it is: lsof -nP -iTCP:8080 -sTCP:LISTEN/);
+      assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
+      run.child.kill('SIGINT');
+      assert.equal((await run.ended).code, 0);
+      assert.deepEqual(readdirSync(temporary), []);
+    });
+
+    it('does not leave a port that was asked for: it ends with 1 and says who to ask', async () => {
+      const { code, stderr } = await demo('--port=8080').ended;
+      assert.equal(code, 1);
+      assert.match(stderr, /The demo failed: listening on 127\.0\.0\.1 port 8080: EADDRINUSE/);
+      assert.match(stderr, /lsof -nP -iTCP:8080 -sTCP:LISTEN/);
+      assert.deepEqual(readdirSync(temporary), []);
+    });
+  });
+});
