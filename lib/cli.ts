@@ -1,4 +1,5 @@
 import { parseArgv } from './config/argv.ts';
+import { type Environment, withEnvironment } from './config/environment.ts';
 import { renderHelp } from './config/help.ts';
 import { parseHost } from './config/network.ts';
 import { parsePort } from './config/values.ts';
@@ -18,12 +19,15 @@ export interface Io {
   readonly stderr: TextOutput;
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
 type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   healthcheck,
+  /** As `--help` of the command that is named, or of the program. */
+  help: ([name, ...rest], io, env) =>
+    main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
+  version: (argv, io, env) => main(['--version', ...argv], env, io),
   verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),
 };
 
@@ -65,16 +69,16 @@ export async function main(
   }
 }
 
-/** `healthcheck`: is the proxy that was started with these flags ready? It takes them all and looks at three. */
-async function healthcheck(argv: readonly string[], io: Io): Promise<number> {
-  const { values } = parseArgv(argv);
+/** `healthcheck`: is the proxy that was started with these settings ready? Accepts every proxy flag; reads only three. */
+async function healthcheck(argv: readonly string[], io: Io, env: Environment): Promise<number> {
+  const { values, label } = withEnvironment(parseArgv(argv), env);
   if (values.get('help') === 'true') {
     io.stdout.write(renderHelp());
     return 0;
   }
   const { ready, words } = await probe({
-    listenAddress: parseHost('--listen-address', values.get('listen-address') ?? '0.0.0.0'),
-    port: parsePort('--port', values.get('port') ?? '8080'),
+    listenAddress: parseHost(label('listen-address'), values.get('listen-address') ?? '0.0.0.0'),
+    port: parsePort(label('port'), values.get('port') ?? '8080'),
     tls: values.has('tls-cert-path'),
   });
   (ready ? io.stdout : io.stderr).write(`${words}\n`);

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { type ApiKeySource, parseApiKey, type ReadFile } from './config/api-key.ts';
 import { parseArgv } from './config/argv.ts';
+import { type Environment, withEnvironment } from './config/environment.ts';
 import { FLAGS, type FlagName } from './config/flags.ts';
 import { memoryLimit } from './config/memory-limit.ts';
 import {
@@ -69,14 +70,12 @@ export interface ParsedConfig {
   readonly warnings: readonly string[];
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
 const DEFAULTS: ReadonlyMap<string, string> = new Map(
   FLAGS.flatMap((flag) => (flag.default === undefined ? [] : [[flag.name, flag.default]])),
 );
 
 /**
- * Command line → configuration. Reads the files that settings name (key, salt, manifest), to complain about them now
+ * Command line and environment → configuration. Reads the files that settings name (key, salt, manifest), to complain about them now
  * rather than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
  */
 export function parseConfig(
@@ -85,42 +84,42 @@ export function parseConfig(
   readFile: ReadFile = (path) => readFileSync(path),
 ): ParsedConfig {
   refuseUnsafeEnvironment(env);
-  const { values, warnings } = parseArgv(argv);
+  const { values, warnings, label } = withEnvironment(parseArgv(argv), env);
   const given = (name: FlagName): string | undefined => values.get(name);
   const text = (name: FlagName): string => values.get(name) ?? (DEFAULTS.get(name) as string);
 
   const bool = (name: FlagName): boolean => text(name) === 'true';
-  const integer = (name: FlagName, minimum: number): number => parseInteger(`--${name}`, text(name), minimum);
+  const integer = (name: FlagName, minimum: number): number => parseInteger(label(name), text(name), minimum);
   const duration = (name: FlagName, minimumMs: number): number =>
-    parseDuration(`--${name}`, text(name), minimumMs);
-  const url = (name: FlagName): string => parseBaseUrl(`--${name}`, text(name));
-  const path = (name: FlagName): string | undefined => parsePath(`--${name}`, given(name));
+    parseDuration(label(name), text(name), minimumMs);
+  const url = (name: FlagName): string => parseBaseUrl(label(name), text(name));
+  const path = (name: FlagName): string | undefined => parsePath(label(name), given(name));
 
   const apiKeyText = given('api-key');
   const settings = {
-    apiEndpoint: parseHostPort('--api-endpoint', text('api-endpoint'), 443),
-    apiKeyFallback: parseChoice('--api-key-fallback', text('api-key-fallback'), [
+    apiEndpoint: parseHostPort(label('api-endpoint'), text('api-endpoint'), 443),
+    apiKeyFallback: parseChoice(label('api-key-fallback'), text('api-key-fallback'), [
       'never',
       'always',
       'if-placeholder',
     ]),
     corsAllowedOrigins: listOf(given('cors-allowed-origins'), (origin) =>
-      parseOrigin('--cors-allowed-origins', origin),
+      parseOrigin(label('cors-allowed-origins'), origin),
     ),
-    allowedHosts: listOf(given('allowed-hosts'), (host) => parseOwnHost('--allowed-hosts', host)),
+    allowedHosts: listOf(given('allowed-hosts'), (host) => parseOwnHost(label('allowed-hosts'), host)),
     disablePromptCache: bool('disable-prompt-cache'),
     dumpRequests: bool('dump-requests'),
-    listenAddress: parseHost('--listen-address', text('listen-address')),
-    port: parsePort('--port', text('port')),
-    logFormat: parseChoice('--log-format', text('log-format'), ['json', 'text']),
-    logLevel: parseLogLevel('--log-level', text('log-level')),
+    listenAddress: parseHost(label('listen-address'), text('listen-address')),
+    port: parsePort(label('port'), text('port')),
+    logFormat: parseChoice(label('log-format'), text('log-format'), ['json', 'text']),
+    logLevel: parseLogLevel(label('log-level'), text('log-level')),
     manifestPath: path('manifest-path'),
     cdnBaseUrl: url('cdn-base-url'),
     gpuOcspAllowUnknown: bool('gpu-ocsp-allow-unknown'),
     gpuOcspRevokedGracePeriodHours: integer('gpu-ocsp-revoked-grace-period', 0),
     tlsCertPath: path('tls-cert-path'),
     tlsKeyPath: path('tls-key-path'),
-    workspace: parsePath('--workspace', text('workspace')) as string,
+    workspace: parsePath(label('workspace'), text('workspace')) as string,
     unsafeTrustRoots: path('unsafe-trust-roots'),
     amdKdsUrl: url('amd-kds-url'),
     intelPcsUrl: url('intel-pcs-url'),
@@ -134,9 +133,9 @@ export function parseConfig(
     firstByteTimeout: duration('first-byte-timeout', 1),
     streamIdleTimeout: duration('stream-idle-timeout', 1),
     shutdownGrace: duration('shutdown-grace', 0),
-    workers: parseWorkers(text('workers')),
+    workers: parseWorkers(label('workers'), text('workers')),
     metricsAddress: optional(given('metrics-address'), (value) =>
-      parseHostPort('--metrics-address', value, undefined),
+      parseHostPort(label('metrics-address'), value, undefined),
     ),
   } as const;
 
@@ -153,10 +152,10 @@ export function parseConfig(
   // Files come last: what the flags alone get wrong is told first.
   const config: Config = {
     ...settings,
-    apiKey: optional(apiKeyText, (value) => parseApiKey(value, readFile)),
+    apiKey: optional(apiKeyText, (value) => parseApiKey(value, readFile, label('api-key'))),
     promptCacheSalt: parseSalt(text('prompt-cache-salt'), readFile),
   };
-  if (config.manifestPath !== undefined) requireReadable('manifest file', config.manifestPath, readFile);
+  if (config.manifestPath !== undefined) requireManifest(config.manifestPath, readFile);
 
   const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.words);
   Object.freeze(config.apiEndpoint);
@@ -189,8 +188,8 @@ function listOf(text: string | undefined, parse: (item: string) => string): stri
   return [...new Set(items.filter((item) => item !== '').map(parse))];
 }
 
-function parseWorkers(text: string): number {
-  return text === 'auto' ? availableParallelism() : parseInteger('--workers', text, 1);
+function parseWorkers(flag: string, text: string): number {
+  return text === 'auto' ? availableParallelism() : parseInteger(flag, text, 1);
 }
 
 function parsePath(flag: string, text: string | undefined): string | undefined {
@@ -200,12 +199,40 @@ function parsePath(flag: string, text: string | undefined): string | undefined {
   return text;
 }
 
-function requireReadable(what: string, path: string, readFile: ReadFile): void {
+/** What is no manifest at all is told at the start; whether it is a good one, the session judges. */
+function requireManifest(path: string, readFile: ReadFile): void {
+  const name = JSON.stringify(path);
+  const refuse = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);
+  let bytes: Uint8Array;
   try {
-    readFile(path);
+    bytes = readFile(path);
   } catch (thrown) {
-    const words = `failed to read ${what} ${JSON.stringify(path)}: ${(thrown as Error).message}`;
-    throw new PrivatemodeError('config_invalid', words);
+    throw refuse(`failed to read manifest file ${name}: ${(thrown as Error).message}`);
+  }
+  const text = Buffer.from(bytes).toString('utf8');
+  const [, what] = NO_MANIFEST.find(([holds]) => holds(text)) ?? [];
+  if (what !== undefined) throw refuse(`the manifest file ${name} ${what}`);
+}
+
+const NO_MANIFEST: readonly (readonly [holds: (text: string) => boolean, what: string])[] = [
+  [(text) => text.trim() === '', 'is empty: not a manifest'],
+  [
+    (text) => text.startsWith('\ufeff'),
+    'begins with a byte order mark, which the manifest of the service does not have; save it byte for byte as it was sent',
+  ],
+  [
+    (text) => /^\s*</.test(text),
+    'is an HTML page, not a manifest; most likely an error page was saved in its place',
+  ],
+  [(text) => !isJsonObject(text), 'is not a JSON object: not a manifest'],
+];
+
+function isJsonObject(text: string): boolean {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed);
+  } catch {
+    return false;
   }
 }
 

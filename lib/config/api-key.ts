@@ -10,14 +10,24 @@ export type ApiKeySource =
 
 const POLL_MS = 5_000;
 
-/** --api-key: a literal taken verbatim, or `@file`, which must be readable and hold a key. Throws config_invalid. */
-export function parseApiKey(text: string, readFile: ReadFile): ApiKeySource {
+/**
+ * --api-key: a literal taken verbatim, or `@file`, which must be readable and hold a key. `flag` is what the setting is
+ * called. Throws config_invalid, also for a literal that is the name of a file.
+ */
+export function parseApiKey(text: string, readFile: ReadFile, flag = '--api-key'): ApiKeySource {
   if (text.startsWith('@')) {
     const path = text.slice(1);
     readApiKey({ kind: 'file', path }, readFile);
     return { kind: 'file', path };
   }
-  return { kind: 'literal', value: usableKey(text, '--api-key') };
+  const value = usableKey(text, flag);
+  if (isFile(text, readFile)) {
+    throw new PrivatemodeError(
+      'config_invalid',
+      `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
+    );
+  }
+  return { kind: 'literal', value };
 }
 
 /** The key itself. Throws config_invalid, without quoting any of it. */
@@ -82,12 +92,32 @@ export function watchApiKey(options: {
   };
 }
 
-const keyInFile = (path: string, bytes: Uint8Array): string =>
-  usableKey(Buffer.from(bytes).toString('utf8').trim(), `the API key file ${JSON.stringify(path)}`);
+function isFile(path: string, readFile: ReadFile): boolean {
+  try {
+    readFile(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** White space around the key and a byte order mark are an editor's; PowerShell writes UTF-16. */
+function keyInFile(path: string, bytes: Uint8Array): string {
+  const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
+  return usableKey(Buffer.from(bytes).toString(encoding).trim(), `the API key file ${JSON.stringify(path)}`);
+}
+
+/** What people put around a key. A key may end in `=`, so an assignment has something else behind it. */
+const WRAPPED: readonly (readonly [pattern: RegExp, words: string])[] = [
+  [/^(["'`]).*\1$/, 'has quotes around the key: leave them out'],
+  [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]/, 'holds NAME=KEY: leave out the name and the equals sign'],
+];
 
 /** A key travels as a header value: visible ASCII, blanks only inside. */
 function usableKey(key: string, what: string): string {
   if (key === '') throw new PrivatemodeError('config_invalid', `${what} is empty`);
+  const wrapped = WRAPPED.find(([pattern]) => pattern.test(key));
+  if (wrapped !== undefined) throw new PrivatemodeError('config_invalid', `${what} ${wrapped[1]}`);
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key)) {
     throw new PrivatemodeError(
       'config_invalid',

@@ -1,6 +1,7 @@
 import mri from 'mri';
 import { PrivatemodeError } from '../errors.ts';
 import { FLAGS, type Flag, type FlagAlias } from './flags.ts';
+import { nearest } from './near-match.ts';
 import { parseBoolean } from './values.ts';
 
 /** A row of a flag table, as far as the command line is concerned. */
@@ -83,8 +84,20 @@ function long(arg: string, rest: string[], { byName }: Spellings): Given {
   if (name === '' || name.startsWith('-'))
     throw invalid('bad flag syntax: a flag is written --name or --name=value');
   const spelling = byName.get(name);
-  if (spelling === undefined) throw invalid(`unknown flag: --${name}`);
+  if (spelling === undefined) throw invalid(`unknown flag: --${name}${meantFlag(name, byName)}`);
   return { ...spelling, spelled: `--${name}`, text: text ?? argumentOf(spelling.flag, rest, `--${name}`) };
+}
+
+/** The suggestion behind an unknown flag, or nothing. */
+function meantFlag(name: string, byName: Spellings['byName']): string {
+  const positive = name.startsWith('no-') ? byName.get(name.slice(3)) : undefined;
+  if (positive?.flag.type === 'boolean') return `. A boolean is switched off by --${name.slice(3)}=false`;
+  const listed = [...byName].filter(([, { flag, alias }]) => !flag.hidden && alias?.deprecated !== true);
+  const meant = nearest(
+    name,
+    listed.map(([known]) => known),
+  );
+  return meant === undefined ? '' : `. Did you mean --${meant}?`;
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
@@ -143,9 +156,19 @@ function stray(word: string, before?: Given): PrivatemodeError {
   }
   return invalid(
     /^[a-z]{1,16}$/.test(word)
-      ? `unknown command "${word}" for "privatemode-proxy"`
+      ? `unknown command "${word}" for "privatemode-proxy"${meantCommand(word)}`
       : 'unexpected argument: every setting is a flag that starts with --',
   );
+}
+
+const COMMANDS: readonly string[] = ['verify', 'healthcheck', 'help', 'version'];
+/** What other programs call what this one does without a command. */
+const STARTS: readonly string[] = ['serve', 'server', 'start', 'run', 'up', 'proxy', 'listen'];
+
+function meantCommand(word: string): string {
+  if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
+  const meant = nearest(word, COMMANDS);
+  return meant === undefined ? '' : `. Did you mean ${meant}?`;
 }
 
 function cut(text: string): [name: string, value: string | undefined] {

@@ -1,4 +1,5 @@
 import type { FlagRow } from './argv.ts';
+import { variableOf } from './environment.ts';
 import { type FlagGroup, LISTED } from './flags.ts';
 
 const COLUMNS = 100;
@@ -27,8 +28,8 @@ Usage:
   privatemode-proxy verify [flags]         whether the remote is genuine: every check, by name
 
 ${sections.join('\n')}
-Environment:
-${described('  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.')}${described('  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.')}
+Environment (a flag wins over its variable, a variable over the default; an empty one is unset):
+${described('  PRIVATEMODE_API_KEY', 'API key, as --api-key: KEY or @FILE.')}${described('  PRIVATEMODE_PROXY_FLAG', `Every other flag, such as ${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true.`)}${described('  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.')}${described('  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.')}
 Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=false.
 `;
 }

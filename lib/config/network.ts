@@ -14,6 +14,10 @@ const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. Throws config_invalid. */
 export function parseHostPort(flag: string, text: string, defaultPort: number | undefined): HostPort {
   const wanted = defaultPort === undefined ? 'HOST:PORT' : 'HOST or HOST:PORT';
+  if (/^:\d+$/.test(text)) {
+    const hint = `write 127.0.0.1${text} for this machine alone, 0.0.0.0${text} for all`;
+    throw wants(flag, wanted, text, defaultPort === undefined ? hint : undefined);
+  }
   if (/^[a-z]+:\/\//i.test(text)) throw wants(flag, `${wanted} without a scheme or path`, text);
   const match = isIP(text) === 6 ? [text, text] : /^(?:\[([^\]]+)\]|([^:]+))(?::(.*))?$/.exec(text);
   if (match === null) throw wants(flag, wanted, text);
@@ -30,7 +34,9 @@ export function parseHost(flag: string, text: string): string {
   if (isIP(bare) === 6) return bare.toLowerCase();
   const name = text.toLowerCase().replace(/\.$/, '');
   if (name.length > 253 || !/^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(name)) {
-    throw wants(flag, 'a host name or an IP address', text);
+    const port = /^[^:]*:(\d+)$/.exec(text)?.[1];
+    const hint = port === undefined ? undefined : `the port goes into --port ${port}`;
+    throw wants(flag, 'a host name or an IP address', text, flag === '--listen-address' ? hint : undefined);
   }
   return name;
 }

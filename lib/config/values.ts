@@ -94,8 +94,11 @@ export function parseLogLevel(flag: string, text: string): number {
   return level.pino;
 }
 
-/** Not for flags that may hold a key or a salt: the text is quoted. */
-export function wants(flag: string, wanted: string, text: string): PrivatemodeError {
+/** Not for flags that may hold a key or a salt: the text is quoted. `hint` says how it is written. */
+export function wants(flag: string, wanted: string, text: string, hint?: string): PrivatemodeError {
   const quoted = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
-  return new PrivatemodeError('config_invalid', `${flag} wants ${wanted}, not ${quoted}`);
+  return new PrivatemodeError(
+    'config_invalid',
+    `${flag} wants ${wanted}, not ${quoted}${hint === undefined ? '' : `; ${hint}`}`,
+  );
 }

@@ -14,9 +14,10 @@ export type ProxyRule = (host: string, port: number) => URL | undefined;
  * Throws config_invalid without quoting the value, which may hold a password.
  */
 export function proxyFromEnvironment(env: Environment): ProxyRule {
-  const value = env['https_proxy'] || env['HTTPS_PROXY'] || '';
+  const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
+  const value = env[variable] || '';
   if (value === '') return () => undefined;
-  const proxy = parseProxy(value);
+  const proxy = parseProxy(variable, value);
   const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '')
     .split(/[,\s]+/)
     .filter((entry) => entry !== '');
@@ -27,12 +28,14 @@ export function proxyFromEnvironment(env: Environment): ProxyRule {
   };
 }
 
-function parseProxy(value: string): URL {
-  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(value) ? value : `http://${value}`);
+/** Without a scheme it takes a port: a lone word is more likely a mistake than a host. */
+function parseProxy(variable: string, value: string): URL {
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
+  const url = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:') || url.hostname === '') {
     throw new PrivatemodeError(
       'config_invalid',
-      'https_proxy: expected http://host:port or https://host:port',
+      `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`,
     );
   }
   return url;

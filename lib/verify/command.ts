@@ -27,7 +27,7 @@ type Sources = Pick<TextReport, 'subject' | 'manifestFrom' | 'rootsFrom' | keyof
 
 /** Exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and unsafe_roots_refused, for the caller to show. */
 export async function runVerify(argv: readonly string[], env: Environment, io: VerifyIo): Promise<number> {
-  const request = parseVerifyArgv(argv);
+  const request = parseVerifyArgv(argv, env);
   if (request.mode === 'help') {
     io.stdout.write(renderVerifyHelp());
     return 0;

@@ -1,5 +1,7 @@
 /** The command line of `verify`: the proxy's flags, and its own. */
+
 import { type FlagRow, parseArgv } from '../config/argv.ts';
+import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS, type FlagName } from '../config/flags.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -124,8 +126,9 @@ export interface OfflineRequest extends Common {
 export type VerifyRequest = { readonly mode: 'help' } | LiveRequest | OfflineRequest;
 
 /** What is asked for. Throws config_invalid. */
-export function parseVerifyArgv(argv: readonly string[]): VerifyRequest {
-  const { values, warnings } = parseArgv(argv, [...FLAGS, ...VERIFY_FLAGS]);
+export function parseVerifyArgv(argv: readonly string[], env: Environment = {}): VerifyRequest {
+  const parsed = parseArgv(argv, [...FLAGS, ...VERIFY_FLAGS]);
+  const { values, warnings } = parsed;
   if (values.get('help') === 'true') return { mode: 'help' };
   for (const { name, type } of VERIFY_FLAGS) {
     if (type === 'string' && values.get(name) === '') throw invalid(`--${name} wants a value, and got none`);
@@ -136,9 +139,10 @@ export function parseVerifyArgv(argv: readonly string[]): VerifyRequest {
     warnings,
   };
   const offline = VERIFY_FLAGS.find(({ name, mode }) => mode === 'offline' && values.has(name));
-  return offline === undefined
-    ? liveRequest(values, common)
-    : offlineRequest(values, common, `--${offline.name}`);
+  if (offline !== undefined) return offlineRequest(values, common, `--${offline.name}`);
+  // Files are judged by what the command line names; for the live service the proxy's environment counts too.
+  const settings = withEnvironment(parsed, env);
+  return liveRequest(settings.values, { ...common, warnings: settings.warnings });
 }
 
 type Values = ReadonlyMap<string, string>;
@@ -146,7 +150,7 @@ type Values = ReadonlyMap<string, string>;
 function liveRequest(values: Values, common: Common): LiveRequest {
   if (!values.has('api-key')) {
     throw invalid(
-      'verify asks the live service, which takes --api-key KEY or --api-key @FILE; to verify a saved exchange instead, ' +
+      'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
         'name its files with --evidence, --nonce and --manifest (see verify --help)',
     );
   }

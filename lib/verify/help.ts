@@ -54,5 +54,5 @@ ${own(undefined)}${help.join('')}
 Exit codes:
 ${codes.join('')}${described(`   ${USAGE_EXIT_CODE}  no outcome`, 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.')}
 Environment:
-${described('  SSL_CERT_FILE, https_proxy', 'As for the proxy.')}${described('  NO_COLOR', 'No colours, also on a terminal.')}`;
+${described('  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.')}${described('  NO_COLOR', 'No colours, also on a terminal.')}`;
 }

@@ -124,7 +124,7 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     });
   }
 
-  forkTheSameCommand();
+  forkTheSameCommand(count);
   for (let i = 0; i < count; i++) fork();
   const { url, port } = await listening.catch((error: unknown) => {
     closing = true; // nobody is left to replace what could not start
@@ -179,11 +179,11 @@ function ended(
 
 /**
  * A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
- * script goes the first flag instead; there is one at least, which asked for workers.
+ * script goes the first flag instead, or the one that the environment stands for.
  */
-function forkTheSameCommand(): void {
-  const [exec, ...args] = process.argv.slice(2);
-  if (isSea() && exec !== undefined) cluster.setupPrimary({ exec, args });
+function forkTheSameCommand(count: number): void {
+  const [exec = `--workers=${count}`, ...args] = process.argv.slice(2);
+  if (isSea()) cluster.setupPrimary({ exec, args });
 }
 
 function keyBytesOf(message: ToWorker): Uint8Array | undefined {

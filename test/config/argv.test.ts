@@ -53,7 +53,11 @@ describe('arguments are read as pflag reads them', () => {
   const errors: [name: string, argv: string[], words: (string | RegExp)[]][] = [
     ['an unknown flag', ['--nope'], ['unknown flag: --nope']],
     ['an unknown flag with a value', ['--nope=x'], ['unknown flag: --nope']],
-    ['a negated flag', ['--no-dump-requests'], ['unknown flag: --no-dump-requests']],
+    [
+      'a negated flag',
+      ['--no-dump-requests'],
+      ['unknown flag: --no-dump-requests. A boolean is switched off by --dump-requests=false'],
+    ],
     ['a name of Object.prototype', ['--constructor'], ['unknown flag: --constructor']],
     ['a flag in another case', ['--Port=1'], ['unknown flag: --Port']],
     ['an unknown letter', ['-x'], ["unknown shorthand flag: 'x'"]],

@@ -14,14 +14,18 @@ interface Outcome {
   readonly ran: readonly [config: Config, warnings: readonly string[]][];
 }
 
-async function cli(argv: string[], run?: () => Promise<number>): Promise<Outcome> {
+async function cli(
+  argv: string[],
+  run?: () => Promise<number>,
+  env: Record<string, string> = {},
+): Promise<Outcome> {
   const written = { stdout: '', stderr: '' };
   const ran: [Config, readonly string[]][] = [];
   const io = {
     stdout: { write: (text: string) => (written.stdout += text) },
     stderr: { write: (text: string) => (written.stderr += text) },
   };
-  const code = await main(argv, {}, io, async (config, warnings) => {
+  const code = await main(argv, env, io, async (config, warnings) => {
     ran.push([config, warnings]);
     return run === undefined ? 0 : run();
   });
@@ -37,7 +41,14 @@ describe('the command line', () => {
     assert.equal(stderr, '');
   });
 
-  for (const argv of [['--help'], ['-h'], ['--port=1', '-h'], ['healthcheck', '--help']]) {
+  for (const argv of [
+    ['--help'],
+    ['-h'],
+    ['--port=1', '-h'],
+    ['healthcheck', '--help'],
+    ['help'],
+    ['help', 'verify'],
+  ]) {
     it(`${argv.join(' ')} prints the help and runs nothing`, async () => {
       const { code, stdout, ran } = await cli(argv);
       assert.equal(code, 0);
@@ -65,7 +76,7 @@ describe('the command line', () => {
   });
 
   it('an unknown command is an error, also where it is a name of Object.prototype', async () => {
-    for (const command of ['serve', 'constructor', 'tostring']) {
+    for (const command of ['frobnicate', 'constructor', 'tostring']) {
       const { code, stderr } = await cli([command]);
       assert.equal(code, 1);
       assert.equal(stderr, `Error: unknown command "${command}" for "privatemode-proxy"\n`);

@@ -1,0 +1,83 @@
+import { PrivatemodeError } from '../errors.ts';
+import type { FlagRow, ParsedArgv } from './argv.ts';
+import { FLAGS } from './flags.ts';
+import { nearest } from './near-match.ts';
+import { parseBoolean } from './values.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Settings extends ParsedArgv {
+  /** The setting as its reader wrote it: `--port`, or the variable that holds it. */
+  label(name: string): string;
+}
+
+const PREFIX = 'PRIVATEMODE_PROXY_';
+/** The key under the name that lists of providers and the client library use. */
+const API_KEY = 'PRIVATEMODE_API_KEY';
+/** They ask for something to be done instead, or must be seen in the list of processes (design decision 8). */
+const COMMAND_LINE_ONLY: ReadonlySet<string> = new Set(['help', 'version', 'licenses', 'unsafe-trust-roots']);
+/** What Kubernetes puts into every container beside a Service named privatemode-proxy. */
+const SERVICE_LINK =
+  /^PRIVATEMODE_PROXY_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)$/;
+const SERVICE_ADDRESS = /^(?:tcp|udp):\/\//;
+
+/** `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
+export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
+
+const SETTABLE: readonly FlagRow[] = FLAGS.filter(
+  ({ name, retired }) => retired === undefined && !COMMAND_LINE_ONLY.has(name),
+);
+const FLAG_OF: ReadonlyMap<string, FlagRow> = new Map(SETTABLE.map((flag) => [variableOf(flag.name), flag]));
+const API_KEY_FLAG = FLAG_OF.get(`${PREFIX}API_KEY`) as FlagRow;
+
+/**
+ * Adds to the command line what the environment sets: a flag wins over its variable, and a variable over the default. An
+ * empty variable counts as unset. Where two settings compete, a warning says which is used. Throws config_invalid for a
+ * variable that almost has the name of a setting, and for one that may only be a flag. Never quotes a value.
+ */
+export function withEnvironment(argv: ParsedArgv, env: Environment): Settings {
+  const values = new Map(argv.values);
+  const labels = new Map<string, string>();
+  const warnings = [...argv.warnings];
+  for (const [variable, flag] of variablesIn(env, warnings)) {
+    const text = env[variable] as string;
+    const used = values.has(flag.name) ? (labels.get(flag.name) ?? `--${flag.name}`) : undefined;
+    if (used !== undefined) {
+      warnings.push(`${used} and ${variable} are both set; ${used} is used`);
+      continue;
+    }
+    labels.set(flag.name, variable);
+    values.set(flag.name, flag.type === 'boolean' ? String(parseBoolean(variable, text)) : text);
+  }
+  return { values, warnings, label: (name) => labels.get(name) ?? `--${name}` };
+}
+
+/** The variables that set something, the more specific name first. */
+function variablesIn(env: Environment, warnings: string[]): [variable: string, flag: FlagRow][] {
+  const found: [string, FlagRow][] = [];
+  for (const [variable, text] of Object.entries(env)) {
+    if (!variable.startsWith(PREFIX) || text === undefined || text === '' || SERVICE_LINK.test(variable))
+      continue;
+    const flag = FLAG_OF.get(variable);
+    if (flag === undefined) {
+      warnings.push(unknown(variable));
+    } else if (flag.name === 'port' && SERVICE_ADDRESS.test(text)) {
+      warnings.push(`${variable} is ignored: Kubernetes has set it for a Service of that name; use --port`);
+    } else found.push([variable, flag]);
+  }
+  if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, API_KEY_FLAG]);
+  return found;
+}
+
+/** The warning about a variable that sets nothing. Throws config_invalid where it was surely meant to. */
+function unknown(variable: string): string {
+  const flag = FLAGS.find(({ name }) => variableOf(name) === variable);
+  if (flag !== undefined)
+    throw invalid(`${variable} is refused: --${flag.name} is taken from the command line only`);
+  const meant = nearest(variable, [...FLAG_OF.keys()]);
+  if (meant !== undefined)
+    throw invalid(`unknown setting in the environment: ${variable}. Did you mean ${meant}?`);
+  return `${variable} is ignored: there is no such setting`;
+}
+
+const invalid = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);

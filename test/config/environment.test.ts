@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { main } from '../../lib/cli.ts';
+import { parseArgv } from '../../lib/config/argv.ts';
+import { variableOf, withEnvironment } from '../../lib/config/environment.ts';
+import { FLAGS } from '../../lib/config/flags.ts';
+import { parsed, refused } from '../support/config.ts';
+
+describe('settings in the environment', () => {
+  it('each flag has a variable, but those that are no settings and the one that must be seen', () => {
+    const example = { boolean: 'true', integer: '1', duration: '1s', list: 'x', string: 'x' } as const;
+    const taken = FLAGS.filter(({ name, type }) => {
+      try {
+        return withEnvironment(parseArgv([]), { [variableOf(name)]: example[type] }).values.has(name);
+      } catch {
+        return false;
+      }
+    }).map(({ name }) => name);
+    const others = ['help', 'version', 'licenses', 'unsafe-trust-roots'];
+    const retired = ['ssEndpoint', 'coordinatorEndpoint', 'insecureAPIConnection'];
+    assert.deepEqual(
+      taken,
+      FLAGS.map(({ name }) => name).filter((name) => ![...others, ...retired].includes(name)),
+    );
+  });
+
+  it('counts where no flag is given, with the rules of the flag', () => {
+    const { config, warnings } = parsed(
+      ['--listen-address=127.0.0.1'],
+      {},
+      {
+        PRIVATEMODE_API_KEY: 'from-the-environment',
+        PRIVATEMODE_PROXY_PORT: '9090',
+        PRIVATEMODE_PROXY_DUMP_REQUESTS: '1',
+        PRIVATEMODE_PROXY_API_KEY_FALLBACK: 'never',
+        PRIVATEMODE_PROXY_STREAM_IDLE_TIMEOUT: '90s',
+      },
+    );
+    assert.deepEqual(config.apiKey, { kind: 'literal', value: 'from-the-environment' });
+    assert.deepEqual([config.port, config.dumpRequests, config.streamIdleTimeout], [9090, true, 90_000]);
+    assert.deepEqual(warnings, [
+      '--dump-requests writes every prompt and every answer to the workspace in plain text',
+    ]);
+  });
+
+  it('a key may be in a file there too', () => {
+    const { config } = parsed([], { 'key.txt': 'k\n' }, { PRIVATEMODE_API_KEY: '@key.txt' });
+    assert.deepEqual(config.apiKey, { kind: 'file', path: 'key.txt' });
+  });
+
+  it('an empty variable is none', () => {
+    const { config } = parsed([], {}, { PRIVATEMODE_API_KEY: '', PRIVATEMODE_PROXY_PORT: '' });
+    assert.deepEqual([config.apiKey, config.port], [undefined, 8080]);
+  });
+
+  const both: [argv: string[], env: Record<string, string>, warning: string, port: number][] = [
+    [
+      ['--port=1'],
+      { PRIVATEMODE_PROXY_PORT: '2' },
+      '--port and PRIVATEMODE_PROXY_PORT are both set; --port is used',
+      1,
+    ],
+    [
+      ['--api-key=k'],
+      { PRIVATEMODE_API_KEY: 'l' },
+      '--api-key and PRIVATEMODE_API_KEY are both set; --api-key is used',
+      8080,
+    ],
+    [
+      [],
+      { PRIVATEMODE_API_KEY: 'l', PRIVATEMODE_PROXY_API_KEY: 'k' },
+      'PRIVATEMODE_PROXY_API_KEY and PRIVATEMODE_API_KEY are both set; PRIVATEMODE_PROXY_API_KEY is used',
+      8080,
+    ],
+    [
+      [],
+      { PRIVATEMODE_PROXY_PORT: 'tcp://10.0.0.7:8080', PRIVATEMODE_PROXY_PORT_8080_TCP_ADDR: '10.0.0.7' },
+      'PRIVATEMODE_PROXY_PORT is ignored: Kubernetes has set it for a Service of that name; use --port',
+      8080,
+    ],
+    [
+      [],
+      { PRIVATEMODE_PROXY_FROBNICATE: 'x' },
+      'PRIVATEMODE_PROXY_FROBNICATE is ignored: there is no such setting',
+      8080,
+    ],
+  ];
+  for (const [argv, env, warning, port] of both) {
+    it(warning, () => {
+      const { config, warnings } = parsed(argv, {}, env);
+      assert.ok(warnings.includes(warning), warnings.join('\n'));
+      assert.equal(config.port, port);
+      if (config.apiKey !== undefined) assert.deepEqual(config.apiKey, { kind: 'literal', value: 'k' });
+    });
+  }
+
+  const wrong: [env: Record<string, string>, message: string][] = [
+    [{ PRIVATEMODE_PROXY_PORT: 'x' }, 'PRIVATEMODE_PROXY_PORT wants a port number from 0 to 65535, not "x"'],
+    [
+      { PRIVATEMODE_PROXY_DUMP_REQUESTS: 'ja' },
+      'PRIVATEMODE_PROXY_DUMP_REQUESTS wants true or false, not "ja"',
+    ],
+    [
+      { PRIVATEMODE_PROXY_LISTEN_ADRESS: '127.0.0.1' },
+      'unknown setting in the environment: PRIVATEMODE_PROXY_LISTEN_ADRESS. Did you mean PRIVATEMODE_PROXY_LISTEN_ADDRESS?',
+    ],
+    [
+      { PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS: 'dir' },
+      'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: --unsafe-trust-roots is taken from the command line only',
+    ],
+    [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has quotes around the key: leave them out'],
+  ];
+  for (const [env, message] of wrong) {
+    it(`refused: ${message}`, () => {
+      assert.equal(
+        refused(() => parsed([], {}, env), []),
+        message,
+      );
+    });
+  }
+
+  it('healthcheck asks the port that the environment names', async () => {
+    let stderr = '';
+    const io = { stdout: { write: () => true }, stderr: { write: (text: string) => (stderr += text) } };
+    const env = { PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1', PRIVATEMODE_PROXY_PORT: '1' };
+    assert.equal(await main(['healthcheck'], env, io), 1);
+    assert.match(stderr, /127\.0\.0\.1:1/);
+  });
+});
