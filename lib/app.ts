@@ -1,12 +1,13 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import cluster from 'node:cluster';
-import { readFileSync } from 'node:fs';
+import { accessSync, existsSync, mkdirSync, constants as modes, readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
+import { join } from 'node:path';
 import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
-import type { PrivatemodeError } from './errors.ts';
+import { PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/cors.ts';
 import { inheritedSocket } from './gateway/listen-fds.ts';
 import { type ServiceDeps, startService } from './gateway/service.ts';
@@ -15,6 +16,7 @@ import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
 import { serviceManager } from './observe/service-manager.ts';
+import { reportStart, type StatusOutput, statusLine } from './observe/start-report.ts';
 import { randomSalt } from './pipeline/salt.ts';
 import type { Lifetimes } from './session/lifetimes.ts';
 import { openSession } from './session/open-session.ts';
@@ -43,6 +45,8 @@ export interface ProxyEnvironment {
   readonly log: Logger;
   /** Told of causes that waiting cannot cure; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
+  /** Where the start may show a line that changes; undefined: nowhere. */
+  readonly status?: StatusOutput | undefined;
   /** How long secrets are used, where the service is a simulated one that keeps them for another time. */
   readonly lifetimes?: Lifetimes;
   /** ms a request waits for the first epoch, where half a minute is too long for a test. */
@@ -64,9 +68,10 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
 /** Opens one thing after the other; `opened` closes them in the reverse order. */
 async function openProxy(
   config: Config,
-  { env, log, onPermanent, lifetimes, epochTimeout }: ProxyEnvironment,
+  { env, log, onPermanent, status, lifetimes, epochTimeout }: ProxyEnvironment,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningProxy, 'close'>> {
+  prepareWorkspace(config.workspace);
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
@@ -74,6 +79,8 @@ async function openProxy(
     config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
   const key = { configured: apiKey };
   let pool: WorkerPool | undefined;
+  const report = reportStart({ log, status });
+  opened.defer(() => report.close());
   const session = await openSession(config, {
     outbound,
     protocolVersion: PROTOCOL_VERSION,
@@ -82,7 +89,10 @@ async function openProxy(
     counters,
     onPermanent,
     lifetimes,
-    onEvent: () => setImmediate(() => pool?.announce()), // once the session stands at what the event says
+    onEvent(event) {
+      report.observe(event);
+      setImmediate(() => pool?.announce()); // once the session stands at what the event says
+    },
   });
   opened.defer(() => session.close());
   let observe: ServiceDeps['observe'] = () => {};
@@ -112,7 +122,7 @@ async function openProxy(
   if (config.workers > 1) {
     const patience = config.shutdownGrace + WORKER_PATIENCE;
     pool = await startWorkers({ ...shared, count: config.workers, patience });
-    pool.announce(); // what the session came to while the workers started had nobody to be told to
+    pool.announce(); // publish the state changes made while the workers were starting
   }
   const service =
     pool ?? (await startService(config, { ...shared, outbound, counters, observe, epochTimeout }));
@@ -121,6 +131,8 @@ async function openProxy(
     { endpoint: service.url, workers: config.workers },
     service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
   );
+
+  report.listening(service.url, { awaitsKey: apiKey === undefined });
 
   const keyWatch = watchKeyFile(config, apiKey, log, (next) => {
     key.configured = next;
@@ -138,6 +150,31 @@ async function openProxy(
       void keyWatch?.reload();
     },
   };
+}
+
+/**
+ * A workspace that cannot be made, or cannot be written while nothing is logged in it, would let every attestation fail
+ * at its last step. One that is read-only but holds a log may do: a manifest logged already needs no new line.
+ * Throws config_invalid.
+ */
+function prepareWorkspace(workspace: string): void {
+  const why = ({ code }: NodeJS.ErrnoException): string => code ?? 'unknown cause';
+  const refuse = (words: string, cause: unknown): PrivatemodeError =>
+    new PrivatemodeError('config_invalid', `--workspace: ${words}; name a directory that can be written`, {
+      cause,
+    });
+  const name = JSON.stringify(workspace);
+  try {
+    mkdirSync(workspace, { recursive: true });
+  } catch (thrown) {
+    throw refuse(`the directory ${name} cannot be created (${why(thrown as NodeJS.ErrnoException)})`, thrown);
+  }
+  if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
+  try {
+    accessSync(workspace, modes.W_OK);
+  } catch (thrown) {
+    throw refuse(`the directory ${name} cannot be written (${why(thrown as NodeJS.ErrnoException)})`, thrown);
+  }
 }
 
 function watchKeyFile(
@@ -171,7 +208,9 @@ export async function run(
   warnings: readonly string[],
   io: { readonly stderr: LogOutput },
 ): Promise<number> {
-  const log = createLogger({ format: config.logFormat, level: config.logLevel, output: io.stderr });
+  const status = cluster.isWorker || config.logFormat === 'json' ? undefined : statusLine(io.stderr);
+  const output = status ?? io.stderr;
+  const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
   if (cluster.isWorker) return runWorker(config, log, process.env);
   log.info({ version: `v${VERSION}`, protocol: PROTOCOL_VERSION }, 'Privatemode encryption proxy');
   for (const warning of warnings) log.warn(warning);
@@ -180,6 +219,7 @@ export async function run(
   const proxy = await startProxy(config, {
     env: process.env,
     log,
+    status,
     onPermanent(error) {
       const { code, message, remedy } = error;
       log.error({ code, reason: message, remedy }, 'The proxy cannot go on');

@@ -147,10 +147,13 @@ export type ErrorCode = keyof typeof ERRORS;
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
   readonly code: ErrorCode;
+  readonly #remedy: string | undefined;
 
-  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+  /** `remedy` replaces that of the table, where the cause is known better than the code tells. */
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; remedy?: string | undefined }) {
     super(message, options);
     this.code = code;
+    this.#remedy = options?.remedy;
   }
 
   get status(): number {
@@ -162,9 +165,13 @@ export class PrivatemodeError extends Error {
   }
 
   get remedy(): string {
-    return ERRORS[this.code].remedy;
+    return this.#remedy ?? ERRORS[this.code].remedy;
   }
 }
+
+/** Where something is not valid yet, or no longer: most often it is our own clock that is wrong. */
+export const CLOCK_REMEDY =
+  'Check the clock of this machine first; if it is right, do not trust the remote and report this.';
 
 /** Anything thrown, as one of ours; an unknown cause becomes `internal` without quoting its text. */
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
@@ -175,3 +182,11 @@ export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
 /** A command that names the program which listens on `port`. */
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
+
+/** listen_failed for `where`, as `127.0.0.1 port 8080`; a port that is taken comes with the way to find out by whom. */
+export function listenFailed(where: string, port: number, cause: NodeJS.ErrnoException): PrivatemodeError {
+  const reason = cause.code ?? cause.message;
+  const who = `; another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
+  const words = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? who : ''}`;
+  return new PrivatemodeError('listen_failed', words, { cause });
+}

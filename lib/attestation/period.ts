@@ -9,3 +9,7 @@ export function period(from: Date, to: Date | undefined, now: Date): string {
   if (from > now) return `${range}, not valid yet at ${now.toISOString()}: ${NOT_YET}`;
   return to !== undefined && to < now ? `${range}, over at ${now.toISOString()}` : range;
 }
+
+/** Whether a finding says that something is not valid yet or no longer, so that a wrong clock may be the cause. */
+export const concernsClock = (found: string): boolean =>
+  /, not valid yet at \d|, over at \d|not current: |the fetched one has expired|Check the clock/.test(found);

@@ -6,7 +6,7 @@ import {
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { PrivatemodeError, WHO_LISTENS } from '../errors.ts';
+import { listenFailed } from '../errors.ts';
 import { trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed.ts';
 import type { TlsMaterial } from './tls.ts';
@@ -77,14 +77,11 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
-      const reason = cause.code ?? cause.message;
       const where =
         options.fd === undefined
           ? `${options.listenAddress} port ${options.port}`
           : `the inherited socket ${options.fd}`;
-      const taken = `; another program has the port, and this shows which: ${WHO_LISTENS(options.port)}`;
-      const words = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? taken : ''}`;
-      reject(new PrivatemodeError('listen_failed', words, { cause }));
+      reject(listenFailed(where, options.port, cause));
     });
     if (options.fd === undefined) server.listen(options.port, options.listenAddress, resolve);
     else server.listen({ fd: options.fd }, resolve);

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -55,8 +55,7 @@ export async function startAdmin(options: {
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
-      const words = `listening on --metrics-address ${options.host} port ${options.port}: ${cause.code ?? cause.message}`;
-      reject(new PrivatemodeError('listen_failed', words, { cause }));
+      reject(listenFailed(`--metrics-address ${options.host} port ${options.port}`, options.port, cause));
     });
     server.listen(options.port, options.host, resolve);
   });

@@ -1,7 +1,7 @@
 import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import type { Collateral, CollateralStore } from './collateral-store.ts';
 import type { HttpAnswer, HttpCall } from './http-call.ts';
@@ -109,7 +109,9 @@ export function createCollateralCache(options: CollateralCacheOptions): Collater
         beginsNow(url, collateral, expiry);
         await store.write(url, collateral);
       } else if (stored !== undefined) {
-        throw new PrivatemodeError('collateral_unavailable', `${kind.name}: the fetched one has expired`);
+        throw new PrivatemodeError('collateral_unavailable', `${kind.name}: the fetched one has expired`, {
+          remedy: CLOCK_REMEDY,
+        });
       }
       handedOut.set(url, now());
       return collateral;

@@ -2,6 +2,7 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import { type Epoch, isUsable } from './epoch.ts';
 import type { Observer } from './events.ts';
+import { headline } from './headlines.ts';
 import type { Update } from './update.ts';
 
 /** The key that attests; `configured` tells an operator's key from one that a client brought. */
@@ -99,6 +100,7 @@ export function createEpochKeeper(options: EpochKeeperOptions): EpochKeeper {
     failedAt = clock.now();
     lastError = error;
     let retryIn: number | undefined;
+    let permanentNow = false;
     if (error.code === 'api_key_rejected' && !by.configured) {
       held = undefined;
       observe({ type: 'key-dropped', message: 'The API key kept from a client is no longer accepted' });
@@ -108,10 +110,17 @@ export function createEpochKeeper(options: EpochKeeperOptions): EpochKeeper {
       wakeAt(clock.now() + retryIn);
       if (isPermanent && permanent === undefined && current() === undefined) {
         permanent = error;
+        permanentNow = true;
         options.onPermanent(error);
       }
     }
-    observe({ type: 'update-failed', message: 'Attestation of the remote failed', error, retryIn });
+    observe({
+      type: 'update-failed',
+      message: headline(error, retryIn),
+      error,
+      retryIn,
+      permanent: permanentNow,
+    });
     announce();
   }
 

@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { verifySecretResponse } from '../attestation/mesh.ts';
+import { concernsClock } from '../attestation/period.ts';
 import {
   type CollateralSource,
   type TrustRoots,
   type Verdict,
   verify as verifyEvidence,
 } from '../attestation/verify.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import type { Clock } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
@@ -46,6 +47,7 @@ export async function establish(
   const { meshCaPem, manifestSha256 } = await attest(deps, input);
   const attestedAt = clock.now();
 
+  observe({ type: 'step', message: 'Waiting for the secret of the service' });
   const exchange = await createExchange();
   // The service keeps the secret from some moment after this one, so counting from here errs on the safe side.
   const began = clock.now();
@@ -77,7 +79,9 @@ async function attest(
 ): Promise<Verdict & { readonly meshCaPem: string }> {
   const { control, roots, collateral, clock, observe } = deps;
   const nonce = new Uint8Array(randomBytes(32));
+  observe({ type: 'step', message: 'Waiting for the evidence of the service' });
   const document = await control.attest(apiKey, nonce, signal);
+  observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });
   const now = new Date(clock.now());
   const verdict = await (deps.verify ?? verifyEvidence)({
     document,
@@ -89,7 +93,7 @@ async function attest(
   });
   const { outcome, meshCaPem } = verdict;
   if (outcome !== 'accepted' || meshCaPem === undefined) {
-    observe({ type: 'rejected', message: 'Attestation of the remote failed', verdict });
+    observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
     await collateral.distrust?.();
     throw verdictError(verdict);
   }
@@ -102,5 +106,6 @@ function verdictError({ failure }: Verdict): PrivatemodeError {
   if (failure === undefined)
     return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
   const { id, code = 'attestation_failed', expected, found, source } = failure;
-  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`);
+  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
+  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`, { remedy });
 }

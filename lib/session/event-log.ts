@@ -18,10 +18,13 @@ export function eventLog(log: Logger, counters: Counters): Observer {
         count(counters.attestations, 'failed');
         const { outcome, failure } = event.verdict;
         const { id, expected, found } = failure ?? {};
-        return session.error({ outcome, check: id, expected, found }, message);
+        return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
-        return session.warn({ changed: event.changed }, message);
+        return session.warn(
+          { code: event.error.code, reason: event.error.message, changed: event.changed },
+          message,
+        );
       case 'manifest-enforced':
         return session.info({ path: event.path, manifestSha256: event.manifestSha256 }, message);
       case 'epoch': {
@@ -29,17 +32,17 @@ export function eventLog(log: Logger, counters: Counters): Observer {
         return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
       case 'round-failed':
-        return session.warn(
+        return session.debug(
           { code: event.error.code, reason: event.error.message, round: event.round },
           message,
         );
       case 'update-failed': {
+        if (event.permanent) return; // the composition root says it, and that the program ends
         const { code, message: reason, remedy } = event.error;
-        return session.error(
-          { code, reason, remedy, retryInMs: event.retryIn && Math.round(event.retryIn) },
-          message,
-        );
+        return session.error({ code, reason, remedy }, message);
       }
+      case 'step':
+        return session.debug(message);
       case 'forced-renewal':
         return session.warn({ secretId: event.secretId }, message);
       case 'key-kept':

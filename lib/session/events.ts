@@ -9,11 +9,17 @@ export type SessionEvent =
       readonly message: 'Coordinator manifest fetched successfully';
       readonly verdict: Verdict;
     }
-  | { readonly type: 'rejected'; readonly message: string; readonly verdict: Verdict }
+  | {
+      /** The error with the same words follows, in `update-failed`, `manifest-refetched` or `offer-failed`. */
+      readonly type: 'rejected';
+      readonly message: string;
+      readonly verdict: Verdict;
+    }
   | {
       /** Validation failed: the newest manifest is tried before giving up. */
       readonly type: 'manifest-refetched';
       readonly message: string;
+      readonly error: PrivatemodeError;
       readonly changed: boolean;
     }
   | {
@@ -43,6 +49,13 @@ export type SessionEvent =
       readonly error: PrivatemodeError;
       /** ms until it is tried again; undefined: when somebody offers a key. */
       readonly retryIn: number | undefined;
+      /** `onPermanent` has just been told of the same error. */
+      readonly permanent: boolean;
+    }
+  | {
+      /** What an update does next, and so what it may wait for. */
+      readonly type: 'step';
+      readonly message: string;
     }
   | { readonly type: 'forced-renewal'; readonly message: string; readonly secretId: string }
   | { readonly type: 'offer-failed'; readonly message: string; readonly error: PrivatemodeError }

@@ -1,5 +1,5 @@
 import type { TLSSocket } from 'node:tls';
-import { PrivatemodeError } from '../errors.ts';
+import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 
 /** What a server showed before its certificate was refused. */
 interface Presented {
@@ -22,10 +22,16 @@ const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
   'CERT_SIGNATURE_FAILURE',
 ]);
 
+/** A wrong clock here is the likeliest cause, and no CA bundle mends it. */
+const OUT_OF_TIME: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: 'it has expired',
+  CERT_NOT_YET_VALID: 'it is not valid yet',
+  CRL_HAS_EXPIRED: 'its revocation list has expired',
+  CRL_NOT_YET_VALID: 'its revocation list is not valid yet',
+};
+
 /** The other ways a certificate can be refused, in words. */
 const OTHER_REFUSALS: Readonly<Record<string, string>> = {
-  CERT_HAS_EXPIRED: 'it has expired',
-  CERT_NOT_YET_VALID: 'it is not valid yet; check the clock of this machine',
   CERT_REVOKED: 'it was revoked',
   CERT_REJECTED: 'it was rejected',
   CERT_CHAIN_TOO_LONG: 'its chain is too long',
@@ -65,7 +71,8 @@ export function watchCertificate(socket: TLSSocket, host: string): void {
 export function describeTlsFailure(thrown: unknown, host = 'the server'): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const code = (thrown as NodeJS.ErrnoException).code ?? '';
-  const other = OTHER_REFUSALS[code];
+  const time = OUT_OF_TIME[code];
+  const other = time ?? OTHER_REFUSALS[code];
   if (!UNKNOWN_AUTHORITY.has(code) && other === undefined) {
     return thrown.cause === undefined ? undefined : describeTlsFailure(thrown.cause, host);
   }
@@ -75,6 +82,11 @@ export function describeTlsFailure(thrown: unknown, host = 'the server'): Privat
     presented === undefined
       ? 'a certificate'
       : `a certificate for "${presented.subject}" issued by "${presented.issuer}"`;
+  if (time !== undefined) {
+    const now = new Date().toISOString();
+    const words = `${who} presented ${what} that is refused: ${time}. Check the clock of this machine, which says ${now}`;
+    return new PrivatemodeError('upstream_tls_untrusted', words, { cause: thrown, remedy: CLOCK_REMEDY });
+  }
   const words =
     other === undefined
       ? `certificate signed by unknown authority: ${who} presented ${what}. ` +

@@ -3,6 +3,7 @@ import type { ManifestSource } from '../transparency/manifest-source.ts';
 import { pause } from './clock.ts';
 import type { Epoch } from './epoch.ts';
 import { type EstablishDeps, establish } from './establish.ts';
+import { headline } from './headlines.ts';
 
 export interface UpdateDeps extends EstablishDeps {
   readonly manifests: ManifestSource;
@@ -48,7 +49,10 @@ export function createUpdate(deps: UpdateDeps): Update {
     for (let round = 1; ; ) {
       try {
         signal.throwIfAborted();
-        manifest ??= await manifests.newest(signal);
+        if (manifest === undefined) {
+          observe({ type: 'step', message: 'Waiting for the manifest' });
+          manifest = await manifests.newest(signal);
+        }
         const epoch = await establish(deps, { apiKey, manifest, signal });
         enforced = manifest;
         return epoch;
@@ -62,6 +66,7 @@ export function createUpdate(deps: UpdateDeps): Update {
           observe({
             type: 'manifest-refetched',
             message: 'Validation failed, trying the newest manifest',
+            error,
             changed,
           });
           manifest = newest;
@@ -70,7 +75,7 @@ export function createUpdate(deps: UpdateDeps): Update {
         if (round === ROUNDS || !TRANSIENT.has(error.code)) throw error;
         observe({
           type: 'round-failed',
-          message: 'Attestation or secret exchange failed, trying again',
+          message: headline(error, round * 1000),
           error,
           round,
         });

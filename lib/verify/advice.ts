@@ -1,5 +1,6 @@
 /** What the reader should do next, by what decided. The error table's remedies speak to users of the proxy. */
-import { ERRORS, type ErrorCode } from '../errors.ts';
+import { concernsClock } from '../attestation/period.ts';
+import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './judge.ts';
 
 export interface Circumstances {
@@ -50,7 +51,9 @@ export function adviceFor(judgement: Judgement, circumstances: Circumstances): s
   if (failure !== undefined) {
     const { code } = failure.error;
     const words: Readonly<Partial<Record<ErrorCode, Advice>>> = CODES;
-    return words[code]?.(circumstances, judgement) ?? ERRORS[code].remedy;
+    const clock = concernsClock(failure.check?.found ?? '') && circumstances.mode === 'live';
+    const advice = words[code]?.(circumstances, judgement) ?? failure.error.remedy;
+    return clock ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
   }
   const evidenceOnly = checks.some(
     ({ id, outcome }) => id === 'secret.signature' && outcome === 'not-applicable',

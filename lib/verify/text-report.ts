@@ -45,9 +45,9 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
 }
 
-function heading({ tee, manifestSha256, at }: Judgement, report: TextReport): string {
+function heading({ outcome, tee, manifestSha256, at }: Judgement, report: TextReport): string {
   const rows: readonly (readonly [string, string | undefined])[] = [
-    ['Verified', report.subject],
+    [outcome === 'accepted' ? 'Verified' : 'Subject', report.subject],
     ['Hardware', tee && HARDWARE[tee]],
     ['Manifest', report.manifestFrom],
     ['', manifestSha256 && `SHA-256 ${manifestSha256}`],

@@ -1,7 +1,7 @@
 /** A proxy that cannot start whole does not start at all: nothing serves, and the exit code says so. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -46,10 +46,83 @@ describe('a start that fails', { timeout: 60_000 }, () => {
         ),
         (error: Error) => {
           assert.match(error.message, /did not start \(1\)/);
-          assert.match(error.message, /Error: listening on .*EADDRINUSE/);
+          assert.match(error.message, /Error: listening on .*EADDRINUSE; another program has the port/);
+          assert.ok(error.message.includes(`lsof -nP -iTCP:${taken} -sTCP:LISTEN`), error.message);
           return true;
         },
       );
     });
   }
+
+  const mistakes: [name: string, flags: string[], env: Record<string, string>, stderr: string][] = [
+    [
+      'a workspace that is below a file',
+      ['--workspace=/dev/null/work'],
+      {},
+      'Error: --workspace: the directory "/dev/null/work" cannot be created (ENOTDIR); name a directory that can be written',
+    ],
+    [
+      'https_proxy=foo',
+      [],
+      { https_proxy: 'foo' },
+      'Error: https_proxy wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none',
+    ],
+    [
+      'HTTPS_PROXY=socks5://…',
+      [],
+      { HTTPS_PROXY: 'socks5://127.0.0.1:1080' },
+      'Error: HTTPS_PROXY wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none',
+    ],
+    [
+      'a port in the environment that is none',
+      [],
+      { PRIVATEMODE_PROXY_METRICS_ADDRESS: ':9090' },
+      'Error: PRIVATEMODE_PROXY_METRICS_ADDRESS wants HOST:PORT, not ":9090"; write 127.0.0.1:9090 for this machine ' +
+        'alone, 0.0.0.0:9090 for all',
+    ],
+  ];
+  for (const [name, flags, env, stderr] of mistakes) {
+    it(`ends with 1 and says what to do: ${name}`, async () => {
+      const common = [
+        '--listen-address=127.0.0.1',
+        '--port=0',
+        '--api-endpoint=localhost:1',
+        `--workspace=${workspace}`,
+      ];
+      await assert.rejects(startProxyProcess([...common, ...flags], env), (error: Error) => {
+        assert.match(error.message, /did not start \(1\)/);
+        assert.equal(error.message.trimEnd().split('\n').at(-1), stderr);
+        return true;
+      });
+    });
+  }
+
+  it('tells of a service that cannot be reached under that name, once for each update, with the retry in words', async () => {
+    const flags = ['--listen-address=127.0.0.1', '--port=0', '--api-key=k', '--api-endpoint=localhost:1'];
+    const manifest = join(workspace, 'manifest.json');
+    writeFileSync(manifest, '{}');
+    const proxy = await startProxyProcess(
+      [...flags, `--workspace=${workspace}`, `--manifest-path=${manifest}`],
+      {},
+    );
+    try {
+      const errors = (): string[] =>
+        proxy
+          .log()
+          .split('\n')
+          .filter((line) => line.includes('level=ERROR'));
+      while (errors().length === 0) await once(proxy.process.stderr as NodeJS.ReadableStream, 'data');
+      assert.match(
+        errors()[0] as string,
+        /msg="The service cannot be reached; trying again in 1 second" .*reason="localhost:1 refused the connection"/,
+      );
+      assert.match(
+        errors()[0] as string,
+        /remedy="Check the network, --api-endpoint and the proxy settings\."/,
+      );
+      assert.doesNotMatch(proxy.log(), /Attestation/);
+    } finally {
+      await proxy.stop('SIGKILL');
+    }
+  });
 });

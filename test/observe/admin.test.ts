@@ -117,7 +117,7 @@ describe('the listener of --metrics-address', () => {
       startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness, admit }),
       {
         code: 'listen_failed',
-        message: `listening on --metrics-address 127.0.0.1 port ${admin.port}: EADDRINUSE`,
+        message: `listening on --metrics-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
       },
     );
   });

@@ -32,10 +32,19 @@ describe('session start', () => {
     const epoch = await session.acquire(WAIT);
     assert.deepEqual(remote.calls, ['manifest', 'attest key', 'verify A', 'secret key', 'record A']);
     assert.deepEqual(
-      events.map(({ type }) => type),
-      ['attested', 'manifest-enforced', 'epoch'],
+      events.map(({ type, message }) => (type === 'step' ? message : type)),
+      [
+        'Waiting for the manifest',
+        'Waiting for the evidence of the service',
+        'Waiting for the certificates and revocation lists of AMD or Intel',
+        'attested',
+        'Waiting for the secret of the service',
+        'manifest-enforced',
+        'epoch',
+      ],
     );
-    assert.equal(events[0]?.message, 'Coordinator manifest fetched successfully');
+    const attested = events.find(({ type }) => type === 'attested');
+    assert.equal(attested?.message, 'Coordinator manifest fetched successfully');
     assert.equal(session.current(), epoch);
     assert.ok(Object.isFrozen(epoch));
     assert.equal(epoch.key.symmetricKeySize, 32);
