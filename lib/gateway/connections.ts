@@ -5,6 +5,8 @@ import type { Socket } from 'node:net';
 export interface ConnectionTable {
   /** Whether an answer has begun to leave on this connection. */
   hasBegunToAnswer(socket: Socket): boolean;
+  /** The connection under a TLS socket whose handshake failed; undefined where it is gone or cannot be told apart. */
+  acceptedUnder(socket: Socket): Socket | undefined;
   /** From now on an answer is the last of its connection. */
   endAfterAnswers(): void;
   /** Ends all of them now, also those that have not finished their TLS handshake. */
@@ -62,6 +64,10 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
 
   return {
     hasBegunToAnswer: (socket) => [...(answers.get(socket) ?? [])].some(({ headersSent }) => headersSent),
+    acceptedUnder: ({ remoteAddress, remotePort }) =>
+      remotePort === undefined
+        ? undefined
+        : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress),
     endAfterAnswers() {
       draining = true;
       for (const open of answers.values()) {

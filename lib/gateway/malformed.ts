@@ -11,11 +11,29 @@ const STATUS: Readonly<Record<string, string>> = {
 /** ms for the refusal to arrive: closing over unread bytes would turn the close into a reset, which may overtake it. */
 const LINGER = 1_000;
 
+/** What a client took the port for. */
+export type WrongScheme = 'http' | 'https';
+
+const USE_HTTPS = JSON.stringify({
+  error: {
+    message: 'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
+    type: 'invalid_request_error',
+    code: 'malformed_request',
+  },
+});
+const PLAIN_ANSWER = `HTTP/1.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(USE_HTTPS)}\r\n\r\n${USE_HTTPS}`;
+/** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
+const TLS_HANDSHAKE = 0x16;
+
 /**
  * Bytes that are no HTTP request get the status that says so, and nothing of them is kept or echoed. Where an answer is
  * on its way already, a status would end up in the middle of it: there the connection just ends.
  */
-export function refuseMalformed(server: Server, connections: ConnectionTable): void {
+export function refuseMalformed(
+  server: Server,
+  connections: ConnectionTable,
+  onWrongScheme: (scheme: WrongScheme) => void = () => {},
+): void {
   const refused = new WeakSet<Socket>();
 
   const refuse = (socket: Socket, status: string): void => {
@@ -32,8 +50,27 @@ export function refuseMalformed(server: Server, connections: ConnectionTable): v
     socket.once('close', () => clearTimeout(impatience));
   };
 
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+  /** Answers plain HTTP on the connection under the TLS socket, which has no handshake to answer through. */
+  const answerPlainly = (socket: Socket): void => {
+    const raw = connections.acceptedUnder(socket);
+    if (raw === undefined || !raw.writable) {
+      socket.destroy();
+      return;
+    }
+    raw.on('error', () => {});
+    raw.end(PLAIN_ANSWER);
+    const impatience = setTimeout(() => raw.destroy(), LINGER);
+    raw.once('close', () => clearTimeout(impatience));
+  };
+
+  server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
     const code = error.code ?? '';
+    if (code === 'ERR_SSL_HTTP_REQUEST') {
+      onWrongScheme('http');
+      answerPlainly(socket as Socket);
+      return;
+    }
+    if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) onWrongScheme('https');
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes behind a last request are nobody's
     // Failed TLS handshakes and resets arrive here too; they leave nobody to answer.
     if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? '400 Bad Request');

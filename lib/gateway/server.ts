@@ -8,7 +8,7 @@ import { createServer as createHttpsServer, type Server as HttpsServer } from 'n
 import type { AddressInfo } from 'node:net';
 import { listenFailed } from '../errors.ts';
 import { trackConnections } from './connections.ts';
-import { refuseMalformed } from './malformed.ts';
+import { refuseMalformed, type WrongScheme } from './malformed.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
@@ -20,6 +20,8 @@ export interface ListenerOptions {
   readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
+  /** Called for each client that takes the port for the other kind. */
+  readonly onWrongScheme?: (scheme: WrongScheme) => void;
   /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
   readonly headTimeout?: number;
 }
@@ -73,7 +75,7 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
     if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();
     handle(req, res);
   });
-  refuseMalformed(server, connections);
+  refuseMalformed(server, connections, options.onWrongScheme);
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {

@@ -8,6 +8,7 @@ import { type CorsPolicy, ownNames } from './cors.ts';
 import { drain } from './drain.ts';
 import { createDumper } from './dump.ts';
 import { createGateway } from './gateway.ts';
+import type { WrongScheme } from './malformed.ts';
 import { listen } from './server.ts';
 import { loadTls, type TlsMaterial, watchTls } from './tls.ts';
 import { createUploadBudget } from './upload-budget.ts';
@@ -88,7 +89,14 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   });
 
   const listener = await listen(
-    { listenAddress, port: config.port, tls, maxBodyBytes: Math.min(maxBodyBytes, uploadBudget.limit), fd },
+    {
+      listenAddress,
+      port: config.port,
+      tls,
+      maxBodyBytes: Math.min(maxBodyBytes, uploadBudget.limit),
+      fd,
+      onWrongScheme: wrongSchemeLog(log),
+    },
     gateway.handle,
   );
   const boundTo = fd === undefined ? listenAddress : listener.address;
@@ -113,6 +121,24 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
       tlsWatch?.close();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
     },
+  };
+}
+
+const WRONG_SCHEME: Readonly<Record<WrongScheme, string>> = {
+  http: 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://',
+  https:
+    'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path',
+};
+/** ms in which the same mistake is logged once: a client that retries must not fill the log. */
+const WRONG_SCHEME_INTERVAL = 60_000;
+
+function wrongSchemeLog(log: Logger): (scheme: WrongScheme) => void {
+  let loggedAt = Number.NEGATIVE_INFINITY;
+  return (scheme) => {
+    const now = performance.now();
+    if (now - loggedAt < WRONG_SCHEME_INTERVAL) return;
+    loggedAt = now;
+    log.warn(WRONG_SCHEME[scheme]);
   };
 }
 

@@ -47,12 +47,12 @@ interface TlsService extends Service {
   readonly log: () => string;
 }
 
-/** The real application side, over TLS with the files of `pair`. */
-async function serve(t: TestContext, { certPath, keyPath }: Pair): Promise<TlsService> {
+/** The real application side, over TLS with the files of `pair`, or without TLS. */
+async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService> {
   const lines: string[] = [];
   const { config } = parseConfig(
     [
-      ...[`--tls-cert-path=${certPath}`, `--tls-key-path=${keyPath}`],
+      ...(pair === undefined ? [] : [`--tls-cert-path=${pair.certPath}`, `--tls-key-path=${pair.keyPath}`]),
       ...['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=localhost:1', '--shutdown-grace=100ms'],
     ],
     {},
@@ -145,7 +145,8 @@ describe('TLS', { concurrency: true }, () => {
     plain.send(get('/healthz'));
     await plain.ended;
     await once(plain.socket, 'close');
-    assert.doesNotMatch(plain.received(), /HTTP/);
+    assert.match(plain.received(), /^HTTP\/1\.1 400 Bad Request\r\n/); // only the refusal of malformed.ts
+    assert.doesNotMatch(plain.received(), /200 OK/);
   });
 
   it('a connection that never shakes hands does not hold a shutdown', async (t) => {
@@ -307,4 +308,42 @@ describe('replaced certificates', { concurrency: true }, () => {
       assert.deepEqual(changed, [second.cert]);
     });
   }
+});
+
+describe('the wrong scheme', () => {
+  it('plain HTTP to the TLS port gets an answer in words, and one line in the log', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('one'));
+    const service = await serve(t, pair);
+    for (const body of ['', 'x'.repeat(1_000)]) {
+      const socket = connect(service.port, '127.0.0.1');
+      socket.on('error', () => {});
+      socket.write(
+        `POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      );
+      let answer = '';
+      socket.setEncoding('utf8').on('data', (text: string) => {
+        answer += text;
+      });
+      await once(socket, 'close');
+      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\n/);
+      assert.equal(
+        JSON.parse(answer.split('\r\n\r\n')[1] as string).error.message,
+        'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
+      );
+    }
+    const words = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
+    assert.equal(service.log().split(words).length, 2, service.log());
+  });
+
+  it('TLS to the plain port gets one line in the log', async (t) => {
+    const service = await serve(t, undefined);
+    for (let i = 0; i < 2; i++) {
+      const socket = connectTls({ port: service.port, host: '127.0.0.1', rejectUnauthorized: false });
+      await once(socket, 'error');
+    }
+    const words =
+      'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path';
+    assert.equal(service.log().split(words).length, 2, service.log());
+  });
 });

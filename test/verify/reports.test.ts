@@ -167,6 +167,40 @@ describe('the verdict for a person', () => {
   });
 });
 
+describe('the heading', () => {
+  const first = (outcome: Judgement['outcome']): string =>
+    renderText(judgement([], { outcome }), REPORT).split('\n')[0] as string;
+  it('says Verified only of what was accepted', () => {
+    assert.match(first('accepted'), /^Verified {2}/);
+    for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const) {
+      assert.match(first(outcome), /^Subject {3}/, outcome);
+    }
+  });
+});
+
+describe('the clock', () => {
+  const range = '2026-01-01T00:00:00.000Z to 2026-02-01T00:00:00.000Z';
+  const found: [direction: string, words: string][] = [
+    ['behind', `${range}, not valid yet at 2025-12-01T00:00:00.000Z: the local clock is probably behind`],
+    ['ahead', `${range}, over at 2026-12-01T00:00:00.000Z`],
+  ];
+  for (const [direction, words] of found) {
+    it(`is the first thing to check where a period does not hold, and may be ${direction}`, () => {
+      const error = new PrivatemodeError('attestation_failed', words);
+      const check = {
+        id: 'snp.crl.current',
+        outcome: 'fail',
+        expected: 'now',
+        found: words,
+        source: 's',
+      } as const;
+      const live = { ...REPORT, mode: 'live' } as TextReport;
+      const text = renderText(judgement([], { outcome: 'rejected', failure: { check, error } }), live);
+      assert.match(text, /^Check the clock of this machine first\. If it is right: Do not send anything/m);
+    });
+  }
+});
+
 describe('the verdict for a program', () => {
   it('has the documented members, whatever the outcome', async () => {
     const accepted = (
