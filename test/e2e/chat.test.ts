@@ -33,6 +33,23 @@ describe('a chat completion', () => {
     assert.equal(finish, 'stop');
   });
 
+  it('has one line in the log that says the proxy is ready, with the base URLs of both APIs', () => {
+    const ready = stack.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg.startsWith('Ready'));
+    assert.deepEqual(
+      ready.map(({ time: _, ...rest }) => rest),
+      [
+        {
+          level: 'INFO',
+          msg: 'Ready: the remote is verified. Base URLs for clients:',
+          openai: `${stack.url}/v1`,
+          anthropic: stack.url,
+          manifestSha256: stack.simulator.manifestSha256,
+          tee: 'snp',
+        },
+      ],
+    );
+  });
+
   it('answers without streaming', async () => {
     const completion = await client.chat.completions.create({
       model: 'sim-echo',

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { headline } from '../../lib/session/headlines.ts';
+
+describe('the headline of a failed update', () => {
+  const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
+    ['upstream_unreachable', 900, 'The service cannot be reached; trying again in 1 second'],
+    ['upstream_tls_untrusted', 45_200, 'A TLS certificate is not trusted; trying again in 45 seconds'],
+    ['manifest_log_failed', 2_000, 'The workspace cannot be written; trying again in 2 seconds'],
+    ['attestation_failed', 1_000, 'Attestation of the remote failed; trying again in 1 second'],
+    [
+      'api_key_rejected',
+      undefined,
+      'The service does not accept the API key; the next request with an API key tries again',
+    ],
+    ['internal', 100, 'The remote could not be verified; trying again in 1 second'],
+  ];
+  for (const [code, retryIn, words] of rows) {
+    it(words, () => assert.equal(headline(new PrivatemodeError(code, 'x'), retryIn), words));
+  }
+
+  it('speaks of a failed attestation for no other cause', () => {
+    const others = [
+      'upstream_unreachable',
+      'upstream_tls_untrusted',
+      'manifest_log_failed',
+      'control_api_failed',
+    ] as const;
+    for (const code of others)
+      assert.doesNotMatch(headline(new PrivatemodeError(code, 'x'), 1), /ttestation/);
+  });
+});
