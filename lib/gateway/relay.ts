@@ -144,4 +144,5 @@ export const identityOpener: ResponseOpener = {
   failure: undefined,
   finished: false,
   pending: false,
+  usage: undefined,
 };

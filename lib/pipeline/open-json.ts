@@ -14,6 +14,7 @@ import {
 import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
+import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 
 export interface JsonOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAll'>;
@@ -225,6 +226,17 @@ function* openBody(
   return text;
 }
 
+/** The usage of a body that was found good. */
+function usageOf(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  { plain }: WholeGrammar,
+): TokenUsage | undefined {
+  const usage = plain.has('usage') ? members.find(({ name }) => name === 'usage') : undefined;
+  if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
+  return tokenUsageIn(chain.bytes(usage.start, usage.end).toString('latin1'));
+}
+
 /**
  * Collects an encrypted JSON body and gives it, opened, at the end. Fails with response_too_large, response_malformed (no JSON,
  * or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says of such a body); nothing
@@ -255,6 +267,7 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
     failure: undefined as PrivatemodeError | undefined,
     finished: false, // a body ends where the wire ends
     pending: false,
+    usage: undefined as TokenUsage | undefined,
     feed: (chunk: Uint8Array) =>
       guarded(() => {
         if (chain.length + chunk.length > maxBytes) {
@@ -269,6 +282,7 @@ export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
         opening ??= openBody(chain, chain.length === 0 ? [] : index.finish(), options);
         const { done, value } = opening.next();
         opener.pending = done !== true;
+        if (done === true) opener.usage = usageOf(chain, index.members, grammar);
         return value ?? EMPTY;
       }),
   };

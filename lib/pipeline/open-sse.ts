@@ -9,6 +9,7 @@ import { hasLineEnd, OpenedBytes } from './opened-bytes.ts';
 import type { UsageWanted } from './request-body.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { streamOrder } from './stream-order.ts';
+import { type TokenUsage, tokenUsage, tokenUsageIn } from './token-usage.ts';
 
 export interface SseOpenOptions {
   readonly cipher: Pick<RequestCipher, 'openAll'>;
@@ -25,6 +26,8 @@ export interface SseOpenOptions {
 export interface SseOpener extends ResponseOpener {
   /** Events delivered so far, the terminal one included. */
   readonly events: number;
+  /** Whether the model reported an error of its own as the last event. */
+  readonly modelError: boolean;
 }
 
 const EMPTY = Buffer.alloc(0);
@@ -90,6 +93,7 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
   let kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
   let unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
   let overflown = false; // the parser takes no more
+  let counts = false; // whether the event at hand is one whose usage counts the whole response
 
   const emit = (event: EventSourceMessage, data: string): void => {
     if (named && event.event !== undefined) out += `event: ${event.event}\n`;
@@ -132,14 +136,17 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
         constants[constant] = Uint8Array.from(opened);
       } else if (part === contentAt) content = value;
       else if (part === indexAt) index = value;
+      else if (type === 'message_start') opener.usage = tokenUsage((value as { usage?: unknown }).usage);
     }
     order.take(type, content, index);
     if (type === 'error') {
       errorSeen = true;
+      opener.modelError = true;
       opener.finished = true;
     }
-    if (usage === 'every') return 'all';
     const isClosing = Array.isArray(content) && content.length === 0;
+    counts = isClosing || type === 'message_delta';
+    if (usage === 'every') return 'all';
     if (!isClosing) return 'no usage';
     return usage === 'none' ? 'nothing' : 'all';
   };
@@ -171,6 +178,9 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const source = Buffer.from(messages, 'latin1');
     cipher.openAll(source, layout.order, match.starts, match.ends, plaintexts);
     const wanted = accept(kind);
+    if (counts && layout.usage !== undefined) {
+      opener.usage = tokenUsageIn(parts[layout.usage.part]!, opener.usage);
+    }
     if (wanted === 'nothing') return;
     const left = wanted === 'all' ? undefined : layout.usage;
     let text = layout.copied[0]!;
@@ -237,6 +247,9 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     const { parts, starts, ends } = match;
     cipher.openAll(bytes, kind.layout.order, starts, ends, plaintexts);
     const wanted = accept(kind);
+    if (counts && match.usageStart >= 0) {
+      opener.usage = tokenUsageIn(bytes.toString('latin1', match.usageStart, match.usageEnd), opener.usage);
+    }
     if (wanted === 'nothing') return;
     const leftFrom = wanted === 'all' ? -1 : match.usageStart;
     let position = start;
@@ -311,7 +324,9 @@ export function createSseOpener(options: SseOpenOptions): SseOpener {
     failure: undefined as PrivatemodeError | undefined,
     finished: false,
     pending: false,
+    usage: undefined as TokenUsage | undefined,
     events: 0,
+    modelError: false,
     feed(chunk: Uint8Array): Uint8Array {
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
       let position = kept !== undefined && mayGoOn() ? complete(kept, bytes) : 0;

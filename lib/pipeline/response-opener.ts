@@ -1,4 +1,5 @@
 import type { PrivatemodeError } from '../errors.ts';
+import type { TokenUsage } from './token-usage.ts';
 
 /**
  * What opens a response while it arrives: an event stream (`open-sse.ts`) or a body (`open-json.ts`).
@@ -17,4 +18,6 @@ export interface ResponseOpener {
   readonly failure: PrivatemodeError | undefined;
   /** True once nothing more is expected: what still comes is dropped. */
   readonly finished: boolean;
+  /** Set once the response has told its usage, delivered or not. */
+  readonly usage: TokenUsage | undefined;
 }

@@ -144,6 +144,7 @@ describe('the end of an answer that is opened in several turns', () => {
       failure: undefined,
       finished: false,
       pending: false,
+      usage: undefined,
     };
     const { remote, ended, text } = relayed({ opener });
     let others = 0;
@@ -176,6 +177,7 @@ describe('what comes after a complete answer', () => {
         return finished;
       },
       pending: false,
+      usage: undefined,
     };
   };
   const complete = async (): Promise<Readable> => {

@@ -1,0 +1,148 @@
+/** The tokens that a response says it took: known to the proxy even where the client did not ask for them. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { GRAMMAR, type StreamGrammar, type WholeGrammar } from '../../lib/pipeline/grammar.ts';
+import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
+import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
+import { tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
+import { byteByByte } from '../support/chunkings.ts';
+import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { literalSealObject } from '../support/literal-envelope.ts';
+import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+
+function streamUsage(wire: string, grammar: StreamGrammar, wanted: 'every' | 'last' | 'none' = 'every') {
+  const whole = [Buffer.from(wire)];
+  return [whole, byteByByte(whole[0]!)].map((chunks) => {
+    const opener = createSseOpener({ cipher: fixedCipher(), grammar, maxEventBytes: 1 << 20, usage: wanted });
+    for (const chunk of chunks) opener.feed(chunk);
+    opener.flush();
+    assert.equal(opener.failure, undefined);
+    return opener.usage;
+  });
+}
+
+const twice = <T>(value: T): T[] => [value, value];
+
+describe('the usage of a stream', () => {
+  const CLOSING = { ...chatChunk('', null, 1_001), choices: [] };
+  const chat = (...chunks: ReturnType<typeof chatChunk>[]): string => {
+    const stream = sealedStream(['id', 'usage']);
+    return chunks.map((chunk) => stream.event(chunk)).join('') + DONE;
+  };
+  const finished = [chatChunk('a'), chatChunk('b', null, 2), chatChunk('', 'stop', 3)];
+
+  for (const wanted of ['every', 'last', 'none'] as const) {
+    it(`is that of the closing chunk, where the client gets ${wanted}`, () => {
+      const wire = chat(...finished, CLOSING as never);
+      assert.deepEqual(
+        streamUsage(wire, GRAMMAR.chat.stream, wanted),
+        twice({ prompt: 3, completion: 1_001 }),
+      );
+    });
+  }
+
+  it('is unknown without a closing chunk', () => {
+    assert.deepEqual(streamUsage(chat(...finished), GRAMMAR.chat.stream), twice(undefined));
+  });
+
+  it('of messages is that of the start and of the last delta', () => {
+    const events = [
+      {
+        type: 'message_start',
+        message: {
+          id: 'm1',
+          type: 'message',
+          role: 'assistant',
+          content: [],
+          model: 'm',
+          usage: { input_tokens: 7, output_tokens: 0 },
+        },
+      },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 9 } },
+    ];
+    const stream = sealedStream(['id', 'type', 'usage']);
+    const wire = [
+      ...events.map((event) => stream.event(event, event.type)),
+      'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    ].join('');
+    assert.deepEqual(streamUsage(wire, GRAMMAR.messages.stream), twice({ prompt: 7, completion: 9 }));
+  });
+});
+
+describe('the usage of a whole body', () => {
+  const usageOf = (
+    body: object,
+    grammar: WholeGrammar,
+    asked: { readonly choices: number; readonly format: string | undefined } | undefined,
+  ) => {
+    const members = Object.entries(body).map(([name, value]) => ({
+      name,
+      writtenName: JSON.stringify(name),
+      raw: JSON.stringify(value),
+    }));
+    const wire = literalSealObject(EXCHANGE, members, [...grammar.plain], countingIvs());
+    const opener = createJsonOpener({
+      cipher: fixedCipher(),
+      grammar,
+      maxBytes: 1 << 20,
+      ...(asked === undefined ? {} : { asked }),
+    });
+    opener.feed(Buffer.from(wire));
+    do opener.flush();
+    while (opener.pending);
+    return { usage: opener.usage, failure: opener.failure?.code };
+  };
+  const CHAT = {
+    id: 'c',
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [{ index: 0 }],
+    usage: { prompt_tokens: 5, completion_tokens: 6 },
+  };
+  const asked = { choices: 1, format: undefined };
+
+  it('is its plain member', () => {
+    assert.deepEqual(usageOf(CHAT, GRAMMAR.chat.whole, asked), {
+      usage: { prompt: 5, completion: 6 },
+      failure: undefined,
+    });
+  });
+
+  it('of embeddings has no completion', () => {
+    const body = { object: 'list', data: [], model: 'm', usage: { prompt_tokens: 4, total_tokens: 4 } };
+    assert.deepEqual(usageOf(body, GRAMMAR.embeddings.whole, asked), {
+      usage: { prompt: 4, completion: undefined },
+      failure: undefined,
+    });
+  });
+
+  it('is not believed of a body that is refused', () => {
+    const { usage, failure } = usageOf({ ...CHAT, object: 'x' }, GRAMMAR.chat.whole, asked);
+    assert.deepEqual([usage, failure], [undefined, 'response_not_authentic']);
+  });
+});
+
+describe('counts of tokens', () => {
+  const cases: [text: string, prompt: number | undefined, completion: number | undefined][] = [
+    ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
+    ['{"input_tokens":1,"output_tokens":2}', 1, 2],
+    ['"usage": {"prompt_tokens":1, "prompt_tokens_details":{"cached_tokens":1}},', 1, undefined],
+    [', "usage":{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
+    ['{"prompt_tokens":1000000001,"completion_tokens":1000000000}', undefined, 1_000_000_000],
+    ['{"prompt_tokens":-1,"completion_tokens":1.5}', undefined, undefined],
+    ['{"prompt_tokens":"1","completion_tokens":null}', undefined, undefined],
+    ['{"prompt_tokens":1e400,"completion_tokens":[2]}', undefined, undefined],
+    ['{"__proto__":{"prompt_tokens":1},"constructor":2}', undefined, undefined],
+    ['{"type":"duration","seconds":3}', undefined, undefined],
+    ['null', undefined, undefined],
+    ['{', undefined, undefined],
+    ['', undefined, undefined],
+  ];
+  for (const [text, prompt, completion] of cases) {
+    it(`of ${text || 'nothing'}`, () => {
+      const none = prompt === undefined && completion === undefined;
+      assert.deepEqual(tokenUsageIn(text), none ? undefined : { prompt, completion });
+    });
+  }
+});
