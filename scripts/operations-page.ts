@@ -1,7 +1,9 @@
-/** Writes the table of error codes in docs/operations.md from lib/errors.ts. */
+/** Writes the tables of error codes, log fields and stages in docs/operations.md from what the code knows. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
+import type { Stage } from '../lib/gateway/call.ts';
+import type { Outcome, RequestLine } from '../lib/gateway/request-line.ts';
 import { replaceSection } from './marked-section.ts';
 
 const PAGE = join(import.meta.dirname, '../docs/operations.md');
@@ -81,6 +83,93 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   internal: 'A defect of this program.',
 };
 
+type FieldRow = readonly [type: 'text' | 'number' | 'integer', meaning: string];
+
+const COMMON_FIELDS = {
+  time: ['text', 'when the line was written, UTC'],
+  level: ['text', '`DEBUG`, `INFO`, `WARN` or `ERROR`'],
+  msg: ['text', 'what the line is: `Request ended`, `Request stage`, or another sentence'],
+  requestId: [
+    'text',
+    "the request, as in the response's `x-request-id` (or `request-id`) and in the receipt",
+  ],
+  clientRequestId: ['text', "the client's own `x-request-id`"],
+  worker: ['integer', 'the process, with `--workers`'],
+} as const satisfies Readonly<Record<string, FieldRow>>;
+
+/** Of the line at the end; the compiler asks for one row per field. */
+const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
+  method: ['text', 'the method'],
+  path: [
+    'text',
+    'the row of the endpoint table (`/v1/models/{id}`); of what is not in it the first segment, where that is a plain word (`/openai/*`), else `unknown`',
+  ],
+  outcome: ['text', 'how it ended, see below'],
+  durationMs: ['integer', 'from the head of the request to the end of the response'],
+  status: ['integer', 'the status that the client got; absent where no response began'],
+  firstTokenMs: ['integer', 'to the first event of a stream'],
+  tokensIn: ['integer', "tokens of the prompt, by the service's count; not authenticated"],
+  tokensOut: ['integer', 'tokens of the response, likewise'],
+  model: ['text', 'the model that was asked for'],
+  code: ['text', 'the error, see [Error codes](#error-codes)'],
+  reason: ['text', 'of what was refused: why'],
+  origin: [
+    'text',
+    'of what was refused: the origin of the web page that asked, `unknown` where no browser writes such a one',
+  ],
+  phase: ['text', 'of a client that left: `before_headers`, `before_first_token` or `mid_stream`'],
+};
+
+const OTHER_FIELDS = {
+  stage: ['text', 'with `Request stage`: see below'],
+  ms: ['number', 'with `Request stage`: since the head of the request'],
+  attempt: ['integer', 'with `Request stage`: 1, or 2 after a retry'],
+  retry: [
+    'text',
+    'with `Request failed, trying once more`: `no_secret`, `connection_reset` or `stale_connection`',
+  ],
+  why: ['text', 'the same in words'],
+  err: ['text', 'where the program itself failed: in which place'],
+} as const satisfies Readonly<Record<string, FieldRow>>;
+
+const OUTCOMES: Readonly<Record<Outcome, string>> = {
+  answered: 'all of the response was given to the client',
+  service_error:
+    'the same, and it tells an error: of the service, or (with status 200) of its model inside a stream',
+  refused: 'the request was wrong or not allowed; `code` and `reason` say what',
+  failed: "the proxy answered with an error that is not the client's; a line at level error has the words",
+  broken_off: 'the response had begun, and the proxy broke it off; `code` says why',
+  client_aborted: 'the client left before the response was complete',
+};
+
+const STAGES: Readonly<Record<Stage, string>> = {
+  queued: 'the head of the request was read',
+  received: 'its body has arrived',
+  epoch: 'a secret of the verified remote is at hand (in either order with `received`)',
+  sealed: 'a fresh key stream is ready; the body is encrypted as it leaves',
+  sent: 'all of it has left',
+  head: 'the head of the response has arrived',
+  first_event: 'the first event of a stream goes to the client',
+  done: 'all of the response was handed over',
+};
+
+const logFields = (): string =>
+  [
+    '| Field | Type | Meaning |',
+    '| --- | --- | --- |',
+    ...Object.entries({ ...COMMON_FIELDS, ...LINE_FIELDS, ...OTHER_FIELDS }).map(
+      ([name, [type, meaning]]) => `| \`${name}\` | ${type} | ${meaning} |`,
+    ),
+    '',
+    '| Outcome | Means |',
+    '| --- | --- |',
+    ...Object.entries(OUTCOMES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
+    '',
+    '| Stage | Means |',
+    '| --- | --- |',
+    ...Object.entries(STAGES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
+  ].join('\n');
+
 /** The page as it should be. */
 export function renderOperations(): string {
   const rows = Object.entries(ERRORS).map(
@@ -92,7 +181,8 @@ export function renderOperations(): string {
     '| --- | --- | --- | --- | --- |',
     ...rows,
   ].join('\n');
-  return replaceSection(readFileSync(PAGE, 'utf8'), 'errors', table);
+  const page = replaceSection(readFileSync(PAGE, 'utf8'), 'errors', table);
+  return replaceSection(page, 'log', logFields());
 }
 
 if (import.meta.main) writeFileSync(PAGE, renderOperations());

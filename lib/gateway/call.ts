@@ -23,6 +23,8 @@ export interface Call {
   readonly signal: AbortSignal;
   /** How far the answer has come, for the count of aborts. */
   phase: 'before_headers' | 'before_first_token' | 'mid_stream';
+  /** Whether the stages are logged (level debug). */
+  readonly debug: boolean;
   /** Set where we end the connection before its answer is complete, on purpose. */
   broken?: true;
   /** What the request asked for, known once its body is complete. The answer must be of that kind. */
@@ -39,11 +41,40 @@ export interface Answered extends UpstreamResponse {
   readonly plainBody: Buffer | undefined;
 }
 
-/** Client mistakes are information, everything else is an error; the cause is named by code, never by its text. */
-export function logFailure(call: Call, error: PrivatemodeError): void {
-  call.tally.error = error.code;
-  const fields = { code: error.code, status: error.status, reason: error.message };
-  if (error.blame === 'client') call.log.info(fields, 'Request refused');
-  else
-    call.log.error({ ...fields, err: error.code === 'internal' ? error.cause : undefined }, 'Request failed');
+/**
+ * Notes what the request failed with for the line at its end. Mistakes of clients have that line only; everything else is an error, named
+ * by code, never by the text of its cause.
+ */
+export function noteFailure(call: Call, error: PrivatemodeError): void {
+  call.tally.error = error;
+  if (error.blame === 'client') return;
+  const { code, status, message: reason } = error;
+  call.log.error(
+    { code, status, reason, err: code === 'internal' ? error.cause : undefined },
+    'Request failed',
+  );
+}
+
+/**
+ * What a request goes through, in this order; a retry comes back to `sealed`. `queued`: its head has been read. `received`: its body has
+ * arrived. `epoch`: a verified secret is at hand. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
+ * leaves. `sent`: all of it has left. `head`: the head of the response has arrived. `first_event`: the first bytes of a stream
+ * go to the client. `done`: all of the response was handed over.
+ */
+export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
+
+/** Logs that the request has come to that stage, with level debug only. */
+export function logStage(call: Call, stage: Stage, fields?: Readonly<Record<string, number>>): void {
+  if (!call.debug) return;
+  const ms = Math.round(10 * (performance.now() - call.tally.startedAt)) / 10;
+  call.log.debug({ stage, ms, ...fields }, 'Request stage');
+}
+
+/** The promise; with level debug, one that has logged the stage when it is fulfilled. */
+export function staged<T>(call: Call, stage: Stage, promise: Promise<T>): Promise<T> {
+  if (!call.debug) return promise;
+  return promise.then((value) => {
+    logStage(call, stage);
+    return value;
+  });
 }

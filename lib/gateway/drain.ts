@@ -6,7 +6,7 @@ import type { Listener } from './server.ts';
 const FAREWELL = 2_000;
 
 /**
- * Stops accepting, lets what runs finish for `grace` ms, then aborts `terminate`, on which every exchange that is left
+ * Stops accepting, says how many exchanges run, lets what runs finish for `grace` ms, then aborts `terminate`, on which every exchange that is left
  * tells its client; whoever does not take that within two seconds is cut off. Resolves when all connections are gone.
  */
 export async function drain(
@@ -19,6 +19,12 @@ export async function drain(
   },
 ): Promise<void> {
   const { active, grace, terminate, log } = options;
+  const unfinished = active();
+  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
+  else {
+    const graceSeconds = grace / 1000;
+    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  }
   const drained = listener.drain();
   const patience = setTimeout(() => {
     log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');

@@ -228,6 +228,29 @@ export function matchEndpoint(method: string, rawTarget: string): Match | LocalA
   return { kind: 'endpoint', endpoint, target: path + kept, dropped };
 }
 
+/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
+const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
+
+/**
+ * The path of a request as a log may show it: the row of a table that covers it, else its first segment where that is a plain word
+ * (`/openai/*`), else `unknown`. Never the query.
+ */
+export function pathForLog(rawTarget: string): string {
+  const parsed = parseTarget(rawTarget);
+  if (typeof parsed === 'string') return 'unknown';
+  const { path } = parsed;
+  const rows = [
+    ...Object.keys(LOCAL),
+    ...UNSUPPORTED.map((row) => row.path),
+    ...ENDPOINTS.map((row) => row.path),
+  ];
+  const known = rows.find((row) => covers(row, path));
+  if (known !== undefined) return known;
+  const [, first = '', ...rest] = path.split('/');
+  if (!PLAIN_SEGMENT.test(first)) return 'unknown';
+  return rest.length === 0 ? `/${first}` : `/${first}/*`;
+}
+
 function covers(row: string, path: string): boolean {
   if (row.endsWith('/*')) return path.startsWith(row.slice(0, -1));
   if (row.endsWith('/{id}')) return path.startsWith(row.slice(0, -4)) && path.length > row.length - 4;

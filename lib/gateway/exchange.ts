@@ -9,7 +9,7 @@ import { answerError } from './answers.ts';
 import type { UpstreamResponse } from './attempt.ts';
 import { decideAuth } from './auth.ts';
 import { breakConnection } from './break-connection.ts';
-import { type Answered, type Call, logFailure } from './call.ts';
+import { type Answered, type Call, logStage, noteFailure, staged } from './call.ts';
 import { stageFor } from './codecs.ts';
 import { isArriving } from './early-answer.ts';
 import { requestHeaders } from './headers.ts';
@@ -56,8 +56,8 @@ async function answerOf(call: Call, head: ClientHead, attested: () => Promise<Ep
   const stage = stageFor(match.endpoint, req.headers['content-type'], world.sharedSalt);
   // The body arrives while the remote is being verified; whichever fails first answers.
   const [body] = await Promise.all([
-    stage === undefined ? discardBody(call) : receive(call, stage),
-    attested(),
+    stage === undefined ? discardBody(call) : staged(call, 'received', receive(call, stage)),
+    staged(call, 'epoch', attested()),
   ]);
   const epoch = await attested(); // a slow upload may have outlived the first one
   tally.uploadedAt = performance.now();
@@ -173,15 +173,21 @@ async function attempt(
     if (sealed.contentType !== undefined) headers['content-type'] = sealed.contentType;
   } else delete headers['content-type'];
 
+  const outgoing = sealed && sealedReadable(sealed);
+  if (call.debug && outgoing !== undefined) {
+    logStage(call, 'sealed', { attempt: number + 1 });
+    outgoing.once('end', () => logStage(call, 'sent', { attempt: number + 1 }));
+  }
   call.tally.sentAt ??= performance.now();
   const sent = await world.upstream.send(call.req, call.res, {
     method: head.method,
     path: match.target,
     headers,
-    body: sealed && sealedReadable(sealed),
+    body: outgoing,
     fresh,
     signal: call.signal,
   });
+  logStage(call, 'head', { attempt: number + 1, status: sent.response.statusCode as number });
   const mayRetry = number === 0 && encrypted && isPlainServerError(sent);
   return { ...sent, epoch, cipher, plainBody: mayRetry ? await readSmall(call, sent) : undefined };
 }
@@ -215,12 +221,11 @@ async function readSmall({ world }: Call, { response }: UpstreamResponse): Promi
 function conclude(call: Call, thrown: unknown): void {
   const { req, res, world, match, requestId } = call;
   if (thrown instanceof ClientGone || res.destroyed) {
-    call.log.info({ phase: call.phase }, 'Client went away');
     res.destroy();
     return;
   }
   const error = asPrivatemodeError(thrown);
-  logFailure(call, error);
+  noteFailure(call, error);
   if (res.headersSent) {
     breakConnection(call);
     return;

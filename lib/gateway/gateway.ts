@@ -1,17 +1,18 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
 import type { Logger } from '../observe/log.ts';
 import { VERSION } from '../version.ts';
 import { answer, answerError } from './answers.ts';
-import type { Call } from './call.ts';
+import { type Call, logStage } from './call.ts';
 import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
 import { tapExchange } from './dump-tap.ts';
 import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
 import { exchange } from './exchange.ts';
 import { checkHead, INERT_HEADERS } from './headers.ts';
 import { newRequestId } from './request-id.ts';
+import { type RequestRecord, requestLine } from './request-line.ts';
 import { newTally, observationOf } from './tally.ts';
 import type { World } from './world.ts';
 
@@ -29,6 +30,7 @@ interface Arrival {
   readonly log: Logger;
   readonly origin: OriginDecision;
   readonly found: Match | LocalAnswer | Refusal;
+  readonly record: RequestRecord;
 }
 
 /** Decides what a request is, before anything is done for it, and answers or forwards it. */
@@ -41,7 +43,7 @@ export function createGateway(world: World): Gateway {
   });
 
   function forward(arrival: Arrival, match: Match): void {
-    const { req, res, requestId, log, origin } = arrival;
+    const { req, res, requestId, log, origin, record } = arrival;
     const control = new AbortController();
     const call: Call = {
       world,
@@ -53,8 +55,10 @@ export function createGateway(world: World): Gateway {
       corsHeaders: origin.headers,
       signal: control.signal,
       phase: 'before_headers',
+      debug: log.isLevelEnabled('debug'),
       tally: newTally(),
     };
+    record.call = call;
     if (world.dumper !== undefined) {
       const { method = '', url = '', rawHeaders } = req;
       tapExchange(req, res, world.dumper.begin({ method, target: url, rawHeaders }));
@@ -71,8 +75,8 @@ export function createGateway(world: World): Gateway {
       count(world.counters.clientAborts, call.phase);
       control.abort(new Error('the client went away'));
     });
-    log.info({ method: req.method, endpoint: match.endpoint.id }, 'Forwarding request');
-    if (match.dropped.length > 0)
+    logStage(call, 'queued');
+    if (call.debug && match.dropped.length > 0)
       log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
     void exchange(call);
   }
@@ -81,6 +85,14 @@ export function createGateway(world: World): Gateway {
     res.on('error', () => {}); // the client went away; 'close' tells
     const requestId = newRequestId();
     const log = world.log.child({ requestId, clientRequestId: clientRequestId(req) });
+    const record: RequestRecord = {
+      req,
+      res,
+      startedAt: performance.now(),
+      call: undefined,
+      refusal: undefined,
+    };
+    res.once('close', () => logRequest(log, record));
     try {
       const arrival: Arrival = {
         req,
@@ -89,16 +101,24 @@ export function createGateway(world: World): Gateway {
         log,
         origin: decideOrigin(req.headers, world.cors()),
         found: matchEndpoint(req.method as string, req.url as string),
+        record,
       };
       if (!answeredHere(world, arrival)) forward(arrival, arrival.found as Match);
     } catch (thrown) {
       // A fault of the program in one request must not end all the others.
+      record.refusal = asPrivatemodeError(thrown);
       log.error({ err: thrown }, 'A request could not be treated');
       res.destroy();
     }
   }
 
   return { handle, active: () => running.size };
+}
+
+/** One line for each request at level info; what the proxy says about itself, to probes mostly, and preflights at level debug. */
+function logRequest(log: Logger, record: RequestRecord): void {
+  const level = record.call === undefined && record.refusal === undefined ? 'debug' : 'info';
+  if (log.isLevelEnabled(level)) log[level]({ ...requestLine(record) }, 'Request ended');
 }
 
 /** The id that the client gave its request, for the log only, where it is one. */
@@ -138,11 +158,8 @@ function answeredHere(world: World, arrival: Arrival): boolean {
 }
 
 function refuse(arrival: Arrival, error: PrivatemodeError, allow?: readonly string[]): void {
-  const { req, res, requestId, log, origin, found } = arrival;
-  log.info(
-    { method: req.method, code: error.code, status: error.status, reason: error.message },
-    'Request refused',
-  );
+  const { req, res, requestId, origin, found, record } = arrival;
+  record.refusal = error;
   const dialect =
     found.kind === 'endpoint' ? found.endpoint.dialect : found.kind === 'refusal' ? found.dialect : 'plain';
   answerError(req, res, error, { dialect, requestId, allow }, { headers: origin.headers });

@@ -5,7 +5,7 @@ import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
 import { breakConnection } from './break-connection.ts';
-import { type Answered, type Call, logFailure } from './call.ts';
+import { type Answered, type Call, logStage, noteFailure } from './call.ts';
 import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
 import { errorEvent, requestIdHeader } from './dialects.ts';
 import { INERT_HEADERS, plainContentType, responseHeaders } from './headers.ts';
@@ -59,7 +59,7 @@ async function respondPlain(call: Call, answered: Answered): Promise<void> {
     res.end();
     finished(call);
   } else {
-    logFailure(call, failure);
+    noteFailure(call, failure);
     breakConnection(call);
   }
 }
@@ -74,6 +74,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
     ...relayOptions(call),
     write: (part) => parts.push(part) > 0,
   }).ended;
+  call.tally.usage = opener.usage;
 
   const headers = headersFor(call, answered, 'json');
   if (error === undefined) {
@@ -84,7 +85,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
   countFailure(call, error);
   if (status < 400) throw error;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  logFailure(call, error);
+  noteFailure(call, error);
   const words = `the service answered with status ${status}; its text did not authenticate and is not shown`;
   const shown = new PrivatemodeError(error.code, words, { cause: error });
   const retryAfter = answered.response.headers['retry-after'];
@@ -114,12 +115,15 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   call.phase = 'before_first_token';
   const onFirstBytes = (): void => {
     call.phase = 'mid_stream';
+    logStage(call, 'first_event');
   };
   let error: PrivatemodeError | undefined;
   try {
     error = await relayToClient(call, answered, opener, onFirstBytes);
   } finally {
     world.counters.streamEvents += opener.events;
+    call.tally.usage = opener.usage;
+    call.tally.modelError = opener.modelError;
   }
   if (error === undefined) {
     res.end();
@@ -128,7 +132,7 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
   }
   countFailure(call, error);
   if (!UNOPENED.has(error.code)) world.counters.truncatedStreams += 1;
-  logFailure(call, error);
+  noteFailure(call, error);
   const { dialect } = call.match.endpoint;
   res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(call));
 }
@@ -227,6 +231,5 @@ function relayToClient(
 function finished(call: Call): void {
   const { res, world } = call;
   count(world.counters.responses, res.statusCode);
-  const durationMs = Math.round(performance.now() - call.tally.startedAt);
-  call.log.info({ status: res.statusCode, durationMs }, 'Forwarding finished');
+  logStage(call, 'done');
 }

@@ -1,5 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { PrivatemodeError } from '../errors.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
+import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Endpoint } from './endpoints.ts';
 
 /** What is counted of one request on its way; times by performance.now(). */
@@ -10,7 +12,11 @@ export interface Tally {
   firstChunkAt: number | undefined;
   chunks: number;
   model: string | undefined;
-  error: string | undefined;
+  /** What the service says it counted. */
+  usage: TokenUsage | undefined;
+  /** The model reported an error of its own inside a stream. */
+  modelError: boolean;
+  error: PrivatemodeError | undefined;
   readonly bytes: { fromClient: number; toRemote: number; fromRemote: number; toClient: number };
 }
 
@@ -22,6 +28,8 @@ export function newTally(): Tally {
     firstChunkAt: undefined,
     chunks: 0,
     model: undefined,
+    usage: undefined,
+    modelError: false,
     error: undefined,
     bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
   };
@@ -42,10 +50,12 @@ export function observationOf(
     status: res.headersSent ? res.statusCode : 0,
     operation: endpoint.encrypted ? endpoint.operation : undefined,
     model: tally.model,
-    error: tally.error,
+    error: tally.error?.code,
     duration: (performance.now() - tally.startedAt) / 1000,
     timeToFirstChunk: seconds(tally.startedAt, tally.firstChunkAt),
     chunks: tally.chunks,
+    inputTokens: tally.usage?.prompt,
+    outputTokens: tally.usage?.completion,
     addedFirstByte: seconds(tally.uploadedAt, tally.sentAt),
     bytes: tally.bytes,
   };

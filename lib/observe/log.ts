@@ -46,14 +46,15 @@ const LONGEST_TEXT = 1_000;
 const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
 
 /**
- * A logger in the reference's formats (inference.md 12): `text` is `time=… level=INFO msg="…" key=value`, coloured on a
- * terminal only; `json` is one object per line. `level` is a pino number. Objects never get into a log: what is
+ * A logger in the reference's formats (inference.md 12): `text` is `time=… level=INFO msg="…" key=value`, padded so that lines of
+ * one kind stand in columns, and coloured on a terminal only, unless `env` has NO_COLOR (default: of the process); `json` is one object per line. `level` is a pino number. Objects never get into a log: what is
  * not a text, a number, a boolean or an error is left out, so that nobody logs a request by accident (design decision 10).
  */
 export function createLogger(options: {
   readonly format: 'text' | 'json';
   readonly level: number;
   readonly output?: LogOutput;
+  readonly env?: Readonly<Record<string, string | undefined>>;
 }): Logger {
   const output = options.output ?? process.stderr;
   const level = pino.levels.labels[options.level];
@@ -68,7 +69,7 @@ export function createLogger(options: {
       formatters: { level: (label) => ({ level: label.toUpperCase() }), log: flat },
       redact: { paths: SECRET_FIELDS.map((name) => `["${name}"]`), censor: '[redacted]' },
     },
-    options.format === 'json' ? output : textOutput(output),
+    options.format === 'json' ? output : textOutput(output, hasColours(output, options.env ?? process.env)),
   );
   return withFlatChildren(logger);
 }
@@ -125,19 +126,46 @@ function describeLink(error: Error): string {
   return `${error.name} ${place?.trim() ?? ''}`;
 }
 
+const hasColours = ({ isTTY }: LogOutput, env: Readonly<Record<string, string | undefined>>): boolean =>
+  isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+
+/** Characters that values take at least, so that lines of one kind stand in columns. Parsers of such lines skip the blanks. */
+const WIDTHS: Readonly<Record<string, number>> = {
+  method: 4,
+  path: 24,
+  outcome: 14,
+  durationMs: 6,
+  status: 3,
+  firstTokenMs: 5,
+  tokensIn: 6,
+  tokensOut: 6,
+  stage: 11,
+  ms: 8,
+};
+const LEVEL_WIDTH = 'level=ERROR'.length;
+const MESSAGE_WIDTH = '"Request ended"'.length;
+
+/** What a line is found by, and not what is read first: at its end. */
+const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId', 'worker']);
+
 /** Lays pino's records out as text, in this process and at once: no line is lost when the process ends. */
-function textOutput(output: LogOutput): LogOutput {
-  const paint = (level: unknown, text: string): string => {
-    const colour = LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS];
-    const isPlain = output.isTTY !== true || colour === undefined;
-    return isPlain ? text : styleText(colour, text, { validateStream: false });
-  };
+function textOutput(output: LogOutput, colours: boolean): LogOutput {
+  const paint = (colour: 'gray' | 'green' | 'yellow' | 'red' | undefined, text: string): string =>
+    colours && colour !== undefined ? styleText(colour, text, { validateStream: false }) : text;
+  const field = ([name, value]: [string, unknown]): string =>
+    ` ${paint('gray', `${quoted(name)}=`)}${quoted(value).padEnd(WIDTHS[name] ?? 0)}`;
   return {
     write(line) {
       const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>;
-      let text = `time=${time} ${paint(level, `level=${level}`)} msg=${quoted(msg ?? '')}`;
-      for (const [name, value] of Object.entries(fields)) text += ` ${quoted(name)}=${quoted(value)}`;
-      return output.write(`${text}\n`);
+      const shown = paint(LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS], `level=${level}`);
+      const gap = ' '.repeat(Math.max(0, LEVEL_WIDTH - `level=${level}`.length));
+      const entries = Object.entries(fields);
+      const ordered = [
+        ...entries.filter(([name]) => !IDS.has(name)),
+        ...entries.filter(([name]) => IDS.has(name)),
+      ];
+      const text = `time=${time} ${shown}${gap} msg=${quoted(msg ?? '').padEnd(MESSAGE_WIDTH)}`;
+      return output.write(`${(text + ordered.map(field).join('')).trimEnd()}\n`);
     },
   };
 }

@@ -17,6 +17,9 @@ export interface RequestObservation {
   readonly timeToFirstChunk?: number | undefined;
   /** Chunks of a stream, the first included. */
   readonly chunks?: number | undefined;
+  /** Tokens by the service's count, where it gave one. */
+  readonly inputTokens?: number | undefined;
+  readonly outputTokens?: number | undefined;
   /** From the last byte of the request to the first byte upstream, and back: what we added ourselves. */
   readonly addedFirstByte?: number | undefined;
   readonly bytes: {
@@ -53,6 +56,8 @@ const PROVIDER = 'privatemode';
 const DURATIONS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 const FIRST_CHUNK = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
+/** Tokens, powers of 4, by the same conventions. */
+const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5];
 
 /**
@@ -111,6 +116,13 @@ export function createMetrics(options: {
   const duration = genAi('duration', 'Duration of an operation.', DURATIONS, ['error_type']);
   const firstChunk = genAi('time_to_first_chunk', 'Time to the first chunk of a stream.', FIRST_CHUNK);
   const perChunk = genAi('time_per_output_chunk', 'Mean time between the chunks of a stream.', PER_CHUNK);
+  const tokens = new Histogram({
+    name: 'gen_ai_client_token_usage',
+    help: 'Tokens of a request, by the count of the service.',
+    buckets: TOKENS,
+    labelNames: [...attributes, 'gen_ai_token_type'],
+    registers,
+  });
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
@@ -137,6 +149,10 @@ export function createMetrics(options: {
         server_address: options.serverAddress,
       };
       duration.observe({ ...labels, error_type: seen.error ?? '' }, seen.duration);
+      const { inputTokens, outputTokens } = seen;
+      if (inputTokens !== undefined) tokens.observe({ ...labels, gen_ai_token_type: 'input' }, inputTokens);
+      if (outputTokens !== undefined)
+        tokens.observe({ ...labels, gen_ai_token_type: 'output' }, outputTokens);
       if (seen.timeToFirstChunk === undefined) return;
       firstChunk.observe(labels, seen.timeToFirstChunk);
       const gaps = (seen.chunks ?? 1) - 1;

@@ -55,6 +55,10 @@ describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, ()
     assert.ok(performance.now() - begun < 5_000, 'the grace period was waited for');
     const answer = await answerTo(client);
     assert.ok(answer.complete && answer.body.endsWith('data: [DONE]\n\n'));
+    assert.match(
+      proxy.log(),
+      /msg="Shutting down server"\n.* msg="Waiting for responses to end; a second signal ends them now" unfinished=1 graceSeconds=10\n/,
+    );
   });
 
   it('SIGINT: a stream that outlasts the grace is told so, the exit code 0', async () => {

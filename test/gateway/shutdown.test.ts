@@ -97,7 +97,7 @@ describe('shutdown', { concurrency: true }, () => {
     const asking = client();
     asking.socket.pause();
     asking.send(post());
-    await until(() => gateway.logLines.join('').includes('Forwarding finished'), 'not answered');
+    await until(() => gateway.logLines.join('').includes('"stage":"done"'), 'not answered', 15_000);
     const draining = drained(gateway, 10_000);
     await delay(300);
     asking.socket.resume();

@@ -169,6 +169,10 @@ describe('the log at level debug', { concurrency: true }, () => {
     assert.doesNotMatch(log, /CANARY/);
     assert.match(log, /"parameters":"token, \?","msg":"Query parameters were dropped"/);
     for (const line of gateway.logLines) assert.match(line, /"requestId":"proxy_[0-9a-f-]{36}"/);
+    const ids = (lines: readonly string[]) =>
+      lines.map((line) => JSON.parse(line).requestId as string).sort();
+    const ends = gateway.logLines.filter((line) => line.includes('"msg":"Request ended"'));
+    assert.deepEqual(ids(ends), [...new Set(ids(gateway.logLines))].sort(), 'one line for each request');
   });
 
   it('names the request id that the service and the client have seen', async (t) => {
@@ -179,11 +183,9 @@ describe('the log at level debug', { concurrency: true }, () => {
     const { headers } = await answerTo(asking);
     const id = headers['privatemode-proxy-request-id'];
     assert.equal(upstream.requests[0]?.headers['privatemode-user-request-id'], `${id}_0`);
+    await until(() => gateway.logLines.join('').includes('Request ended'), 'not over');
     const lines = gateway.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);
-    assert.deepEqual(
-      lines.map(({ msg }) => msg),
-      ['Forwarding request', 'Forwarding finished'],
-    );
+    assert.ok(lines.length > 1, 'only one line at level debug');
     for (const line of lines)
       assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
   });

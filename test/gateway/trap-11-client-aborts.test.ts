@@ -43,7 +43,7 @@ describe('trap 11: client aborts', { concurrency: true }, () => {
       await until(() => gateway.active() === 0, 'the exchange never ended');
       assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
       assert.equal(upstream.requests.length, 1);
-      assert.match(gateway.logLines.join(''), /Client went away/);
+      assert.match(gateway.logLines.join(''), /"outcome":"client_aborted"/);
     });
 
     it(`a client that ${how} before the first token: the remote's connection closes`, async (t) => {

@@ -6,10 +6,14 @@ import { recordingLogger } from '../support/logger.ts';
 
 const ESCAPE = '\x1b';
 
-function textLogger(level = 30, isTTY = false): { log: Logger; lines: string[] } {
+function textLogger(
+  level = 30,
+  isTTY = false,
+  env: Record<string, string> = {},
+): { log: Logger; lines: string[] } {
   const lines: string[] = [];
   const output = { write: (line: string) => lines.push(line), isTTY };
-  return { log: createLogger({ format: 'text', level, output }), lines };
+  return { log: createLogger({ format: 'text', level, output, env }), lines };
 }
 
 const withoutTime = (line: string | undefined): string => (line ?? '').replace(/^time=\S+ /, '');
@@ -20,11 +24,11 @@ describe('text logs', () => {
     log.info({ requestId: 'proxy_1', status: 200, cached: false }, 'Forwarding finished');
     assert.match(
       lines[0] ?? '',
-      /^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=INFO msg="Forwarding finished" /,
+      /^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=INFO {2}msg="Forwarding finished" /,
     );
     assert.equal(
       withoutTime(lines[0]),
-      'level=INFO msg="Forwarding finished" requestId=proxy_1 status=200 cached=false\n',
+      'level=INFO  msg="Forwarding finished" status=200 cached=false requestId=proxy_1\n',
     );
   });
 
@@ -33,7 +37,7 @@ describe('text logs', () => {
     log.warn({ reason: 'a=b "c"\nlevel=ERROR', empty: '', plain: 'a-b/c:d' }, 'x\ny');
     assert.equal(
       withoutTime(lines[0]),
-      'level=WARN msg="x\\ny" reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n',
+      'level=WARN  msg="x\\ny"          reason="a=b \\"c\\"\\nlevel=ERROR" empty="" plain=a-b/c:d\n',
     );
     assert.equal(lines[0]?.split('\n').length, 2);
   });
@@ -44,6 +48,42 @@ describe('text logs', () => {
     for (const { log } of [terminal, file]) log.error('x');
     assert.ok(terminal.lines[0]?.includes(`${ESCAPE}[31mlevel=ERROR`));
     assert.ok(!file.lines[0]?.includes(ESCAPE));
+  });
+
+  it('have no colours where NO_COLOR is set, or the terminal is a dumb one', () => {
+    for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
+      const { log, lines } = textLogger(30, true, env);
+      log.error({ status: 500 }, 'x');
+      assert.ok(!lines[0]?.includes(ESCAPE), JSON.stringify(env));
+    }
+    const { log, lines } = textLogger(30, true, { NO_COLOR: '' });
+    log.error('x');
+    assert.ok(lines[0]?.includes(ESCAPE), 'an empty NO_COLOR says nothing');
+  });
+
+  it('stand in columns, one request under the other', () => {
+    const { log, lines } = textLogger();
+    const request = { method: 'POST', path: '/v1/chat/completions', outcome: 'answered', durationMs: 1234 };
+    log.child({ requestId: 'proxy_1' }).info({ ...request, status: 200, tokensIn: 5 }, 'Request ended');
+    log
+      .child({ requestId: 'proxy_2' })
+      .info(
+        {
+          method: 'GET',
+          path: '/v1/models',
+          outcome: 'client_aborted',
+          durationMs: 9,
+          status: 200,
+          tokensIn: 70_000,
+        },
+        'Request ended',
+      );
+    log.error('Request failed');
+    assert.deepEqual(lines.map(withoutTime), [
+      'level=INFO  msg="Request ended" method=POST path=/v1/chat/completions     outcome=answered       durationMs=1234   status=200 tokensIn=5      requestId=proxy_1\n',
+      'level=INFO  msg="Request ended" method=GET  path=/v1/models               outcome=client_aborted durationMs=9      status=200 tokensIn=70000  requestId=proxy_2\n',
+      'level=ERROR msg="Request failed"\n',
+    ]);
   });
 
   it('show no control characters that a remote could send to a terminal', () => {

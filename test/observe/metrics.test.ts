@@ -19,6 +19,8 @@ const REQUEST: RequestObservation = {
   duration: 3,
   timeToFirstChunk: 1,
   chunks: 5,
+  inputTokens: 5,
+  outputTokens: 1_000,
   addedFirstByte: 0.0004,
   bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
 };
@@ -105,6 +107,15 @@ describe('metrics of requests', () => {
       [`gen_ai_client_operation_time_per_output_chunk_seconds_count{${labels}}`, 1],
     ];
     for (const [name, value] of expected) assert.equal(seen.get(name), value, name);
+    const tokens = (sample: string, type: string, le = ''): number | undefined =>
+      [...seen].find(
+        ([name]) =>
+          name.startsWith(`gen_ai_client_token_usage_${sample}{`) &&
+          name.includes(`gen_ai_token_type="${type}"`) &&
+          name.includes(le),
+      )?.[1];
+    assert.deepEqual([tokens('sum', 'input'), tokens('sum', 'output')], [5, 1_000]);
+    assert.deepEqual([tokens('bucket', 'input', 'le="4"'), tokens('bucket', 'input', 'le="16"')], [0, 1]);
     const duration = [...seen].find(([name]) =>
       name.startsWith('gen_ai_client_operation_duration_seconds_sum'),
     );
@@ -115,6 +126,12 @@ describe('metrics of requests', () => {
     const { metrics } = setUp();
     metrics.observe({ ...REQUEST, route: 'models', operation: undefined, model: undefined });
     assert.ok(![...(await samples(metrics)).keys()].some((name) => /^gen_ai.*_count/.test(name)));
+  });
+
+  it('that told no usage have none', async () => {
+    const { metrics } = setUp();
+    metrics.observe({ ...REQUEST, inputTokens: undefined, outputTokens: undefined });
+    assert.ok(![...(await samples(metrics)).keys()].some((name) => name.includes('token_usage_count')));
   });
 
   it('that fail say with which code', async () => {

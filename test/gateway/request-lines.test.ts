@@ -1,0 +1,487 @@
+/** Each request leaves one line in the log at level info, when it is over, and the line says how it ended. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { fakeSession, type TestGateway } from '../support/gateway.ts';
+import {
+  answerTo,
+  chatBody,
+  type Fixture,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+import {
+  chatStream,
+  chunked,
+  completion,
+  DONE,
+  LAST_CHUNK,
+  plainError,
+  STREAM_HEAD,
+  sealedAnswers,
+  tampered,
+} from '../support/sealed-answers.ts';
+import { chatChunk } from '../support/sealed-stream.ts';
+
+type Line = Readonly<Record<string, unknown>>;
+
+const STREAMING = chatBody({ stream: true });
+const CHAT = { method: 'POST', path: '/v1/chat/completions' };
+
+const parsed = ({ logLines }: TestGateway): Line[] => logLines.map((line) => JSON.parse(line) as Line);
+const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level }) => level === 'INFO');
+
+/** The lines at level info once there are that many; without the times, of which it is asserted that they are such. */
+async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
+  await until(() => atInfo(gateway).length >= count && gateway.active() === 0, 'no line');
+  return atInfo(gateway).map(({ time, level, requestId, durationMs, ...line }) => {
+    assert.match(String(requestId), /^proxy_[0-9a-f-]{36}$/);
+    assert.ok(Number.isInteger(durationMs) && (durationMs as number) >= 0, `durationMs ${durationMs}`);
+    const { firstTokenMs, ...rest } = line;
+    if (firstTokenMs === undefined) return rest;
+    assert.ok((firstTokenMs as number) >= 0 && (firstTokenMs as number) <= (durationMs as number));
+    return { ...rest, firstTokenMs: true };
+  });
+}
+
+interface Scene {
+  readonly name: string;
+  readonly options?: Parameters<typeof gatewayFixture>[1];
+  /** Asks, and goes away where that is the scene. */
+  readonly play: (fixture: Fixture) => Promise<unknown>;
+  readonly line: Line;
+}
+
+const leaving = async (
+  { upstream, client, gateway }: Fixture,
+  body: string,
+  when: string | null,
+  event = '',
+) => {
+  const closed = Promise.withResolvers<void>();
+  upstream.on(async (scripted) => {
+    void scripted.closed.then(closed.resolve);
+    const request = await scripted.body();
+    if (when === null) asking.socket.destroy();
+    else await scripted.write(STREAM_HEAD + (event && chunked(sealedAnswers(request).chunk(event))));
+  });
+  const asking = client();
+  asking.send(post(body));
+  if (when !== null) {
+    await asking.until(new RegExp(when));
+    asking.socket.destroy();
+  }
+  await closed.promise;
+  await until(() => gateway.active() === 0, 'the exchange never ended');
+};
+
+const SCENES: readonly Scene[] = [
+  {
+    name: 'a whole response',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      await ask(post());
+    },
+    line: { ...CHAT, outcome: 'answered', status: 200, model: 'm' },
+  },
+  {
+    name: 'a stream, with tokens that the client did not ask for',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const closing = { ...chatChunk('', null, 2), choices: [] };
+        const events = [sealed.chunk('hel'), sealed.chunk('lo', 'stop'), sealed.event(closing), DONE];
+        await scripted.write(STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK);
+      });
+      const { body } = await ask(post(STREAMING));
+      assert.ok(!body.includes('usage'), 'the client got what it did not ask for');
+    },
+    line: {
+      ...CHAT,
+      outcome: 'answered',
+      status: 200,
+      firstTokenMs: true,
+      tokensIn: 3,
+      tokensOut: 2,
+      model: 'm',
+    },
+  },
+  {
+    name: 'a list of models, asked for with a query',
+    async play({ upstream, ask }) {
+      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
+      await ask(get('/v1/models?limit=1'));
+    },
+    line: { method: 'GET', path: '/v1/models', outcome: 'answered', status: 200 },
+  },
+  {
+    name: 'one model, whose name is not told',
+    async play({ upstream, ask }) {
+      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
+      await ask(get('/v1/models/some-name'));
+    },
+    line: { method: 'GET', path: '/v1/models/{id}', outcome: 'answered', status: 200 },
+  },
+  {
+    name: 'an error of the service',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(plainError(429, 'slow down'));
+      });
+      await ask(post());
+    },
+    line: { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
+  },
+  {
+    name: "the model's own error inside a stream",
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const error = { error: { message: 'out of memory', type: 'x', code: 500 } };
+        const events = [sealed.chunk('a'), sealed.event(error)];
+        await scripted.write(STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK);
+      });
+      await ask(post(STREAMING));
+    },
+    line: { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm' },
+  },
+  {
+    name: 'a response that was tampered with',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => scripted.write(tampered(completion(await scripted.body()))));
+      await ask(post());
+    },
+    line: { ...CHAT, outcome: 'failed', status: 502, model: 'm', code: 'response_not_authentic' },
+  },
+  {
+    name: 'a stream that breaks',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+        scripted.end();
+      });
+      await ask(post(STREAMING));
+    },
+    line: {
+      ...CHAT,
+      outcome: 'broken_off',
+      status: 200,
+      firstTokenMs: true,
+      model: 'm',
+      code: 'stream_unfinished',
+    },
+  },
+  {
+    name: 'a remote that is not verified',
+    options: {
+      session: fakeSession({
+        acquire: () => Promise.reject(new PrivatemodeError('attestation_failed', 'it is another machine')),
+      }),
+    },
+    play: ({ ask }) => ask(post()),
+    line: { ...CHAT, outcome: 'failed', status: 503, code: 'attestation_failed' },
+  },
+  {
+    name: 'a body that is no JSON',
+    play: ({ ask }) => ask(post('{')),
+    line: {
+      ...CHAT,
+      outcome: 'refused',
+      status: 400,
+      code: 'invalid_json',
+      reason: 'the body is not valid JSON: unexpected end at offset 1',
+    },
+  },
+  {
+    name: 'an unknown path',
+    play: ({ ask }) => ask(post('{}', { path: '/openai/deployments/a-secret?api-key=b' })),
+    line: {
+      method: 'POST',
+      path: '/openai/*',
+      outcome: 'refused',
+      status: 404,
+      code: 'unknown_path',
+      reason: 'there is no such endpoint here',
+    },
+  },
+  {
+    name: 'a path that could be read in two ways',
+    play: ({ ask }) => ask(post('{}', { path: '/v1/../a-secret' })),
+    line: {
+      method: 'POST',
+      path: 'unknown',
+      outcome: 'refused',
+      status: 400,
+      code: 'invalid_path',
+      reason: 'the path contains dot segments',
+    },
+  },
+  {
+    name: 'a wrong method',
+    play: ({ ask }) => ask(get('/v1/chat/completions')),
+    line: {
+      method: 'GET',
+      path: '/v1/chat/completions',
+      outcome: 'refused',
+      status: 405,
+      code: 'method_not_allowed',
+      reason: 'this path takes POST only',
+    },
+  },
+  {
+    name: 'a web page of another origin',
+    play: ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example:8443'] })),
+    line: {
+      ...CHAT,
+      outcome: 'refused',
+      status: 403,
+      code: 'origin_forbidden',
+      reason: 'a web page of another origin asked; --cors-allowed-origins does not list it',
+      origin: 'https://evil.example:8443',
+    },
+  },
+  {
+    name: 'an origin that no browser wrote',
+    play: ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
+    line: {
+      ...CHAT,
+      outcome: 'refused',
+      status: 403,
+      code: 'origin_forbidden',
+      reason: 'a web page of another origin asked; --cors-allowed-origins does not list it',
+      origin: 'unknown',
+    },
+  },
+  {
+    name: 'a client that leaves during its upload',
+    async play({ client, gateway }) {
+      const asking = client();
+      asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
+      await until(() => gateway.active() === 1, 'the request was not seen');
+      asking.socket.destroy();
+    },
+    line: { ...CHAT, outcome: 'client_aborted', phase: 'before_headers' },
+  },
+  {
+    name: 'a client that leaves before the response',
+    play: (fixture) => leaving(fixture, chatBody(), null),
+    line: { ...CHAT, outcome: 'client_aborted', model: 'm', phase: 'before_headers' },
+  },
+  {
+    name: 'a client that leaves before the first token',
+    play: (fixture) => leaving(fixture, STREAMING, '\r\n\r\n'),
+    line: { ...CHAT, outcome: 'client_aborted', status: 200, model: 'm', phase: 'before_first_token' },
+  },
+  {
+    name: 'a client that leaves in mid-stream',
+    play: (fixture) => leaving(fixture, STREAMING, '"hel"', 'hel'),
+    line: {
+      ...CHAT,
+      outcome: 'client_aborted',
+      status: 200,
+      firstTokenMs: true,
+      model: 'm',
+      phase: 'mid_stream',
+    },
+  },
+  {
+    name: 'a body that is too large, of a client that leaves while it is told',
+    async play({ client }) {
+      const asking = client();
+      asking.send(post('{', { headers: ['Content-Length: 99999999'] }));
+      await asking.until(/\r\n\r\n/);
+      asking.socket.destroy();
+    },
+    line: {
+      ...CHAT,
+      outcome: 'refused',
+      status: 413,
+      code: 'body_too_large',
+      reason: 'the body is larger than 1048576 bytes (--max-body-bytes)',
+    },
+  },
+  {
+    name: 'an upstream that throws where it must not',
+    options: {
+      wrapUpstream: (upstream) => ({
+        ...upstream,
+        send: () => {
+          throw new TypeError('a defect');
+        },
+      }),
+    },
+    play: ({ ask }) => ask(post()),
+    line: { ...CHAT, outcome: 'failed', status: 500, model: 'm', code: 'internal' },
+  },
+];
+
+describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => {
+  for (const { name, options, play, line } of SCENES) {
+    it(`tells of ${name}`, async (t) => {
+      const fixture = await gatewayFixture(t, options);
+      await play(fixture);
+      assert.deepEqual(await linesAtInfo(fixture.gateway), [{ msg: 'Request ended', ...line }]);
+    });
+  }
+
+  it('tells of a stream that a shutdown broke off', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      await scripted.closed;
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/"hel"/);
+    await gateway.drain(10);
+    await until(() => atInfo(gateway).length === 2, 'no line');
+    const lines = parsed(gateway).filter(({ level }) => level === 'INFO');
+    assert.deepEqual(
+      lines.map(({ msg, unfinished, graceSeconds }) => [msg, unfinished, graceSeconds]),
+      [
+        ['Waiting for responses to end; a second signal ends them now', 1, 0.01],
+        ['Request ended', undefined, undefined],
+      ],
+    );
+    const { outcome, code } = lines[1] as Line;
+    assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
+  });
+
+  it('is not written before the response is over', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const rest = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      await rest.promise;
+      await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/"hel"/);
+    assert.deepEqual(atInfo(gateway), []);
+    rest.resolve();
+    await answerTo(asking);
+    assert.equal((await linesAtInfo(gateway)).length, 1);
+  });
+
+  it('is at level debug where a probe asked about the proxy itself', async (t) => {
+    const { gateway, ask } = await gatewayFixture(t);
+    for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
+    await until(() => gateway.logLines.length === 3, 'no lines');
+    assert.deepEqual(
+      parsed(gateway).map(({ level, path, outcome }) => [level, path, outcome]),
+      ['/healthz', '/readyz', '/'].map((path) => ['DEBUG', path, 'answered']),
+    );
+  });
+
+  it('has the same names in the metrics: tokens of both directions', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const body = sealedAnswers(await scripted.body()).object({
+        id: 'c',
+        object: 'chat.completion',
+        created: 1,
+        model: 'm',
+        choices: [{ index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 11, completion_tokens: 12 },
+      });
+      await scripted.write(
+        `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+      );
+    });
+    await ask(post());
+    const [line] = await linesAtInfo(gateway);
+    assert.deepEqual([line?.['tokensIn'], line?.['tokensOut']], [11, 12]);
+    const [seen] = gateway.observations;
+    assert.deepEqual([seen?.inputTokens, seen?.outputTokens], [11, 12]);
+  });
+});
+
+describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
+  const stages = (gateway: TestGateway): unknown[] =>
+    parsed(gateway)
+      .filter(({ msg }) => msg !== 'Request ended')
+      .map(({ stage, retry }) => stage ?? `retry ${retry}`);
+
+  it('are all there in their order, with times that grow', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    await ask(post(STREAMING));
+    await linesAtInfo(gateway);
+    const seen = stages(gateway);
+    // The body arrives while the remote is being verified.
+    assert.deepEqual([...seen.slice(1, 3)].sort(), ['epoch', 'received']);
+    assert.deepEqual(
+      [seen[0], ...seen.slice(3)],
+      ['queued', 'sealed', 'sent', 'head', 'first_event', 'done'],
+    );
+    const times = parsed(gateway).flatMap(({ ms }) => (ms === undefined ? [] : [ms as number]));
+    assert.equal(times.length, 8);
+    assert.deepEqual(
+      times,
+      [...times].sort((a, b) => a - b),
+    );
+  });
+
+  it('come again with a retry, which is told', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(
+      async (scripted) => {
+        await scripted.body();
+        await scripted.write(plainError(500, 'no secret for ID'));
+      },
+      async (scripted) => {
+        const body = await scripted.body();
+        await scripted.write(completion(body));
+      },
+    );
+    await ask(post());
+    await linesAtInfo(gateway);
+    assert.deepEqual(stages(gateway).slice(3, 10), [
+      'sealed',
+      'sent',
+      'head',
+      'retry no_secret',
+      'sealed',
+      'sent',
+      'head',
+    ]);
+    const attempts = parsed(gateway).flatMap(({ attempt }) => (attempt === undefined ? [] : [attempt]));
+    assert.deepEqual(attempts, [1, 1, 1, 2, 2, 2]);
+  });
+});
+
+it('the names in these lines are those of docs/operations.md', async (t) => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/operations.md'), 'utf8');
+  const documented = new Set(
+    [...page.matchAll(/^\| `(\w+)` \| (?:text|number|integer)/gm)].map(([, name]) => name),
+  );
+  assert.ok(documented.size > 15, `${documented.size} names`);
+  const { upstream, gateway, ask } = await gatewayFixture(t);
+  upstream.on(
+    async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(500, 'no secret for ID'));
+    },
+    (scripted) => scripted.end(),
+    async (scripted) => scripted.write(chatStream(await scripted.body())),
+  );
+  await ask(post());
+  await ask(post(STREAMING, { headers: ['X-Request-Id: mine'] }));
+  await ask(post('{'));
+  await ask(post('{}', { headers: ['Origin: https://evil.example'], path: '/v1/chat/completions?a=b' }));
+  await linesAtInfo(gateway, 4);
+  const names = new Set(parsed(gateway).flatMap((line) => Object.keys(line)));
+  assert.deepEqual(
+    [...names].filter((name) => !documented.has(name)),
+    [],
+  );
+});
