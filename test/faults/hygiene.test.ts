@@ -120,7 +120,13 @@ const BAD: readonly Attempt[] = [
   {
     what: 'a page of another origin',
     path: CHAT,
-    init: post(chat('m'), { origin: `https://${P}.example` }),
+    init: post(chat('m'), { origin: 'https://evil.example' }), // is logged
+    status: 403,
+  },
+  {
+    what: 'an origin that no browser writes',
+    path: CHAT,
+    init: post(chat('m'), { origin: `https://evil.example/${P}` }),
     status: 403,
   },
   { what: 'an encoded body', path: CHAT, init: post(P, { 'content-encoding': P }), status: 415 },

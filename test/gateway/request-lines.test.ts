@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { pathForLog } from '../../lib/gateway/endpoints.ts';
 import { fakeSession, type TestGateway } from '../support/gateway.ts';
 import {
   answerTo,
@@ -403,6 +404,32 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     const [seen] = gateway.observations;
     assert.deepEqual([seen?.inputTokens, seen?.outputTokens], [11, 12]);
   });
+});
+
+describe('the path in the line of a request that was refused', () => {
+  const paths: [target: string, path: string][] = [
+    ['/v1/chat/completions?key=a-secret', '/v1/chat/completions'],
+    ['/v1/v1//models/gpt', '/v1/models/{id}'],
+    ['/unstructured/general/v0/general', '/unstructured/*'],
+    ['/v1/responses/resp_1', '/v1/responses/*'],
+    ['/v1/messages/count_tokens', '/v1/messages/count_tokens'],
+    ['/readyz', '/readyz'],
+    ['/v1/a-secret', '/v1/*'],
+    ['/v2/a-secret', '/v2/*'],
+    ['/ollama', '/ollama'],
+    ['/sk-a-secret', 'unknown'],
+    ['/ASecret/x', 'unknown'],
+    ['/0123456789abcdef', 'unknown'],
+    ['/averylongwordthatcouldbeasecret', 'unknown'],
+    ['/%61/x', 'unknown'],
+    ['/../v1', 'unknown'],
+    ['*', 'unknown'],
+    ['http://a-secret/v1/models', 'unknown'],
+    ['', 'unknown'],
+  ];
+  for (const [target, path] of paths) {
+    it(`is ${path} for ${target || 'nothing'}`, () => assert.equal(pathForLog(target), path));
+  }
 });
 
 describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
