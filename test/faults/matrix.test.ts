@@ -158,6 +158,23 @@ function assertTold(stack: Stack, before: Snapshot, cell: Cell): void {
     cell.log,
     'log',
   );
+  const { status, code, shows } = cell;
+  const ends = lines.filter(({ level, msg }) => level === 'INFO' && msg === 'Request ended');
+  assert.deepEqual(
+    ends.map((line) => [line.outcome, line.status, line.code]),
+    [[outcomeOf(cell), status, code]],
+    'the line of the request',
+  );
+  if (shows !== 'answer') return;
+  const { tokensIn, tokensOut } = ends[0];
+  assert.ok(tokensIn > 0 && tokensOut > 0, `${tokensIn} and ${tokensOut} tokens`);
+}
+
+/** How the line of the request says that it ended. */
+function outcomeOf({ shows, code, ended }: Cell): string {
+  if (shows === 'answer') return 'answered';
+  if (code === undefined) return 'service_error';
+  return ended === 'broken' ? 'broken_off' : 'failed';
 }
 
 /** A log line in one word: its code, the retry it announces, the service's status, or its message. */
