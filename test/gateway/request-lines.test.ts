@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/endpoints.ts';
+import { createLogger } from '../../lib/observe/log.ts';
 import { fakeSession, type TestGateway } from '../support/gateway.ts';
 import {
   answerTo,
@@ -39,7 +40,12 @@ const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level
 /** The lines at level info once there are that many; without the times, of which it is asserted that they are such. */
 async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
   await until(() => atInfo(gateway).length >= count && gateway.active() === 0, 'no line');
-  return atInfo(gateway).map(({ time, level, requestId, durationMs, ...line }) => {
+  assert.ok(
+    atInfo(gateway).every(({ msg }) => /^(Request ended|Waiting for)/.test(String(msg))),
+    'another line at info',
+  );
+  const ended = atInfo(gateway).filter(({ msg }) => msg === 'Request ended');
+  return ended.map(({ time, level, requestId, durationMs, ...line }) => {
     assert.match(String(requestId), /^proxy_[0-9a-f-]{36}$/);
     assert.ok(Number.isInteger(durationMs) && (durationMs as number) >= 0, `durationMs ${durationMs}`);
     const { firstTokenMs, ...rest } = line;
@@ -177,6 +183,18 @@ const SCENES: readonly Scene[] = [
       model: 'm',
       code: 'stream_unfinished',
     },
+  },
+  {
+    name: 'an error of the service that breaks in its middle',
+    async play({ upstream, ask }) {
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(plainError(429, 'slow down').slice(0, -5));
+        scripted.end();
+      });
+      await ask(post());
+    },
+    line: { ...CHAT, outcome: 'broken_off', status: 429, model: 'm', code: 'stream_unfinished' },
   },
   {
     name: 'a remote that is not verified',
@@ -353,6 +371,37 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     );
     const { outcome, code } = lines[1] as Line;
     assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
+  });
+
+  it('tells of a stream that a shutdown cut off, because its client does not read', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      const piece = chunked(sealed.chunk('x'.repeat(1_000_000)));
+      await scripted.write(STREAM_HEAD + piece);
+      for (let i = 0; i < 20; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(1_000_000))));
+    });
+    const asking = client();
+    asking.send(post(STREAMING));
+    await asking.until(/\r\n\r\n/);
+    asking.socket.pause();
+    await until(() => gateway.logLines.join('').includes('first_event'), 'no event', 10_000);
+    await gateway.drain(10);
+    const [line] = await linesAtInfo(gateway, 2);
+    assert.deepEqual([line?.['outcome'], line?.['code']], ['broken_off', 'shutting_down']);
+  });
+
+  it('is the only one at level info: the stages stay away', async (t) => {
+    const lines: string[] = [];
+    const log = createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } });
+    const { upstream, ask } = await gatewayFixture(t, { world: { log } });
+    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
+    await until(() => lines.length > 0, 'no line');
+    assert.deepEqual(
+      lines.map((line) => JSON.parse(line).msg),
+      ['Request ended'],
+    );
   });
 
   it('is not written before the response is over', async (t) => {
