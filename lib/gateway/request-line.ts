@@ -77,7 +77,7 @@ function outcomeOf(
   error: PrivatemodeError | undefined,
 ): Outcome {
   if (error !== undefined) {
-    if (call?.broken || (res.headersSent && res.statusCode < 400)) return 'broken_off';
+    if (call?.broken) return 'broken_off';
     return error.blame === 'client' ? 'refused' : 'failed';
   }
   // The last of a shutdown are cut off by the proxy.
