@@ -65,19 +65,17 @@ describe('text logs', () => {
     const { log, lines } = textLogger();
     const request = { method: 'POST', path: '/v1/chat/completions', outcome: 'answered', durationMs: 1234 };
     log.child({ requestId: 'proxy_1' }).info({ ...request, status: 200, tokensIn: 5 }, 'Request ended');
-    log
-      .child({ requestId: 'proxy_2' })
-      .info(
-        {
-          method: 'GET',
-          path: '/v1/models',
-          outcome: 'client_aborted',
-          durationMs: 9,
-          status: 200,
-          tokensIn: 70_000,
-        },
-        'Request ended',
-      );
+    log.child({ requestId: 'proxy_2' }).info(
+      {
+        method: 'GET',
+        path: '/v1/models',
+        outcome: 'client_aborted',
+        durationMs: 9,
+        status: 200,
+        tokensIn: 70_000,
+      },
+      'Request ended',
+    );
     log.error('Request failed');
     assert.deepEqual(lines.map(withoutTime), [
       'level=INFO  msg="Request ended" method=POST path=/v1/chat/completions     outcome=answered       durationMs=1234   status=200 tokensIn=5      requestId=proxy_1\n',
