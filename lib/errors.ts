@@ -66,7 +66,11 @@ export const ERRORS = {
   method_not_allowed: row(405, 'client', 'Use a method named in the Allow header.'),
   upload_too_slow: row(408, 'client', 'Send the body faster, or lower --min-upload-rate.'),
   body_too_large: row(413, 'client', 'Send a smaller body, or raise the limit that is named.'),
-  not_supported: row(501, 'client', 'Use /v1/chat/completions instead.'),
+  not_supported: row(
+    400,
+    'client',
+    'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
+  ),
 
   // What the remote or the network did (inference.md sections 6 and 11, "a better mapping").
   upstream_unreachable: row(502, 'network', 'Check the network, --api-endpoint and the proxy settings.'),

@@ -44,7 +44,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   method_not_allowed: 'The endpoint exists, with another method.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
-  not_supported: 'The service has no Responses API.',
+  not_supported: 'The service has no Responses API; nothing was sent to it.',
   upstream_unreachable: 'No connection to the service: name, route or port.',
   upstream_tls_untrusted:
     'The certificate of the service is not signed by an authority that is trusted here.',

@@ -17,8 +17,8 @@ export interface Call {
   readonly match: Match;
   readonly requestId: string;
   readonly log: Logger;
-  /** CORS headers for whatever is answered. */
-  readonly corsHeaders: Readonly<Record<string, string>>;
+  /** For whatever is answered: CORS headers, and the id that the client gave its request. */
+  readonly extraHeaders: Readonly<Record<string, string>>;
   /** Fires when the client goes away, or a shutdown ends its patience. */
   readonly signal: AbortSignal;
   /** How far the answer has come, for the count of aborts. */

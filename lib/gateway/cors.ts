@@ -35,6 +35,7 @@ const EXPOSED = [
   ...RECEIPT_HEADER_NAMES,
   'Privatemode-Proxy-Error',
   'Privatemode-Proxy-Unauthenticated',
+  'Privatemode-Proxy-Estimate',
   'Privatemode-Encrypted',
   'Retry-After',
   'Request-Id',

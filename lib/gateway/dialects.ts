@@ -17,7 +17,6 @@ const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthrop
   429: { openai: 'rate_limit_error', anthropic: 'rate_limit_error' },
   431: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   500: { openai: 'server_error', anthropic: 'api_error' },
-  501: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   502: { openai: 'server_error', anthropic: 'api_error' },
   503: { openai: 'server_error', anthropic: 'overloaded_error' },
   504: { openai: 'server_error', anthropic: 'timeout_error' },
@@ -40,7 +39,6 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
  * `x-should-retry: false` says otherwise.
  */
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'not_supported',
   'upstream_tls_untrusted',
   'upstream_redirect',
   'attestation_failed',

@@ -21,6 +21,8 @@ export interface Endpoint {
   readonly methods: readonly string[];
   /** Exact; `/*` at the end: everything below; `/{id}` at the end: everything below that is not empty. */
   readonly path: string;
+  /** Served without its `/v1` too: base URLs are pasted with and without it. */
+  readonly versionless: boolean;
   readonly dialect: Dialect;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
@@ -45,6 +47,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'chat',
     methods: ['POST'],
     path: '/v1/chat/completions',
+    versionless: true,
     dialect: 'openai',
     codec: 'json',
     requestPlain: 'C',
@@ -59,6 +62,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'completions',
     methods: ['POST'],
     path: '/v1/completions',
+    versionless: true,
     dialect: 'openai',
     codec: 'json',
     requestPlain: 'C',
@@ -73,6 +77,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'messages',
     methods: ['POST'],
     path: '/v1/messages',
+    versionless: true,
     dialect: 'anthropic',
     codec: 'json',
     requestPlain: 'M',
@@ -87,6 +92,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'embeddings',
     methods: ['POST'],
     path: '/v1/embeddings',
+    versionless: true,
     dialect: 'openai',
     codec: 'json',
     requestPlain: 'E',
@@ -101,6 +107,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'transcription',
     methods: ['POST'],
     path: '/v1/audio/transcriptions',
+    versionless: true,
     dialect: 'openai',
     codec: 'multipart',
     requestPlain: 'T',
@@ -115,6 +122,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'unstructured',
     methods: ['POST'],
     path: '/unstructured/*',
+    versionless: false,
     dialect: 'openai',
     codec: 'raw',
     requestPlain: undefined,
@@ -129,6 +137,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'models',
     methods: ['GET'],
     path: '/v1/models',
+    versionless: true,
     dialect: 'openai',
     codec: 'none',
     requestPlain: undefined,
@@ -143,6 +152,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     id: 'model',
     methods: ['GET'],
     path: '/v1/models/{id}',
+    versionless: true,
     dialect: 'openai',
     codec: 'none',
     requestPlain: undefined,
@@ -155,31 +165,45 @@ export const ENDPOINTS: readonly Endpoint[] = [
   },
 ];
 
-/** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
-const LOCAL: Readonly<Record<string, LocalAnswer['id']>> = {
-  '/': 'root',
-  '/api/hello': 'hello',
-  '/healthz': 'healthz',
-  '/readyz': 'readyz',
-};
+export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
 
-/** Paths that clients try and that get an answer of their own. */
-const UNSUPPORTED: readonly { readonly path: string; readonly code: ErrorCode; readonly words: string }[] = [
-  {
-    path: '/v1/responses',
-    code: 'not_supported',
-    words: 'the responses API is not supported by the service; use /v1/chat/completions',
-  },
-  {
-    path: '/v1/responses/*',
-    code: 'not_supported',
-    words: 'the responses API is not supported by the service; use /v1/chat/completions',
-  },
-  {
-    path: '/v1/messages/count_tokens',
-    code: 'unknown_path',
-    words: 'the service does not count tokens; estimate them in the client',
-  },
+/** Paths that have an answer of their own, or an error of their own. */
+interface Row {
+  readonly path: string;
+  readonly versionless: boolean;
+}
+
+interface LocalRow extends Row {
+  readonly id: LocalId;
+  readonly methods: readonly string[];
+}
+
+/** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
+const LOCAL: readonly LocalRow[] = [
+  { path: '/', id: 'root', methods: ['GET'], versionless: false },
+  { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
+  { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
+  { path: '/healthz', id: 'healthz', methods: ['GET'], versionless: false },
+  { path: '/readyz', id: 'readyz', methods: ['GET'], versionless: false },
+  { path: '/v1', id: 'api', methods: ['GET'], versionless: false },
+  { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
+];
+
+/** Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours. */
+const NO_RESPONSES_API =
+  "the service has no Responses API; set the client to chat completions: AI SDK openai.chat('MODEL'), openai-agents " +
+  "set_default_openai_api('chat_completions'), Pydantic AI OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs " +
+  'a bridge such as LiteLLM';
+
+interface UnsupportedRow extends Row {
+  readonly code: ErrorCode;
+  readonly words: string;
+}
+
+/** Paths that clients try and that get an error of their own. */
+const UNSUPPORTED: readonly UnsupportedRow[] = [
+  { path: '/v1/responses', code: 'not_supported', words: NO_RESPONSES_API, versionless: true },
+  { path: '/v1/responses/*', code: 'not_supported', words: NO_RESPONSES_API, versionless: true },
 ];
 
 export interface Match {
@@ -193,7 +217,8 @@ export interface Match {
 
 export interface LocalAnswer {
   readonly kind: 'local';
-  readonly id: 'root' | 'hello' | 'healthz' | 'readyz';
+  readonly id: LocalId;
+  readonly dialect: Dialect;
 }
 
 export interface Refusal {
@@ -214,18 +239,39 @@ export function matchEndpoint(method: string, rawTarget: string): Match | LocalA
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
 
-  const local = Object.hasOwn(LOCAL, path) ? LOCAL[path] : undefined;
-  if (local !== undefined)
-    return allows(['GET'], method) ? { kind: 'local', id: local } : wrongMethod(['GET'], path);
-
-  const unsupported = UNSUPPORTED.find((row) => covers(row.path, path));
-  if (unsupported !== undefined) return refuse(unsupported.code, unsupported.words, dialectOf(path));
-
-  const endpoint = ENDPOINTS.find((row) => covers(row.path, path));
-  if (endpoint === undefined) return unknownPath(path);
-  if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, path);
+  const local = meant(LOCAL, path);
+  if (local !== undefined) {
+    const { id, methods } = local.row;
+    if (!allows(methods, method)) return wrongMethod(methods, local.path);
+    return { kind: 'local', id, dialect: dialectOf(local.path) };
+  }
+  const unsupported = meant(UNSUPPORTED, path);
+  if (unsupported !== undefined) {
+    return refuse(unsupported.row.code, unsupported.row.words, dialectOf(unsupported.path));
+  }
+  const known = meant(ENDPOINTS, path);
+  if (known === undefined) return refuse('unknown_path', 'there is no such endpoint here', dialectOf(path));
+  const { row: endpoint, path: canonical } = known;
+  if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, canonical);
   const { kept, dropped } = filterQuery(query, endpoint.query);
-  return { kind: 'endpoint', endpoint, target: path + kept, dropped };
+  return { kind: 'endpoint', endpoint, target: canonical + kept, dropped };
+}
+
+/**
+ * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`
+ * every byte belongs to somebody else's path and stays.
+ */
+function meant<R extends Row>(
+  rows: readonly R[],
+  path: string,
+): { readonly row: R; readonly path: string } | undefined {
+  const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+  for (const row of rows) {
+    const written = row.path.endsWith('/*') ? path : trimmed;
+    if (covers(row.path, written)) return { row, path: written };
+    if (row.versionless && covers(row.path, `/v1${written}`)) return { row, path: `/v1${written}` };
+  }
+  return undefined;
 }
 
 /** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
@@ -262,7 +308,7 @@ const withHead = (methods: readonly string[]): readonly string[] =>
 
 const allows = (methods: readonly string[], method: string): boolean => withHead(methods).includes(method);
 
-/** Clients of the message style understand errors only in their own form. */
+/** Clients of the message style understand errors only in their own form. Of a canonical path. */
 const dialectOf = (path: string): Dialect =>
   path === '/v1/messages' || path.startsWith('/v1/messages/')
     ? 'anthropic'
@@ -279,12 +325,8 @@ function wrongMethod(methods: readonly string[], path: string): Refusal {
   return refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, dialectOf(path), allow);
 }
 
-function unknownPath(path: string): Refusal {
-  const meant = ENDPOINTS.find((row) => row.path.startsWith('/v1/') && covers(row.path, `/v1${path}`));
-  if (meant === undefined) return refuse('unknown_path', 'there is no such endpoint here', dialectOf(path));
-  const words =
-    meant.dialect === 'anthropic'
-      ? `the path lacks /v1: it is ${meant.path}, with a base URL like http://localhost:8080`
-      : `the path lacks /v1: set the base URL of the client to one like http://localhost:8080/v1`;
-  return refuse('unknown_path', words, meant.dialect);
-}
+/** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */
+export const SERVED: readonly string[] = [
+  ...ENDPOINTS,
+  ...LOCAL.filter(({ id }) => id === 'count_tokens'),
+].map(({ methods, path }) => `${methods.join(', ')} ${path}`);

@@ -230,6 +230,12 @@ function conclude(call: Call, thrown: unknown): void {
     breakConnection(call);
     return;
   }
-  answerError(req, res, error, { dialect: match.endpoint.dialect, requestId }, { headers: call.corsHeaders });
+  answerError(
+    req,
+    res,
+    error,
+    { dialect: match.endpoint.dialect, requestId },
+    { headers: call.extraHeaders },
+  );
   count(world.counters.responses, res.statusCode);
 }

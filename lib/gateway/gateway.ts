@@ -8,12 +8,21 @@ import { answer, answerError } from './answers.ts';
 import { type Call, logStage } from './call.ts';
 import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
 import { tapExchange } from './dump-tap.ts';
-import { type LocalAnswer, type Match, matchEndpoint, type Refusal } from './endpoints.ts';
+import {
+  type LocalAnswer,
+  type LocalId,
+  type Match,
+  matchEndpoint,
+  type Refusal,
+  SERVED,
+} from './endpoints.ts';
 import { exchange } from './exchange.ts';
 import { checkHead, INERT_HEADERS } from './headers.ts';
-import { newRequestId } from './request-id.ts';
+import { clientIdOf, echoOf, newRequestId } from './request-id.ts';
 import { type RequestRecord, requestLine } from './request-line.ts';
 import { newTally, observationOf } from './tally.ts';
+import { answerTokenEstimate } from './token-estimate.ts';
+import { ClientGone } from './upload.ts';
 import type { World } from './world.ts';
 
 export interface Gateway {
@@ -29,6 +38,8 @@ interface Arrival {
   readonly requestId: string;
   readonly log: Logger;
   readonly origin: OriginDecision;
+  /** For whatever is answered: CORS headers, and the id that the client gave its request. */
+  readonly headers: Readonly<Record<string, string>>;
   readonly found: Match | LocalAnswer | Refusal;
   readonly record: RequestRecord;
 }
@@ -42,9 +53,29 @@ export function createGateway(world: World): Gateway {
     for (const call of running) call.abort(world.terminate.reason);
   });
 
-  function forward(arrival: Arrival, match: Match): void {
-    const { req, res, requestId, log, origin, record } = arrival;
+  /** What ends a request early: its client, who leaves, or a shutdown. */
+  function begin(res: ServerResponse): AbortController {
     const control = new AbortController();
+    if (world.terminate.aborted) control.abort(world.terminate.reason);
+    running.add(control);
+    world.counters.inFlight = running.size;
+    res.once('close', () => {
+      running.delete(control);
+      world.counters.inFlight = running.size;
+    });
+    return control;
+  }
+
+  function estimate(arrival: Arrival): void {
+    const { req, res, requestId, log, headers } = arrival;
+    const control = begin(res);
+    res.once('close', () => control.abort(new ClientGone()));
+    void answerTokenEstimate(world, { req, res, requestId, log, headers, signal: control.signal });
+  }
+
+  function forward(arrival: Arrival, match: Match): void {
+    const { req, res, requestId, log, headers, record } = arrival;
+    const control = begin(res);
     const call: Call = {
       world,
       req,
@@ -52,7 +83,7 @@ export function createGateway(world: World): Gateway {
       match,
       requestId,
       log,
-      corsHeaders: origin.headers,
+      extraHeaders: headers,
       signal: control.signal,
       phase: 'before_headers',
       debug: log.isLevelEnabled('debug'),
@@ -63,13 +94,8 @@ export function createGateway(world: World): Gateway {
       const { method = '', url = '', rawHeaders } = req;
       tapExchange(req, res, world.dumper.begin({ method, target: url, rawHeaders }));
     }
-    if (world.terminate.aborted) control.abort(world.terminate.reason);
-    running.add(control);
-    world.counters.inFlight = running.size;
     world.counters.requests += 1;
     res.once('close', () => {
-      running.delete(control);
-      world.counters.inFlight = running.size;
       world.observe(observationOf(match.endpoint, req, res, call.tally));
       if (res.writableFinished || call.broken) return;
       count(world.counters.clientAborts, call.phase);
@@ -84,7 +110,8 @@ export function createGateway(world: World): Gateway {
   function handle(req: IncomingMessage, res: ServerResponse): void {
     res.on('error', () => {}); // the client went away; 'close' tells
     const requestId = newRequestId();
-    const log = world.log.child({ requestId, clientRequestId: clientRequestId(req) });
+    const clientRequestId = clientIdOf(req.headers['x-request-id']);
+    const log = world.log.child({ requestId, clientRequestId });
     const record: RequestRecord = {
       req,
       res,
@@ -94,16 +121,20 @@ export function createGateway(world: World): Gateway {
     };
     res.once('close', () => logRequest(log, record));
     try {
+      const origin = decideOrigin(req.headers, world.cors());
       const arrival: Arrival = {
         req,
         res,
         requestId,
         log,
-        origin: decideOrigin(req.headers, world.cors()),
+        origin,
+        headers: { ...origin.headers, ...echoOf(clientRequestId, requestId) },
         found: matchEndpoint(req.method as string, req.url as string),
         record,
       };
-      if (!answeredHere(world, arrival)) forward(arrival, arrival.found as Match);
+      if (answeredHere(world, arrival)) return;
+      if (arrival.found.kind === 'local') estimate(arrival);
+      else forward(arrival, arrival.found as Match);
     } catch (thrown) {
       // A fault of the program in one request must not end all the others.
       record.refusal = asPrivatemodeError(thrown);
@@ -121,15 +152,9 @@ function logRequest(log: Logger, record: RequestRecord): void {
   if (log.isLevelEnabled(level)) log[level]({ ...requestLine(record) }, 'Request ended');
 }
 
-/** The id that the client gave its request, for the log only, where it is one. */
-function clientRequestId(req: IncomingMessage): string | undefined {
-  const id = req.headers['x-request-id'];
-  return typeof id === 'string' && /^[\w.-]{1,64}$/.test(id) ? id : undefined;
-}
-
-/** Answers what needs no remote: refusals, preflights, and what the proxy says about itself. */
+/** Answers what needs neither remote nor body: refusals, preflights, and what the proxy says about itself. */
 function answeredHere(world: World, arrival: Arrival): boolean {
-  const { req, res, origin, found } = arrival;
+  const { req, res, origin, headers: always, found } = arrival;
   try {
     checkHead(req.rawHeaders, req.httpVersion);
   } catch (thrown) {
@@ -146,8 +171,9 @@ function answeredHere(world: World, arrival: Arrival): boolean {
     return true;
   }
   if (found.kind === 'local') {
-    const { status, headers, body } = localAnswer(world, found);
-    answer(req, res, { status, headers: { ...headers, ...INERT_HEADERS, ...origin.headers }, body });
+    if (found.id === 'count_tokens') return false;
+    const { status, headers, body } = localAnswer(world, found.id);
+    answer(req, res, { status, headers: { ...headers, ...INERT_HEADERS, ...always }, body });
     return true;
   }
   if (found.kind === 'refusal') {
@@ -158,20 +184,25 @@ function answeredHere(world: World, arrival: Arrival): boolean {
 }
 
 function refuse(arrival: Arrival, error: PrivatemodeError, allow?: readonly string[]): void {
-  const { req, res, requestId, origin, found, record } = arrival;
+  const { req, res, requestId, headers, found, record } = arrival;
   record.refusal = error;
-  const dialect =
-    found.kind === 'endpoint' ? found.endpoint.dialect : found.kind === 'refusal' ? found.dialect : 'plain';
-  answerError(req, res, error, { dialect, requestId, allow }, { headers: origin.headers });
+  const { dialect } = found.kind === 'endpoint' ? found.endpoint : found;
+  answerError(req, res, error, { dialect, requestId, allow }, { headers });
 }
 
 /** What the proxy answers about itself (design decision 13). */
-function localAnswer(world: World, { id }: LocalAnswer): HealthAnswer {
+function localAnswer(world: World, id: Exclude<LocalId, 'count_tokens'>): HealthAnswer {
   switch (id) {
     case 'root':
       return {
         ...healthzAnswer(),
         body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
+      };
+    case 'api':
+      return {
+        status: 200,
+        headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+        body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: SERVED })}\n`,
       };
     case 'hello':
     case 'healthz':

@@ -96,7 +96,7 @@ async function respondBody(call: Call, answered: Answered): Promise<void> {
     { dialect: call.match.endpoint.dialect, requestId: call.requestId },
     {
       status,
-      headers: { ...call.corsHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) },
+      headers: { ...call.extraHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) },
     },
   );
   count(world.counters.responses, status);
@@ -180,11 +180,11 @@ function headersFor(call: Call, { response, epoch }: Answered, body: 'json' | 'e
   const { dialect, encrypted } = call.match.endpoint;
   return {
     ...requestIdHeader({ dialect, requestId }),
-    ...responseHeaders(response.rawHeaders), // an id of the service wins: its operators know that one
+    ...responseHeaders(response.rawHeaders), // an id of the service wins over ours, one of the client over both
     ...INERT_HEADERS,
     'content-type':
       body === 'plain' ? plainContentType(response.headers['content-type']) : CONTENT_TYPES[body],
-    ...call.corsHeaders,
+    ...call.extraHeaders,
     ...(body === 'plain'
       ? {
           'privatemode-proxy-unauthenticated': 'true',

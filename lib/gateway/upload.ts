@@ -17,11 +17,11 @@ export interface UploadLimits {
   readonly uploadRateGrace: number;
 }
 
-/** A body that has arrived. */
-export interface ReceivedBody extends PreparedBody {
+/** A body that has arrived, as its stage prepared it. */
+export type ReceivedBody<T = PreparedBody> = T & {
   /** To be called when it has been sealed for the last time: frees its memory. */
   release(): void;
-}
+};
 
 export interface UploadScene {
   readonly tally: Tally;
@@ -35,12 +35,12 @@ export interface UploadScene {
  * upload_too_slow, too_many_uploads, the stage's own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where `signal` aborts.
  */
-export async function receiveBody(
+export async function receiveBody<T extends object>(
   req: IncomingMessage,
-  stage: RequestBodyStage,
+  stage: RequestBodyStage<T>,
   limits: UploadLimits,
   scene: UploadScene,
-): Promise<ReceivedBody> {
+): Promise<ReceivedBody<T>> {
   const length = Number(req.headers['content-length'] ?? 0);
   if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -60,13 +60,13 @@ const SHORT_PIECE = 4 * 1024;
 const JOINED_PIECES = 1024;
 const JOINED_BYTES = 64 * 1024;
 
-function takeIn(
+function takeIn<T extends object>(
   req: IncomingMessage,
-  stage: RequestBodyStage,
+  stage: RequestBodyStage<T>,
   { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
   { tally, signal, reservation }: UploadScene,
-): Promise<ReceivedBody> {
-  const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody>();
+): Promise<ReceivedBody<T>> {
+  const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
   const counted = countPieces(req);
   const chunks: Uint8Array[] = []; // what is worth releasing: the parser makes a buffer for each piece
@@ -159,7 +159,7 @@ function takeIn(
       for (const chunk of chunks.splice(0)) releaseMemory(chunk);
       reservation.release();
     };
-    new Promise<PreparedBody>((done) => done(stage.finish())).then(
+    new Promise<T>((done) => done(stage.finish())).then(
       (prepared) => resolve({ ...prepared, release }),
       reject,
     );

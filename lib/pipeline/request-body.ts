@@ -8,11 +8,11 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 export type UsageWanted = 'every' | 'last' | 'none';
 
 /** A request body on its way in: fed as it arrives, ready when it is complete. */
-export interface RequestBodyStage {
+export interface RequestBodyStage<T = PreparedBody> {
   /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
   feed(chunk: Uint8Array): void;
   /** To be called once, after the last chunk. Throws, or rejects with, a typed 400. */
-  finish(): PreparedBody | Promise<PreparedBody>;
+  finish(): T | Promise<T>;
 }
 
 /** A complete, valid request body, not yet sealed: each attempt seals it anew with a cipher of its own. */

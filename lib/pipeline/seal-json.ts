@@ -67,7 +67,7 @@ export function sealMembers(
 const MODEL_TEXT_BYTES = 2048;
 
 /** The string value of the model, or its absence, or null where it is something else or far too long. */
-function modelValue(chain: ByteChain, member: JsonMember | undefined): string | null | undefined {
+export function modelValue(chain: ByteChain, member: JsonMember | undefined): string | null | undefined {
   if (member === undefined) return undefined;
   if (member.kind !== 'string' || member.end - member.start > MODEL_TEXT_BYTES) return null;
   return JSON.parse(chain.bytes(member.start, member.end).toString('utf8')) as string;

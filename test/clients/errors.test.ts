@@ -200,25 +200,22 @@ describe('errors, as the official clients show them', { concurrency: 8 }, () => 
   }
 
   for (const [name, Class] of Object.entries(OPENAI_CLIENTS)) {
-    it(`${name}: the responses API is not there, and asking again is pointless`, async () => {
+    it(`${name}: the responses API is not there, and the message says what to set`, async () => {
       const { fetch, sent } = watchedFetch();
       const client = new Class({ baseURL: `${usual.url}/v1`, apiKey: 'k', fetch });
       await assert.rejects(client.responses.create({ model: 'sim-echo', input: 'x' }), (error) => {
-        assert.ok(error instanceof Class.InternalServerError, String(error));
-        assert.deepEqual([error.status, error.code], [501, 'not_supported']);
-        assert.match(error.message, /\/v1\/chat\/completions/);
+        assert.ok(error instanceof Class.BadRequestError, String(error));
+        assert.deepEqual([error.status, error.code], [400, 'not_supported']);
+        assert.match(error.message, /set the client to chat completions/);
         return true;
       });
       assert.equal(sent.length, 1);
     });
 
-    it(`${name}: a base URL without /v1 is told so`, async () => {
+    it(`${name}: a base URL without /v1 works`, async () => {
       const client = new Class({ baseURL: usual.url, apiKey: 'k', maxRetries: 0 });
-      await assert.rejects(client.models.list(), (error) => {
-        assert.ok(error instanceof Class.NotFoundError, String(error));
-        assert.match(error.message, /set the base URL of the client to one like http:\/\/localhost:8080\/v1/);
-        return true;
-      });
+      const { data } = await client.models.list();
+      assert.ok(data.some(({ id }) => id === 'sim-echo'));
     });
   }
 });

@@ -108,7 +108,6 @@ describe('error answers', () => {
 
   it('asks clients not to repeat what stays as it is, and only that', () => {
     assert.deepEqual(having('x-should-retry'), {
-      not_supported: 'false',
       upstream_tls_untrusted: 'false',
       upstream_redirect: 'false',
       attestation_failed: 'false',

@@ -37,6 +37,25 @@ describe('endpoints that are forwarded', () => {
     ['POST', '/v1/v1/v1/messages', 'messages', '/v1/messages'],
     ['GET', '//v1//v1/models?', 'models', '/v1/models'],
     ['POST', '///unstructured//x', 'unstructured', '/unstructured/x'],
+    ['POST', '/chat/completions', 'chat', '/v1/chat/completions'],
+    ['POST', '/completions', 'completions', '/v1/completions'],
+    ['POST', '/messages?beta=true', 'messages', '/v1/messages?beta=true'],
+    ['POST', '/embeddings', 'embeddings', '/v1/embeddings'],
+    ['POST', '/audio/transcriptions', 'transcription', '/v1/audio/transcriptions'],
+    ['GET', '/models?limit=2', 'models', '/v1/models?limit=2'],
+    ['HEAD', '/models', 'models', '/v1/models'],
+    ['GET', '/models/gpt-oss-120b', 'model', '/v1/models/gpt-oss-120b'],
+    ['GET', '/models/openai%2Fgpt-oss-120b', 'model', '/v1/models/openai%2Fgpt-oss-120b'],
+    ['POST', '/v1/chat/completions/', 'chat', '/v1/chat/completions'],
+    ['POST', '/v1/chat/completions//', 'chat', '/v1/chat/completions'],
+    ['POST', '/chat/completions/', 'chat', '/v1/chat/completions'],
+    ['POST', '/v1/messages/?beta=true', 'messages', '/v1/messages?beta=true'],
+    ['GET', '/v1/models/', 'models', '/v1/models'],
+    ['GET', '/v1/models/gpt-oss-120b/', 'model', '/v1/models/gpt-oss-120b'],
+    ['POST', '//v1//v1//messages/', 'messages', '/v1/messages'],
+    // What lies below belongs to another program: its slashes stay.
+    ['POST', '/unstructured/general/', 'unstructured'],
+    ['POST', '/unstructured/v1/messages/', 'unstructured'],
   ];
   for (const [method, target, id, sent = target] of forwarded) {
     it(`${method} ${target} is ${id}`, () => assert.deepEqual(endpointOf(method, target), [id, sent]));
@@ -108,17 +127,49 @@ describe('paths that are answered here', () => {
     '/': 'root',
     '//': 'root',
     '/api/hello': 'hello',
+    '/api/hello/': 'hello',
+    '/health': 'healthz',
     '/healthz': 'healthz',
+    '/healthz/': 'healthz',
     '/readyz': 'readyz',
+    '/v1': 'api',
+    '/v1/': 'api',
+    '//v1//': 'api',
   };
   for (const [path, id] of Object.entries(local)) {
     for (const method of ['GET', 'HEAD']) {
       it(`${method} ${path} is ${id}`, () =>
-        assert.deepEqual(matchEndpoint(method, path), { kind: 'local', id }));
+        assert.deepEqual(matchEndpoint(method, path), {
+          kind: 'local',
+          id,
+          dialect: id === 'api' ? 'openai' : 'plain',
+        }));
     }
     it(`POST ${path} is a wrong method`, () => {
       const { code, allow } = refusalOf('POST', path);
       assert.deepEqual([code, allow], ['method_not_allowed', ['GET', 'HEAD']]);
+    });
+  }
+});
+
+describe('the count of tokens, which is answered here', () => {
+  const paths = [
+    '/v1/messages/count_tokens',
+    '/v1/messages/count_tokens/',
+    '/v1/messages/count_tokens?beta=true',
+    '/messages/count_tokens',
+    '//v1/v1/messages/count_tokens',
+  ];
+  for (const path of paths) {
+    it(`POST ${path}`, () =>
+      assert.deepEqual(matchEndpoint('POST', path), {
+        kind: 'local',
+        id: 'count_tokens',
+        dialect: 'anthropic',
+      }));
+    it(`GET ${path} is a wrong method, in the form of its API`, () => {
+      const { code, allow, dialect } = refusalOf('GET', path);
+      assert.deepEqual([code, allow, dialect], ['method_not_allowed', ['POST'], 'anthropic']);
     });
   }
 });
@@ -137,6 +188,10 @@ describe('wrong methods', () => {
     ['OPTIONS', '/v1/chat/completions', ['POST'], 'openai'],
     ['OPTIONS', '/v1/models', ['GET', 'HEAD'], 'openai'],
     ['post', '/v1/chat/completions', ['POST'], 'openai'],
+    ['GET', '/chat/completions', ['POST'], 'openai'],
+    ['GET', '/messages/', ['POST'], 'anthropic'],
+    ['POST', '/models', ['GET', 'HEAD'], 'openai'],
+    ['POST', '/v1/models/', ['GET', 'HEAD'], 'openai'],
   ];
   for (const [method, path, allow, dialect] of wrong) {
     it(`${method} ${path} names ${allow.join(', ')}`, () => {
@@ -153,26 +208,21 @@ describe('paths that do not exist', () => {
   const unknown: [path: string, dialect: string, words: RegExp][] = [
     ['/foo', 'plain', /no such endpoint/],
     ['/metrics', 'plain', /no such endpoint/],
-    ['/v1', 'openai', /no such endpoint/],
-    ['/v1/', 'openai', /no such endpoint/],
-    ['/v1/models/', 'openai', /no such endpoint/],
-    ['/v1/chat/completions/', 'openai', /no such endpoint/],
+    ['/v1/chat', 'openai', /no such endpoint/],
+    ['/v1/chat/completions/x', 'openai', /no such endpoint/],
+    ['/v1/chat/completions%2F', 'openai', /no such endpoint/],
+    ['/chat', 'plain', /no such endpoint/],
+    ['/v11/models', 'plain', /no such endpoint/],
+    ['/v1/unstructured/x', 'openai', /no such endpoint/],
+    ['/v1/healthz', 'openai', /no such endpoint/],
+    ['/api', 'plain', /no such endpoint/],
     ['/v1/Chat/completions', 'openai', /no such endpoint/],
     ['/v1/chat%2Fcompletions', 'openai', /no such endpoint/],
     ['/v1/fine_tuning/jobs', 'openai', /no such endpoint/],
     ['/v1/messages/batches', 'anthropic', /no such endpoint/],
-    ['/v1/messages/count_tokens', 'anthropic', /does not count tokens/],
-    ['/v1/messages/count_tokens?beta=true', 'anthropic', /does not count tokens/],
     ['/v2/chat/completions', 'plain', /no such endpoint/],
     ['/unstructured', 'plain', /no such endpoint/],
     ['/constructor', 'plain', /no such endpoint/],
-    ['/chat/completions', 'openai', /lacks \/v1.*http:\/\/localhost:8080\/v1$/],
-    ['/completions', 'openai', /lacks \/v1/],
-    ['/embeddings', 'openai', /lacks \/v1/],
-    ['/models', 'openai', /lacks \/v1/],
-    ['/models/x', 'openai', /lacks \/v1/],
-    ['/audio/transcriptions', 'openai', /lacks \/v1/],
-    ['/messages', 'anthropic', /\/v1\/messages, with a base URL like http:\/\/localhost:8080$/],
   ];
   for (const [path, dialect, words] of unknown) {
     it(`${path} is 404 in the ${dialect} form`, () => {
@@ -182,11 +232,18 @@ describe('paths that do not exist', () => {
     });
   }
 
-  for (const path of ['/v1/responses', '//v1/responses', '/v1/v1/responses', '/v1/responses/resp_1']) {
-    it(`${path} is not supported and names the alternative`, () => {
-      const refusal = refusalOf('POST', path);
-      assert.deepEqual([refusal.code, refusal.dialect], ['not_supported', 'openai']);
-      assert.match(refusal.words, /\/v1\/chat\/completions/);
+  const responses = ['/v1/responses', '//v1/responses', '/v1/v1/responses', '/v1/responses/resp_1'];
+  for (const path of [...responses, '/responses', '/v1/responses/', '/responses/resp_1/input_items']) {
+    it(`${path} is not supported, and names the settings that avoid it`, () => {
+      for (const method of ['POST', 'GET', 'DELETE']) {
+        const { code, dialect, words } = refusalOf(method, path);
+        assert.deepEqual([code, dialect], ['not_supported', 'openai']);
+        assert.match(words, /AI SDK openai\.chat\(/);
+        assert.match(words, /openai-agents set_default_openai_api\('chat_completions'\)/);
+        assert.match(words, /Pydantic AI OpenAIChatModel/);
+        assert.match(words, /LiteLLM custom_openai\/MODEL/);
+        assert.match(words, /Codex CLI needs a bridge/);
+      }
     });
   }
 });
@@ -208,6 +265,11 @@ describe('trap 8: targets that another parser reads differently are refused', ()
     '/unstructured/x%5cy',
     '/unstructured/x%5C..%5Cy',
     '/v1/models/..',
+    '/v1/models/../',
+    '/models/..',
+    '/models/%2e%2e/',
+    '/models\\x',
+    '/chat/./completions',
     '/v1/models/%2e%2e',
     '/./v1/models',
     'http://localhost:8080/v1/models',
@@ -263,6 +325,8 @@ describe('trap 8: targets that another parser reads differently are refused', ()
       ['POST', '/unstructured/'],
       ['GET', '/v1/models/'],
       ['GET', '/v1/models'],
+      ['GET', '/models/'],
+      ['POST', '/messages'],
     );
     let forwarded = 0;
     fc.assert(

@@ -72,6 +72,17 @@ describe('the endpoints of the specification', () => {
     });
   }
 
+  for (const [path, extra, text] of chats) {
+    for (const spelled of [path.slice(3), `${path}/`]) {
+      it(`POST ${spelled} means ${path}`, async () => {
+        const response = await ask(spelled, { model: 'sim-echo', ...extra });
+        assert.equal(response.status, 200);
+        assert.equal(text((await response.json()) as never).trim(), USER.content);
+        assert.equal(seen()?.target, path);
+      });
+    }
+  }
+
   it('POST /v1/embeddings', async () => {
     const response = await ask('/v1/embeddings', { model: 'sim-embed', input: [CANARY, 'b'] });
     const { data } = (await response.json()) as { data: unknown[] };
@@ -111,6 +122,8 @@ describe('the endpoints of the specification', () => {
     assert.equal(seen()?.target, '/v1/models?limit=9');
     assert.equal(((await list.json()) as { object: string }).object, 'list');
     assert.equal(list.headers.get('privatemode-proxy-secret-id'), null, 'nothing protected this');
+    assert.equal((await fetch(`${stack.url}/models`)).status, 200);
+    assert.equal(seen()?.target, '/v1/models');
     const one = await fetch(`${stack.url}/v1/models/sim-echo`);
     assert.equal(((await one.json()) as { id: string }).id, 'sim-echo');
     assert.equal((await fetch(`${stack.url}/v1/models/none`)).status, 404);
@@ -150,19 +163,24 @@ describe('the endpoints of the specification', () => {
     ['GET /readyz', 204, /^$/],
     ['POST /healthz', 405, /GET, HEAD/],
     ['GET /favicon.ico', 404, /no such endpoint/],
-    ['GET /v1', 404, /no such endpoint/],
+    ['GET /health', 200, /^ok\n$/],
+    [
+      'GET /v1',
+      200,
+      /^\{"name":"privatemode-proxy","version":"[^"]+","endpoints":\["POST \/v1\/chat\/completions",/,
+    ],
+    ['GET /v1/', 200, /"POST \/v1\/messages\/count_tokens"\]\}\n$/],
+    ['POST /v1', 405, /GET, HEAD/],
     ['GET /v2/models', 404, /no such endpoint/],
     ['GET /v1/files', 404, /no such endpoint/],
     ['POST /v1/images/generations', 404, /no such endpoint/],
     ['POST /privatemode/v1/secret', 404, /no such endpoint/],
     ['GET /unstructured', 404, /no such endpoint/],
-    ['POST /v1/chat/completions/', 404, /no such endpoint/],
+    ['POST /v1/chat/completions/x', 404, /no such endpoint/],
     ['POST /V1/chat/completions', 404, /no such endpoint/],
-    ['POST /chat/completions', 404, /lacks \/v1: set the base URL.*http:\/\/localhost:8080\/v1/],
-    ['POST /messages', 404, /lacks \/v1: it is \/v1\/messages/],
-    ['POST /v1/responses', 501, /"message":"[^"]*\/v1\/chat\/completions/],
-    ['GET /v1/responses/resp_1', 501, /\/v1\/chat\/completions/],
-    ['POST /v1/messages/count_tokens', 404, /^\{"type":"error","error":\{"type":"not_found_error"/],
+    ['POST /v1/responses', 400, /"message":"[^"]*\/v1\/chat\/completions/],
+    ['GET /v1/responses/resp_1', 400, /\/v1\/chat\/completions/],
+    ['GET /v1/messages/count_tokens', 405, /^\{"type":"error","error":\{"type":"invalid_request_error"/],
   ];
   for (const [request, status, body] of local) {
     it(`${request}: ${status}, answered here`, async () => {

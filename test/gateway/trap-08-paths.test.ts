@@ -12,6 +12,8 @@ describe('trap 8: paths are re-parsed', { concurrency: true }, () => {
     ['escaped dot segments', '/unstructured/%2e%2E/v1/chat/completions'],
     ['half escaped dot segments', '/unstructured/.%2e/v1/models'],
     ['escaped slashes around dots', '/unstructured/..%2fv1/chat/completions'],
+    ['dot segments without /v1', '/models/../v1/chat/completions'],
+    ['a backslash instead of the last slash', '/chat/completions\\'],
     ['a backslash', '/unstructured\\..\\v1\\models'],
     ['an escaped backslash', '/unstructured/%5c../x'],
     ['absolute form', 'http://localhost:8080/v1/chat/completions'],
@@ -43,6 +45,8 @@ describe('trap 8: paths are re-parsed', { concurrency: true }, () => {
     ],
     ['a doubled slash', '//v1//chat/completions', '/v1/chat/completions'],
     ['a doubled /v1', '/v1/v1/chat/completions?beta=true', '/v1/chat/completions'],
+    ['no /v1', '/chat/completions', '/v1/chat/completions'],
+    ['a slash at the end', '/v1/chat/completions/', '/v1/chat/completions'],
   ];
   for (const [name, target, delivered] of sent) {
     it(`${name}: the canonical path arrives`, async (t) => {

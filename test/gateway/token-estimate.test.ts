@@ -1,0 +1,185 @@
+/** POST /v1/messages/count_tokens: an estimate that is made here, from bodies judged as strictly as those that leave. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createTokenEstimate } from '../../lib/gateway/token-estimate.ts';
+import { fakeSession } from '../support/gateway.ts';
+import {
+  answerTo,
+  CANARY,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+
+const PATH = '/v1/messages/count_tokens';
+
+/** The estimate of a body that arrives in pieces of `size` bytes. */
+async function estimateOf(body: string, size = body.length * 6): Promise<number> {
+  const stage = createTokenEstimate();
+  const bytes = Buffer.from(body);
+  for (let i = 0; i < bytes.length; i += size) stage.feed(bytes.subarray(i, i + size));
+  return (await stage.finish()).tokens;
+}
+
+const withMember = (name: string, value: string): string => `{"model":"m","${name}":${value}}`;
+const image = (source: object): string => JSON.stringify([{ type: 'image', source }]);
+
+describe('the rule of the estimate', () => {
+  // Tokens: bytes of all strings ÷ 3.5, rounded up; 1600 per image or document.
+  const rows: [name: string, body: string, tokens: number][] = [
+    ['nothing to read', '{"model":"m"}', 0],
+    ['7 bytes are 2 tokens', withMember('system', '"1234567"'), 2],
+    ['8 bytes are 3', withMember('system', '"12345678"'), 3],
+    ['members are added up before rounding', '{"model":"m","system":"a","messages":["b"],"tools":["c"]}', 1],
+    [
+      'other members do not count',
+      '{"model":"m","metadata":{"user_id":"1234567"},"stop_sequences":["1234567"]}',
+      0,
+    ],
+    // role + user + content + 14 bytes: 29
+    [
+      'keys and values of messages',
+      withMember('messages', '[{"role":"user","content":"12345678901234"}]'),
+      9,
+    ],
+    // name + get + input_schema + type + object: 29
+    ['tools', withMember('tools', '[{"name":"get","input_schema":{"type":"object"}}]'), 9],
+    ['numbers and literals do not count', withMember('messages', '[1234567, true, null, 1e99]'), 0],
+    ['14 bytes of UTF-8 in 7 characters', withMember('system', '"äöüßäöü"'), 4],
+    ['the same as escapes', withMember('system', '"\\u00e4\\u00F6\\u00fc\\u00df\\u00e4\\u00f6\\u00fc"'), 4],
+    [
+      'characters of 3 bytes, escaped',
+      withMember('system', '"\\u4f60\\u597d\\u4f60\\u597d\\u4f60\\u597d\\u4f60"'),
+      6,
+    ],
+    ['a surrogate pair is 4 bytes', withMember('system', '"\\ud83d\\ude00123"'), 2],
+    ['simple escapes are one byte', withMember('system', '"\\n\\t\\"\\\\\\/\\r\\b"'), 2],
+    // type + image + source + type + base64 + media_type + data: 39 bytes, 12 tokens
+    [
+      'an image is 1600, whatever its size',
+      withMember('messages', image({ type: 'base64', media_type: '', data: 'A'.repeat(70_000) })),
+      1612,
+    ],
+    [
+      'whatever comes first in it',
+      withMember('messages', image({ data: 'A'.repeat(70_000), media_type: '', type: 'base64' })),
+      1612,
+    ],
+    // type + image + source + type + url + url + 7 bytes: 33
+    ['an image by URL is 1600 too', withMember('messages', image({ type: 'url', url: 'https:/' })), 1610],
+    // type + image + source + type + text + data: 27 bytes of words, 70 000 of text
+    [
+      'the text of a document is text',
+      withMember('messages', image({ type: 'text', data: 'A'.repeat(70_000) })),
+      20_008,
+    ],
+    // data + 70 000 bytes
+    [
+      'data elsewhere is text',
+      withMember('messages', JSON.stringify([{ data: 'A'.repeat(70_000) }])),
+      20_002,
+    ],
+  ];
+  for (const [name, body, tokens] of rows) {
+    it(name, async () => {
+      assert.equal(await estimateOf(body), tokens);
+      if (body.length < 1000) assert.equal(await estimateOf(body, 1), tokens, 'byte by byte');
+    });
+  }
+});
+
+describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 }, () => {
+  const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${CANARY} hello` }] });
+
+  it('says how many tokens, and that it is an estimate; nothing is forwarded, and nobody is attested', async (t) => {
+    const session = fakeSession({ state: () => 'failing', acquire: () => Promise.reject(new Error('no')) });
+    const { upstream, gateway, ask } = await gatewayFixture(t, { session });
+    for (const path of [PATH, '/messages/count_tokens', `${PATH}?beta=true`]) {
+      const { status, headers, body: text } = await ask(post(body, { path }));
+      assert.equal(status, 200);
+      assert.match(text, /^\{"input_tokens":[1-9]\d*\}$/);
+      assert.equal(headers['privatemode-proxy-estimate'], 'true');
+      assert.equal(headers['content-type'], 'application/json');
+      assert.match(headers['request-id'] ?? '', /^proxy_[0-9a-f-]{36}$/);
+      assert.equal(headers['x-content-type-options'], 'nosniff');
+    }
+    assert.equal(upstream.connections.total, 0);
+    assert.ok(!gateway.logLines.join('').includes(CANARY));
+  });
+
+  const refused: [name: string, body: string | Uint8Array, status: number, code: string, type: string][] = [
+    ['no JSON', '{', 400, 'invalid_json', 'invalid_request_error'],
+    ['a list', '[]', 400, 'invalid_json', 'invalid_request_error'],
+    ['no UTF-8', Buffer.from('{"model":"\xff"}', 'latin1'), 400, 'invalid_json', 'invalid_request_error'],
+    ['a member twice', '{"model":"m","model":"m"}', 400, 'duplicate_member', 'invalid_request_error'],
+    [
+      'a name that cannot be sealed',
+      '{"model":"m","":1}',
+      400,
+      'unsupported_member_name',
+      'invalid_request_error',
+    ],
+    ['no model', '{"messages":[]}', 400, 'missing_model', 'invalid_request_error'],
+    ['a model that is none', '{"model":7}', 400, 'invalid_model', 'invalid_request_error'],
+    ['a large body', chatBody({ x: 'x'.repeat(2000) }), 413, 'body_too_large', 'request_too_large'],
+  ];
+  for (const [name, sent, status, code, type] of refused) {
+    it(`${name}: ${status} ${code}, in the form of the API`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { limits: { maxBodyBytes: 1024 } });
+      const answer = await ask(post(sent, { path: PATH }));
+      assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
+      const { error, request_id } = JSON.parse(answer.body);
+      assert.equal(error.type, type);
+      assert.equal(answer.headers['request-id'], request_id);
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+
+  it('a compressed body is refused', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    const answer = await ask(post(body, { path: PATH, headers: ['Content-Encoding: gzip'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [415, 'unsupported_encoding']);
+  });
+
+  it('a body that trickles in is given up', async (t) => {
+    const { client } = await gatewayFixture(t, { limits: { minUploadRate: 1000, uploadRateGrace: 500 } });
+    const slow = client();
+    slow.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    const answer = await answerTo(slow);
+    assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
+  });
+
+  it('takes its memory from the budget of all bodies', async (t) => {
+    const { ask } = await gatewayFixture(t, { maxBufferedBytes: 64 });
+    const answer = await ask(post(body, { path: PATH }));
+    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+  });
+
+  it('counts as running, so that a shutdown waits for it, and ends it when its grace is over', async (t) => {
+    const { gateway, client } = await gatewayFixture(t);
+    const slow = client();
+    slow.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    await until(() => gateway.active() === 1, 'not running');
+    const drained = gateway.drain(50);
+    const answer = await answerTo(slow);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    await drained;
+  });
+
+  it('a client that leaves leaves nothing behind', async (t) => {
+    const { gateway, client } = await gatewayFixture(t);
+    const leaving = client();
+    leaving.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    await until(() => gateway.active() === 1, 'not running');
+    leaving.socket.destroy();
+    await until(() => gateway.active() === 0, 'not over');
+  });
+
+  it('foreign web pages are refused', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    const answer = await ask(post(body, { path: PATH, headers: ['Origin: https://evil.example'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [403, 'origin_forbidden']);
+  });
+});
