@@ -58,6 +58,8 @@ export interface Config {
   readonly connectTimeout: number;
   readonly firstByteTimeout: number;
   readonly streamIdleTimeout: number;
+  /** 0: none. */
+  readonly streamKeepalive: number;
   readonly shutdownGrace: number;
   readonly workers: number;
   /** Where /metrics, /healthz and /readyz are served besides; undefined: nowhere. */
@@ -132,6 +134,7 @@ export function parseConfig(
     connectTimeout: duration('connect-timeout', 1),
     firstByteTimeout: duration('first-byte-timeout', 1),
     streamIdleTimeout: duration('stream-idle-timeout', 1),
+    streamKeepalive: duration('stream-keepalive', 0),
     shutdownGrace: duration('shutdown-grace', 0),
     workers: parseWorkers(label('workers'), text('workers')),
     metricsAddress: optional(given('metrics-address'), (value) =>

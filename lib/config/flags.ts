@@ -190,6 +190,14 @@ const ROWS = [
     group: 'Limits',
   },
   {
+    name: 'stream-keepalive',
+    type: 'duration',
+    value: 'DURATION',
+    default: '0',
+    help: 'Silence inside an event stream after which the client gets an SSE comment, for proxies in between that close silent connections; 0 sends none. Some clients fail on comments.',
+    group: 'Limits',
+  },
+  {
     name: 'shutdown-grace',
     type: 'duration',
     value: 'DURATION',

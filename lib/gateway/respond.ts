@@ -11,6 +11,7 @@ import { errorEvent, requestIdHeader } from './dialects.ts';
 import { INERT_HEADERS, plainContentType, responseHeaders } from './headers.ts';
 import { interpretAnswer } from './interpret.ts';
 import { identityOpener, type RelayOptions, relay } from './relay.ts';
+import { keepStreamAlive, type StreamKeepalive } from './stream-keepalive.ts';
 import { ClientGone } from './upload.ts';
 
 type Headers = ReturnType<typeof responseHeaders>;
@@ -117,10 +118,13 @@ async function respondStream(call: Call, answered: Answered): Promise<void> {
     call.phase = 'mid_stream';
     logStage(call, 'first_event');
   };
+  const { streamKeepalive } = world;
+  const alive = streamKeepalive > 0 ? keepStreamAlive(res, streamKeepalive) : undefined;
   let error: PrivatemodeError | undefined;
   try {
-    error = await relayToClient(call, answered, opener, onFirstBytes);
+    error = await relayToClient(call, answered, opener, onFirstBytes, alive);
   } finally {
+    alive?.stop();
     world.counters.streamEvents += opener.events;
     call.tally.usage = opener.usage;
     call.tally.modelError = opener.modelError;
@@ -205,12 +209,16 @@ function relayToClient(
   { response }: Answered,
   opener: ResponseOpener,
   onFirstBytes?: () => void,
+  alive?: StreamKeepalive,
 ): Promise<PrivatemodeError | undefined> {
   const { res } = call;
   const { promise, resolve, reject } = Promise.withResolvers<PrivatemodeError | undefined>();
   const running = relay(response, opener, {
     ...relayOptions(call),
-    write: (bytes) => res.write(bytes),
+    write: (bytes) => {
+      alive?.wrote(bytes);
+      return res.write(bytes);
+    },
     ...(onFirstBytes === undefined ? {} : { onFirstBytes }),
   });
   const gone = (): void => {

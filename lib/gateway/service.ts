@@ -84,6 +84,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     uploadBudget,
     epochTimeout: deps.epochTimeout ?? EPOCH_TIMEOUT,
     streamIdleTimeout: config.streamIdleTimeout,
+    streamKeepalive: config.streamKeepalive,
     dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
     terminate: terminate.signal,
   });

@@ -32,6 +32,8 @@ export interface World {
   readonly epochTimeout: number;
   /** ms between two chunks of an answer. */
   readonly streamIdleTimeout: number;
+  /** ms of silence of a stream after which the client gets a comment; 0: none. */
+  readonly streamKeepalive: number;
   /** With --dump-requests. */
   readonly dumper: ReturnType<typeof createDumper> | undefined;
   /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */

@@ -304,6 +304,16 @@ const ROWS: readonly Row[] = [
     refuses: ['0'],
   },
   {
+    flag: 'stream-keepalive',
+    key: 'streamKeepalive',
+    byDefault: 0,
+    accepts: [
+      [['--stream-keepalive=15s'], 15_000],
+      [['--stream-keepalive=0'], 0],
+    ],
+    refuses: ['15', '-1s', '600h', ''],
+  },
+  {
     flag: 'shutdown-grace',
     key: 'shutdownGrace',
     byDefault: 30_000,

@@ -149,6 +149,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     }),
     epochTimeout: 5_000,
     streamIdleTimeout: options.streamIdleTimeout ?? 5_000,
+    streamKeepalive: 0,
     dumper: options.dump === true ? createDumper({ workspace: directory, log }) : undefined,
     terminate: terminate.signal,
     ...options.world,

@@ -1,0 +1,226 @@
+/** --stream-keepalive: SSE comments while a stream is silent, and nothing else about it changes. */
+import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import OpenAI from 'openai';
+import { keepStreamAlive } from '../../lib/gateway/stream-keepalive.ts';
+import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import { chunked, completion, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+
+const INTERVAL = 20;
+const ON = { world: { streamKeepalive: INTERVAL } };
+const STREAMING = post(chatBody({ stream: true }));
+const COMMENT = ': keepalive\n\n';
+const COMMENTS = /(?:d\r\n: keepalive\n\n\r\n){2}/; // each in a chunk of its own
+const DONE = chunked('data: [DONE]\n\n') + LAST_CHUNK;
+
+/** What a script writes next, when the test says so. */
+function steps(
+  upstream: Fixture['upstream'],
+): (text: (sealed: ReturnType<typeof sealedAnswers>) => string) => void {
+  const { promise, resolve } = Promise.withResolvers<(text: string) => void>();
+  const { promise: sealed, resolve: sealing } = Promise.withResolvers<ReturnType<typeof sealedAnswers>>();
+  upstream.on(async (scripted) => {
+    sealing(sealedAnswers(await scripted.body()));
+    resolve((text) => void scripted.write(text));
+  });
+  let last = Promise.resolve();
+  return (text) => {
+    last = last.then(async () => (await promise)(text(await sealed)));
+  };
+}
+
+describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
+  it('a silent stream gets comments before its first event, between events, and none after its end', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, ON);
+    const write = steps(upstream);
+    const asking = client();
+    asking.send(STREAMING);
+    write(() => STREAM_HEAD);
+    assert.match(await asking.until(COMMENTS), /^HTTP\/1\.1 200 /);
+    write((sealed) => chunked(sealed.chunk('hel')));
+    await asking.until(/"hel"/);
+    await asking.until(new RegExp(`"hel"[^]*${COMMENTS.source}`));
+    write((sealed) => chunked(sealed.chunk('lo', 'stop')) + DONE);
+    const { body } = await answerTo(asking);
+    assert.match(body, /"lo"[^\n]*\n\ndata: \[DONE\]\n\n$/);
+    const events = body.replaceAll(COMMENT, '').split('\n\n');
+    assert.equal(events.length, 4, body); // two chunks, [DONE], and the end
+    const length = asking.received().length;
+    await delay(4 * INTERVAL);
+    assert.equal(asking.received().length, length, 'something came after the end');
+  });
+
+  it('nothing is sent before the head of the service', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, ON);
+    const write = steps(upstream);
+    const asking = client();
+    asking.send(STREAMING);
+    await until(() => upstream.requests.length === 1, 'not asked');
+    await delay(4 * INTERVAL);
+    assert.equal(asking.received(), '');
+    write((sealed) => STREAM_HEAD + chunked(sealed.chunk('hello', 'stop')) + DONE);
+    assert.equal((await answerTo(asking)).status, 200);
+  });
+
+  it('an event of which a part has been written is not interrupted', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, ON);
+    const write = steps(upstream);
+    const asking = client();
+    asking.send(STREAMING);
+    write(() => STREAM_HEAD + chunked('retry: 1000\n'));
+    await asking.until(/retry: 1000\n/);
+    await delay(4 * INTERVAL);
+    write((sealed) => chunked(sealed.chunk('hello', 'stop')) + DONE);
+    const { body } = await answerTo(asking);
+    assert.match(body, /retry: 1000\ndata: /);
+  });
+
+  it('half an event that has arrived waits, and comments do not tear it', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, ON);
+    const write = steps(upstream);
+    const asking = client();
+    asking.send(STREAMING);
+    let rest = '';
+    write((sealed) => {
+      const event = sealed.chunk('hello', 'stop');
+      rest = event.slice(40);
+      return STREAM_HEAD + chunked(event.slice(0, 40));
+    });
+    await asking.until(COMMENTS);
+    write(() => chunked(rest) + DONE);
+    const { body } = await answerTo(asking);
+    assert.match(body.replaceAll(COMMENT, ''), /^data: [^\n]*"hello"[^\n]*\n\ndata: \[DONE\]\n\n$/);
+  });
+
+  it('a stream that breaks ends with its error, and no comment after it', async (t) => {
+    const { upstream, client } = await gatewayFixture(t, ON);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(STREAM_HEAD);
+      await delay(3 * INTERVAL);
+      scripted.reset();
+    });
+    const asking = client();
+    asking.send(STREAMING);
+    const { body, complete } = await answerTo(asking);
+    assert.equal(complete, false);
+    assert.match(body, /"code":"stream_unfinished"[^\n]*\n\n$/);
+  });
+
+  it('does not count as life of the service: the idle time-out still ends a stalled stream', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { ...ON, streamIdleTimeout: 10 * INTERVAL });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(STREAM_HEAD);
+    });
+    const { body } = await ask(STREAMING);
+    assert.match(body, /^(?:: keepalive\n\n){2,}data: \{"error".*"code":"stream_idle_timeout"/);
+  });
+
+  it('a whole answer has none', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, ON);
+    upstream.on(async (scripted) => {
+      const answer = completion(await scripted.body());
+      await scripted.write(answer.slice(0, -20));
+      await delay(4 * INTERVAL);
+      await scripted.write(answer.slice(-20));
+    });
+    const { status, body } = await ask(post());
+    assert.equal(status, 200);
+    assert.doesNotMatch(body, /keepalive/);
+  });
+
+  it('is off by default', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    const write = steps(upstream);
+    const asking = client();
+    asking.send(STREAMING);
+    write(() => STREAM_HEAD);
+    await asking.until(/\r\n\r\n/);
+    await delay(4 * INTERVAL);
+    write((sealed) => chunked(sealed.chunk('hello', 'stop')) + DONE);
+    assert.doesNotMatch((await answerTo(asking)).body, /^:/m);
+  });
+
+  it('the OpenAI SDK skips the comments', async (t) => {
+    const { upstream, gateway } = await gatewayFixture(t, ON);
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD);
+      await delay(3 * INTERVAL);
+      await scripted.write(chunked(sealed.chunk('hel')));
+      await delay(3 * INTERVAL);
+      await scripted.write(chunked(sealed.chunk('lo', 'stop')) + DONE);
+    });
+    const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: 'k', maxRetries: 0 });
+    const messages = [{ role: 'user' as const, content: 'x' }];
+    let said = '';
+    for await (const { choices } of await client.chat.completions.create({
+      model: 'm',
+      stream: true,
+      messages,
+    }))
+      said += choices[0]?.delta.content ?? '';
+    assert.equal(said, 'hello');
+  });
+});
+
+describe('when a comment is written', () => {
+  /** A stream of its own clock: comments after 1000 ms of silence. */
+  function scene(t: TestContext) {
+    let now = 0;
+    t.mock.method(performance, 'now', () => now);
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const written: string[] = [];
+    const res = { writableNeedDrain: false, write: (text: string) => written.push(text) };
+    const alive = keepStreamAlive(res as unknown as ServerResponse, 1000);
+    t.after(alive.stop);
+    const pass = (ms: number): number => {
+      for (let i = 0; i < ms; i += 100) {
+        now += 100;
+        t.mock.timers.tick(100);
+      }
+      return written.splice(0).length;
+    };
+    return { alive, res, pass };
+  }
+  const EVENT = Buffer.from('data: x\n\n');
+
+  it('after each interval of silence', (t) => {
+    const { pass } = scene(t);
+    assert.deepEqual([pass(900), pass(100), pass(900), pass(100), pass(3000)], [0, 1, 0, 1, 3]);
+  });
+
+  it('not while the stream speaks, and a whole interval after it fell silent', (t) => {
+    const { alive, pass } = scene(t);
+    for (let i = 0; i < 20; i++) {
+      alive.wrote(EVENT);
+      assert.equal(pass(900), 0);
+    }
+    assert.equal(pass(100), 1);
+  });
+
+  it('not while the client is behind with reading', (t) => {
+    const { res, pass } = scene(t);
+    res.writableNeedDrain = true;
+    assert.equal(pass(5000), 0);
+    res.writableNeedDrain = false;
+    assert.equal(pass(1000), 1);
+  });
+
+  it('not within an event', (t) => {
+    const { alive, pass } = scene(t);
+    alive.wrote(Buffer.from('retry: 1\n'));
+    assert.equal(pass(5000), 0);
+    alive.wrote(EVENT);
+    assert.equal(pass(1000), 1);
+  });
+
+  it('not after its end', (t) => {
+    const { alive, pass } = scene(t);
+    alive.stop();
+    assert.equal(pass(5000), 0);
+  });
+});
