@@ -18,8 +18,8 @@ import { ClientGone, receiveBody } from './upload.ts';
 import type { World } from './world.ts';
 
 /**
- * Measured with o200k_base: prose and program text have 3.9 to 4.8 bytes per token in every script, JSON 2.5, digits and hex
- * 1.7. Lower than most, because an estimate that is too high compacts early and one that is too low overruns the context.
+ * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up to 7.9, JSON 2.5,
+ * digits and hex 1.7. Lower than most: an estimate that is too high compacts early, one that is too low overruns the context.
  */
 const BYTES_PER_TOKEN = 3.5;
 /** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */

@@ -110,13 +110,13 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('does not count as life of the service: the idle time-out still ends a stalled stream', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { ...ON, streamIdleTimeout: 10 * INTERVAL });
+    const { upstream, ask } = await gatewayFixture(t, { ...ON, streamIdleTimeout: 500 });
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(STREAM_HEAD);
     });
     const { body } = await ask(STREAMING);
-    assert.match(body, /^(?:: keepalive\n\n){2,}data: \{"error".*"code":"stream_idle_timeout"/);
+    assert.match(body, /^(?:: keepalive\n\n)+data: \{"error".*"code":"stream_idle_timeout"/);
   });
 
   it('a whole answer has none', async (t) => {
