@@ -22,7 +22,6 @@ import { clientIdOf, echoOf, newRequestId } from './request-id.ts';
 import { type RequestRecord, requestLine } from './request-line.ts';
 import { newTally, observationOf } from './tally.ts';
 import { answerTokenEstimate } from './token-estimate.ts';
-import { ClientGone } from './upload.ts';
 import type { World } from './world.ts';
 
 export interface Gateway {
@@ -53,7 +52,7 @@ export function createGateway(world: World): Gateway {
     for (const call of running) call.abort(world.terminate.reason);
   });
 
-  /** What ends a request early: its client, who leaves, or a shutdown. */
+  /** Counts a request as running until its response is over. A shutdown that loses patience aborts what is returned. */
   function begin(res: ServerResponse): AbortController {
     const control = new AbortController();
     if (world.terminate.aborted) control.abort(world.terminate.reason);
@@ -68,9 +67,8 @@ export function createGateway(world: World): Gateway {
 
   function estimate(arrival: Arrival): void {
     const { req, res, requestId, log, headers } = arrival;
-    const control = begin(res);
-    res.once('close', () => control.abort(new ClientGone()));
-    void answerTokenEstimate(world, { req, res, requestId, log, headers, signal: control.signal });
+    const { signal } = begin(res);
+    void answerTokenEstimate(world, { req, res, requestId, log, headers, signal });
   }
 
   function forward(arrival: Arrival, match: Match): void {

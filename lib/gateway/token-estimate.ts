@@ -161,7 +161,7 @@ export interface EstimateRequest {
   readonly log: Logger;
   /** For whatever is answered. */
   readonly headers: OutgoingHttpHeaders;
-  /** Fires when the client goes away, or a shutdown ends its patience. */
+  /** Fires when a shutdown ends its patience. */
   readonly signal: AbortSignal;
 }
 

@@ -177,6 +177,19 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     await until(() => gateway.active() === 0, 'not over');
   });
 
+  it('a client that leaves while it waits for room no longer waits', async (t) => {
+    const { gateway, client } = await gatewayFixture(t, { maxBufferedBytes: 4096, uploadWait: 20_000 });
+    const taking = client();
+    taking.send(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
+    await until(() => gateway.counters.bufferedBytes === 3500, 'nothing reserved');
+    const waiting = client();
+    waiting.send(post('{', { path: PATH, headers: ['Content-Length: 3000'] }));
+    await until(() => gateway.active() === 2, 'not running');
+    waiting.socket.destroy();
+    await until(() => gateway.active() === 1, 'not over');
+    taking.socket.destroy();
+  });
+
   it('foreign web pages are refused', async (t) => {
     const { ask } = await gatewayFixture(t);
     const answer = await ask(post(body, { path: PATH, headers: ['Origin: https://evil.example'] }));
