@@ -11,6 +11,8 @@ export interface Client {
   readonly languageName: string;
   /** Program and arguments, in the directory of the language's installation. */
   readonly command: readonly string[];
+  /** Features that fail for a reason of the client's own, which is given in words. */
+  readonly known?: Readonly<Record<string, string>>;
 }
 
 const manifest = (path: string): string => readFileSync(join(import.meta.dirname, path), 'utf8');
@@ -40,6 +42,14 @@ const python = (name: string, program: string, group = 'current', ...args: strin
   command: [`${group}/bin/python`, `${program}.py`, ...args],
 });
 
+const go = (name: string, program: string): Client => ({
+  name,
+  version: pinned(manifest('go/go.mod'), name, ' v'),
+  language: 'go',
+  languageName: 'Go',
+  command: [`bin/${program}`],
+});
+
 export const CLIENTS: readonly Client[] = [
   javascript('openai', 'openai', 'openai.mjs', 'openai'),
   javascript('openai, previous', 'openai-previous', 'openai.mjs', 'openai-previous'),
@@ -64,4 +74,28 @@ export const CLIENTS: readonly Client[] = [
   python('litellm', 'litellm_completion', 'openai-2'),
   python('llama-index-llms-openai-like', 'llama_index_llm', 'openai-2'),
   python('instructor', 'instructor_client', 'openai-2'),
+  go('github.com/openai/openai-go/v3', 'openai-go'),
+  go('github.com/anthropics/anthropic-sdk-go', 'anthropic-sdk-go'),
+  go('github.com/sashabaranov/go-openai', 'go-openai'),
+  {
+    name: 'com.openai:openai-java',
+    version: pinned(manifest('java/pom.xml'), '<artifactId>openai-java</artifactId>', '\n      <version>'),
+    language: 'java',
+    languageName: 'Java',
+    command: ['java', '-cp', 'target/classes:lib/*', 'Main'],
+  },
+  {
+    name: 'async-openai',
+    version: pinned(manifest('rust/Cargo.toml'), 'async-openai', ' = { version = "='),
+    language: 'rust',
+    languageName: 'Rust',
+    command: ['target/debug/clients'],
+  },
+  {
+    name: 'curl',
+    version: 'as installed',
+    language: 'shell',
+    languageName: 'shell',
+    command: ['bash', 'curl.sh'],
+  },
 ];

@@ -44,6 +44,12 @@ async def tools():
     equal(((await weather.run(QUESTION)).output, seen), ("The tool has answered.", ["sim"]))
 
 
+async def abort():
+    async with agent("sim-500x20").run_stream(QUESTION) as result:
+        async for _ in result.stream_text(delta=True):
+            break
+
+
 report(
     {
         "whole": whole,
@@ -52,5 +58,6 @@ report(
         "usage": usage,
         "tools": tools,
         "errors": lambda: fails_in_words(lambda model: agent(model).run(QUESTION)),
+        "abort": abort,
     }
 )

@@ -1,5 +1,6 @@
 """What every program here has in common: the questions, and the lines that scripts/clients.ts reads."""
 
+import asyncio
 import inspect
 import json
 import os
@@ -55,12 +56,10 @@ async def run(features):
         except Exception as error:
             line.update(ok=False, detail=f"{type(error).__name__}: {error}")
         print("\n" + json.dumps(line, separators=(",", ":")), flush=True)
-        sys.stdin.readline()
+        await asyncio.to_thread(sys.stdin.readline)
     sys.stdout.flush()
     os._exit(0)
 
 
 def report(features):
-    import asyncio
-
     asyncio.run(run(features))
