@@ -203,19 +203,21 @@ const oneLine = (text: string): string => text.replaceAll(/\s+/g, ' ').slice(0, 
 
 /** The table, and below it why a cell failed. */
 function render(rows: readonly (readonly [Client, Results])[]): string {
-  const mark = (result: string | undefined): string => {
+  const mark = (result: string | undefined, known: string | undefined): string => {
     if (result === undefined) return '-';
-    return result === '' ? 'yes' : '**no**';
+    if (result === '') return 'yes';
+    return known === undefined ? '**no**' : 'client';
   };
   const head = ['Client', 'Version', 'Language', ...FEATURES];
-  const cells = rows.map(([{ name, version, languageName }, results]) => [
+  const cells = rows.map(([{ name, version, languageName, known = {} }, results]) => [
     ...[name, version, languageName],
-    ...FEATURES.map((feature) => mark(results[feature])),
+    ...FEATURES.map((feature) => mark(results[feature], known[feature])),
   ]);
   const lines = [head, head.map(() => '---'), ...cells].map((row) => `| ${row.join(' | ')} |`);
-  const reasons = rows.flatMap(([{ name }, results]) =>
+  const reasons = rows.flatMap(([{ name, languageName, known = {} }, results]) =>
     FEATURES.filter((feature) => (results[feature] ?? '') !== '').map(
-      (feature) => `- ${name}, ${feature}: ${oneLine(results[feature] as string)}`,
+      (feature) =>
+        `- ${name} (${languageName}), ${feature}: ${oneLine(known[feature] ?? (results[feature] as string))}`,
     ),
   );
   const date = new Date().toISOString().slice(0, 10);
@@ -259,7 +261,9 @@ try {
     if (chosen.length === CLIENTS.length) {
       writeFileSync(PAGE, replaceSection(readFileSync(PAGE, 'utf8'), 'clients', table));
     }
-    const failed = rows.some(([, results]) => Object.values(results).some((result) => result !== ''));
+    const failed = rows.some(([{ known = {} }, results]) =>
+      FEATURES.some((feature) => (results[feature] ?? '') !== '' && known[feature] === undefined),
+    );
     process.exitCode = failed ? 1 : 0;
   } finally {
     await proxy.stop();
