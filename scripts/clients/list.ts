@@ -50,6 +50,9 @@ const go = (name: string, program: string): Client => ({
   command: [`bin/${program}`],
 });
 
+/** For clients whose loops read on, or keep the connection, when the program leaves them. */
+const KEEPS_CONNECTION = { abort: 'leaving the loop over its stream does not close the connection' };
+
 export const CLIENTS: readonly Client[] = [
   javascript('openai', 'openai', 'openai.mjs', 'openai'),
   javascript('openai, previous', 'openai-previous', 'openai.mjs', 'openai-previous'),
@@ -59,20 +62,26 @@ export const CLIENTS: readonly Client[] = [
   javascript('@ai-sdk/anthropic', '@ai-sdk/anthropic', 'ai-sdk.mjs', 'anthropic'),
   javascript('@langchain/openai', '@langchain/openai', 'langchain.mjs', 'openai'),
   javascript('@langchain/anthropic', '@langchain/anthropic', 'langchain.mjs', 'anthropic'),
-  javascript('@llamaindex/openai', '@llamaindex/openai', 'llamaindex.mjs'),
+  { ...javascript('@llamaindex/openai', '@llamaindex/openai', 'llamaindex.mjs'), known: KEEPS_CONNECTION },
   javascript('@openai/agents', '@openai/agents', 'agents.mjs'),
   python('openai', 'openai_sdk'),
   python('openai, previous', 'openai_sdk', 'openai-2'),
   python('anthropic', 'anthropic_sdk'),
   python('httpx', 'httpx_raw'),
   python('langchain-openai', 'langchain_chat', 'current', 'openai'),
-  python('langchain-anthropic', 'langchain_chat', 'current', 'anthropic'),
+  {
+    ...python('langchain-anthropic', 'langchain_chat', 'current', 'anthropic'),
+    known: {
+      usage:
+        'it takes the tokens in from the last event (`message_delta`), the simulated service gives them in the first (`message_start`)',
+    },
+  },
   python('pydantic-ai-slim[openai]', 'pydantic_agent'),
   python('openai-agents', 'openai_agents'),
-  python('smolagents[openai]', 'smolagents_model'),
-  python('semantic-kernel', 'semantic_kernel_chat'),
+  { ...python('smolagents[openai]', 'smolagents_model'), known: KEEPS_CONNECTION },
+  { ...python('semantic-kernel', 'semantic_kernel_chat'), known: KEEPS_CONNECTION },
   python('litellm', 'litellm_completion', 'openai-2'),
-  python('llama-index-llms-openai-like', 'llama_index_llm', 'openai-2'),
+  { ...python('llama-index-llms-openai-like', 'llama_index_llm', 'openai-2'), known: KEEPS_CONNECTION },
   python('instructor', 'instructor_client', 'openai-2'),
   go('github.com/openai/openai-go/v3', 'openai-go'),
   go('github.com/anthropics/anthropic-sdk-go', 'anthropic-sdk-go'),

@@ -100,7 +100,14 @@ func main() {
 			return nil, report.Equal(second.Choices[0].Message.Content, "The tool has answered.")
 		}},
 		report.Feature{Name: "errors", Run: func() ([]int64, error) {
-			return nil, report.FailsInWords(func(model string) error { _, err := ask(model); return err })
+			return nil, report.FailsInWords(func(model string) error {
+				_, err := ask(model)
+				// Its Error() says the status only.
+				if failed := (*openai.Error)(nil); errors.As(err, &failed) {
+					return errors.New(failed.Message)
+				}
+				return err
+			})
 		}},
 		report.Feature{Name: "abort", Run: func() ([]int64, error) {
 			ctx, cancel := context.WithCancel(context.Background())
