@@ -97,7 +97,7 @@ describe('the usage of a whole body', () => {
     object: 'chat.completion',
     created: 1,
     model: 'm',
-    choices: [{ index: 0 }],
+    choices: [{ index: 0, message: {}, finish_reason: 'stop' }],
     usage: { prompt_tokens: 5, completion_tokens: 6 },
   };
   const asked = { choices: 1, format: undefined };
