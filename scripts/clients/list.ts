@@ -53,6 +53,11 @@ const go = (name: string, program: string): Client => ({
 /** For clients whose loops read on, or keep the connection, when the program leaves them. */
 const KEEPS_CONNECTION = { abort: 'leaving the loop over its stream does not close the connection' };
 
+/** The generator that the program leaves is part of a cycle of references. */
+const CLOSES_LATE = {
+  abort: "leaving the loop over its stream closes the connection only when Python's garbage collector runs",
+};
+
 export const CLIENTS: readonly Client[] = [
   javascript('openai', 'openai', 'openai.mjs', 'openai'),
   javascript('openai, previous', 'openai-previous', 'openai.mjs', 'openai-previous'),
@@ -78,10 +83,10 @@ export const CLIENTS: readonly Client[] = [
   },
   python('pydantic-ai-slim[openai]', 'pydantic_agent'),
   python('openai-agents', 'openai_agents'),
-  { ...python('smolagents[openai]', 'smolagents_model'), known: KEEPS_CONNECTION },
+  { ...python('smolagents[openai]', 'smolagents_model'), known: CLOSES_LATE },
   { ...python('semantic-kernel', 'semantic_kernel_chat'), known: KEEPS_CONNECTION },
   python('litellm', 'litellm_completion', 'openai-2'),
-  { ...python('llama-index-llms-openai-like', 'llama_index_llm', 'openai-2'), known: KEEPS_CONNECTION },
+  { ...python('llama-index-llms-openai-like', 'llama_index_llm', 'openai-2'), known: CLOSES_LATE },
   python('instructor', 'instructor_client', 'openai-2'),
   go('github.com/openai/openai-go/v3', 'openai-go'),
   go('github.com/anthropics/anthropic-sdk-go', 'anthropic-sdk-go'),
