@@ -215,7 +215,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'lib/pipeline/open-json.ts',
     edits: [
       {
-        find: "if (row.required['choices'] !== undefined && choices !== asked?.choices)",
+        find: 'if (listed !== undefined && listed.length !== choices)',
         replace: 'if (Date.now() < 0)',
       },
     ],

@@ -11,7 +11,7 @@ import {
   type Row,
   type WholeGrammar,
 } from './grammar.ts';
-import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
+import { createJsonIndex, type JsonKind, type JsonMember } from './json-index.ts';
 import { encryptionOrder } from './member-order.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
@@ -22,7 +22,12 @@ export interface JsonOpenOptions {
   /** Bytes on the wire beyond which the response is refused. */
   readonly maxBytes: number;
   /** What a success was asked for. Without it the body is an error, which may hold anything that is sealed. */
-  readonly asked?: { readonly choices: number; readonly format: string | undefined };
+  readonly asked?: Asked;
+}
+
+interface Asked {
+  readonly choices: number;
+  readonly format: string | undefined;
 }
 
 const EMPTY = Buffer.alloc(0);
@@ -104,34 +109,12 @@ const SCAN_BYTES = 1024 * 1024;
 
 const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
-/** Counts the objects in the array `choices`. */
-class ChoiceCount implements JsonVisitor {
-  readonly member = 'choices';
-  count = 0;
-  #depth = 0;
-  opened(isObject: boolean): void {
-    this.#depth += 1;
-    if (this.#depth === 2 && isObject) this.count += 1;
-  }
-  closed(): void {
-    this.#depth -= 1;
-  }
-  stringBegan(): boolean {
-    return false;
-  }
-  stringBytes(): boolean {
-    return false;
-  }
-  stringEnded(): void {}
-}
-
 /** The members of the opened text, which must be those that were sealed: an opened value is one JSON value. */
 function* scan(
   text: Buffer,
   members: readonly JsonMember[],
-  visitor: JsonVisitor,
 ): Generator<undefined, readonly JsonMember[], undefined> {
-  const index = createJsonIndex({ arrays: 'any', visitors: [visitor] });
+  const index = createJsonIndex({ arrays: 'any' });
   for (let at = 0; at < text.length; at += SCAN_BYTES) {
     if (at > 0) yield;
     index.feed(text.subarray(at, at + SCAN_BYTES));
@@ -169,10 +152,10 @@ function checkSuccess(
   text: Buffer,
   found: readonly JsonMember[],
   opened: ReadonlyMap<string, Buffer>,
-  { grammar, asked }: JsonOpenOptions,
-  choices: number,
+  grammar: WholeGrammar,
+  { choices, format }: Asked,
 ): void {
-  const row = grammar.row?.(asked?.format);
+  const row = grammar.row?.(format);
   if (row === undefined) {
     const isArray = /^\s*\[/.test(text.toString('latin1', 0, 64));
     if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
@@ -198,7 +181,9 @@ function checkSuccess(
       );
     }
   }
-  if (row.required['choices'] !== undefined && choices !== asked?.choices) {
+  const listed =
+    row.required['choices'] && (JSON.parse(opened.get('choices')!.toString('utf8')) as unknown[]);
+  if (listed !== undefined && listed.length !== choices) {
     throw notAuthentic('the response does not have as many choices as were asked for');
   }
 }
@@ -217,11 +202,10 @@ function* openBody(
     throw notAuthentic('the response holds no authenticated content');
   }
   const text = openedText(chain, members, opened);
-  const choices = new ChoiceCount();
-  const found = yield* scan(text, members, choices);
+  const found = yield* scan(text, members);
   if (options.asked !== undefined) {
     const byName = new Map([...opened].map(([{ name }, plaintext]) => [name, plaintext]));
-    checkSuccess(text, found, byName, options, choices.count);
+    checkSuccess(text, found, byName, options.grammar, options.asked);
   }
   return text;
 }
