@@ -202,7 +202,7 @@ function parsePath(flag: string, text: string | undefined): string | undefined {
   return text;
 }
 
-/** What is no manifest at all is told at the start; whether it is a good one, the session judges. */
+/** Refuses, at start, a file that is no manifest at all. The session judges whether it is a good one. */
 function requireManifest(path: string, readFile: ReadFile): void {
   const name = JSON.stringify(path);
   const refuse = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);

@@ -63,7 +63,7 @@ export function noteFailure(call: Call, error: PrivatemodeError): void {
  */
 export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
 
-/** Logs that the request has come to that stage, with level debug only. */
+/** Logs that the request has reached that stage, at level debug only. */
 export function logStage(call: Call, stage: Stage, fields?: Readonly<Record<string, number>>): void {
   if (!call.debug) return;
   const ms = Math.round(10 * (performance.now() - call.tally.startedAt)) / 10;

@@ -72,7 +72,7 @@ function openBatch(
   return plaintexts;
 }
 
-/** Comes to the plaintexts of all sealed members, in the order of the sequence numbers (5.2). */
+/** Returns the plaintexts of all sealed members, opened in the order of their sequence numbers (5.2). */
 function* openMembers(
   chain: ByteChain,
   members: readonly JsonMember[],
@@ -189,7 +189,7 @@ function checkSuccess(
 }
 
 /**
- * Comes to the opened text, and yields where others should have their turn. Throws response_not_authentic where a value is no
+ * Returns the opened text, and yields where others should have their turn. Throws response_not_authentic where a value is no
  * ciphertext or the body is not what it should be, response_malformed, and what `cipher.openAll` throws.
  */
 function* openBody(
