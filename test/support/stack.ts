@@ -69,6 +69,10 @@ export async function startStack(
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
     ...(options.epochTimeout === undefined ? {} : { epochTimeout: options.epochTimeout }),
+  }).catch(async (refused: unknown) => {
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+    throw refused;
   });
   return {
     simulator,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { eventually } from '../../support/invariants.ts';
+import { assertReturned, eventually, resources } from '../../support/invariants.ts';
 import { processScene } from '../process-scene.ts';
 import { type Scenario, scene } from '../scenario.ts';
 
@@ -12,16 +12,14 @@ const UNWRITABLE = '/sys/privatemode-test';
 export const DISK_SCENARIOS: readonly Scenario[] = [
   {
     name: 'read-only workspace at start',
-    outcome:
-      'what cannot be logged is not enforced: `/readyz` is 503 and says so, requests wait for it, then 503 `not_ready`; nothing leaves',
+    outcome: 'the start ends with 1 and names the workspace: what cannot be logged could never be enforced',
     async run(t) {
-      const s = await scene(t, { workspace: UNWRITABLE, epochTimeout: 3_000 });
-      const told = await s.ask();
-      assert.equal(told.status, 503);
-      assert.equal(told.error?.code, 'not_ready');
-      assert.match(String(told.error?.message), /cannot be logged/);
-      assert.ok(s.stack.logLines.some((line) => line.includes('manifest_log_failed')));
-      await s.finish({ upstream: 0, shown: [told.body] });
+      const before = resources();
+      await assert.rejects(scene(t, { workspace: UNWRITABLE }), {
+        code: 'config_invalid',
+        message: /^--workspace: .*; name a directory that can be written$/,
+      });
+      await assertReturned(before);
     },
   },
   {
@@ -42,7 +40,7 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'disk full at start',
-    outcome: 'as with a read-only workspace: nothing is enforced, nothing leaves, `/readyz` is 503',
+    outcome: 'what cannot be logged is not enforced: nothing leaves, `/readyz` is 503 and says so',
     async run(t) {
       const s = await processScene(t, { limits: 'ulimit -f 1' });
       await eventually(
