@@ -285,13 +285,8 @@ export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return 'unknown';
   const { path } = parsed;
-  const rows = [
-    ...Object.keys(LOCAL),
-    ...UNSUPPORTED.map((row) => row.path),
-    ...ENDPOINTS.map((row) => row.path),
-  ];
-  const known = rows.find((row) => covers(row, path));
-  if (known !== undefined) return known;
+  const known = meant<Row>([...LOCAL, ...UNSUPPORTED, ...ENDPOINTS], path);
+  if (known !== undefined) return known.row.path;
   const [, first = '', ...rest] = path.split('/');
   if (!PLAIN_SEGMENT.test(first)) return 'unknown';
   return rest.length === 0 ? `/${first}` : `/${first}/*`;
