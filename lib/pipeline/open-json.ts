@@ -125,7 +125,7 @@ function* scan(
   return found;
 }
 
-/** The kinds of JSON text of values that are not parsed: embeddings and segments may be many megabytes, and nothing is in them to tell. */
+/** Kinds that the JSON text alone tells. Embeddings and segments may be many megabytes, so they are not parsed. */
 const UNPARSED: ReadonlyMap<Kind, readonly JsonKind[]> = new Map([
   ['string', ['string']],
   ['array', ['array']],

@@ -75,8 +75,8 @@ const notAuthentic = (words: string) => new PrivatemodeError('response_not_authe
  * are not authenticated, and clients skip events by name, or without one. Unknown fields go.
  *
  * Fails with response_not_authentic (tag, sequence, a plain value where ciphertext belongs, an event that is not what the
- * grammar says), response_malformed, response_too_large or stream_unfinished (`stream-order.ts`). Events before the failing one are delivered, even of the same chunk. An unfinished
- * stream's terminal event is withheld: clients take it for success.
+ * grammar says), response_malformed, response_too_large or stream_unfinished (`stream-order.ts`). Events before the failing one
+ * are delivered, even of the same chunk. An unfinished stream's terminal event is withheld: clients take it for success.
  */
 export function createSseOpener(options: SseOpenOptions): SseOpener {
   const { cipher, grammar, maxEventBytes, choices = 1, usage = 'every' } = options;

@@ -8,7 +8,7 @@ import { createJsonIndex, type JsonKind, type JsonMember } from './json-index.ts
 import type { UsageWanted } from './request-body.ts';
 
 /** Bytes beyond which a plain value, or a form field that is read here, is not decoded: nothing accepted is longer. */
-export const MAX_PLAIN_BYTES = 4096;
+export const MAX_DECODED_BYTES = 4096;
 
 /**
  * The number of an integer from 0 (`2.0` and `1e3` are integers), or of a string of 1 to 10 digits; 0 for null. Undefined
@@ -82,7 +82,7 @@ export function checkPlainValues(
   for (const { name, kind, start, end } of members) {
     const rule = plain.has(name) ? RULES.get(name) : undefined;
     if (rule === undefined) continue;
-    if (end - start > MAX_PLAIN_BYTES || !rule.holds(kind, chain.bytes(start, end).toString('utf8'))) {
+    if (end - start > MAX_DECODED_BYTES || !rule.holds(kind, chain.bytes(start, end).toString('utf8'))) {
       throw refused(name, rule.accepted);
     }
   }

@@ -4,7 +4,7 @@ import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createFormReader, type FormParts } from './form-parts.ts';
 import { checkModelName } from './model-name.ts';
-import { checkFormFlags, MAX_PLAIN_BYTES, usageInForm } from './plain-values.ts';
+import { checkFormFlags, MAX_DECODED_BYTES, usageInForm } from './plain-values.ts';
 import type { RequestBodyStage, SealedBody } from './request-body.ts';
 import { type Piece, sealedBody } from './sealed-body.ts';
 
@@ -33,7 +33,7 @@ const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
 function textOf(bytes: readonly Uint8Array[] | undefined): string | null | undefined {
   if (bytes === undefined) return undefined;
   const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
-  return length > MAX_PLAIN_BYTES ? null : Buffer.concat(bytes).toString('utf8');
+  return length > MAX_DECODED_BYTES ? null : Buffer.concat(bytes).toString('utf8');
 }
 
 /** Value fields by the bytes of their names, then files likewise; sequence numbers in that order. */
