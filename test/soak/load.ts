@@ -1,5 +1,6 @@
 /** So many streams at a time, each followed by the next, and what became of them. */
 import { Agent } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import { ask, type Told } from '../faults/ask.ts';
 import type { Job } from './plan.ts';
 
@@ -23,6 +24,9 @@ export interface Load {
   /** Runs for that long, then lets what runs end. */
   run(ms: number): Promise<void>;
 }
+
+/** ms from the first stream of a stretch to the last: handshakes all at once would measure nothing but themselves. */
+const RAMP = 1_000;
 
 export function createLoad(url: string, streams: number, nextJob: () => Job): Load {
   const tally: Tally = {
@@ -67,7 +71,8 @@ export function createLoad(url: string, streams: number, nextJob: () => Job): Lo
     async run(ms) {
       const end = Date.now() + ms;
       const agent = new Agent({ keepAlive: true });
-      const stream = async (): Promise<void> => {
+      const stream = async (_: unknown, i: number): Promise<void> => {
+        await delay((RAMP * i) / streams);
         while (Date.now() < end) await one(agent);
       };
       await Promise.all(Array.from({ length: streams }, stream));
