@@ -1,6 +1,6 @@
 /** What the benchmark sends and gets: chat chunks as vLLM makes them, sealed as the service seals them. */
 import { randomBytes } from 'node:crypto';
-import { createSealer, type Protection, type Sealer } from '../lib/simulator/inference/envelope.ts';
+import { createSealer, type Protection, type Sealer } from '../simulator/inference/envelope.ts';
 
 /** The secret under which bare proxies are asked, which have none of their own; nothing is hidden by it. */
 export const OPEN_SECRET = {

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
+import { createJsonOpener } from '../lib/pipeline/decrypt-body.ts';
+import { createSseOpener } from '../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../lib/pipeline/grammar.ts';
-import { createJsonOpener } from '../lib/pipeline/open-json.ts';
-import { createSseOpener } from '../lib/pipeline/open-sse.ts';
 import type { ResponseOpener } from '../lib/pipeline/response-opener.ts';
 import {
   chatBody,

@@ -3,15 +3,15 @@
  * that seals a whole answer before it begins to pace it. Tells its parent when uploads arrive and connections close.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { amdKdsRoutes } from '../lib/simulator/collateral/amd-kds.ts';
-import { intelPcsRoutes } from '../lib/simulator/collateral/intel-pcs.ts';
-import { createDeployment } from '../lib/simulator/deployment.ts';
-import { hardwareIn, writeManifest, writeTrustAnchors } from '../lib/simulator/directory.ts';
-import { createFaults } from '../lib/simulator/faults.ts';
-import { issueServerCertificate } from '../lib/simulator/pki/tls.ts';
-import { createSecretStore } from '../lib/simulator/secrets.ts';
-import { createConnectionTable, startServer } from '../lib/simulator/server.ts';
-import { trustRoutes } from '../lib/simulator/trust-api.ts';
+import { amdKdsRoutes } from '../simulator/collateral/amd-kds.ts';
+import { intelPcsRoutes } from '../simulator/collateral/intel-pcs.ts';
+import { createDeployment } from '../simulator/deployment.ts';
+import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/directory.ts';
+import { createFaults } from '../simulator/faults.ts';
+import { issueServerCertificate } from '../simulator/pki/tls.ts';
+import { createSecretStore } from '../simulator/secrets.ts';
+import { createConnectionTable, startServer } from '../simulator/server.ts';
+import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
   OPEN_SECRET,

@@ -7,13 +7,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
-import { type RunningProxy, startProxy } from '../lib/app.ts';
 import { parseArgv } from '../lib/config/argv.ts';
+import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';
-import { parseConfig } from '../lib/config.ts';
 import { asPrivatemodeError, WHO_LISTENS } from '../lib/errors.ts';
 import { createLogger } from '../lib/observe/log.ts';
-import { startSimulator } from '../lib/simulator/simulator.ts';
+import { type RunningProxy, startProxy } from '../lib/proxy.ts';
+import { startSimulator } from '../simulator/simulator.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
 const DEFAULT_PORT = 8080;

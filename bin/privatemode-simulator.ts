@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { runSimulator } from '../lib/simulator/cli.ts';
+import { runSimulator } from '../simulator/cli.ts';
 
 const ended = new AbortController();
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => ended.abort());

@@ -1,10 +1,10 @@
 import { parseArgv } from './config/argv.ts';
+import type { Config } from './config/config.ts';
+import { parseConfig } from './config/config.ts';
 import { type Environment, withEnvironment } from './config/environment.ts';
 import { renderHelp } from './config/help.ts';
 import { parseHost } from './config/network.ts';
 import { parsePort } from './config/values.ts';
-import type { Config } from './config.ts';
-import { parseConfig } from './config.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { licences } from './licences.ts';
 import { probe } from './observe/healthcheck.ts';
@@ -32,7 +32,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 };
 
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
-const runApp: Run = async (config, warnings, io) => (await import('./app.ts')).run(config, warnings, io);
+const runApp: Run = async (config, warnings, io) => (await import('./proxy.ts')).run(config, warnings, io);
 
 /**
  * Command line in, exit code out. What is wrong with it goes to stderr as `Error: <text>` (inference.md 12), exit code 1.

@@ -74,7 +74,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the terminal-event check: a stream may end anywhere',
-    file: 'lib/pipeline/open-sse.ts',
+    file: 'lib/pipeline/decrypt-events.ts',
     edits: [
       {
         find: 'if (opener.failure === undefined && !ended && !errorSeen) {',
@@ -93,7 +93,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the authenticated finish: a terminal event alone is believed',
-    file: 'lib/pipeline/open-sse.ts',
+    file: 'lib/pipeline/decrypt-events.ts',
     edits: [{ find: 'if (!order.complete && !errorSeen) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
@@ -150,7 +150,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the names of events: one without a name passes',
-    file: 'lib/pipeline/open-sse.ts',
+    file: 'lib/pipeline/decrypt-events.ts',
     edits: [{ find: 'if (named && event.event !== layout.type)', replace: 'if (Date.now() < 0)' }],
     tests: [
       attacks(
@@ -164,11 +164,11 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the order of a message: its blocks come as they like',
-    file: 'lib/pipeline/stream-order.ts',
+    file: 'lib/pipeline/sse/stream-order.ts',
     edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
-        file: 'test/pipeline/open-sse.test.ts',
+        file: 'test/pipeline/decrypt-events.test.ts',
         names: [
           'an empty beginning',
           'two starts',
@@ -182,7 +182,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'what is constant: two runs of one request are spliced',
-    file: 'lib/pipeline/open-sse.ts',
+    file: 'lib/pipeline/decrypt-events.ts',
     edits: [{ find: 'if (!isSame(opened, first)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(
@@ -195,7 +195,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the members of whole responses: required ones may be missing',
-    file: 'lib/pipeline/open-json.ts',
+    file: 'lib/pipeline/decrypt-body.ts',
     edits: [
       { find: 'if (!hasNames(row, [...opened.keys()], grammar.plain) || !ofType)', replace: 'if (!ofType)' },
     ],
@@ -212,7 +212,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the number of choices of whole responses: any will do',
-    file: 'lib/pipeline/open-json.ts',
+    file: 'lib/pipeline/decrypt-body.ts',
     edits: [
       {
         find: 'if (listed !== undefined && listed.length !== choices)',
@@ -230,7 +230,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the choices of streams: more or fewer than were asked for',
-    file: 'lib/pipeline/stream-order.ts',
+    file: 'lib/pipeline/sse/stream-order.ts',
     edits: [
       { find: '(index as number) < wanted', replace: '(index as number) < 99' },
       { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
@@ -246,7 +246,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the closing chunk of transcriptions: any chunk is the last',
-    file: 'lib/pipeline/stream-order.ts',
+    file: 'lib/pipeline/sse/stream-order.ts',
     edits: [{ find: 'order.complete = isEmpty && began;', replace: 'order.complete = began;' }],
     tests: [attacks(COUNTS, 'transcription-stream: cut after a stretch of audio')],
   },

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { type Simulator, startSimulator } from '../lib/simulator/simulator.ts';
+import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type Finding, judge, type Sample } from '../test/soak/judge.ts';
 import { createLoad } from '../test/soak/load.ts';
 import { createPlan, seededRandom } from '../test/soak/plan.ts';

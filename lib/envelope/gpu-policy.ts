@@ -1,7 +1,7 @@
 /** The certificate-status policy for the remote's GPUs, and its MAC (inference.md section 7). */
 import { createHmac, type KeyObject } from 'node:crypto';
+import { KEY_BYTES } from '../crypto/aead.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { KEY_BYTES } from './aead.ts';
 
 export interface GpuPolicy {
   /** Whether certificates the status service knows nothing about are accepted. */

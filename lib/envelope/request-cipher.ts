@@ -3,10 +3,10 @@
  * per message, two sequence counters (inference.md section 4).
  */
 import { type KeyObject, randomFillSync } from 'node:crypto';
+import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from '../crypto/aead.ts';
+import { decodeHex } from '../crypto/hex.ts';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from './aead.ts';
-import { decodeHex } from './hex.ts';
 import {
   AAD_BYTES,
   SHORT_BYTES,

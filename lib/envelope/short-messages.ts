@@ -5,8 +5,8 @@
  * the time. Held against both engines of `aead.ts` by tests.
  */
 import { type Cipheriv, createCipheriv, type KeyObject } from 'node:crypto';
-import { checkKey, IV_BYTES, TAG_BYTES } from './aead.ts';
-import { type GhashTable, ghash, ghashTable } from './ghash.ts';
+import { checkKey, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
+import { type GhashTable, ghash, ghashTable } from '../crypto/ghash.ts';
 
 const BLOCK = 16;
 /** Bytes of ciphertext up to which a message is short: beyond, a context of its own costs less than GHASH here. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { type ErrorContext, errorAnswer } from '../api/error-format.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import { type ErrorContext, errorAnswer } from './dialects.ts';
 import { endAfterUpload, isArriving } from './early-answer.ts';
 
 /**

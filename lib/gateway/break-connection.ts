@@ -1,4 +1,4 @@
-import type { Call } from './call.ts';
+import type { Call } from './exchange.ts';
 
 /** Ends the connection so that no client can take what it got for a complete answer (trap 12). */
 export function breakConnection(call: Call): void {

@@ -1,15 +1,15 @@
+import type { Endpoint } from '../api/endpoints.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { createJsonOpener } from '../pipeline/decrypt-body.ts';
+import { createSseOpener, type SseOpener } from '../pipeline/decrypt-events.ts';
+import { createMultipartSealer } from '../pipeline/form/encrypt-form.ts';
 import { GRAMMAR, type ResponseGrammar } from '../pipeline/grammar.ts';
-import { PLAIN_MEMBERS } from '../pipeline/member-order.ts';
-import { createJsonOpener } from '../pipeline/open-json.ts';
-import { createSseOpener, type SseOpener } from '../pipeline/open-sse.ts';
+import { createJsonSealer } from '../pipeline/json/encrypt-members.ts';
+import { PLAIN_MEMBERS } from '../pipeline/json/member-order.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
-import { createJsonSealer } from '../pipeline/seal-json.ts';
-import { createMultipartSealer } from '../pipeline/seal-multipart.ts';
 import { createRawSealer } from '../pipeline/seal-raw.ts';
-import type { Endpoint } from './endpoints.ts';
 
 /** Beyond these a response is refused rather than held in memory (inference.md 6.1, 6.2). */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;

@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Dump } from './dump.ts';
+import type { Dump } from './request-dump.ts';
 
 /**
  * Copies one exchange into its dump, exactly as the application sends and sees it, whoever writes the answer. Only with

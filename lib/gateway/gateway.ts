@@ -1,13 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { count } from '../observe/counters.ts';
-import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
-import type { Logger } from '../observe/log.ts';
-import { VERSION } from '../version.ts';
-import { answer, answerError } from './answers.ts';
-import { type Call, logStage } from './call.ts';
-import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
-import { tapExchange } from './dump-tap.ts';
 import {
   type LocalAnswer,
   type LocalId,
@@ -15,12 +6,22 @@ import {
   matchEndpoint,
   type Refusal,
   SERVED,
-} from './endpoints.ts';
-import { exchange } from './exchange.ts';
-import { checkHead, INERT_HEADERS } from './headers.ts';
+} from '../api/endpoints.ts';
+import { INERT_HEADERS } from '../api/error-format.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { count } from '../observe/counters.ts';
+import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
+import type { Logger } from '../observe/log.ts';
+import { VERSION } from '../version.ts';
+import { answer, answerError } from './answers.ts';
+import { decideOrigin, type OriginDecision, preflightHeaders } from './cors.ts';
+import { tapExchange } from './dump-tap.ts';
+import { type Call, logStage } from './exchange.ts';
+import { exchange } from './forward.ts';
+import { checkHead } from './headers.ts';
 import { clientIdOf, echoOf, newRequestId } from './request-id.ts';
 import { type RequestRecord, requestLine } from './request-line.ts';
-import { newTally, observationOf } from './tally.ts';
+import { newTally, observationOf } from './request-stats.ts';
 import { answerTokenEstimate } from './token-estimate.ts';
 import type { World } from './world.ts';
 

@@ -30,12 +30,6 @@ const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthr
 const FROM_REMOTE = new Set(['retry-after', 'x-request-id', 'request-id', 'cache-control', 'date']);
 const FROM_REMOTE_PREFIXES = ['x-ratelimit-', 'anthropic-ratelimit-'];
 
-/** For every response: a browser neither guesses another type for the body nor runs anything that is in it. */
-export const INERT_HEADERS = {
-  'x-content-type-options': 'nosniff',
-  'content-security-policy': 'sandbox',
-} as const;
-
 /** A host name or IP literal with an optional port (RFC 9112 3.2); no list, userinfo, blank or path. */
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { PrivatemodeError } from '../errors.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
-import type { Tally } from './tally.ts';
+import type { Tally } from './request-stats.ts';
 
 export interface RelayOptions {
   /** Takes the opened bytes. False: no more for now, until `Relay.resume`. */

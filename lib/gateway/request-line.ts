@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { pathForLog } from '../api/endpoints.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Call } from './call.ts';
-import { pathForLog } from './endpoints.ts';
+import type { Call } from './exchange.ts';
 
 /**
  * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.

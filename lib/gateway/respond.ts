@@ -1,14 +1,14 @@
 import type { ServerResponse } from 'node:http';
+import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { answer, answerError } from './answers.ts';
 import { breakConnection } from './break-connection.ts';
-import { type Answered, type Call, logStage, noteFailure } from './call.ts';
 import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
-import { errorEvent, requestIdHeader } from './dialects.ts';
-import { INERT_HEADERS, plainContentType, responseHeaders } from './headers.ts';
+import { type Answered, type Call, logStage, noteFailure } from './exchange.ts';
+import { plainContentType, responseHeaders } from './headers.ts';
 import { interpretAnswer } from './interpret.ts';
 import { identityOpener, type RelayOptions, relay } from './relay.ts';
 import { keepStreamAlive, type StreamKeepalive } from './stream-keepalive.ts';

@@ -1,18 +1,18 @@
-import type { Config } from '../config.ts';
+import type { Config } from '../config/config.ts';
+import type { Outbound } from '../network/outbound.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { Outbound } from '../session/outbound.ts';
+import { createUpstream } from '../pipeline/upstream.ts';
+import { drain } from '../server/drain.ts';
+import { listen } from '../server/listen.ts';
+import type { WrongScheme } from '../server/malformed-head.ts';
+import { loadTls, type TlsMaterial, watchTls } from '../server/tls.ts';
 import type { Session } from '../session/session.ts';
 import { type CorsPolicy, ownNames } from './cors.ts';
-import { drain } from './drain.ts';
-import { createDumper } from './dump.ts';
 import { createGateway } from './gateway.ts';
-import type { WrongScheme } from './malformed.ts';
-import { listen } from './server.ts';
-import { loadTls, type TlsMaterial, watchTls } from './tls.ts';
+import { createDumper } from './request-dump.ts';
 import { createUploadBudget } from './upload-budget.ts';
-import { createUpstream } from './upstream.ts';
 
 /** The application side of the proxy, listening. */
 export interface Service {

@@ -3,17 +3,16 @@
  * compact a conversation: so it is estimated here, from the length of the text, and nothing is forwarded.
  */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
-import { createByteChain } from '../pipeline/byte-chain.ts';
-import { createJsonIndex, type JsonVisitor } from '../pipeline/json-index.ts';
-import { checkModelName } from '../pipeline/model-name.ts';
+import { createByteChain } from '../pipeline/json/byte-chain.ts';
+import { modelValue } from '../pipeline/json/encrypt-members.ts';
+import { createJsonIndex, type JsonVisitor } from '../pipeline/json/json-index.ts';
+import { checkModelName } from '../pipeline/json/model-name.ts';
 import type { RequestBodyStage } from '../pipeline/request-body.ts';
-import { modelValue } from '../pipeline/seal-json.ts';
 import { answer, answerError } from './answers.ts';
-import { requestIdHeader } from './dialects.ts';
-import { INERT_HEADERS } from './headers.ts';
-import { newTally } from './tally.ts';
+import { newTally } from './request-stats.ts';
 import { ClientGone, receiveBody } from './upload.ts';
 import type { World } from './world.ts';
 

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
-import type { Tally } from './tally.ts';
+import type { Tally } from './request-stats.ts';
 import type { UploadReservation } from './upload-budget.ts';
 import { countPieces } from './upload-turns.ts';
 

@@ -2,13 +2,13 @@ import type { GpuPolicy } from '../envelope/protection.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
+import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import type { Upstream } from '../pipeline/upstream.ts';
 import type { Session } from '../session/session.ts';
-import type { FallbackMode } from './auth.ts';
 import type { CorsPolicy } from './cors.ts';
-import type { createDumper } from './dump.ts';
+import type { createDumper } from './request-dump.ts';
 import type { UploadLimits } from './upload.ts';
 import type { UploadBudget } from './upload-budget.ts';
-import type { Upstream } from './upstream.ts';
 
 /** What an exchange needs to know of the world around it; made once, by the composition root. */
 export interface World {

@@ -5,8 +5,8 @@
  * content under a name that clients skip, or pass one member off as another. To hide an event, all of its messages must go
  * somewhere: refusing one that each event has, wherever else it turns up, is enough.
  */
-import type { JsonKind } from './json-index.ts';
-import { PLAIN_MEMBERS } from './member-order.ts';
+import type { JsonKind } from './json/json-index.ts';
+import { PLAIN_MEMBERS } from './json/member-order.ts';
 
 /** What the JSON text of a sealed value must be; with `?` also null. */
 export type Kind = BasicKind | `${BasicKind}?` | ContentKind;
@@ -143,7 +143,7 @@ const TRANSCRIPTS: ReadonlyMap<string | undefined, Row> = new Map([
 ]);
 const TRANSCRIPT: Row = { required: { text: 'string' }, optional: NO_ERROR, others: 'harmless' };
 
-/** By the id of the endpoint (lib/gateway/endpoints.ts). */
+/** By the id of the endpoint (lib/api/endpoints.ts). */
 export const GRAMMAR = {
   chat: {
     stream: {

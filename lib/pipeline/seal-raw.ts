@@ -1,7 +1,8 @@
 /** The unstructured endpoint: the whole body is one message, also an empty one (inference.md 6.4). */
-import { createByteChain } from './byte-chain.ts';
+
+import { sealedBody } from './encrypt-body.ts';
+import { createByteChain } from './json/byte-chain.ts';
 import type { RequestBodyStage } from './request-body.ts';
-import { sealedBody } from './sealed-body.ts';
 
 /** Collects a body of any kind. Names no model, has no shard key, and its content type stays. Throws nothing. */
 export function createRawSealer(): RequestBodyStage {

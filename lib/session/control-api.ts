@@ -1,6 +1,6 @@
 import { type JsonValue, parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import type { HttpCall } from './http-call.ts';
+import type { HttpCall } from '../network/http-call.ts';
 
 /** What the service answers to a secret exchange, decoded (attestation.md 1.2). */
 export interface SecretResponse {

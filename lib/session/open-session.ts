@@ -2,6 +2,8 @@ import { join } from 'node:path';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
 import type { PrivatemodeError } from '../errors.ts';
+import { createHttpCall, type HttpCall } from '../network/http-call.ts';
+import type { Outbound } from '../network/outbound.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { createManifestLog } from '../transparency/manifest-log.ts';
@@ -12,9 +14,7 @@ import { createCollateralStore } from './collateral-store.ts';
 import { createControlApi } from './control-api.ts';
 import { eventLog } from './event-log.ts';
 import type { Observer } from './events.ts';
-import { createHttpCall, type HttpCall } from './http-call.ts';
 import type { Lifetimes } from './lifetimes.ts';
-import type { Outbound } from './outbound.ts';
 import { type AttestedSession, createSession } from './session.ts';
 import { loadUnsafeTrustRoots } from './trust-roots.ts';
 

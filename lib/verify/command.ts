@@ -1,5 +1,5 @@
 /** `privatemode-proxy verify`: command line in, verdict out, exit code by its outcome. */
-import type { Environment } from '../session/trust-store.ts';
+import type { Environment } from '../network/trust-store.ts';
 import type { Circumstances } from './advice.ts';
 import { type LiveRequest, type OfflineRequest, parseVerifyArgv } from './flags.ts';
 import { renderVerifyHelp } from './help.ts';

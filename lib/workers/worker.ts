@@ -1,9 +1,9 @@
 import cluster from 'node:cluster';
-import type { Config } from '../config.ts';
+import type { Config } from '../config/config.ts';
 import { type Service, startService } from '../gateway/service.ts';
+import { createOutbound, type Environment } from '../network/outbound.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import { createOutbound, type Environment } from '../session/outbound.ts';
 import type { ToPrimary, ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
 import { errorToWire } from './wire.ts';

@@ -16,14 +16,14 @@ import { commonName, nameText, sameName } from '../../lib/attestation/x509/name.
 import { decodeOneCertificate, decodePem } from '../../lib/attestation/x509/pem.ts';
 import { isPssSha384 } from '../../lib/attestation/x509/signed.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type CertificateRequest, issueCertificate, toPem } from '../../lib/simulator/pki/certificate.ts';
-import { element, integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';
+import { element, integer, octetString, sequence } from '../../simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
   keyUsage,
   vendorExtension,
-} from '../../lib/simulator/pki/extensions.ts';
+} from '../../simulator/pki/extensions.ts';
 import { trustText, vectorBytes, vectorNames, vectorText } from '../support/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>

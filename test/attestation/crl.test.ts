@@ -8,7 +8,7 @@ import { contextTag } from '../../lib/attestation/x509/der.ts';
 import { commonName } from '../../lib/attestation/x509/name.ts';
 import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type CrlRequest, issueCrl } from '../../lib/simulator/pki/certificate.ts';
+import { type CrlRequest, issueCrl } from '../../simulator/pki/certificate.ts';
 import {
   bitString,
   boolean,
@@ -18,7 +18,7 @@ import {
   oid,
   sequence,
   time,
-} from '../../lib/simulator/pki/der.ts';
+} from '../../simulator/pki/der.ts';
 import { trustText, vectorBytes, vectorText } from '../support/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>

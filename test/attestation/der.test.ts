@@ -21,7 +21,7 @@ import {
   readWholeBitString,
 } from '../../lib/attestation/x509/der-values.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { integer, octetString, oid, sequence, time } from '../../lib/simulator/pki/der.ts';
+import { integer, octetString, oid, sequence, time } from '../../simulator/pki/der.ts';
 import { fromHex, toHex } from '../support/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>

@@ -11,15 +11,15 @@ import {
   verifyMeshCertificate,
   verifySecretResponse,
 } from '../../lib/attestation/mesh.ts';
-import { type CertificateRequest, issueCertificate, toPem } from '../../lib/simulator/pki/certificate.ts';
-import { octetString, utf8String } from '../../lib/simulator/pki/der.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';
+import { octetString, utf8String } from '../../simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
   extendedKeyUsage,
   keyUsage,
   vendorExtension,
-} from '../../lib/simulator/pki/extensions.ts';
+} from '../../simulator/pki/extensions.ts';
 import {
   SYNTHETIC_NOW,
   SYNTHETIC_SETS,

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
 import { period } from '../../lib/attestation/period.ts';
 import { verify } from '../../lib/attestation/verify.ts';
-import { toPem } from '../../lib/simulator/pki/certificate.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
 import {
   attestedBy,
   issueArkCrl,

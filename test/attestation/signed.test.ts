@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { isPssSha384, type PssParameters, parseSigned } from '../../lib/attestation/x509/signed.ts';
-import { bitString, element, oid, sequence } from '../../lib/simulator/pki/der.ts';
+import { bitString, element, oid, sequence } from '../../simulator/pki/der.ts';
 
 const NULL = element(0x05, new Uint8Array(0));
 const signedWith = (...algorithm: readonly Uint8Array[]) =>

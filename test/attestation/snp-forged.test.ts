@@ -8,9 +8,9 @@ import type { SnpReport } from '../../lib/attestation/snp/report.ts';
 import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { toPem } from '../../lib/simulator/pki/certificate.ts';
-import { ia5String, integer, octetString, utf8String } from '../../lib/simulator/pki/der.ts';
-import { basicConstraints, keyUsage, vendorExtension } from '../../lib/simulator/pki/extensions.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
+import { ia5String, integer, octetString, utf8String } from '../../simulator/pki/der.ts';
+import { basicConstraints, keyUsage, vendorExtension } from '../../simulator/pki/extensions.ts';
 import {
   ARK,
   ASK,

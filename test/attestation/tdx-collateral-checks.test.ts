@@ -3,8 +3,8 @@ import { describe, it } from 'node:test';
 import { allAccepted } from '../../lib/attestation/check.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { CertificateRequest } from '../../lib/simulator/pki/certificate.ts';
-import { basicConstraints, keyUsage } from '../../lib/simulator/pki/extensions.ts';
+import type { CertificateRequest } from '../../simulator/pki/certificate.ts';
+import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
 import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/tdx-authorities.ts';
 import {
   FUTURE,

@@ -1,5 +1,5 @@
 import { describe } from 'node:test';
-import { basicConstraints, keyUsage } from '../../lib/simulator/pki/extensions.ts';
+import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
 import { ISSUERS, intelName } from '../support/tdx-authorities.ts';
 import {
   FUTURE,

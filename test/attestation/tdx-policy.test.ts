@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { boolean, enumerated } from '../../lib/simulator/pki/der.ts';
+import { boolean, enumerated } from '../../simulator/pki/der.ts';
 import { filled, itAccepts, itRefuses, judge, type Row } from '../support/tdx-cases.ts';
 import { type Changes, COORDINATOR_HASH } from '../support/tdx-platform.ts';
 

@@ -12,7 +12,7 @@ import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { verify } from '../../lib/attestation/verify.ts';
 import { decodePem } from '../../lib/attestation/x509/pem.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { toPem } from '../../lib/simulator/pki/certificate.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
 import { encodeSgx, SGX_PARTS } from '../support/tdx-authorities.ts';
 import { tdxPlatform } from '../support/tdx-platform.ts';
 import { syntheticInput, syntheticVariants, variantInput, vector } from '../support/tdx-vectors.ts';

@@ -16,8 +16,8 @@ import {
   type TcbInfo,
 } from '../../lib/attestation/tdx/tcb-info.ts';
 import type { Certificate } from '../../lib/attestation/x509/certificate.ts';
-import { boolean, element, enumerated, integer, octetString, sequence } from '../../lib/simulator/pki/der.ts';
-import { crlDistributionPoint, type EncodedExtension } from '../../lib/simulator/pki/extensions.ts';
+import { boolean, element, enumerated, integer, octetString, sequence } from '../../simulator/pki/der.ts';
+import { crlDistributionPoint, type EncodedExtension } from '../../simulator/pki/extensions.ts';
 import { encodeSgx, ROOT_CRL_URL, SGX_PARTS, type SgxParts } from '../support/tdx-authorities.ts';
 import { platformLevelJson, tdxPlatform } from '../support/tdx-platform.ts';
 

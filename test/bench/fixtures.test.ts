@@ -19,14 +19,14 @@ import {
   sealedEvents,
 } from '../../bench/fixtures.ts';
 import { bodyOf } from '../../bench/gate.ts';
+import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
-import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
+import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
+import { createMultipartSealer } from '../../lib/pipeline/form/encrypt-form.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
-import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
-import { createMultipartSealer } from '../../lib/pipeline/seal-multipart.ts';
+import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import { sealedBytes } from '../support/sealing.ts';
 

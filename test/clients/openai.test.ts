@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { vectorOf } from '../../lib/simulator/inference/models/embeddings.ts';
+import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
 import { startStack } from '../support/stack.ts';
 import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
 import { all, OPENAI_CLIENTS } from './versions.ts';

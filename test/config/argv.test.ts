@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { parseArgv } from '../../lib/config/argv.ts';
+import { parseConfig } from '../../lib/config/config.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
-import { parseConfig } from '../../lib/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { parsed, refused } from '../support/config.ts';
 

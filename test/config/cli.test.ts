@@ -3,7 +3,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { main } from '../../lib/cli.ts';
-import type { Config } from '../../lib/config.ts';
+import type { Config } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { VERSION } from '../../lib/version.ts';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { availableParallelism, totalmem } from 'node:os';
 import { describe, it } from 'node:test';
+import type { Config } from '../../lib/config/config.ts';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
-import type { Config } from '../../lib/config.ts';
 import { configOf, parsed, refused } from '../support/config.ts';
 
 const SALT = 'a-salt-of-exactly-thirty-two-by.';

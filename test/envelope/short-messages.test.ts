@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { nativeAead } from '../../lib/envelope/aead.ts';
+import { nativeAead } from '../../lib/crypto/aead.ts';
 import { shortMessages, slots } from '../../lib/envelope/short-messages.ts';
 import { hex } from '../support/exchange-fixture.ts';
 

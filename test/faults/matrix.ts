@@ -2,7 +2,7 @@
  * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log and the
  * counters tell. matrix.test.ts asserts every cell in both dialects; docs/reliability.md is made from it.
  */
-import type { InferenceFaultName } from '../../lib/simulator/inference/faults.ts';
+import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
 import type { Mode } from './ask.ts';
 import { brokenOff, type Cell, complete, modelError, refused, serviceError } from './cells.ts';
 

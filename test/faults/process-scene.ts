@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/canaries.ts';
 import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';

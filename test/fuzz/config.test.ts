@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { parseConfig } from '../../lib/config/config.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
-import { parseConfig } from '../../lib/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { proxyFromEnvironment } from '../../lib/session/proxy-environment.ts';
-import { loadTrustStore } from '../../lib/session/trust-store.ts';
+import { proxyFromEnvironment } from '../../lib/network/proxy-environment.ts';
+import { loadTrustStore } from '../../lib/network/trust-store.ts';
 
 /** What `read` gives, or undefined where it refuses, as `config_invalid` and without the text that may be secret. */
 function configured<T>(read: () => T, secret?: string): T | undefined {

@@ -7,9 +7,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
+import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
 import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
-import { ENDPOINTS, type Endpoint } from '../../lib/gateway/endpoints.ts';
 import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
 import {
   asked,

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalData, literalOpenStream } from '../support/literal-sse.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { decideAuth, type FallbackMode } from '../../lib/gateway/auth.ts';
+import { decideAuth, type FallbackMode } from '../../lib/pipeline/rewrite-auth.ts';
 
 interface Row {
   readonly name: string;

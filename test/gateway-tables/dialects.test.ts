@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
+import { type Dialect, errorAnswer, errorEvent } from '../../lib/api/error-format.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { type Dialect, errorAnswer, errorEvent } from '../../lib/gateway/dialects.ts';
 
 const ID = 'proxy_0199';
 const answerTo = (code: ErrorCode, dialect: Dialect, accept?: string) =>

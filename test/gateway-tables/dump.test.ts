@@ -3,7 +3,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { createDumper } from '../../lib/gateway/dump.ts';
+import { createDumper } from '../../lib/gateway/request-dump.ts';
 import { recordingLogger } from '../support/logger.ts';
 
 const REQUEST = {

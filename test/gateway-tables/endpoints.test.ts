@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ENDPOINTS, type EndpointId, matchEndpoint, type Refusal } from '../../lib/gateway/endpoints.ts';
+import { ENDPOINTS, type EndpointId, matchEndpoint, type Refusal } from '../../lib/api/endpoints.ts';
 
 function endpointOf(method: string, target: string): readonly [EndpointId, string] {
   const match = matchEndpoint(method, target);

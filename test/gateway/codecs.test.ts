@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { bodyOpener } from '../../lib/gateway/codecs.ts';
-import { ENDPOINTS } from '../../lib/gateway/endpoints.ts';
 import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSeal } from '../support/literal-envelope.ts';
 

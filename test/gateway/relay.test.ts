@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { identityOpener, type Relay, relay } from '../../lib/gateway/relay.ts';
-import { newTally } from '../../lib/gateway/tally.ts';
+import { newTally } from '../../lib/gateway/request-stats.ts';
 import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
 import { until } from '../support/gateway-fixture.ts';
 

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY } from '../support/canaries.ts';
 import { answerTo, post } from '../support/gateway-fixture.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';

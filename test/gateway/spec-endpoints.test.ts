@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { ENDPOINTS } from '../../lib/gateway/endpoints.ts';
+import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { CANARY, get } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { type Stack, startStack } from '../support/stack.ts';

@@ -4,7 +4,7 @@ import { getEventListeners } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import { newTally } from '../../lib/gateway/tally.ts';
+import { newTally } from '../../lib/gateway/request-stats.ts';
 import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/upload.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createCounters } from '../../lib/observe/counters.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Simulator, startSimulator } from '../../lib/simulator/simulator.ts';
+import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { type ActivatedService, createActivatedService } from '../support/activated-service.ts';
 import { CANARY_KEY } from '../support/canaries.ts';
 import { sharedHardware } from '../support/stack.ts';

@@ -1,8 +1,8 @@
 /** A name costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';
 

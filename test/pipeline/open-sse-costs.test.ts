@@ -1,8 +1,8 @@
 /** What a gateway can make the proxy compute with few bytes. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createSseOpener, type SseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createSseOpener, type SseOpener } from '../../lib/pipeline/open-sse.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
 
 const stream = (): SseOpener =>

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { cutAt } from '../support/chunkings.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
 

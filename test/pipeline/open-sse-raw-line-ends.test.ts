@@ -1,8 +1,8 @@
 /** What the fast path by bytes takes must be what a client would read: a line end inside of data is none of the text of the line. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 

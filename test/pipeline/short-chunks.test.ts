@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { createMultipartSealer } from '../../lib/pipeline/form/encrypt-form.ts';
+import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
 import type { RequestBodyStage } from '../../lib/pipeline/request-body.ts';
-import { createJsonSealer } from '../../lib/pipeline/seal-json.ts';
-import { createMultipartSealer } from '../../lib/pipeline/seal-multipart.ts';
 import { createRawSealer } from '../../lib/pipeline/seal-raw.ts';
 
 setFlagsFromString('--expose-gc');

@@ -1,9 +1,9 @@
 /** The tokens that a response says it took: known to the proxy even where the client did not ask for them. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
+import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
 import { GRAMMAR, type StreamGrammar, type WholeGrammar } from '../../lib/pipeline/grammar.ts';
-import { createJsonOpener } from '../../lib/pipeline/open-json.ts';
-import { createSseOpener } from '../../lib/pipeline/open-sse.ts';
 import { tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/chunkings.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { HttpRequest } from '../../lib/network/http-call.ts';
 import { type ControlApi, createControlApi } from '../../lib/session/control-api.ts';
-import type { HttpRequest } from '../../lib/session/http-call.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation/synthetic');
 const vector = (name: string): string => readFileSync(join(VECTORS, name), 'utf8');

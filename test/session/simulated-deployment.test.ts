@@ -4,19 +4,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
 import { systemClock } from '../../lib/session/clock.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createCollateralStore } from '../../lib/session/collateral-store.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
-import { createHttpCall } from '../../lib/session/http-call.ts';
 import { lifetimesOf } from '../../lib/session/lifetimes.ts';
-import { createOutbound } from '../../lib/session/outbound.ts';
 import { type AttestedSession, createSession, type SessionOptions } from '../../lib/session/session.ts';
-import type { FaultName } from '../../lib/simulator/faults.ts';
-import type { Simulator, SimulatorOptions } from '../../lib/simulator/simulator.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
 import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
+import type { FaultName } from '../../simulator/faults.ts';
+import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { rootsOf, startTestSimulator } from '../support/simulator.ts';
 
 interface Scene {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { vectorOf } from '../../lib/simulator/inference/models/embeddings.ts';
+import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
 import { askUnary, type InferenceServer, startInference } from '../support/inference-server.ts';
 import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
 

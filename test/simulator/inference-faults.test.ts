@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { gunzipSync } from 'node:zlib';
-import { FORGED } from '../../lib/simulator/inference/faults/messages.ts';
-import { armFault, INFERENCE_FAULTS } from '../../lib/simulator/inference/faults.ts';
+import { FORGED } from '../../simulator/inference/faults/messages.ts';
+import { armFault, INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import {
   DIALECTS,
   type Exchanged,

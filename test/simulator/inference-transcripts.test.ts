@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createModel } from '../../lib/simulator/inference/model.ts';
+import { createModel } from '../../simulator/inference/model.ts';
 import { membersOf, startInference } from '../support/inference-server.ts';
 import { PLAIN } from '../support/literal-client.ts';
 

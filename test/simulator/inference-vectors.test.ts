@@ -4,18 +4,13 @@ import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { ENDPOINTS, type Endpoint } from '../../lib/simulator/inference/endpoints.ts';
-import {
-  createOpener,
-  createSealer,
-  openMembers,
-  sealMembers,
-} from '../../lib/simulator/inference/envelope.ts';
-import { checkGpuPolicy } from '../../lib/simulator/inference/gpu-policy.ts';
-import { stream } from '../../lib/simulator/inference/models/answer.ts';
-import { Rejection } from '../../lib/simulator/inference/rejection.ts';
-import { openRequest } from '../../lib/simulator/inference/request.ts';
-import { protectWith, wireOf } from '../../lib/simulator/inference/response.ts';
+import { ENDPOINTS, type Endpoint } from '../../simulator/inference/endpoints.ts';
+import { createOpener, createSealer, openMembers, sealMembers } from '../../simulator/inference/envelope.ts';
+import { checkGpuPolicy } from '../../simulator/inference/gpu-policy.ts';
+import { stream } from '../../simulator/inference/models/answer.ts';
+import { Rejection } from '../../simulator/inference/rejection.ts';
+import { openRequest } from '../../simulator/inference/request.ts';
+import { protectWith, wireOf } from '../../simulator/inference/response.ts';
 import { Attempt } from '../support/literal-client.ts';
 
 const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');

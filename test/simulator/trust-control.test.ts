@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { controlRoutes, isLoopback } from '../../lib/simulator/control.ts';
-import { createFaults, FAULTS } from '../../lib/simulator/faults.ts';
-import type { Exchange } from '../../lib/simulator/route.ts';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import { controlRoutes, isLoopback } from '../../simulator/control.ts';
+import { createFaults, FAULTS } from '../../simulator/faults.ts';
+import type { Exchange } from '../../simulator/route.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import { createLiteralRecipient } from '../support/literal-hpke.ts';
 import { call, post, startTestSimulator, withSimulator } from '../support/simulator.ts';
 

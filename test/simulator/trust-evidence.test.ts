@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { type Verdict, verify } from '../../lib/attestation/verify.ts';
-import { FAULTS, type FaultName } from '../../lib/simulator/faults.ts';
-import { createHardware } from '../../lib/simulator/hardware.ts';
-import { toPem } from '../../lib/simulator/pki/certificate.ts';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import { FAULTS, type FaultName } from '../../simulator/faults.ts';
+import { createHardware } from '../../simulator/hardware.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import { attestationDocument, rootsOf, startTestSimulator } from '../support/simulator.ts';
 import { collateralFrom } from '../support/simulator-collateral.ts';
 

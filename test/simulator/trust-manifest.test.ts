@@ -4,10 +4,10 @@ import { readFileSync } from 'node:fs';
 import { before, describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { decodeSnpAttestation } from '../../lib/attestation/snp/message.ts';
-import { snpEvidence } from '../../lib/simulator/evidence/snp.ts';
-import { createFaults } from '../../lib/simulator/faults.ts';
-import type { Hardware } from '../../lib/simulator/hardware.ts';
-import { buildManifest } from '../../lib/simulator/manifest.ts';
+import { snpEvidence } from '../../simulator/evidence/snp.ts';
+import { createFaults } from '../../simulator/faults.ts';
+import type { Hardware } from '../../simulator/hardware.ts';
+import { buildManifest } from '../../simulator/manifest.ts';
 import { sharedHardware } from '../support/simulator.ts';
 
 interface ManifestJson {

@@ -3,7 +3,7 @@ import { createHash, verify, X509Certificate } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
 import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import { createLiteralRecipient } from '../support/literal-hpke.ts';
 import { attestationDocument, call, post, startTestSimulator, withSimulator } from '../support/simulator.ts';
 

@@ -6,9 +6,9 @@ import { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { queryObjects } from 'node:v8';
-import { type RunningProxy, startProxy } from '../../lib/app.ts';
-import { parseConfig } from '../../lib/config.ts';
+import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { Lifetimes } from '../../lib/session/lifetimes.ts';
 
 export interface Measurement {

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { ModelOptions } from '../../lib/simulator/context.ts';
-import { createFaults, type Faults } from '../../lib/simulator/faults.ts';
-import type { Exchange, ExchangeLog } from '../../lib/simulator/inference/exchanges.ts';
-import { createInferenceHandler } from '../../lib/simulator/inference/handler.ts';
-import { createRecorder, type Recorder } from '../../lib/simulator/recorder.ts';
-import { createSecretStore, type MutableSecretStore } from '../../lib/simulator/secrets.ts';
+import type { ModelOptions } from '../../simulator/context.ts';
+import { createFaults, type Faults } from '../../simulator/faults.ts';
+import type { Exchange, ExchangeLog } from '../../simulator/inference/exchanges.ts';
+import { createInferenceHandler } from '../../simulator/inference/handler.ts';
+import { createRecorder, type Recorder } from '../../simulator/recorder.ts';
+import { createSecretStore, type MutableSecretStore } from '../../simulator/secrets.ts';
 import {
   type Answer,
   Attempt,

@@ -2,7 +2,7 @@
 import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { connect, createServer, type TLSSocket } from 'node:tls';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import type { ServerCertificate } from './tls-authority.ts';
 
 export interface Inspector {

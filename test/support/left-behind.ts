@@ -2,8 +2,8 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { getEventListeners } from 'node:events';
 import type { Readable } from 'node:stream';
-import type { UpstreamResponse } from '../../lib/gateway/attempt.ts';
-import type { Upstream } from '../../lib/gateway/upstream.ts';
+import type { UpstreamResponse } from '../../lib/pipeline/attempt.ts';
+import type { Upstream } from '../../lib/pipeline/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
 
 export interface SceneWatch {

@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { type RunningProxy, startProxy } from '../../lib/app.ts';
-import { parseConfig } from '../../lib/config.ts';
-import type { Simulator, SimulatorOptions } from '../../lib/simulator/simulator.ts';
+import { parseConfig } from '../../lib/config/config.ts';
+import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
+import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { recordingLogger } from './logger.ts';
 import { startTestSimulator } from './simulator.ts';
 

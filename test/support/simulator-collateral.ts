@@ -1,7 +1,7 @@
 /** Certificate collateral from a simulator's own vendor endpoints, as the proxy would fetch it from AMD and Intel. */
 import type { CollateralSource, SignedCollateral } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import { type Answer, call } from './simulator.ts';
 
 export function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): CollateralSource {

@@ -2,8 +2,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { TrustRoots } from '../../lib/attestation/verify.ts';
-import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+import { createHardware, type Hardware } from '../../simulator/hardware.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 
 let hardware: Promise<Hardware> | undefined;
 

@@ -17,14 +17,14 @@ import {
   issueCrl,
   type Name,
   toPem,
-} from '../../lib/simulator/pki/certificate.ts';
-import { ia5String, integer } from '../../lib/simulator/pki/der.ts';
+} from '../../simulator/pki/certificate.ts';
+import { ia5String, integer } from '../../simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
   keyUsage,
   vendorExtension,
-} from '../../lib/simulator/pki/extensions.ts';
+} from '../../simulator/pki/extensions.ts';
 import { OFFLINE } from './attestation-vectors.ts';
 
 export const NOW = new Date('2026-12-01T00:00:00Z');

@@ -1,12 +1,12 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type RunningProxy, startProxy } from '../../lib/app.ts';
-import { parseConfig } from '../../lib/config.ts';
+import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { Lifetimes } from '../../lib/session/lifetimes.ts';
-import { createHardware, type Hardware } from '../../lib/simulator/hardware.ts';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../lib/simulator/simulator.ts';
+import { createHardware, type Hardware } from '../../simulator/hardware.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 
 let hardware: Promise<Hardware> | undefined;

@@ -4,8 +4,8 @@
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { type CertificateRequest, issueCertificate, type Name } from '../../lib/simulator/pki/certificate.ts';
-import { boolean, enumerated, integer, octetString, oid, sequence } from '../../lib/simulator/pki/der.ts';
+import { type CertificateRequest, issueCertificate, type Name } from '../../simulator/pki/certificate.ts';
+import { boolean, enumerated, integer, octetString, oid, sequence } from '../../simulator/pki/der.ts';
 import {
   authorityKeyId,
   basicConstraints,
@@ -13,7 +13,7 @@ import {
   keyUsage,
   subjectKeyId,
   vendorExtension,
-} from '../../lib/simulator/pki/extensions.ts';
+} from '../../simulator/pki/extensions.ts';
 
 export const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
 const VALID = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2036-01-01T00:00:00Z') };

@@ -10,7 +10,7 @@ import { qeReportBytes, signedQuoteBytes } from '../../lib/attestation/tdx/quote
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
 import { pointOf } from '../../lib/crypto/signature.ts';
-import { type CrlRequest, issueCrl, toPem } from '../../lib/simulator/pki/certificate.ts';
+import { type CrlRequest, issueCrl, toPem } from '../../simulator/pki/certificate.ts';
 import {
   type CertificateChanges,
   type Change,

@@ -1,7 +1,7 @@
 /** Certificate authorities and server certificates for tests, made when they are needed. */
 import { generateKeyPairSync } from 'node:crypto';
-import { issueCertificate, type Name, toPem } from '../../lib/simulator/pki/certificate.ts';
-import { basicConstraints, keyUsage, subjectAltName } from '../../lib/simulator/pki/extensions.ts';
+import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
+import { basicConstraints, keyUsage, subjectAltName } from '../../simulator/pki/extensions.ts';
 
 const DAY = 24 * 3600 * 1000;
 const newKey = () => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;

@@ -13,8 +13,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
-import type { FaultName } from '../../lib/simulator/faults.ts';
-import type { Simulator } from '../../lib/simulator/simulator.ts';
+import type { FaultName } from '../../simulator/faults.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
 import { startTestSimulator } from '../support/simulator.ts';
 import { type Verified, verifyCommand } from '../support/verify.ts';
 

@@ -1,0 +1,134 @@
+import type { ErrorCode, PrivatemodeError } from '../errors.ts';
+
+/** The API style a client speaks, and so the form in which it understands errors. */
+export type Dialect = 'openai' | 'anthropic' | 'plain';
+
+/** For every response: a browser neither guesses another type for the body nor runs anything that is in it. */
+export const INERT_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': 'sandbox',
+} as const;
+
+/** Error types by status, as the makers of the two styles name them; the SDKs choose their classes by status. */
+const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthropic: string }>> = {
+  400: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
+  401: { openai: 'authentication_error', anthropic: 'authentication_error' },
+  403: { openai: 'permission_error', anthropic: 'permission_error' },
+  404: { openai: 'invalid_request_error', anthropic: 'not_found_error' },
+  405: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
+  408: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
+  413: { openai: 'invalid_request_error', anthropic: 'request_too_large' },
+  415: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
+  429: { openai: 'rate_limit_error', anthropic: 'rate_limit_error' },
+  431: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
+  500: { openai: 'server_error', anthropic: 'api_error' },
+  502: { openai: 'server_error', anthropic: 'api_error' },
+  503: { openai: 'server_error', anthropic: 'overloaded_error' },
+  504: { openai: 'server_error', anthropic: 'timeout_error' },
+};
+const UNKNOWN_TYPE = { openai: 'server_error', anthropic: 'api_error' };
+
+/** Seconds after which trying again is worth it, for what passes by itself. */
+const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
+  not_ready: 2,
+  too_many_uploads: 2,
+  shutting_down: 2,
+  manifest_unavailable: 5,
+  collateral_unavailable: 5,
+  secret_exchange_failed: 5,
+  control_api_failed: 5,
+};
+
+/**
+ * Answers of status 5xx that stay the same however often a client asks. Both SDKs repeat every 5xx unless
+ * `x-should-retry: false` says otherwise.
+ */
+const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'upstream_tls_untrusted',
+  'upstream_redirect',
+  'attestation_failed',
+  'manifest_mismatch',
+  'manifest_unsupported',
+  'manifest_invalid',
+  'manifest_log_failed',
+]);
+
+export interface ErrorContext {
+  readonly dialect: Dialect;
+  readonly requestId: string;
+  /** The client's Accept header; exactly `text/event-stream` gets the error as an event (inference.md 11). */
+  readonly accept?: string | undefined;
+  /** For method_not_allowed. */
+  readonly allow?: readonly string[] | undefined;
+}
+
+export interface ErrorAnswer {
+  readonly status: number;
+  /** Lower-case names; content-length included. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+/** A whole answer that tells one error in the client's dialect: what happened, what to do, and the request id. */
+export function errorAnswer(error: PrivatemodeError, context: ErrorContext): ErrorAnswer {
+  const asEvent = context.dialect !== 'plain' && context.accept === 'text/event-stream';
+  const body = asEvent ? errorEvent(error, context) : Buffer.from(bodyOf(error, context));
+  const headers: Record<string, string> = {
+    'content-type': asEvent
+      ? 'text/event-stream'
+      : context.dialect === 'plain'
+        ? 'text/plain; charset=utf-8'
+        : 'application/json',
+    'content-length': String(body.length),
+    'cache-control': 'no-store',
+    'privatemode-encrypted': 'false', // as the reference marks what it says itself (inference.md 11)
+    'privatemode-proxy-error': error.code, // tells our own errors from those of the service (design decision 18)
+    ...INERT_HEADERS,
+    ...requestIdHeader(context),
+  };
+  const retryAfter = RETRY_AFTER[error.code];
+  if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
+  if (FINAL.has(error.code)) headers['x-should-retry'] = 'false';
+  if (error.status === 401) headers['www-authenticate'] = 'Bearer';
+  if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
+  return { status: error.status, headers, body };
+}
+
+/** The request id where the SDKs of the dialect look for it. */
+export function requestIdHeader({
+  dialect,
+  requestId,
+}: Pick<ErrorContext, 'dialect' | 'requestId'>): Record<string, string> {
+  return { [dialect === 'anthropic' ? 'request-id' : 'x-request-id']: requestId };
+}
+
+/**
+ * The error as one SSE event, for a stream that has begun: the OpenAI SDKs raise on a `data` object with a member
+ * `error`, the Anthropic SDKs on `event: error`. Never followed by a terminal marker.
+ */
+export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buffer {
+  const json = JSON.stringify(errorObject(error, context));
+  return Buffer.from(
+    context.dialect === 'anthropic' ? `event: error\ndata: ${json}\n\n` : `data: ${json}\n\n`,
+  );
+}
+
+function bodyOf(error: PrivatemodeError, context: ErrorContext): string {
+  return context.dialect === 'plain'
+    ? `${sentence(error, context.requestId)}\n`
+    : JSON.stringify(errorObject(error, context));
+}
+
+function errorObject(error: PrivatemodeError, { dialect, requestId }: ErrorContext): object {
+  const message = sentence(error, requestId);
+  const type = TYPES[error.status] ?? UNKNOWN_TYPE;
+  return dialect === 'anthropic'
+    ? { type: 'error', error: { type: type.anthropic, message, code: error.code }, request_id: requestId }
+    : { error: { message, type: type.openai, param: null, code: error.code } };
+}
+
+/** What happened, what to do next, and where to look it up. Error messages never hold user content (lib/errors.ts). */
+function sentence(error: PrivatemodeError, requestId: string): string {
+  const words = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
+  return `${words} ${error.remedy} (request id ${requestId})`;
+}

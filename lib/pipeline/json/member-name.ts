@@ -1,0 +1,56 @@
+/** Names of top-level members: how they are decoded, and which the service can address. */
+import { PrivatemodeError } from '../../errors.ts';
+import { invalidJson } from './invalid-json.ts';
+
+// The service finds members with a path library; these prefixes mean something else to it (inference.md 5.4).
+const UNADDRESSABLE =
+  /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
+
+/** Whether the service can find a member of that (decoded) name (inference.md 5.4). */
+const isAddressable = (name: string): boolean => !UNADDRESSABLE.test(name);
+
+/**
+ * The name between its quotes, valid UTF-8 and with valid escapes, decoded. A lone surrogate becomes U+FFFD,
+ * as the service decodes it: two names that differ only there are one name.
+ */
+function decodeMemberName(raw: Uint8Array): string {
+  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
+  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
+}
+
+/** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
+export const MAX_JSON_MEMBERS = 1000;
+
+/** Bytes of a name as written. Longer ones would be decoded and compared as one string while everybody waits. */
+const MAX_NAME_BYTES = 4096;
+
+export interface MemberNames {
+  /**
+   * The next name, decoded, of which `raw` is what stands between its quotes and `position` where it ends. Throws
+   * unsupported_member_name, duplicate_member, and invalid_json where there are too many.
+   */
+  take(raw: Uint8Array, position: number): string;
+}
+
+/** The names of one object. */
+export function createMemberNames(): MemberNames {
+  const taken = new Set<string>();
+  return {
+    take(raw, position) {
+      if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
+      const name = decodeMemberName(raw);
+      if (!isAddressable(name)) {
+        throw new PrivatemodeError(
+          'unsupported_member_name',
+          `the service cannot address the name of the member before offset ${position}`,
+        );
+      }
+      if (taken.has(name)) {
+        throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
+      }
+      if (taken.size === MAX_JSON_MEMBERS) throw invalidJson(position, 'too many members');
+      taken.add(name);
+      return name;
+    },
+  };
+}

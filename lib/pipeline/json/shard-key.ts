@@ -1,0 +1,144 @@
+/**
+ * The shard key: a fingerprint of the salted prompt, link by link, by which the service finds the machine
+ * that has its prefix cached (inference.md section 8). Computed while the body arrives.
+ */
+import { hash } from 'node:crypto';
+import { PrivatemodeError } from '../../errors.ts';
+import { bodySalt, SALT_MEMBER } from '../inject-salt.ts';
+import type { ByteChain } from './byte-chain.ts';
+import type { JsonIndex, JsonMember } from './json-index.ts';
+import { memberText } from './member-text.ts';
+
+/** The members whose texts are hashed, in this order. */
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
+const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+const DIGEST_BYTES = 32;
+const TOKEN_BYTES = 4;
+const TOKEN_LIMIT = 1_000_000;
+/** From that token on, a link covers that many tokens. */
+const STEPS = [
+  { from: 100_096, tokens: 512 },
+  { from: 1024, tokens: 128 },
+  { from: 0, tokens: 16 },
+];
+
+const stepAt = (token: number): number => STEPS.find(({ from }) => token >= from)!.tokens;
+
+export interface ShardKeyHash {
+  /** Throws context_too_large beyond 1 000 000 tokens of four bytes. */
+  update(content: Uint8Array): void;
+  digest(): string;
+}
+
+/** Hashes content under a salt (UTF-8 bytes); the pieces may be cut anywhere. */
+export function createShardKeyHash(salt: Uint8Array): ShardKeyHash {
+  const seed = hash('sha256', salt, 'buffer');
+  const block = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the chain so far, and the content of a link
+  seed.copy(block);
+  let filled = DIGEST_BYTES;
+  let size = DIGEST_BYTES + stepAt(0) * TOKEN_BYTES;
+  let hashed = 0; // tokens
+  let total = 0; // bytes
+  let links = '';
+  return {
+    update(content) {
+      total += content.length;
+      const tokens = Math.floor(total / TOKEN_BYTES);
+      if (tokens > TOKEN_LIMIT) {
+        throw new PrivatemodeError('context_too_large', `the prompt has more than ${TOKEN_LIMIT} tokens`);
+      }
+      for (let i = 0; i < content.length; ) {
+        const take = Math.min(size - filled, content.length - i);
+        block.set(content.subarray(i, i + take), filled);
+        filled += take;
+        i += take;
+        if (filled < size) break;
+        // As text: a Buffer is memory of its own, and costs more than the hash.
+        block.write(hash('sha256', block.subarray(0, size), 'latin1'), 'latin1');
+        links += BASE64[block[DIGEST_BYTES - 1]! & 0x3f]!;
+        hashed += (size - DIGEST_BYTES) / TOKEN_BYTES;
+        filled = DIGEST_BYTES;
+        size = DIGEST_BYTES + stepAt(hashed) * TOKEN_BYTES;
+      }
+    },
+    digest() {
+      const key = seed.toString('hex', 0, 8);
+      return links === '' ? key : `${key}-${links}`;
+    },
+  };
+}
+
+export interface ShardKeyScan {
+  /** To be called after the index took a chunk: hashes what can be hashed already. */
+  advance(): void;
+  /** To be called when the index is complete: the key, or undefined where no salt is effective. */
+  finish(): string | undefined;
+}
+
+/**
+ * The shard key of a body, hashed early as long as its members come in the order of the content and under
+ * the salt that is known so far; otherwise, once more from the start when the body is complete.
+ * `configuredSalt` is what counts where the body has none. Throws context_too_large and salt_too_short.
+ */
+export function createShardKeyScan(
+  chain: ByteChain,
+  index: JsonIndex,
+  configuredSalt: string | undefined,
+): ShardKeyScan {
+  let salt: Uint8Array | undefined =
+    configuredSalt === undefined ? undefined : Buffer.from(configuredSalt, 'utf8');
+  let early: ShardKeyHash | undefined;
+  let possible = true;
+  let done = 0; // members dealt with
+  let rank = -1; // of the last content member hashed
+  let fed = 0; // absolute position up to which the arriving member is hashed
+
+  const take = (member: Omit<JsonMember, 'end'>, end: number, complete: boolean): void => {
+    if (member.name === SALT_MEMBER) {
+      if (!complete) return;
+      const own = bodySalt(chain, { ...member, end });
+      if (own.length === 0) return;
+      if (early !== undefined && !own.equals(salt!)) possible = false;
+      salt = own;
+      return;
+    }
+    const at = CONTENT_MEMBERS.indexOf(member.name);
+    if (at < 0) return;
+    if (at < rank || salt === undefined) possible = false;
+    if (!possible || salt === undefined) return;
+    rank = at;
+    early ??= createShardKeyHash(salt);
+    if (member.kind === 'array' || member.kind === 'object') {
+      for (const slice of chain.slices(Math.max(fed, member.start), end)) early.update(slice);
+      fed = end;
+    } else if (complete) {
+      for (const slice of memberText(chain, { ...member, end })) early.update(slice);
+    }
+  };
+
+  const advance = (): void => {
+    for (; possible && done < index.members.length; done++) {
+      const member = index.members[done]!;
+      take(member, member.end, true);
+    }
+    if (possible && index.current !== undefined) take(index.current, chain.length, false);
+  };
+
+  return {
+    advance,
+    finish() {
+      advance();
+      if (possible && early !== undefined) return early.digest();
+      const own = index.members.find(({ name }) => name === SALT_MEMBER);
+      const text = own === undefined ? undefined : bodySalt(chain, own);
+      if (text !== undefined && text.length > 0) salt = text;
+      else if (configuredSalt === undefined) return undefined;
+      const late = createShardKeyHash(salt!);
+      for (const name of CONTENT_MEMBERS) {
+        const member = index.members.find((found) => found.name === name);
+        if (member !== undefined) for (const slice of memberText(chain, member)) late.update(slice);
+      }
+      return late.digest();
+    },
+  };
+}

@@ -1,0 +1,253 @@
+/** The composition root: the only file that imports every room, and the one place where things are wired together. */
+import cluster from 'node:cluster';
+import { accessSync, existsSync, mkdirSync, constants as modes, readFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
+import { constants } from 'node:os';
+import { join } from 'node:path';
+import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
+import type { Config } from './config/config.ts';
+import { PROTOCOL_VERSION } from './envelope/protection.ts';
+import { PrivatemodeError } from './errors.ts';
+import { refuseForeignPage } from './gateway/cors.ts';
+import { type ServiceDeps, startService } from './gateway/service.ts';
+import { createOutbound, type Environment } from './network/outbound.ts';
+import { startAdmin } from './observe/admin.ts';
+import { type Counters, createCounters } from './observe/counters.ts';
+import type { Readiness } from './observe/health.ts';
+import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
+import { serviceManager } from './observe/service-manager.ts';
+import { reportStart, type StatusOutput, statusLine } from './observe/start-report.ts';
+import { randomSalt } from './pipeline/inject-salt.ts';
+import { inheritedSocket } from './server/socket-activation.ts';
+import type { Lifetimes } from './session/lifetimes.ts';
+import { openSession } from './session/open-session.ts';
+import type { AttestedSession } from './session/session.ts';
+import { VERSION } from './version.ts';
+import { startWorkers, type WorkerPool } from './workers/primary.ts';
+import { runWorker } from './workers/worker.ts';
+
+export interface RunningProxy {
+  /** http(s)://ADDRESS:PORT of the application side. */
+  readonly url: string;
+  readonly port: number;
+  readonly session: AttestedSession;
+  /** What this process counted; with several workers each counts for itself. */
+  readonly counters: Counters;
+  /** Reads certificate and key files again. */
+  reload(): void;
+  /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
+  close(): Promise<void>;
+}
+
+export interface ProxyEnvironment {
+  /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
+  readonly env: Environment;
+  readonly log: Logger;
+  /** Told of causes that waiting cannot cure; the process is expected to end. */
+  readonly onPermanent?: (error: PrivatemodeError) => void;
+  /** Where the start may show a line that changes; undefined: nowhere. */
+  readonly status?: StatusOutput | undefined;
+  /** How long secrets are used, where the service is a simulated one that keeps them for another time. */
+  readonly lifetimes?: Lifetimes;
+  /** ms a request waits for the first epoch, where half a minute is too long for a test. */
+  readonly epochTimeout?: number;
+}
+
+/** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
+export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
+  const opened = new AsyncDisposableStack();
+  try {
+    const proxy = await openProxy(config, environment, opened);
+    return { ...proxy, close: () => opened.disposeAsync() };
+  } catch (thrown) {
+    await opened.disposeAsync(); // a start that failed must not leave half a proxy serving
+    throw thrown;
+  }
+}
+
+/** Opens one thing after the other; `opened` closes them in the reverse order. */
+async function openProxy(
+  config: Config,
+  { env, log, onPermanent, status, lifetimes, epochTimeout }: ProxyEnvironment,
+  opened: AsyncDisposableStack,
+): Promise<Omit<RunningProxy, 'close'>> {
+  prepareWorkspace(config.workspace);
+  const counters = createCounters();
+  const outbound = createOutbound(env, config.connectTimeout);
+  opened.defer(() => outbound.close());
+  const apiKey =
+    config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
+  const key = { configured: apiKey };
+  let pool: WorkerPool | undefined;
+  const report = reportStart({ log, status });
+  opened.defer(() => report.close());
+  const session = await openSession(config, {
+    outbound,
+    protocolVersion: PROTOCOL_VERSION,
+    apiKey,
+    log,
+    counters,
+    onPermanent,
+    lifetimes,
+    onEvent(event) {
+      report.observe(event);
+      setImmediate(() => pool?.announce()); // once the session stands at what the event says
+    },
+  });
+  opened.defer(() => session.close());
+  let observe: ServiceDeps['observe'] = () => {};
+  if (config.metricsAddress !== undefined) {
+    const { createMetrics } = await import('./observe/metrics.ts'); // prom-client takes a tenth of a start to load
+    const metrics = createMetrics({
+      counters,
+      protection: () => session.current(),
+      serverAddress: config.apiEndpoint.host,
+      ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
+    });
+    observe = metrics.observe;
+    const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
+    const policy = { allowedOrigins: [], ownNames: [config.metricsAddress.host, ...config.allowedHosts] };
+    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
+    const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness, admit });
+    opened.defer(() => admin.close());
+  }
+
+  const shared = {
+    session,
+    configuredKey: () => key.configured,
+    sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
+    fd: inheritedSocket(env),
+    log,
+  };
+  if (config.workers > 1) {
+    const patience = config.shutdownGrace + WORKER_PATIENCE;
+    pool = await startWorkers({ ...shared, count: config.workers, patience });
+    pool.announce(); // publish the state changes made while the workers were starting
+  }
+  const service =
+    pool ?? (await startService(config, { ...shared, outbound, counters, observe, epochTimeout }));
+  opened.defer(() => service.close());
+  log.info(
+    { endpoint: service.url, workers: config.workers },
+    service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
+  );
+
+  report.listening(service.url, { awaitsKey: apiKey === undefined });
+
+  const keyWatch = watchKeyFile(config, apiKey, log, (next) => {
+    key.configured = next;
+    session.updateConfiguredKey(next);
+    pool?.announce();
+  });
+  opened.defer(() => keyWatch?.close());
+  return {
+    url: service.url,
+    port: service.port,
+    session,
+    counters,
+    reload() {
+      service.reload();
+      void keyWatch?.reload();
+    },
+  };
+}
+
+/**
+ * A workspace that cannot be made, or cannot be written while nothing is logged in it, would let every attestation fail
+ * at its last step. One that is read-only but holds a log may do: a manifest logged already needs no new line.
+ * Throws config_invalid.
+ */
+function prepareWorkspace(workspace: string): void {
+  const why = ({ code }: NodeJS.ErrnoException): string => code ?? 'unknown cause';
+  const refuse = (words: string, cause: unknown): PrivatemodeError =>
+    new PrivatemodeError('config_invalid', `--workspace: ${words}; name a directory that can be written`, {
+      cause,
+    });
+  const name = JSON.stringify(workspace);
+  try {
+    mkdirSync(workspace, { recursive: true });
+  } catch (thrown) {
+    throw refuse(`the directory ${name} cannot be created (${why(thrown as NodeJS.ErrnoException)})`, thrown);
+  }
+  if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
+  try {
+    accessSync(workspace, modes.W_OK);
+  } catch (thrown) {
+    throw refuse(`the directory ${name} cannot be written (${why(thrown as NodeJS.ErrnoException)})`, thrown);
+  }
+}
+
+function watchKeyFile(
+  config: Config,
+  current: string | undefined,
+  log: Logger,
+  replace: (key: string) => void,
+): ApiKeyWatch | undefined {
+  if (config.apiKey?.kind !== 'file' || current === undefined) return undefined;
+  return watchApiKey({
+    path: config.apiKey.path,
+    current,
+    onKey(next) {
+      replace(next);
+      log.info('The API key file was read again');
+    },
+    onError: (error) =>
+      log.error({ reason: error.message }, 'The API key file cannot be used, the old key stays'),
+  });
+}
+
+/** ms that a worker gets beyond the grace of its streams before it is killed. */
+const WORKER_PATIENCE = 5_000;
+
+/**
+ * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a drain, 1 where it cannot start or
+ * must not go on (design decision 13).
+ */
+export async function run(
+  config: Config,
+  warnings: readonly string[],
+  io: { readonly stderr: LogOutput },
+): Promise<number> {
+  const status = cluster.isWorker || config.logFormat === 'json' ? undefined : statusLine(io.stderr);
+  const output = status ?? io.stderr;
+  const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
+  if (cluster.isWorker) return runWorker(config, log, process.env);
+  log.info({ version: `v${VERSION}`, protocol: PROTOCOL_VERSION }, 'Privatemode encryption proxy');
+  for (const warning of warnings) log.warn(warning);
+
+  const { promise: ended, resolve: end } = Promise.withResolvers<number>();
+  const proxy = await startProxy(config, {
+    env: process.env,
+    log,
+    status,
+    onPermanent(error) {
+      const { code, message, remedy } = error;
+      log.error({ code, reason: message, remedy }, 'The proxy cannot go on');
+      end(1);
+    },
+  });
+  let told = false;
+  const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
+    if (told) endNow(signal, log);
+    told = true;
+    end(0);
+  };
+  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
+  for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
+  const manager = serviceManager(process.env, (reason) =>
+    log.warn({ reason }, 'The service manager cannot be told'),
+  );
+  await manager.ready(`listening on ${proxy.url}`);
+  const code = await ended;
+  log.info('Shutting down server');
+  await Promise.all([manager.stopping(), proxy.close()]);
+  for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
+  return code;
+}
+
+/** Whoever says it twice does not want to wait: no stream is finished, the exit code is that of the signal. */
+function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
+  log.warn({ signal }, 'A second signal, ending at once');
+  for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');
+  process.exit(128 + constants.signals[signal]);
+}

@@ -1,0 +1,107 @@
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { listenFailed } from '../errors.ts';
+import { trackConnections } from './connections.ts';
+import { refuseMalformed, type WrongScheme } from './malformed-head.ts';
+import type { TlsMaterial } from './tls.ts';
+
+export type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
+
+export interface ListenerOptions {
+  readonly listenAddress: string;
+  readonly port: number;
+  readonly tls: TlsMaterial | undefined;
+  readonly maxBodyBytes: number;
+  /** A socket that listens already (socket activation); address and port are its own then. */
+  readonly fd: number | undefined;
+  /** Called for each client that takes the port for the other kind. */
+  readonly onWrongScheme?: (scheme: WrongScheme) => void;
+  /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
+  readonly headTimeout?: number;
+}
+
+export interface Listener {
+  /** The address it is bound to. */
+  readonly address: string;
+  readonly port: number;
+  replaceTls(material: TlsMaterial): void;
+  /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
+  drain(): Promise<void>;
+  /** Ends every connection now. */
+  destroy(): void;
+}
+
+/** Node's own limits fit browsers and small forms, not long uploads and streams that last minutes (trap 14). */
+const SERVER_OPTIONS = {
+  requestTimeout: 0, // the upload's minimum rate is watched by the exchange
+  connectionsCheckingInterval: 1_000,
+  keepAliveTimeout: 75_000,
+  maxHeaderSize: 64 * 1024,
+  insecureHTTPParser: false,
+  requireHostHeader: false, // Node would answer in words of its own; headers.ts refuses it
+  noDelay: true,
+} as const;
+const MALFORMED = {
+  'privatemode-proxy-error': 'malformed_request',
+  connection: 'close',
+  'content-length': 0,
+} as const;
+const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as const;
+
+/** Opens the application-facing port. Throws listen_failed. */
+export async function listen(options: ListenerOptions, handle: RequestHandler): Promise<Listener> {
+  const { tls, maxBodyBytes, headTimeout = 15_000 } = options;
+  const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout };
+  const server: Server | HttpsServer =
+    tls === undefined
+      ? createHttpServer(serverOptions)
+      : createHttpsServer({ ...serverOptions, ...TLS_OPTIONS, ...tls, handshakeTimeout: headTimeout });
+  server.maxHeadersCount = 0; // Node would drop what is too much, unseen; headers.ts refuses it
+  const connections = trackConnections(server, { tls: tls !== undefined });
+  server.on('request', (req, res) => {
+    // Node takes a request line without a version for HTTP/0.9, which has no headers and no errors.
+    if (req.httpVersionMajor === 1) handle(req, res);
+    else res.writeHead(505, MALFORMED).end();
+  });
+  server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
+  server.on('checkContinue', (req, res) => {
+    // Above the limit no 100 is sent: the body never travels (trap 13).
+    if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();
+    handle(req, res);
+  });
+  refuseMalformed(server, connections, options.onWrongScheme);
+
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => {
+      const where =
+        options.fd === undefined
+          ? `${options.listenAddress} port ${options.port}`
+          : `the inherited socket ${options.fd}`;
+      reject(listenFailed(where, options.port, cause));
+    });
+    if (options.fd === undefined) server.listen(options.port, options.listenAddress, resolve);
+    else server.listen({ fd: options.fd }, resolve);
+  });
+
+  server.on('error', () => {}); // one connection that could not be accepted must not end the others
+
+  const { address, port } = server.address() as AddressInfo;
+  return {
+    address,
+    port,
+    replaceTls(material) {
+      (server as HttpsServer).setSecureContext({ ...material, minVersion: TLS_OPTIONS.minVersion });
+    },
+    drain() {
+      connections.endAfterAnswers();
+      return new Promise((resolve) => server.close(() => resolve()));
+    },
+    destroy: connections.destroyAll,
+  };
+}

@@ -1,0 +1,96 @@
+/** SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (attestation.md 6, 16, 19.7). */
+import { randomBytes, sign } from 'node:crypto';
+import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
+import { encodeSnpAttestation, SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
+import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
+import type { Hardware } from '../hardware.ts';
+import { issueAmdCrl, issueVcek, type Tcb } from '../pki/amd.ts';
+import { SNP_GUEST } from '../reference-values.ts';
+import type { EvidenceRequest } from './request.ts';
+
+/** CPUID(1).EAX of family 19h, model 11h, stepping 1: Genoa. */
+const GENOA_FMS = 0x00a10f11;
+const POLICY_DEBUG = 1n << 19n;
+const FIRMWARE = { major: 1, minor: 58, build: 1 };
+
+/** The raw_attestation_doc: the message with the report, the chip's certificate, and the current revocation list. */
+export function snpEvidence({ hardware, reportData, coordinatorHash, faults }: EvidenceRequest): Uint8Array {
+  const policy = SNP_GUEST.policy | (faults.get('evidence-debug') ? POLICY_DEBUG : 0n);
+  const tcb: Tcb = faults.get('evidence-low-tcb')
+    ? { ...SNP_GUEST.tcb, bootloader: SNP_GUEST.tcb.bootloader - 1 }
+    : SNP_GUEST.tcb;
+  const chipId = faults.get('evidence-chip') ? new Uint8Array(randomBytes(64)) : hardware.ids.chipId;
+  const report = signReport(hardware, {
+    ...launchedGuest(policy, tcb),
+    reportData,
+    hostData: coordinatorHash,
+    chipId,
+  });
+  if (faults.get('evidence-signature')) report.signature[0] = (report.signature[0] as number) ^ 1;
+  return encodeSnpAttestation({
+    report,
+    certificates: {
+      vcek: faults.get('evidence-no-vcek') ? undefined : issueVcek(hardware.keys, chipId, tcb),
+      vlek: undefined,
+      ask: hardware.roots.ask,
+      ark: hardware.roots.ark,
+      extras: new Map(
+        faults.get('evidence-no-crl')
+          ? []
+          : [[SNP_EXTRA_CRL, issueAmdCrl(hardware.keys, faults.get('evidence-revoked') === true)] as const],
+      ),
+    },
+    product: { name: 2, machineStepping: undefined },
+  });
+}
+
+type UnboundReport = Omit<SnpReport, 'reportData' | 'hostData' | 'chipId' | 'signature'>;
+
+/** What the firmware would report of our guest, launched by Contrast with its ID block. */
+function launchedGuest(policy: bigint, tcbParts: Tcb): UnboundReport {
+  const { measurement } = SNP_GUEST;
+  const tcb = tcbValue({ ...tcbParts, spl4: 0, spl5: 0, spl6: 0, spl7: 0 });
+  return {
+    version: 5,
+    guestSvn: 2,
+    policy,
+    familyId: idBlockId(1),
+    imageId: idBlockId(2),
+    vmpl: 0,
+    signatureAlgo: 1,
+    currentTcb: tcb,
+    platformInfo: SNP_GUEST.platformInfo,
+    signerInfo: 0,
+    measurement,
+    idKeyDigest: idKeyDigest(measurement, policy),
+    authorKeyDigest: new Uint8Array(48),
+    reportId: new Uint8Array(randomBytes(32)),
+    reportIdMa: new Uint8Array(32).fill(0xff), // no migration agent
+    reportedTcb: tcb,
+    committedTcb: tcb,
+    currentBuild: FIRMWARE.build,
+    currentMinor: FIRMWARE.minor,
+    currentMajor: FIRMWARE.major,
+    committedBuild: FIRMWARE.build,
+    committedMinor: FIRMWARE.minor,
+    committedMajor: FIRMWARE.major,
+    launchTcb: tcb,
+    cpuid1EaxFms: GENOA_FMS,
+    launchMitVector: SNP_GUEST.mitigationVector,
+    currentMitVector: SNP_GUEST.mitigationVector,
+  };
+}
+
+/** Family id 1 and image id 2 of the ID block: the number, then zeros (attestation.md 5). */
+const idBlockId = (number: number): Uint8Array => Uint8Array.of(number, ...new Uint8Array(15));
+
+/** ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian (attestation.md 6.2). */
+function signReport(hardware: Hardware, unsigned: Omit<SnpReport, 'signature'>): SnpReport {
+  const signature = new Uint8Array(512);
+  const body = serializeReport({ ...unsigned, signature }).subarray(0, SNP_SIGNED_BYTES);
+  const rs = sign('sha384', body, { key: hardware.keys.vcek, dsaEncoding: 'ieee-p1363' });
+  signature.set(rs.subarray(0, 48).reverse(), 0);
+  signature.set(rs.subarray(48).reverse(), 72);
+  return { ...unsigned, signature };
+}

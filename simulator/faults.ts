@@ -1,0 +1,120 @@
+/**
+ * Everything that can be made to go wrong on purpose, as one table: a fault has a name, the kind of its
+ * value and a line of help. Adding a fault is adding a row here and reading it where it happens.
+ */
+import { PrivatemodeError } from '../lib/errors.ts';
+
+/** `flag`: on or off. `count`: happens that many times, then no more. `number`, `text`: a value in force until cleared. */
+type FaultKind = 'flag' | 'count' | 'number' | 'text';
+
+const row = <K extends FaultKind>(kind: K, help: string): { readonly kind: K; readonly help: string } => ({
+  kind,
+  help,
+});
+
+export const FAULTS = {
+  // The CDN (inference.md 1).
+  'manifest-status': row('number', 'the CDN answers the manifest with this HTTP status'),
+  'manifest-hang': row('flag', 'the CDN accepts the request and never answers'),
+  'manifest-reset': row('count', 'the CDN resets the connection, this many times'),
+  // POST /privatemode/v1/attest and /secret (attestation.md 1).
+  'attest-status': row('number', 'attestation is answered with this HTTP status'),
+  'attest-hang': row('flag', 'attestation is never answered'),
+  'attest-reset': row('count', 'attestation is answered by a connection reset, this many times'),
+  'secret-status': row('number', 'the secret exchange is answered with this HTTP status'),
+  'secret-hang': row('flag', 'the secret exchange is never answered'),
+  'secret-reset': row('count', 'the secret exchange is answered by a connection reset, this many times'),
+  // Certificate collateral of AMD and Intel (attestation.md 7, 10).
+  'collateral-status': row('number', 'collateral is answered with this HTTP status'),
+  'collateral-hang': row('flag', 'collateral is never answered'),
+  'collateral-reset': row('count', 'collateral is answered by a connection reset, this many times'),
+  // Evidence that must be refused (attestation.md 7, 8, 19).
+  'evidence-stale-nonce': row('flag', 'evidence answers another nonce than the one sent'),
+  'evidence-debug': row('flag', 'the guest policy allows debugging'),
+  'evidence-signature': row('flag', 'one bit of the report signature is flipped'),
+  'evidence-mesh-ca': row('flag', 'the document carries a mesh CA that the evidence does not cover'),
+  'evidence-low-tcb': row('flag', 'the platform runs firmware below the minimum TCB'),
+  'evidence-chip': row('flag', 'the platform is not among the allowed chips'),
+  'evidence-history': row('flag', 'the manifest history has a second element'),
+  'evidence-revoked': row('flag', 'the vendor has revoked the intermediate certificate'),
+  'evidence-no-crl': row('flag', 'the SEV-SNP document carries no certificate revocation list'),
+  'evidence-no-vcek': row('flag', 'the SEV-SNP document carries no endorsement key certificate'),
+  // Secret exchanges that must be refused (attestation.md 12, 13).
+  'secret-signature': row('flag', 'the secret exchange is signed over another message'),
+  'secret-foreign-ca': row('flag', 'the secret service certificate comes from another mesh CA'),
+  'secret-workload': row('flag', 'an inference workload answers in place of the secret service'),
+  'secret-expired-certificate': row('flag', 'the secret service certificate has expired'),
+  // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
+  inference: row('text', 'these faults, for every inference request'),
+  'inference-once': row('text', 'these faults, for the next inference request'),
+} as const;
+
+export type FaultName = keyof typeof FAULTS;
+
+type ValueOf<Kind extends FaultKind> = Kind extends 'flag' ? boolean : Kind extends 'text' ? string : number;
+export type FaultValue<Name extends FaultName> = ValueOf<(typeof FAULTS)[Name]['kind']>;
+export type CountFault = {
+  [N in FaultName]: (typeof FAULTS)[N]['kind'] extends 'count' ? N : never;
+}[FaultName];
+
+/** The switches in force. One object per simulator, changed by tests, flags and the control endpoint alike. */
+export interface Faults {
+  /** The value in force; undefined where the fault is off. */
+  get<Name extends FaultName>(name: Name): FaultValue<Name> | undefined;
+  set<Name extends FaultName>(name: Name, value: FaultValue<Name>): void;
+  /** Sets from text (`--fault name=value`) or JSON; throws config_invalid for an unknown name or a wrong value. */
+  parse(name: string, value: unknown): void;
+  /** True this many times after `set(name, n)`. */
+  take(name: CountFault): boolean;
+  delete(name: FaultName): void;
+  clear(): void;
+  entries(): Record<string, boolean | number | string>;
+}
+
+const isFaultName = (name: string): name is FaultName => Object.hasOwn(FAULTS, name);
+
+function parseValue(name: FaultName, value: unknown): boolean | number | string {
+  const { kind } = FAULTS[name] as { kind: FaultKind };
+  const text = String(value);
+  if (kind === 'flag' && (text === 'true' || text === '')) return true;
+  if (kind === 'flag' && text === 'false') return false;
+  if (kind === 'text') return text;
+  if ((kind === 'count' || kind === 'number') && /^\d{1,15}$/.test(text)) return Number(text);
+  throw new PrivatemodeError('config_invalid', `fault ${name} takes a ${kind}, not ${JSON.stringify(value)}`);
+}
+
+export function createFaults(): Faults {
+  const values = new Map<FaultName, boolean | number | string>();
+
+  const put = (name: FaultName, value: boolean | number | string): void => {
+    const { kind } = FAULTS[name] as { kind: FaultKind };
+    if (value === false || (kind === 'count' && value === 0)) values.delete(name);
+    else values.set(name, value);
+  };
+
+  return {
+    get<Name extends FaultName>(name: Name) {
+      return values.get(name) as FaultValue<Name> | undefined;
+    },
+    set(name, value) {
+      put(name, value);
+    },
+    parse(name, value) {
+      if (!isFaultName(name)) throw new PrivatemodeError('config_invalid', `there is no fault named ${name}`);
+      put(name, parseValue(name, value));
+    },
+    take(name) {
+      const left = values.get(name);
+      if (typeof left !== 'number') return false;
+      put(name, left - 1);
+      return true;
+    },
+    delete(name) {
+      values.delete(name);
+    },
+    clear() {
+      values.clear();
+    },
+    entries: () => Object.fromEntries(values),
+  };
+}

@@ -1,0 +1,118 @@
+/**
+ * The keys this deployment's "silicon" is made of, and the roots that vouch for them. They live as long as the
+ * directory they are kept in: a restart with the same hardware is the same machine in the client's eyes.
+ */
+import { createPrivateKey, generateKeyPair, type KeyObject, randomBytes } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { decodeOneCertificate } from '../lib/attestation/x509/pem.ts';
+import { PrivatemodeError } from '../lib/errors.ts';
+import { issueArk, issueAsk } from './pki/amd.ts';
+import { toPem } from './pki/certificate.ts';
+import { issueIntelRoot } from './pki/intel.ts';
+import { issueTlsCa } from './pki/tls.ts';
+
+const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const;
+const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
+
+/** Every long-lived private key. AMD's two are RSA 4096 (attestation.md 7), the slow part of making hardware. */
+const KEYS = {
+  ark: rsa(4096),
+  ask: rsa(4096),
+  vcek: ec('P-384'),
+  intelRoot: ec('P-256'),
+  intelPlatformCa: ec('P-256'),
+  intelTcbSigning: ec('P-256'),
+  pck: ec('P-256'),
+  quotingEnclave: ec('P-256'),
+  /** Not silicon, but a restart must not change these either: the TLS CA, and a key the manifest names. */
+  tlsCa: ec('P-256'),
+  seedshareOwner: rsa(2048),
+} as const;
+
+/** The identifiers burnt into the chips, and their lengths in bytes (attestation.md 7, 10). */
+const IDENTIFIERS = { chipId: 64, ppid: 16, piid: 16 } as const;
+
+/** Certificates that clients pin; signatures are randomised, so they are issued once and kept. */
+const ROOTS = {
+  ark: (keys: HardwareKeys) => issueArk(keys),
+  ask: (keys: HardwareKeys) => issueAsk(keys),
+  intelRoot: (keys: HardwareKeys) => issueIntelRoot(keys),
+  tlsCa: (keys: HardwareKeys) => issueTlsCa(keys),
+} as const;
+
+export type HardwareKeys = Readonly<Record<keyof typeof KEYS, KeyObject>>;
+
+export interface Hardware {
+  readonly keys: HardwareKeys;
+  readonly ids: Readonly<Record<keyof typeof IDENTIFIERS, Uint8Array>>;
+  /** DER. */
+  readonly roots: Readonly<Record<keyof typeof ROOTS, Uint8Array>>;
+}
+
+function mapTable<Table extends object, Value>(
+  table: Table,
+  value: (name: keyof Table & string) => Value,
+): Record<keyof Table, Value> {
+  const names = Object.keys(table) as (keyof Table & string)[];
+  return Object.fromEntries(names.map((name) => [name, value(name)])) as Record<keyof Table, Value>;
+}
+
+const generate = promisify(generateKeyPair);
+
+async function generateKey(spec: (typeof KEYS)[keyof typeof KEYS]): Promise<KeyObject> {
+  const pair = spec.type === 'rsa' ? await generate('rsa', spec) : await generate('ec', spec);
+  return pair.privateKey;
+}
+
+/** New hardware; takes about a second, most of it in finding primes. */
+export async function createHardware(): Promise<Hardware> {
+  const pending = mapTable(KEYS, (name) => generateKey(KEYS[name]));
+  await Promise.all(Object.values(pending));
+  const entries = await Promise.all(
+    Object.entries(pending).map(async ([name, key]) => [name, await key] as const),
+  );
+  const keys = Object.fromEntries(entries) as unknown as HardwareKeys;
+  return {
+    keys,
+    ids: mapTable(IDENTIFIERS, (name) => new Uint8Array(randomBytes(IDENTIFIERS[name]))),
+    roots: mapTable(ROOTS, (name) => ROOTS[name](keys)),
+  };
+}
+
+/** Writes hardware to a file that only its owner can read. */
+export async function saveHardware(path: string, { keys, ids, roots }: Hardware): Promise<void> {
+  const text = JSON.stringify(
+    {
+      keys: mapTable(KEYS, (name) => keys[name].export({ type: 'pkcs8', format: 'pem' })),
+      ids: mapTable(IDENTIFIERS, (name) => Buffer.from(ids[name]).toString('hex')),
+      roots: mapTable(ROOTS, (name) => toPem(roots[name])),
+    },
+    undefined,
+    2,
+  );
+  await writeFile(path, text, { mode: 0o600, flag: 'wx' });
+}
+
+/** Reads what `saveHardware` wrote; undefined where there is no such file, config_invalid where it is another one. */
+export async function loadHardware(path: string): Promise<Hardware | undefined> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+  try {
+    const stored = JSON.parse(text) as Record<keyof Hardware, Record<string, string>>;
+    return {
+      keys: mapTable(KEYS, (name) => createPrivateKey(stored.keys[name] as string)),
+      ids: mapTable(IDENTIFIERS, (name) => new Uint8Array(Buffer.from(stored.ids[name] as string, 'hex'))),
+      roots: mapTable(ROOTS, (name) => decodeOneCertificate(stored.roots[name] as string)),
+    };
+  } catch (cause) {
+    throw new PrivatemodeError('config_invalid', `${path} does not hold simulator hardware; remove it`, {
+      cause,
+    });
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * Scripted answers: a JSON file that maps model names to recorded answers.
+ *
+ *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
+ *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
+ *
+ * `events` answers a streaming request, `unary` any other; `data` that is a text goes out as it is.
+ */
+import { readFileSync } from 'node:fs';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { pause } from '../pacing.ts';
+import type { JsonObject } from '../request.ts';
+import { type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
+
+interface ScriptedEvent {
+  readonly delayMs?: number;
+  readonly event?: string;
+  readonly data: unknown;
+}
+
+export interface Transcript {
+  readonly events?: readonly ScriptedEvent[];
+  readonly unary?: { readonly status?: number; readonly delayMs?: number; readonly body: unknown };
+}
+
+const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function isTranscript(value: unknown): value is Transcript {
+  if (!isObject(value)) return false;
+  const { events, unary: whole } = value as { events?: unknown; unary?: unknown };
+  const goodEvents = Array.isArray(events) && events.every((item) => isObject(item) && 'data' in item);
+  return (
+    (goodEvents || events === undefined) && (whole === undefined || (isObject(whole) && 'body' in whole))
+  );
+}
+
+/** Reads the file; without a path there are no transcripts. Throws config_invalid. */
+export function loadTranscripts(path: string | undefined): ReadonlyMap<string, Transcript> {
+  if (path === undefined) return new Map();
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (cause) {
+    throw new PrivatemodeError('config_invalid', `cannot read the transcripts in ${path}`, { cause });
+  }
+  if (!isObject(parsed)) throw new PrivatemodeError('config_invalid', `${path} is not a map of transcripts`);
+  const transcripts = new Map<string, Transcript>();
+  for (const [model, value] of Object.entries(parsed)) {
+    if (!isTranscript(value)) {
+      throw new PrivatemodeError('config_invalid', `${path}: the transcript of ${model} is malformed`);
+    }
+    transcripts.set(model, value);
+  }
+  return transcripts;
+}
+
+async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): AsyncGenerator<ModelEvent> {
+  for (const { delayMs, event, data } of events) {
+    if (delayMs !== undefined && delayMs > 0) await pause(delayMs, signal);
+    signal.throwIfAborted();
+    yield {
+      ...(event !== undefined && { event }),
+      data: typeof data === 'string' ? data : JSON.stringify(data),
+    };
+  }
+}
+
+/** The recorded answer; a transcript that lacks the kind asked for is a 404 of the model server. */
+export async function transcriptAnswer(
+  transcript: Transcript,
+  streaming: boolean,
+  signal: AbortSignal,
+): Promise<ModelAnswer> {
+  if (streaming && transcript.events !== undefined) return stream(replay(transcript.events, signal));
+  const whole = transcript.unary;
+  if (whole === undefined) {
+    return unary(404, {
+      error: { message: 'this transcript has no such answer', type: 'NotFoundError', code: 404 },
+    });
+  }
+  if (whole.delayMs !== undefined) await pause(whole.delayMs, signal);
+  return unary(whole.status ?? 200, whole.body);
+}

@@ -1,0 +1,93 @@
+/**
+ * The manifest of the simulated deployment, in the shape of the live one (attestation.md 4, 19.2). It follows from the
+ * hardware and a revision number alone, so that a restart serves the same bytes.
+ */
+import { createPublicKey } from 'node:crypto';
+import { sha256 } from '../lib/crypto/digest.ts';
+import type { Hardware } from './hardware.ts';
+import type { WorkloadIdentity } from './pki/mesh.ts';
+import { referenceValues } from './reference-values.ts';
+
+const NAMESPACE = 'continuum-simulated';
+
+interface WorkloadRow extends WorkloadIdentity {
+  readonly role?: 'coordinator';
+}
+
+const inferenceWorkload = (name: string): WorkloadRow => ({
+  sans: ['continuum-etcd-client', name, '*'],
+  workloadSecretId: `apps/v1/Deployment/${NAMESPACE}/${name}`,
+});
+
+/** Who runs in the deployment. The secret service is told apart by its WorkloadSecretID (attestation.md 19.11). */
+const WORKLOADS = {
+  coordinator: {
+    sans: ['coordinator', '*'],
+    workloadSecretId: `apps/v1/StatefulSet/${NAMESPACE}/coordinator`,
+    role: 'coordinator',
+  },
+  'secret-service': {
+    sans: [
+      'root',
+      'secret-service',
+      '*',
+      `secret-service-internal.${NAMESPACE}.svc.cluster.local`,
+      `*.secret-service-headless.${NAMESPACE}.svc.cluster.local`,
+    ],
+    workloadSecretId: `apps/v1/StatefulSet/${NAMESPACE}/secret-service`,
+  },
+  'workload-chat': inferenceWorkload('workload-chat'),
+  'workload-whisper': inferenceWorkload('workload-whisper'),
+  'unstructured-api': inferenceWorkload('unstructured-api'),
+} as const satisfies Record<string, WorkloadRow>;
+
+export type WorkloadName = keyof typeof WORKLOADS;
+
+export const identityOf = (name: WorkloadName): WorkloadIdentity => WORKLOADS[name];
+
+export interface Manifest {
+  readonly bytes: Uint8Array;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  /** The initdata documents whose hashes are the keys of `Policies`. */
+  readonly policies: readonly Uint8Array[];
+  /** 32 bytes: HOST_DATA of the coordinator (attestation.md 4.3). */
+  readonly coordinatorHash: Uint8Array;
+}
+
+const initdata = (name: string, revision: number): Uint8Array =>
+  Buffer.from(`# initdata of the simulated ${name}\nversion = "0.1.0"\nrevision = ${revision}\n`, 'utf8');
+
+/** Manifest number `revision` of a deployment on this hardware. */
+export function buildManifest(hardware: Hardware, revision: number): Manifest {
+  const rows = Object.entries<WorkloadRow>(WORKLOADS).map(([name, row]) => {
+    const document = initdata(name, revision);
+    return { row, document, hash: sha256(document) };
+  });
+  const seedshareOwner = createPublicKey(hardware.keys.seedshareOwner).export({
+    type: 'pkcs1',
+    format: 'der',
+  });
+  const manifest = {
+    Policies: Object.fromEntries(
+      rows
+        .map(({ row, hash }): [string, unknown] => [Buffer.from(hash).toString('hex'), policyEntry(row)])
+        .sort(([a], [b]) => (a < b ? -1 : 1)),
+    ),
+    ReferenceValues: referenceValues(hardware),
+    SeedshareOwnerPubKeys: [seedshareOwner.toString('hex')],
+  };
+  const bytes = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`, 'utf8');
+  return {
+    bytes,
+    sha256: Buffer.from(sha256(bytes)).toString('hex'),
+    policies: rows.map(({ document }) => document),
+    coordinatorHash: rows.find(({ row }) => row.role === 'coordinator')?.hash ?? new Uint8Array(32),
+  };
+}
+
+const policyEntry = ({ sans, workloadSecretId, role }: WorkloadRow): unknown => ({
+  SANs: sans,
+  WorkloadSecretID: workloadSecretId,
+  ...(role === undefined ? {} : { Role: role }),
+});

@@ -1,0 +1,93 @@
+/** The standard X.509 extensions that the simulated authorities write (RFC 5280 4.2). */
+import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { isIP } from 'node:net';
+import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { EXTENSION_OID, type KeyUsage } from '../../lib/attestation/x509/extensions.ts';
+import { bitString, boolean, element, integer, octetString, oid, sequence } from './der.ts';
+
+export interface EncodedExtension {
+  readonly oid: string;
+  readonly critical: boolean;
+  /** What goes into the OCTET STRING. */
+  readonly value: Uint8Array;
+}
+
+const extension = (id: string, value: Uint8Array, critical = false): EncodedExtension => ({
+  oid: id,
+  critical,
+  value,
+});
+
+/** An extension that is DER of the caller's own making. */
+export const vendorExtension = (id: string, value: Uint8Array): EncodedExtension => extension(id, value);
+
+export function basicConstraints(ca: boolean, pathLength?: number): EncodedExtension {
+  const parts = ca ? [boolean(true), ...(pathLength === undefined ? [] : [integer(pathLength)])] : [];
+  return extension(EXTENSION_OID.basicConstraints, sequence(...parts), true);
+}
+
+const KEY_USAGE_BIT: Partial<Record<KeyUsage, number>> = {
+  digitalSignature: 0,
+  nonRepudiation: 1,
+  keyCertSign: 5,
+  cRLSign: 6,
+};
+
+/** KeyUsage as a named bit list: trailing zero bits are not encoded (X.690 11.2.2). */
+export function keyUsage(...usages: readonly KeyUsage[]): EncodedExtension {
+  const bits = usages.map((usage) => KEY_USAGE_BIT[usage] ?? 0);
+  const octet = bits.reduce((sum, bit) => sum | (0x80 >> bit), 0);
+  return extension(EXTENSION_OID.keyUsage, bitString(Uint8Array.of(octet), 7 - Math.max(...bits)), true);
+}
+
+const PURPOSES = { serverAuth: '1.3.6.1.5.5.7.3.1', clientAuth: '1.3.6.1.5.5.7.3.2' };
+
+export const extendedKeyUsage = (...purposes: readonly (keyof typeof PURPOSES)[]): EncodedExtension =>
+  extension(EXTENSION_OID.extendedKeyUsage, sequence(...purposes.map((purpose) => oid(PURPOSES[purpose]))));
+
+/** SHA-1 over the bits of the public key (RFC 5280 4.2.1.2, method 1). */
+function keyId(key: KeyObject): Uint8Array {
+  const publicKey = key.type === 'private' ? createPublicKey(key) : key;
+  const bits =
+    publicKey.asymmetricKeyType === 'rsa'
+      ? publicKey.export({ type: 'pkcs1', format: 'der' })
+      : uncompressedPoint(publicKey);
+  return createHash('sha1').update(bits).digest();
+}
+
+function uncompressedPoint(key: KeyObject): Uint8Array {
+  const { x = '', y = '' } = key.export({ format: 'jwk' });
+  return Buffer.concat([Uint8Array.of(4), Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]);
+}
+
+export const subjectKeyId = (key: KeyObject): EncodedExtension =>
+  extension(EXTENSION_OID.subjectKeyIdentifier, octetString(keyId(key)));
+
+export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
+  extension(EXTENSION_OID.authorityKeyIdentifier, sequence(element(contextTag(0, false), keyId(issuer))));
+
+/** The names as the coordinator sorts them: IP addresses, URIs with a scheme, and DNS names (attestation.md 4.2). */
+export function subjectAltName(names: readonly string[]): EncodedExtension {
+  const general = names.map((name) => {
+    if (isIP(name) !== 0) return element(contextTag(7, false), ipBytes(name));
+    const tag = /^[a-z][a-z0-9+.-]*:\/\//i.test(name) ? 6 : 2;
+    return element(contextTag(tag, false), Buffer.from(name, 'latin1'));
+  });
+  return extension(EXTENSION_OID.subjectAltName, sequence(...general));
+}
+
+/** Dotted IPv4, or the IPv6 loopback address: all that a simulator is reached under. */
+function ipBytes(address: string): Uint8Array {
+  if (isIP(address) === 4) return Uint8Array.from(address.split('.').map(Number));
+  if (address === '::1') return Uint8Array.from({ length: 16 }, (_, index) => (index === 15 ? 1 : 0));
+  throw new TypeError(`only ::1 is supported among IPv6 addresses, not ${address}`);
+}
+
+export function crlDistributionPoint(url: string): EncodedExtension {
+  const uri = element(contextTag(6, false), Buffer.from(url, 'latin1'));
+  const fullName = element(contextTag(0, true), element(contextTag(0, true), uri));
+  return extension(EXTENSION_OID.crlDistributionPoints, sequence(sequence(fullName)));
+}
+
+export const crlNumber = (number: number): EncodedExtension =>
+  extension(EXTENSION_OID.crlNumber, integer(number));

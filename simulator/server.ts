@@ -1,0 +1,116 @@
+/** One HTTPS port for everything the simulated remote side is: routes first, the inference handler for the rest. */
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import { asPrivatemodeError } from '../lib/errors.ts';
+import { CONTROL_PREFIX } from './control.ts';
+import type { Faults } from './faults.ts';
+import { HttpError, sendError } from './json-http.ts';
+import { type Exchange, findRoute, interrupted, type Route, type Service } from './route.ts';
+
+export interface SimulatorServer {
+  readonly port: number;
+  /** Ends the connections that wait for a next request. */
+  closeIdleConnections(): void;
+  /** Ends every connection at once and resolves when nothing of the server is left. */
+  close(): Promise<void>;
+}
+
+/** The TCP sockets below the TLS ones, by the client's address: only they can be reset. */
+export interface ConnectionTable {
+  readonly sockets: Map<string, Socket>;
+  reset(request: IncomingMessage): void;
+}
+
+const addressOf = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress} ${remotePort}`;
+
+export function createConnectionTable(): ConnectionTable {
+  const sockets = new Map<string, Socket>();
+  return {
+    sockets,
+    reset(request) {
+      const socket = sockets.get(addressOf(request.socket));
+      // A connection that is gone already is not in the table any more.
+      if (socket === undefined) request.socket.destroy();
+      else socket.resetAndDestroy();
+    },
+  };
+}
+
+export interface ServerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** PEM. */
+  readonly tls: { readonly key: string; readonly cert: string };
+  readonly routes: readonly Route[];
+  readonly inference: RequestListener;
+  readonly faults: Faults;
+  readonly connections: ConnectionTable;
+  /** Sees every request that is not for the control endpoint, before anything is read of it. */
+  readonly onRequest: (
+    request: IncomingMessage,
+    response: ServerResponse,
+    service: Service | 'inference',
+  ) => void;
+}
+
+/** Listens, and resolves with the port. Rejects where the address cannot be bound. */
+export async function startServer(options: ServerOptions): Promise<SimulatorServer> {
+  const { host, port, tls, connections } = options;
+  const server = createServer({ ...tls, ALPNProtocols: ['http/1.1'] }, (request, response) => {
+    void dispatch(request, response, options);
+  });
+  // Defaults of Node that would cut slow uploads and idle keep-alive connections short.
+  server.requestTimeout = 0;
+  server.keepAliveTimeout = 75_000;
+  server.on('connection', (socket: Socket) => {
+    const address = addressOf(socket);
+    connections.sockets.set(address, socket);
+    socket.once('close', () => connections.sockets.delete(address));
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, resolve);
+  });
+  return {
+    port: (server.address() as AddressInfo).port,
+    closeIdleConnections: () => server.closeIdleConnections(),
+    close: () => closeServer(server, connections),
+  };
+}
+
+async function dispatch(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { routes, inference, faults, connections, onRequest }: ServerOptions,
+): Promise<void> {
+  const path = request.url ?? '/';
+  const url = URL.parse(path, 'https://simulator');
+  const route = url === null ? undefined : findRoute(routes, request.method ?? '', url.pathname);
+  if (!path.startsWith(CONTROL_PREFIX)) onRequest(request, response, route?.service ?? 'inference');
+  if (route === undefined || url === null) {
+    inference(request, response);
+    return;
+  }
+  const exchange: Exchange = { request, response, url };
+  try {
+    if (route.service !== undefined && interrupted(route.service, exchange, faults, connections.reset))
+      return;
+    await route.handle(exchange);
+  } catch (error) {
+    if (response.headersSent || response.destroyed) {
+      response.destroy();
+      return;
+    }
+    request.resume();
+    if (error instanceof HttpError) sendError(response, error.status, error.message);
+    else sendError(response, 500, asPrivatemodeError(error).message);
+  }
+}
+
+function closeServer(server: Server, { sockets }: ConnectionTable): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    for (const socket of sockets.values()) socket.destroy();
+  });
+}

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext } from 'node:test';
+import { Agent } from 'undici';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createHttpCall, type HttpAnswer, type HttpRequest } from '../../lib/network/http-call.ts';
+import { serveHttps } from '../support/loopback.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
+
+const authority = createTestAuthority('Test Root');
+const certificate = authority.issue(['localhost']);
+
+interface Scene {
+  readonly call: (request?: Partial<HttpRequest>) => Promise<HttpAnswer>;
+  readonly seen: string[];
+}
+
+async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2]): Promise<Scene> {
+  const seen: string[] = [];
+  const { port } = await serveHttps(t, certificate, (req, res) => {
+    seen.push(`${req.method} ${req.url}`);
+    listener(req, res);
+  });
+  const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
+  t.after(() => dispatcher.destroy());
+  const call = createHttpCall(dispatcher);
+  const url = `https://localhost:${port}/path?token=canary`;
+  return { call: (request) => call({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request }), seen };
+}
+
+async function refusal(promise: Promise<unknown>, code: string): Promise<PrivatemodeError> {
+  const error = await promise.then(
+    () => assert.fail('no error'),
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code, error.message);
+  assert.doesNotMatch(error.message, /canary/);
+  return error;
+}
+
+describe('http call', () => {
+  it('answers with status, headers and the whole body, whatever the status', async (t) => {
+    const { call } = await scene(t, (_, res) => res.writeHead(503, { 'X-Test': 'yes' }).end('busy'));
+    const { status, headers, body } = await call();
+    assert.deepEqual([status, headers['x-test'], Buffer.from(body).toString()], [503, 'yes', 'busy']);
+  });
+
+  it('follows no redirect', async (t) => {
+    for (const status of [301, 302, 303, 307, 308]) {
+      const { call, seen } = await scene(t, (_, res) =>
+        res.writeHead(status, { Location: '/elsewhere' }).end(),
+      );
+      await refusal(call({ method: 'POST', body: 'x' }), 'upstream_redirect');
+      assert.equal(seen.length, 1);
+    }
+  });
+
+  it('takes exactly maxBytes and refuses one more, declared or not, without reading on', async (t) => {
+    for (const declared of [true, false]) {
+      let sent = 0;
+      const { call } = await scene(t, (req, res) => {
+        const size = req.headers['x-size'] === 'fits' ? 1000 : 50_000_000;
+        if (declared) res.setHeader('Content-Length', size);
+        const write = (): void => {
+          while (sent < size && !res.destroyed) {
+            const chunk = Math.min(10_000, size - sent);
+            sent += chunk;
+            if (!res.write(Buffer.alloc(chunk))) {
+              res.once('drain', write);
+              return;
+            }
+          }
+          res.end();
+        };
+        write();
+      });
+      assert.equal((await call({ headers: { 'x-size': 'fits' } })).body.length, 1000);
+      sent = 0;
+      await refusal(call(), 'control_api_failed');
+      assert.ok(sent < 25_000_000, `${sent} bytes were taken`);
+    }
+  });
+
+  it('gives up at its wall-clock limit, before the headers and between bytes', async (t) => {
+    const silent = await scene(t, () => {});
+    await refusal(silent.call({ timeout: 100 }), 'upstream_connect_timeout');
+    const trickle = await scene(t, (_, res) => {
+      const timer = setInterval(() => res.write('x'), 20);
+      res.on('close', () => clearInterval(timer));
+    });
+    await refusal(trickle.call({ timeout: 200 }), 'upstream_connect_timeout');
+  });
+
+  it('tells a reset, a cut-off body and a refused connection apart from an answer', async (t) => {
+    const reset = await scene(t, (req) => req.socket.destroy());
+    await refusal(reset.call(), 'upstream_reset');
+    const cut = await scene(t, (_, res) => {
+      res.writeHead(200, { 'Content-Length': 100 }).write('half', () => res.destroy());
+    });
+    await refusal(cut.call(), 'upstream_reset');
+    await refusal(cut.call({ url: 'https://localhost:1/?token=canary' }), 'upstream_unreachable');
+  });
+
+  it('refuses an encoding that was not asked for', async (t) => {
+    const { call } = await scene(t, (_, res) =>
+      res.writeHead(200, { 'Content-Encoding': 'gzip' }).end('zip'),
+    );
+    await refusal(call(), 'control_api_failed');
+  });
+
+  it('stops with the reason of its signal, and does not begin after it', async (t) => {
+    const { call, seen } = await scene(t, () => {});
+    const reason = new PrivatemodeError('shutting_down', 'closing');
+    const abort = new AbortController();
+    setTimeout(() => abort.abort(reason), 50);
+    assert.equal(await refusal(call({ signal: abort.signal }), 'shutting_down'), reason);
+    await refusal(call({ signal: abort.signal }), 'shutting_down');
+    assert.equal(seen.length, 1);
+  });
+});

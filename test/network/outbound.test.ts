@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { request as httpsRequest } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { before, describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createOutbound, describeTlsFailure, type Outbound } from '../../lib/network/outbound.ts';
+import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
+import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+
+let ours: TestAuthority;
+let inspector: TestAuthority;
+let genuine: ServerCertificate;
+let inspected: ServerCertificate;
+
+before(() => {
+  ours = createTestAuthority('Test Root');
+  inspector = createTestAuthority('Corp TLS Inspection');
+  genuine = ours.issue(['localhost', '127.0.0.1', 'api.example']);
+  inspected = inspector.issue(['localhost', 'api.example']);
+});
+
+function caFile(t: TestContext, ...pems: string[]): string {
+  const directory = mkdtempSync(join(tmpdir(), 'outbound-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const path = join(directory, 'ca.pem');
+  writeFileSync(path, `# a comment\n${pems.join('text between\n')}`);
+  return path;
+}
+
+function outbound(t: TestContext, env: Record<string, string | undefined>, timeout?: number): Outbound {
+  const created = createOutbound(env, timeout);
+  t.after(() => created.close());
+  return created;
+}
+
+/** Both paths to the same answer: the body, or the error. */
+const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
+  'control path': async (out, url) => {
+    const answer = await createHttpCall(out.dispatcher)({
+      method: 'GET',
+      url,
+      maxBytes: 1000,
+      timeout: 5000,
+    });
+    return Buffer.from(answer.body).toString();
+  },
+  'data path': (out, url) =>
+    new Promise((resolve, reject) => {
+      const request = httpsRequest(url, { agent: out.agent() }, (response) => {
+        let text = '';
+        response.on('data', (chunk) => {
+          text += chunk;
+        });
+        response.on('end', () => resolve(text));
+      });
+      request.on('error', (error) => reject(describeTlsFailure(error) ?? error));
+      request.end();
+    }),
+};
+
+const failsWith =
+  (code: string, ...words: (string | RegExp)[]) =>
+  (error: unknown) => {
+    assert.ok(error instanceof PrivatemodeError, String(error));
+    assert.equal(error.code, code, error.message);
+    for (const word of words) assert.match(error.message, word instanceof RegExp ? word : new RegExp(word));
+    return true;
+  };
+
+describe('trust store', () => {
+  it('is exactly the file that SSL_CERT_FILE names', (t) => {
+    const { ca } = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem, inspector.pem) });
+    assert.deepEqual(ca, [ours.pem.trim(), inspector.pem.trim()]);
+  });
+
+  it('is the system store and the bundled one where SSL_CERT_FILE is unset or empty', (t) => {
+    for (const env of [{}, { SSL_CERT_FILE: '' }]) assert.ok(outbound(t, env).ca.length > 50);
+  });
+
+  it('refuses a file that is missing, empty or not a certificate', (t) => {
+    const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n';
+    for (const path of ['/nonexistent/ca.pem', caFile(t, ''), caFile(t, broken)]) {
+      assert.throws(
+        () => createOutbound({ SSL_CERT_FILE: path }),
+        failsWith('config_invalid', 'SSL_CERT_FILE'),
+      );
+    }
+  });
+});
+
+for (const [path, get] of Object.entries(PATHS)) {
+  describe(`outbound ${path}`, () => {
+    it('reaches a server whose authority SSL_CERT_FILE names', async (t) => {
+      const { port } = await serveHttps(t, genuine, (_, res) => res.end('hello'));
+      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      assert.equal(await get(out, `https://localhost:${port}/`), 'hello');
+    });
+
+    it('says which host presented whose certificate when the authority is unknown', async (t) => {
+      const { port } = await serveHttps(t, inspected, (_, res) => res.end('hello'));
+      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      await assert.rejects(
+        get(out, `https://localhost:${port}/`),
+        failsWith(
+          'upstream_tls_untrusted',
+          'certificate signed by unknown authority',
+          'localhost presented',
+          'issued by "Corp TLS Inspection"',
+          'SSL_CERT_FILE',
+        ),
+      );
+    });
+
+    it('does not trust a server of the bundled store when SSL_CERT_FILE names others', async (t) => {
+      const { port } = await serveHttps(t, genuine, (_, res) => res.end('hello'));
+      const out = outbound(t, {});
+      await assert.rejects(get(out, `https://localhost:${port}/`), failsWith('upstream_tls_untrusted'));
+    });
+
+    it('refuses a certificate for another host and one that has expired, in words of its own', async (t) => {
+      const other = ours.issue(['elsewhere.example']);
+      const expired = ours.issue(['localhost'], { notAfter: new Date(Date.now() - 1000) });
+      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      for (const [certificate, words] of [
+        [other, 'for another host'],
+        [expired, 'expired'],
+      ] as const) {
+        const { port } = await serveHttps(t, certificate, (_, res) => res.end('hello'));
+        await assert.rejects(
+          get(out, `https://localhost:${port}/`),
+          failsWith('upstream_tls_untrusted', words, 'issued by "Test Root"', /^(?!.*unknown authority)/),
+        );
+      }
+    });
+
+    it('goes through the proxy of https_proxy by CONNECT, with its credentials and the name unresolved', async (t) => {
+      const { port } = await serveHttps(t, genuine, (_, res) => res.end('tunnelled'));
+      const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
+      const out = outbound(t, {
+        SSL_CERT_FILE: caFile(t, ours.pem),
+        https_proxy: `http://user:p%40ss@127.0.0.1:${proxy.port}`,
+      });
+      assert.equal(await get(out, 'https://api.example:8443/'), 'tunnelled');
+      assert.deepEqual(proxy.seen, [
+        { target: 'api.example:8443', authorization: `Basic ${Buffer.from('user:p@ss').toString('base64')}` },
+      ]);
+    });
+
+    it('speaks TLS to an https proxy, by the same trust store', async (t) => {
+      // Each has a certificate for its own name only.
+      const [forApi, forProxy] = [ours.issue(['api.example']), ours.issue(['localhost'])];
+      const { port } = await serveHttps(t, forApi, (_, res) => res.end('tunnelled'));
+      const proxy = await serveConnectProxy(t, { certificate: forProxy, route: () => ({ port }) });
+      const through = (proxyPort: number): Outbound =>
+        outbound(t, {
+          SSL_CERT_FILE: caFile(t, ours.pem),
+          HTTPS_PROXY: `https://localhost:${proxyPort}`,
+        });
+      assert.equal(await get(through(proxy.port), 'https://api.example/'), 'tunnelled');
+      const misnamed = await serveConnectProxy(t, { certificate: forApi, route: () => ({ port }) });
+      await assert.rejects(
+        get(through(misnamed.port), 'https://api.example/'),
+        failsWith('upstream_tls_untrusted', 'for another host', 'the HTTP proxy localhost'),
+      );
+      const untrusted = outbound(t, {
+        SSL_CERT_FILE: caFile(t, inspector.pem),
+        HTTPS_PROXY: `https://localhost:${proxy.port}`,
+      });
+      await assert.rejects(
+        get(untrusted, 'https://api.example/'),
+        failsWith('upstream_tls_untrusted', 'unknown authority', 'the HTTP proxy localhost'),
+      );
+    });
+
+    it('names the inspecting authority behind a proxy that intercepts TLS, and works once it is trusted', async (t) => {
+      const { port } = await serveHttps(t, inspected, (_, res) => res.end('inspected'));
+      const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
+      const env = { https_proxy: `127.0.0.1:${proxy.port}` };
+      const untrusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, ours.pem) });
+      await assert.rejects(
+        get(untrusted, 'https://api.example/'),
+        failsWith(
+          'upstream_tls_untrusted',
+          'unknown authority',
+          'api.example presented',
+          'Corp TLS Inspection',
+        ),
+      );
+      const trusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, inspector.pem) });
+      assert.equal(await get(trusted, 'https://api.example/'), 'inspected');
+    });
+
+    it('never answers by a direct connection when the proxy refuses, hangs or is gone', async (t) => {
+      const { port, connections } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
+      const refusing = await serveConnectProxy(t, { route: () => ({ status: 407 }) });
+      const hanging = await serveConnectProxy(t, { route: () => undefined });
+      for (const [proxyPort, code, words] of [
+        [refusing.port, 'upstream_unreachable', 'status 407; put the credentials'],
+        [hanging.port, 'upstream_connect_timeout', 'opened no connection'],
+        [1, 'upstream_unreachable', 'cannot be reached .ECONNREFUSED'],
+      ] as const) {
+        const proxy = `http://user:hunter2@127.0.0.1:${proxyPort}`;
+        const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem), https_proxy: proxy }, 200);
+        await assert.rejects(
+          get(out, `https://localhost:${port}/`),
+          failsWith(code, words, /^(?!.*hunter2)/, `127.0.0.1:${proxyPort}`),
+        );
+      }
+      assert.equal(connections.total, 0);
+    });
+
+    it('goes directly to hosts of no_proxy', async (t) => {
+      const { port } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
+      const out = outbound(t, {
+        SSL_CERT_FILE: caFile(t, ours.pem),
+        https_proxy: 'http://127.0.0.1:1',
+        no_proxy: 'localhost',
+      });
+      assert.equal(await get(out, `https://localhost:${port}/`), 'direct');
+    });
+  });
+}
+
+describe('data path agent', () => {
+  it('keeps connections alive and resumes TLS sessions, directly and through a proxy', async (t) => {
+    const { port, connections } = await serveHttps(t, genuine, (req, res) => {
+      if (req.url === '/close') res.setHeader('Connection', 'close');
+      res.end('ok');
+    });
+    const proxy = await serveConnectProxy(t);
+    for (const env of [{}, { https_proxy: `http://127.0.0.1:${proxy.port}` }]) {
+      const agent = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, ours.pem) }).agent({ keepAlive: true });
+      const before = { ...connections };
+      const get = (path: string): Promise<unknown> =>
+        new Promise((resolve, reject) => {
+          const request = httpsRequest(`https://localhost:${port}${path}`, { agent }, (response) => {
+            response.resume().on('close', () => setImmediate(resolve));
+          });
+          request.on('error', reject).end();
+        });
+      for (const path of ['/', '/', '/close', '/']) await get(path);
+      assert.equal(connections.total - before.total, 2);
+      assert.equal(connections.resumed - before.resumed, 1);
+    }
+  });
+});
+
+describe('a certificate whose time is not now', () => {
+  for (const [code, words] of [
+    ['CERT_HAS_EXPIRED', 'it has expired'],
+    ['CERT_NOT_YET_VALID', 'it is not valid yet'],
+  ] as const) {
+    it(`${code}: says to check the clock, and nothing of SSL_CERT_FILE`, () => {
+      const error = describeTlsFailure(Object.assign(new Error(code), { code }), 'api.example');
+      assert.match(
+        error?.message ?? '',
+        new RegExp(
+          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-`,
+        ),
+      );
+      assert.equal(
+        error?.remedy,
+        'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
+      );
+      assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
+    });
+  }
+});

@@ -1,0 +1,354 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { createJsonOpener, type JsonOpenOptions } from '../../lib/pipeline/decrypt-body.ts';
+import { GRAMMAR, type WholeGrammar } from '../../lib/pipeline/grammar.ts';
+import { cutAt, everyChunking } from '../support/chunkings.ts';
+import { countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { literalSeal, literalSealObject } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+
+interface UnaryVector {
+  readonly name: string;
+  readonly plainFields: readonly (readonly [string])[];
+  readonly wire: string;
+  readonly expected?: string;
+  readonly expect?: string;
+}
+
+const { vectors, special } = inferenceVectors<{
+  readonly vectors: readonly UnaryVector[];
+  readonly special: readonly UnaryVector[];
+}>('unary-responses');
+
+/** An object with any sealed members; an array where there are no plain ones. */
+const anything = (plain: Iterable<string>): WholeGrammar => {
+  const names = new Set(plain);
+  const row = () => ({ required: {}, others: 'harmless' as const });
+  return { plain: names, plainKinds: {}, row: names.size === 0 ? undefined : row };
+};
+
+function run(
+  options: Omit<JsonOpenOptions, 'cipher' | 'maxBytes'> & { readonly maxBytes?: number },
+  chunks: Iterable<Uint8Array>,
+) {
+  const opener = createJsonOpener({ cipher: fixedCipher(), maxBytes: 1 << 20, ...options });
+  const delivered = [...chunks].map((chunk) => opener.feed(chunk));
+  do delivered.push(opener.flush());
+  while (opener.pending);
+  return { text: Buffer.concat(delivered).toString(), failure: opener.failure?.code };
+}
+
+/** As an error, which may hold anything. */
+const open = (chunks: Iterable<Uint8Array>, plain: Iterable<string>) =>
+  run({ grammar: anything(plain) }, chunks);
+
+const openText = (text: string, plain: Iterable<string> = ['id', 'usage']) =>
+  open([Buffer.from(text)], plain);
+
+describe('unary responses, golden', () => {
+  for (const { name, plainFields, wire, expected } of vectors) {
+    it(name, () => {
+      const plain = plainFields.map(([member]) => member);
+      const sealed = wire.includes(':0'); // what holds no message is nobody's; the reference shows it
+      const kind = name === 'empty-array' ? 'response_malformed' : 'response_not_authentic';
+      for (const chunks of everyChunking(Buffer.from(wire))) {
+        const shown = { text: expected, failure: undefined };
+        assert.deepEqual(open(chunks, plain), sealed ? shown : { text: '', failure: kind });
+      }
+    });
+  }
+
+  for (const { name, plainFields, wire, expect } of special) {
+    if (expect !== 'error') continue; // the header decides before any opener is made
+    it(`error: ${name}`, () => {
+      const { text, failure } = openText(
+        wire,
+        plainFields.map(([member]) => member),
+      );
+      assert.match(String(failure), /^response_(malformed|not_authentic)$/);
+      assert.equal(text, '');
+    });
+  }
+});
+
+describe('unary responses, what is refused', () => {
+  const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('[]'));
+  const rows: readonly [string, string, string][] = [
+    ['a plain string', '{"choices":"x"}', 'response_malformed'],
+    ['a plain object', '{"choices":{}}', 'response_not_authentic'],
+    ['null', '{"choices":null}', 'response_not_authentic'],
+    ['an array', '[1]', 'response_malformed'],
+    ['a repeated member', `{"choices":${message},"choices":[1]}`, 'response_malformed'],
+    ['a repeated plain member', `{"id":1,"id":2,"choices":${message}}`, 'response_malformed'],
+    ['text after it', `{"choices":${message}} x`, 'response_malformed'],
+    ['a scalar', message, 'response_malformed'],
+    ['half of it', `{"choices":${message}`, 'response_malformed'],
+    ['no JSON', '<html>', 'response_malformed'],
+  ];
+  for (const [name, wire, code] of rows) {
+    it(name, () => assert.deepEqual(openText(wire), { text: '', failure: code }));
+  }
+
+  it('a plain element', () => {
+    assert.deepEqual(openText('[1]', []), { text: '', failure: 'response_not_authentic' });
+  });
+
+  it('a body beyond the limit, as soon as it is beyond', () => {
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 10 });
+    const codes = ['{"a":"bcd', 'ef"}'].map((text) => {
+      opener.feed(Buffer.from(text));
+      return opener.failure?.code;
+    });
+    assert.deepEqual(codes, [undefined, 'response_too_large']);
+    assert.equal(opener.flush().length, 0);
+  });
+
+  it('takes as many bytes as the limit, in any chunks, and no more', () => {
+    const wire = Buffer.from(`{"choices":${message}}`);
+    for (const chunks of everyChunking(wire)) {
+      const [fits, over] = [0, 1].map((less) =>
+        run({ grammar: anything(['id']), maxBytes: wire.length - less }, chunks),
+      );
+      assert.deepEqual([fits?.text, fits?.failure], ['{"choices":[]}', undefined]);
+      assert.deepEqual([over?.text, over?.failure], ['', 'response_too_large']);
+    }
+  });
+
+  it('more levels than 10 000, in a plain member too', () => {
+    const failure = (text: string, plain: string[]) => openText(text, plain).failure;
+    const levels = (count: number) =>
+      `{"choices":${message},"id":${'['.repeat(count - 1)}${']'.repeat(count - 1)}}`;
+    assert.equal(failure(levels(10_000), ['id']), undefined);
+    assert.equal(failure(levels(10_001), ['id']), 'response_malformed');
+  });
+
+  it('a tampered value, and then delivers nothing of the others', () => {
+    const wire = literalSealObject(
+      EXCHANGE,
+      ['a', 'b'].map((name) => ({ name, writtenName: `"${name}"`, raw: '1' })),
+      [],
+      countingIvs(),
+    );
+    const at = wire.lastIndexOf('"') - 1;
+    const changed = wire.slice(0, at) + (wire[at] === '0' ? '1' : '0') + wire.slice(at + 1);
+    assert.deepEqual(openText(wire), { text: '{"a": 1 , "b": 1}', failure: undefined });
+    assert.deepEqual(openText(changed), { text: '', failure: 'response_not_authentic' });
+  });
+});
+
+describe('unary responses, what a success consists of', () => {
+  const { chat, completions, messages, embeddings, transcription, unstructured } = GRAMMAR;
+
+  it('leaves those members plain that the protocol lists', () => {
+    const { R, MR, TR, NONE } = PLAIN_MEMBERS;
+    for (const { whole, ...more } of [chat, completions]) {
+      assert.deepEqual([whole.plain, more.stream.plain], [R, R]);
+    }
+    assert.deepEqual([messages.whole.plain, messages.stream.plain], [MR, MR]);
+    assert.deepEqual([transcription.whole.plain, transcription.stream.plain], [TR, TR]);
+    assert.deepEqual([embeddings.whole.plain, unstructured.whole.plain], [R, NONE]);
+  });
+
+  const sealed = (value: object | readonly unknown[], plain: Iterable<string>): string => {
+    const ivs = countingIvs();
+    const entries = Object.entries(value);
+    if (!Array.isArray(value)) {
+      const members = entries.map(([name, member]) => ({
+        name,
+        writtenName: JSON.stringify(name),
+        raw: JSON.stringify(member),
+      }));
+      return literalSealObject(EXCHANGE, members, [...plain], ivs);
+    }
+    return `[${entries.map(([, element], i) => literalSeal(EXCHANGE, i, ivs(), Buffer.from(JSON.stringify(element)))).join()}]`;
+  };
+  const code = (grammar: WholeGrammar, value: object, asked: { choices?: number; format?: string } = {}) => {
+    const wire = Buffer.from(sealed(value, grammar.plain));
+    const { text, failure } = run({ grammar, asked: { choices: asked.choices ?? 1, format: asked.format } }, [
+      wire,
+    ]);
+    assert.equal(text === '', failure !== undefined);
+    return failure;
+  };
+  const without = (value: object, name: string): object =>
+    Object.fromEntries(Object.entries(value).filter(([each]) => each !== name));
+  const choice = (index: number) => ({ index, message: { role: 'assistant' }, finish_reason: 'stop' });
+  const CHAT = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices: [choice(0)] };
+  const TEXT = {
+    ...CHAT,
+    object: 'text_completion',
+    choices: [{ index: 0, text: 'x', finish_reason: 'stop' }],
+  };
+  const MESSAGE = {
+    ...{ id: 'm', type: 'message', role: 'assistant', content: [], model: 'm' },
+    stop_reason: 'end_turn',
+  };
+  const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
+  const honest: readonly [string, WholeGrammar, object, { choices?: number; format?: string }?][] = [
+    ['chat', chat.whole, CHAT],
+    ['chat, two choices', chat.whole, { ...CHAT, choices: [choice(0), choice(1)] }, { choices: 2 }],
+    [
+      'chat, optional members',
+      chat.whole,
+      { ...CHAT, system_fingerprint: null, prompt_logprobs: [null, {}] },
+    ],
+    ['chat, harmless additions', chat.whole, { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
+    ['completions', completions.whole, TEXT],
+    ['messages', messages.whole, MESSAGE],
+    ['messages, stop sequence', messages.whole, { ...MESSAGE, stop_sequence: 'x' }],
+    [
+      'messages, harmless additions',
+      messages.whole,
+      { ...MESSAGE, citations: [], metrics: {}, container: null },
+    ],
+    ['embeddings', embeddings.whole, { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
+    ['transcription', transcription.whole, { text: 'x', usage: {} }],
+    ['transcription, verbose', transcription.whole, VERBOSE, { format: 'verbose_json' }],
+    ['unstructured', unstructured.whole, [{ text: 'x' }, {}]],
+    ['unstructured, several files', unstructured.whole, [[{ text: 'x' }], []]],
+    ['unstructured, nothing', unstructured.whole, []],
+  ];
+  for (const [name, grammar, value, asked] of honest) {
+    it(`${name}: passes`, () => assert.equal(code(grammar, value, asked), undefined));
+  }
+
+  const required: readonly [string, WholeGrammar, object, string[], string?][] = [
+    ['chat', chat.whole, CHAT, ['choices', 'created', 'model', 'object']],
+    ['messages', messages.whole, MESSAGE, ['content', 'model', 'role', 'stop_reason', 'type']],
+    ['embeddings', embeddings.whole, { object: 'list', data: [], model: 'm' }, ['data', 'model', 'object']],
+    ['transcription', transcription.whole, { text: 'x' }, ['text']],
+    ['verbose', transcription.whole, VERBOSE, ['language', 'segments', 'text', 'words'], 'verbose_json'],
+  ];
+  for (const [name, grammar, value, members, format] of required) {
+    for (const member of members) {
+      it(`${name} without ${member}: refused`, () => {
+        const asked = format === undefined ? {} : { format };
+        assert.equal(code(grammar, value, asked), undefined);
+        assert.equal(code(grammar, without(value, member), asked), 'response_not_authentic');
+        assert.equal(code(grammar, { ...value, [member]: false }, asked) !== undefined, true);
+      });
+    }
+  }
+
+  const refused: readonly [string, WholeGrammar, object, string?][] = [
+    ['an empty object', chat.whole, {}],
+    ['plain members alone', chat.whole, { id: 'c', usage: null }],
+    ['an array', chat.whole, [], 'response_malformed'],
+    ['another kind of body', chat.whole, { ...CHAT, object: 'chat.completion.chunk' }],
+    ['fewer choices than asked for', chat.whole, { ...CHAT, choices: [] }],
+    ['more choices than asked for', chat.whole, { ...CHAT, choices: [choice(0), choice(1)] }],
+    ['choices that are none', chat.whole, { ...CHAT, choices: [0] }],
+    ['choices under another name', chat.whole, { ...CHAT, extra: [choice(0)] }],
+    ['choices under an optional name', chat.whole, { ...CHAT, prompt_logprobs: [choice(0)] }],
+    ['its own kind under another name', chat.whole, { ...CHAT, service_tier: 'chat.completion' }],
+    ['an optional member of another type', chat.whole, { ...CHAT, system_fingerprint: 1 }],
+    ['a name in other letters', chat.whole, { ...CHAT, Model: null }],
+    ['a name in letters that fold', chat.whole, { ...CHAT, uſage: null }],
+    ['an error in a success', chat.whole, { ...CHAT, error: {} }],
+    ['an error under another name', chat.whole, { ...CHAT, x: { message: 'no', code: 500 } }],
+    ['a plain member of another type', chat.whole, { ...CHAT, usage: 1 }, 'response_malformed'],
+    ['a plain member that is huge', chat.whole, { ...CHAT, id: 'x'.repeat(20_000) }, 'response_malformed'],
+    ['a message that has not stopped', messages.whole, { ...MESSAGE, stop_reason: null }],
+    ['a message with a text that nobody knows', messages.whole, { ...MESSAGE, z: 'end_turn' }],
+    ['a name that is no ASCII', chat.whole, { ...CHAT, ä: null }],
+    [
+      'choices that have not finished',
+      chat.whole,
+      { ...CHAT, choices: [{ ...choice(0), finish_reason: null }] },
+    ],
+    ['choices without a message', chat.whole, { ...CHAT, choices: [{ index: 0, finish_reason: 'stop' }] }],
+    ['choices of chat as completions', completions.whole, { ...TEXT, choices: [choice(0)] }],
+    [
+      'choices that have not finished, of completions',
+      completions.whole,
+      { ...TEXT, choices: [{ index: 0, text: 'x', finish_reason: null }] },
+    ],
+    ['blocks without a type', messages.whole, { ...MESSAGE, content: [{ text: 'x' }] }],
+    ['an error as a message', messages.whole, { ...MESSAGE, type: 'error' }],
+    ['an object for a document', unstructured.whole, { detail: 'x' }],
+    ['elements that are none', unstructured.whole, [{}, 'x']],
+    ['elements of elements that are none', unstructured.whole, [['x']]],
+  ];
+  for (const [name, grammar, value, failure = 'response_not_authentic'] of refused) {
+    it(`${name}: refused`, () => assert.equal(code(grammar, value), failure));
+  }
+
+  it('takes plain members of 16 KiB as they are written, and no more', () => {
+    const id = (bytes: number) => ({ ...CHAT, id: 'x'.repeat(bytes - 2) }); // the quotes count
+    assert.equal(code(chat.whole, id(16_384)), undefined);
+    assert.equal(code(chat.whole, id(16_385)), 'response_malformed');
+  });
+
+  it('a sealed value that is no JSON, or more than one value: refused', () => {
+    for (const raw of ['x', '1,"b":2', '', '"a', '{"a":1}}', '\ud800']) {
+      const wire = literalSealObject(EXCHANGE, [{ name: 'a', writtenName: '"a"', raw }], [], countingIvs());
+      assert.match(String(openText(wire, ['id']).failure), /^response_(malformed|not_authentic)$/, raw);
+    }
+  });
+});
+
+describe('unary responses, against the literal envelope', () => {
+  it('opens arrays in the order of their indices as text: 0, 1, 10, 11, 2', () => {
+    const count = 12;
+    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
+    const elements = Array.from({ length: count }, (_, i) =>
+      literalSeal(EXCHANGE, order.indexOf(String(i)), Buffer.alloc(12, i), Buffer.from(`{"e":${i}}`)),
+    );
+    const { text } = openText(`[${elements.join(', ')}]`, []);
+    assert.equal(text, `[${elements.map((_, i) => `{"e":${i}}`).join(', ')}]`);
+  });
+
+  it('opens an array of thousands in turns, a thousand at a time', () => {
+    const count = 3000;
+    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
+    const rank = new Map(order.map((name, i) => [name, i]));
+    const elements = Array.from({ length: count }, (_, i) =>
+      literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), Buffer.from(String(i))),
+    );
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 1 << 20 });
+    opener.feed(Buffer.from(`[${elements.join()}]`));
+    const turns = [opener.flush()];
+    while (opener.pending) turns.push(opener.flush());
+    assert.equal(opener.failure, undefined);
+    assert.deepEqual(
+      turns.map(({ length }) => length > 0),
+      [false, false, true],
+    );
+    assert.equal(turns.at(-1)!.toString(), `[${elements.map((_, i) => i).join()}]`);
+  });
+
+  it('shows nothing where the last of thousands is not authentic', () => {
+    const count = 2000;
+    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
+    const elements = order.map((_, i) =>
+      literalSeal(EXCHANGE, i === count - 1 ? i + 1 : i, Buffer.alloc(12, i), Buffer.from('1')),
+    );
+    const byIndex = order.map((_, i) => elements[order.indexOf(String(i))]!);
+    const opener = createJsonOpener({ cipher: fixedCipher(), grammar: anything([]), maxBytes: 1 << 20 });
+    opener.feed(Buffer.from(`[${byIndex.join()}]`));
+    let shown = 0;
+    do shown += opener.flush().length;
+    while (opener.pending);
+    assert.deepEqual([opener.failure?.code, shown], ['response_not_authentic', 0]);
+  });
+
+  it('opens any object, in any chunks', () => {
+    const name = fc.stringMatching(/^[a-zA-Z.?*#]{1,5}$/);
+    const rows = fc.uniqueArray(fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' })), {
+      selector: ([each]) => each,
+      minLength: 2, // the first is plain
+    });
+    fc.assert(
+      fc.property(rows, fc.array(fc.nat(), { maxLength: 4 }), (pairs, cuts) => {
+        const members = pairs.map(([each, raw]) => ({ name: each, raw, writtenName: JSON.stringify(each) }));
+        const plain = pairs.slice(0, 1).map(([each]) => each);
+        const wire = Buffer.from(literalSealObject(EXCHANGE, members, plain, countingIvs()));
+        const positions = cuts.map((cut) => cut % wire.length).sort((a, b) => a - b);
+        const expected = `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`;
+        assert.deepEqual(open(cutAt(wire, positions), plain), { text: expected, failure: undefined });
+      }),
+      { seed: 20261121 },
+    );
+  });
+});

@@ -1,0 +1,352 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { createMultipartSealer, sealForm } from '../../../lib/pipeline/form/encrypt-form.ts';
+import type { PreparedBody } from '../../../lib/pipeline/request-body.ts';
+import { byteByByte, cutAt } from '../../support/chunkings.ts';
+import {
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  hex,
+  inferenceVectors,
+  listedIvs,
+} from '../../support/exchange-fixture.ts';
+import { type FormPart, formBody, literalParts } from '../../support/forms.ts';
+import { literalOpen } from '../../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
+import { prepare, sealedBytes } from '../../support/sealing.ts';
+
+interface FormVectors {
+  readonly multipart: readonly {
+    readonly name: string;
+    readonly inputFields: readonly { readonly name: string; readonly valueHex: string }[];
+    readonly inputFiles: readonly {
+      readonly name: string;
+      readonly filename: string;
+      readonly contentType: string;
+      readonly contentHex: string;
+    }[];
+    readonly plainFields: readonly (readonly [string])[];
+    readonly ivsHex: readonly string[];
+    readonly boundary: string;
+    readonly expectedBodyHex: string;
+  }[];
+}
+
+const { multipart } = inferenceVectors<FormVectors>('multipart-and-raw');
+const plain = PLAIN_MEMBERS.T;
+const BOUNDARY = 'x-client-boundary';
+const contentType = `multipart/form-data; boundary=${BOUNDARY}`;
+const field = (name: string, value: string): FormPart => ({ name, body: Buffer.from(value) });
+const file = (name: string, body: string): FormPart => ({ name, filename: 'a.wav', body: Buffer.from(body) });
+const FORM = [field('model', 'm'), file('file', 'RIFF')];
+
+const prepareForm = async (chunks: Iterable<Uint8Array>, type: string | undefined = contentType) =>
+  (await prepare(
+    createMultipartSealer({ plain, contentType: type, boundary: () => 'BOUNDARY' }),
+    chunks,
+  )) as PreparedBody;
+
+const prepareParts = (parts: readonly FormPart[]) => prepareForm([formBody(BOUNDARY, parts)]);
+
+describe('form sealing, golden forms', () => {
+  for (const { name, inputFields, inputFiles, plainFields, ivsHex, expectedBodyHex } of multipart) {
+    const parts: FormPart[] = [
+      ...inputFields.map((each) => ({ name: each.name, body: hex(each.valueHex) })),
+      ...inputFiles.map((each) => ({ ...each, body: hex(each.contentHex) })),
+    ];
+    const once = parts.filter((part, i) => parts.findIndex((other) => other.name === part.name) === i);
+
+    it(`${name}${once.length === parts.length ? '' : ', each field once'}`, async () => {
+      assert.deepEqual([...plain].sort(), plainFields.map(([each]) => each).sort());
+      const bytes = formBody(BOUNDARY, once);
+      const chunkings = [[bytes], byteByByte(bytes)];
+      for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
+      for (const chunks of chunkings) {
+        const sealed = (await prepareForm(chunks)).seal(fixedCipher({ ivs: listedIvs(ivsHex) }));
+        const body = sealedBytes(sealed);
+        assert.equal(body.toString('latin1'), hex(expectedBodyHex).toString('latin1'));
+        assert.equal(sealed.contentLength, body.length);
+        assert.equal(sealed.contentType, 'multipart/form-data; boundary=BOUNDARY');
+      }
+    });
+
+    if (once.length < parts.length) {
+      it(`${name}: refused with its repeats, of which the service would keep the first`, async () => {
+        await assert.rejects(prepareParts(parts), { code: 'repeated_form_field', status: 400 });
+      });
+    }
+  }
+});
+
+describe('form sealing, what is read from the form', () => {
+  it('model and stream', async () => {
+    assert.equal(
+      (await prepareParts([field('model', 'wh\u00efsper'), file('file', '')])).model,
+      'wh\u00efsper',
+    );
+    for (const [value, streaming] of [
+      ['true', true],
+      ['True', true],
+      ['tRUE', true],
+      ['false', false],
+      ['FALSE', false],
+    ] as const) {
+      assert.equal((await prepareParts([...FORM, field('stream', value)])).streaming, streaming, value);
+    }
+    assert.equal((await prepareParts(FORM)).streaming, false);
+    assert.equal((await prepareParts(FORM)).shardKey, undefined);
+  });
+
+  it('a field and a file of the same name are two parts', async () => {
+    const prepared = await prepareParts([...FORM, field('file', 'x')]);
+    assert.equal(literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher()))).length, 3);
+  });
+
+  it('seals again for a retry', async () => {
+    const prepared = await prepareParts(FORM);
+    const first = sealedBytes(prepared.seal(fixedCipher({ ivs: countingIvs() })));
+    assert.deepEqual(sealedBytes(prepared.seal(fixedCipher({ ivs: countingIvs() }))), first);
+  });
+
+  it('draws a boundary of its own each time', async () => {
+    const stage = createMultipartSealer({ plain, contentType });
+    const prepared = (await prepare(stage, [formBody(BOUNDARY, FORM)])) as PreparedBody;
+    const types = [0, 1].map(() => prepared.seal(fixedCipher()).contentType!);
+    assert.match(types[0]!, /^multipart\/form-data; boundary=[0-9a-f]{60}$/);
+    assert.notEqual(types[0], types[1]);
+  });
+
+  it('keeps the bytes of a field that is not UTF-8', async () => {
+    const prepared = await prepareParts([
+      ...FORM,
+      { name: 'prompt', contentType: 'text/plain; charset=latin1', body: hex('ff00e9') },
+    ]);
+    const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+    assert.equal(literalOpen(EXCHANGE, 0, parts[1]!.body.toString()).toString('hex'), 'ff00e9');
+  });
+
+  it('response_format, as it was sent', async () => {
+    for (const format of ['json', 'verbose_json', '']) {
+      assert.equal((await prepareParts([...FORM, field('response_format', format)])).format, format);
+    }
+    assert.equal((await prepareParts(FORM)).format, undefined);
+    assert.equal((await prepareParts([...FORM, file('response_format', 'json')])).format, undefined);
+    assert.equal((await prepareParts([...FORM, field('n', '2')])).choices, 1);
+  });
+
+  it('numbers fields, then files, by the UTF-8 bytes of their names', () => {
+    const names = ['b', 'é', '\uffff', '😀'];
+    const parts = new Map([...names].reverse().map((name) => [name, [Buffer.from(name)]]));
+    const sealed = sealedBytes(sealForm({ values: parts, files: parts }, plain, 'BOUNDARY', fixedCipher()));
+    assert.deepEqual(
+      literalParts('BOUNDARY', sealed).map(({ body }, sequence) =>
+        literalOpen(EXCHANGE, sequence, body.toString()).toString(),
+      ),
+      [...names, ...names],
+    );
+  });
+
+  it('no line break of a name, alone or not, begins a header', () => {
+    const bytes = [Buffer.from('x')];
+    for (const [name, written] of [
+      ['a\rX-Evil: 1', 'a%0DX-Evil: 1'],
+      ['a\nX-Evil: 1', 'a%0AX-Evil: 1'],
+      ['a\r\nX-Evil: 1\r\n\r\nb', 'a%0D%0AX-Evil: 1%0D%0A%0D%0Ab'],
+    ] as const) {
+      const parts = { values: new Map([[name, bytes]]), files: new Map([[name, bytes]]) };
+      const sealed = sealedBytes(sealForm(parts, plain, 'BOUNDARY', fixedCipher()));
+      assert.deepEqual(
+        literalParts('BOUNDARY', sealed).map(({ head }) => head),
+        [
+          `Content-Disposition: form-data; name="${written}"`,
+          `Content-Disposition: form-data; name="${written}"; filename="${written}"\r\n` +
+            'Content-Type: application/octet-stream',
+        ],
+      );
+    }
+  });
+
+  it('nor does a form that arrives with such names', async () => {
+    for (const name of ['name="a\rX-Evil: 1"', 'name="a\nX-Evil: 1"', "name*=utf-8''a%0D%0AX-Evil:%201"]) {
+      const bytes = formBody(BOUNDARY, [...FORM, field('evil', 'x')]).toString('latin1');
+      const prepared = await prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
+      const heads = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher()))).map(
+        ({ head }) => head,
+      );
+      assert.ok(!heads.some((head) => /[\r\n]x-evil/i.test(head)), name);
+    }
+  });
+
+  it('quotes names in the headers it writes', async () => {
+    const prepared = await prepareParts([...FORM, field('a\\"b', 'x')]);
+    assert.match(
+      literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())))[0]!.head,
+      /name="a\\"b"$/,
+    );
+  });
+
+  it('takes multipart/mixed, and quoted boundaries', async () => {
+    for (const type of [
+      `multipart/mixed; boundary=${BOUNDARY}`,
+      `Multipart/Form-Data ; charset=x; boundary="${BOUNDARY}"`,
+    ]) {
+      assert.equal((await prepareForm([formBody(BOUNDARY, FORM)], type)).model, 'm');
+    }
+  });
+});
+
+describe('form sealing, what is refused with a 400', () => {
+  const rows: Record<string, readonly [string, readonly FormPart[]][]> = {
+    missing_model: [
+      ['no model', [file('file', 'x')]],
+      ['an empty model', [field('model', ''), file('file', 'x')]],
+      ['a model that is a file', [file('model', 'm')]],
+    ],
+    invalid_model: [
+      ['a model with a line feed', [field('model', 'a\nb')]],
+      ['a model far too long', [field('model', 'x'.repeat(5000))]],
+    ],
+    unsupported_response_format: ['text', 'srt', 'vtt', `${'x'.repeat(5000)}json`].map(
+      (format) => [format.slice(0, 9), [...FORM, field('response_format', format)]] as const,
+    ),
+    invalid_plain_member: ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'].flatMap(
+      (name) =>
+        ['1', '0', 'yes', 'on', 't', '', ' true', 'true ', 'true\n', 'null', `true${' '.repeat(5000)}`].map(
+          (value) => [`${name} ${JSON.stringify(value.slice(0, 9))}`, [...FORM, field(name, value)]] as const,
+        ),
+    ),
+    repeated_form_field: [
+      ['a value twice', [...FORM, field('language', 'en'), field('language', 'de')]],
+      ['a file twice', [...FORM, file('file', 'y')]],
+    ],
+    invalid_multipart: [['an empty name', [...FORM, field('', 'x')]]],
+  };
+  for (const [code, each] of Object.entries(rows)) {
+    for (const [name, parts] of each) {
+      it(`${code}: ${name}`, () => assert.rejects(prepareParts(parts), { code, status: 400 }));
+    }
+  }
+
+  for (const name of ['stream', 'stream_include_usage', 'stream_continuous_usage_stats']) {
+    for (const value of ['true', 'false', 'True', 'FALSE']) {
+      it(`but not ${name} "${value}", which stays as it is`, async () => {
+        const prepared = await prepareParts([...FORM, field(name, value)]);
+        const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+        const { body } = parts.find(({ head }) => head.endsWith(`name="${name}"`))!;
+        assert.equal(body.toString(), value);
+      });
+    }
+  }
+
+  for (const format of ['json', 'verbose_json', '']) {
+    it(`but not response_format "${format}"`, async () => {
+      await prepareParts([...FORM, field('response_format', format)]);
+    });
+  }
+
+  it('a content type that is no form, or has no boundary', () => {
+    for (const type of [
+      undefined,
+      '',
+      'application/json',
+      'multipart/form-data',
+      'multipart/form-data; charset=x',
+      'multipart/form-dataX; boundary=x',
+      'application/x-www-form-urlencoded',
+    ]) {
+      assert.throws(() => createMultipartSealer({ plain, contentType: type }), { code: 'invalid_multipart' });
+    }
+  });
+
+  it('a form that is cut off anywhere', async () => {
+    const bytes = formBody(BOUNDARY, FORM);
+    for (let end = 0; end < bytes.length - 4; end++) {
+      await assert.rejects(prepareForm([bytes.subarray(0, end)]), { code: 'invalid_multipart' }, `at ${end}`);
+    }
+  });
+
+  it('a part with a transfer encoding, which would be decoded on the way', async () => {
+    const bytes = Buffer.from(
+      formBody(BOUNDARY, FORM)
+        .toString('latin1')
+        .replace('\r\n\r\nm', '\r\nContent-Transfer-Encoding: base64\r\n\r\nm'),
+      'latin1',
+    );
+    await assert.rejects(prepareForm([bytes]), { code: 'invalid_multipart' });
+  });
+
+  it('more parts than any form has, named or not', async () => {
+    const many = (count: number) => Array.from({ length: count }, (_, i) => field(`k${i}`, 'x'));
+    assert.equal((await prepareParts([field('model', 'm'), ...many(999)])).model, 'm');
+    const refusal = { code: 'invalid_multipart', message: /too many parts/ };
+    await assert.rejects(prepareParts([field('model', 'm'), ...many(1000)]), refusal);
+    const unnamed = `--${BOUNDARY}\r\nX-A: b\r\n\r\n\r\n`.repeat(1001);
+    await assert.rejects(prepareForm([Buffer.from(`${unnamed}--${BOUNDARY}--\r\n`)]), refusal);
+  });
+
+  it('as soon as it is known, while the body still arrives', async () => {
+    const stage = createMultipartSealer({ plain, contentType });
+    const bytes = formBody(BOUNDARY, [
+      field('model', 'a'),
+      field('model', 'b'),
+      file('file', 'x'.repeat(1000)),
+    ]);
+    stage.feed(bytes.subarray(0, 400));
+    assert.throws(() => stage.feed(bytes.subarray(400)), { code: 'repeated_form_field' });
+  });
+});
+
+describe('form sealing, any form', () => {
+  it('keeps every part, in any chunks, without copying files', async () => {
+    const name = fc.stringMatching(/^[a-zA-Z_[\].]{1,6}$/);
+    const part = fc.record({ name, isFile: fc.boolean(), body: fc.uint8Array({ maxLength: 200 }) });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uniqueArray(part, { selector: ({ name: each }) => each, maxLength: 6 }),
+        fc.array(fc.nat(), { maxLength: 6 }),
+        async (rows, cuts) => {
+          const parts: FormPart[] = [
+            field('model', 'm'),
+            ...rows
+              .filter(({ name: each }) => !['model', 'response_format', 'stream'].includes(each))
+              .map(({ name: each, isFile, body }) => ({
+                name: each,
+                body: Buffer.from(body),
+                ...(isFile ? { filename: 'f' } : {}),
+              })),
+          ];
+          const bytes = formBody(BOUNDARY, parts);
+          const positions = cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b);
+          const prepared = await prepareForm(cutAt(bytes, positions));
+          const sealed = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+          const sorted = (wanted: boolean) =>
+            parts
+              .filter(({ filename }) => (filename !== undefined) === wanted)
+              .sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
+          const expected = [...sorted(false), ...sorted(true)];
+          assert.equal(sealed.length, expected.length);
+          let sequence = 0;
+          expected.forEach(({ name: each, filename, body }, i) => {
+            const { head, body: wire } = sealed[i]!;
+            assert.ok(head.includes(`name="${each}"`));
+            const isPlain = filename === undefined && plain.has(each as 'model');
+            const opened = isPlain ? wire : literalOpen(EXCHANGE, sequence++, wire.toString());
+            assert.deepEqual(opened, body);
+          });
+        },
+      ),
+      { seed: 20261121, numRuns: 100 },
+    );
+  });
+
+  it('holds a large file as views of the chunks it came in', async () => {
+    const bytes = formBody(BOUNDARY, [field('model', 'm'), file('file', 'x'.repeat(300_000))]);
+    const chunks = cutAt(bytes, [65_536, 131_072, 196_608, 262_144]);
+    const prepared = await prepareForm(chunks);
+    bytes.fill(0x79, 100_000, 200_000);
+    const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+    assert.ok(literalOpen(EXCHANGE, 0, parts[1]!.body.toString()).includes('yyyy'));
+  });
+});

@@ -1,0 +1,558 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
+import {
+  createJsonSealer,
+  type JsonSealOptions,
+  sealMembers,
+} from '../../../lib/pipeline/json/encrypt-members.ts';
+import { createJsonIndex } from '../../../lib/pipeline/json/json-index.ts';
+import {
+  compareNames,
+  encryptionOrder,
+  PLAIN_MEMBERS as LISTS_OF_LIB,
+} from '../../../lib/pipeline/json/member-order.ts';
+import type { PreparedBody } from '../../../lib/pipeline/request-body.ts';
+import { byteByByte, cutAt } from '../../support/chunkings.ts';
+import {
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  inferenceVectors,
+  listedIvs,
+} from '../../support/exchange-fixture.ts';
+import {
+  type LiteralMember,
+  literalOrder,
+  literalSealObject,
+  literalUnsealObject,
+} from '../../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
+import { prepare, sealedBytes, sealText } from '../../support/sealing.ts';
+
+interface RequestVectors {
+  readonly vectors: readonly {
+    readonly name: string;
+    readonly endpoint: 'chat' | 'completions' | 'messages' | 'embeddings';
+    readonly plainFields: readonly (readonly [string])[];
+    readonly input: string;
+    readonly ivsHex: readonly string[];
+    readonly expected: string;
+  }[];
+  readonly mustReject: readonly { readonly name: string; readonly input: string }[];
+}
+
+const { vectors, mustReject } = inferenceVectors<RequestVectors>('field-encryption-requests');
+const LISTS = {
+  chat: PLAIN_MEMBERS.C,
+  completions: PLAIN_MEMBERS.C,
+  messages: PLAIN_MEMBERS.M,
+  embeddings: PLAIN_MEMBERS.E,
+};
+
+const prepareText = (text: string, options: JsonSealOptions = { plain: PLAIN_MEMBERS.C }): PreparedBody =>
+  prepare(createJsonSealer(options), [Buffer.from(text)]) as PreparedBody;
+
+describe('plain lists', () => {
+  it('are those of the protocol', () => assert.deepEqual(LISTS_OF_LIB, PLAIN_MEMBERS));
+
+  it('are those of the vectors', () => {
+    for (const { endpoint, plainFields } of vectors) {
+      assert.deepEqual([...LISTS[endpoint]].sort(), plainFields.map(([name]) => name).sort());
+    }
+  });
+});
+
+describe('member order', () => {
+  it('sorts by the bytes of the escaped name', () => {
+    const sorted = ['a', 'aZ', 'a*', 'a.b', 'a.b.c', 'a?', 'é', '\uffff', '😀'];
+    const items = [...sorted].reverse().map((name) => ({ name }));
+    assert.deepEqual(
+      encryptionOrder(items, new Set()).map(({ name }) => name),
+      sorted,
+    );
+    assert.ok(compareNames('\uffff', '😀') < 0);
+  });
+
+  it('agrees with the literal order', () => {
+    const name = fc.string({
+      unit: fc.constantFrom('a', 'Z', '.', '?', '*', '\\', '[', '~', 'é', '\uffff', '😀'),
+    });
+    fc.assert(
+      fc.property(fc.uniqueArray(name), (names) => {
+        const plain = names.slice(0, 1);
+        assert.deepEqual(
+          encryptionOrder(
+            names.map((each) => ({ name: each })),
+            new Set(plain),
+          ).map((item) => item.name),
+          literalOrder(names, plain),
+        );
+      }),
+      { seed: 20261121 },
+    );
+  });
+});
+
+describe('JSON sealing, golden bodies', () => {
+  for (const { name, endpoint, input, ivsHex, expected } of vectors) {
+    const plain = LISTS[endpoint];
+    if (name === 'chat-duplicate-plain-field') {
+      it(`${name}: refused, where the reference forwards both`, () => {
+        assert.throws(() => prepareText(input, { plain }), { code: 'duplicate_member' });
+      });
+    } else if (name === 'chat-empty-object') {
+      it(`${name}: needs a model; without that check it seals to itself`, () => {
+        assert.throws(() => prepareText(input, { plain }), { code: 'missing_model' });
+        const chain = createByteChain();
+        const index = createJsonIndex();
+        chain.push(Buffer.from(input));
+        index.feed(Buffer.from(input));
+        const sealed = sealMembers(chain, index.finish(), plain, fixedCipher());
+        assert.equal(sealedBytes(sealed).toString(), expected);
+      });
+    } else if (name === 'chat-punctuation-keys') {
+      it(`${name}: refused for its "!x"; without that check it seals as the reference does`, () => {
+        assert.throws(() => prepareText(input, { plain }), { code: 'unsupported_member_name' });
+        const chain = createByteChain();
+        chain.push(Buffer.from(input));
+        const members = [...input.matchAll(/"([^"]*)":("m"|\d+)/g)].map(
+          ({ 1: name, 2: raw, index, 0: all }) => {
+            const end = index + all.length;
+            return { name: name!, kind: 'number' as const, start: end - raw!.length, end };
+          },
+        );
+        const sealed = sealMembers(chain, members, plain, fixedCipher({ ivs: listedIvs(ivsHex) }));
+        assert.equal(sealedBytes(sealed).toString(), expected);
+      });
+    } else {
+      it(name, () => {
+        const bytes = Buffer.from(input);
+        const chunkings = [[bytes], byteByByte(bytes)];
+        for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
+        for (const chunks of chunkings) {
+          const prepared = prepare(createJsonSealer({ plain }), chunks) as PreparedBody;
+          const sealed = prepared.seal(fixedCipher({ ivs: listedIvs(ivsHex) }));
+          assert.equal(sealedBytes(sealed).toString(), expected);
+          assert.equal(sealed.contentLength, Buffer.byteLength(expected));
+        }
+      });
+    }
+  }
+});
+
+describe('JSON sealing, what is refused with a 400', () => {
+  for (const { name, input } of mustReject) {
+    it(name, () => {
+      assert.throws(
+        () => prepareText(input),
+        (error: { status: number }) => error.status === 400,
+      );
+    });
+  }
+
+  const models: Record<string, readonly [string, string][]> = {
+    missing_model: [
+      ['absent', '{"messages":[]}'],
+      ['empty', '{"model":""}'],
+      ['in another case', '{"Model":"m"}'],
+    ],
+    invalid_model: [
+      ['a number', '{"model":1}'],
+      ['null', '{"model":null}'],
+      ['with a line feed', '{"model":"a\\nb"}'],
+      ['with NUL', '{"model":"a\\u0000"}'],
+      ['with a lone surrogate', '{"model":"\\ud800"}'],
+      ['of 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
+    ],
+  };
+  it('a model far too long is not even decoded; one of 256 escaped bytes is', () => {
+    const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
+    assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
+    assert.throws(() => prepareText(escaped(350)), { code: 'invalid_model', message: /not a short string/ });
+  });
+
+  it('more members than any API has, since each costs a cipher', () => {
+    const text = `{"model":"m"${Array.from({ length: 1000 }, (_, i) => `,"k${i}":1`).join('')}}`;
+    assert.throws(() => prepareText(text), { code: 'invalid_json', message: /too many members/ });
+  });
+
+  for (const [code, rows] of Object.entries(models)) {
+    for (const [name, text] of rows) {
+      it(`model ${name}: ${code}`, () => assert.throws(() => prepareText(text), { code }));
+    }
+  }
+});
+
+describe('JSON sealing, what is read from the body', () => {
+  it('model, decoded', () => {
+    assert.equal(prepareText('{"mo\\u0064el":"a\\u00e9\u{1f600}"}').model, 'aé😀');
+    assert.equal(prepareText(`{"model":"${'é'.repeat(128)}"}`).model, 'é'.repeat(128));
+  });
+
+  it('streaming only where stream is true', () => {
+    assert.equal(prepareText('{"model":"m","stream":true}').streaming, true);
+    for (const value of ['false', 'null']) {
+      assert.equal(prepareText(`{"model":"m","stream":${value}}`).streaming, false);
+    }
+    assert.equal(prepareText('{"model":"m"}').streaming, false);
+    assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
+  });
+
+  it('how many choices an honest response has: n', () => {
+    for (const [n, choices] of [
+      ['3', 3],
+      ['2e1', 20],
+      ['2.0', 2],
+      [`2.${'0'.repeat(4000)}`, 2],
+      ['9007199254740991', 9_007_199_254_740_991],
+      ['0', 1],
+      ['-0', 1],
+      ['"0"', 1],
+      ['"2"', 2],
+      ['"0000000012"', 12],
+      ['"\\u0032"', 2],
+      ['null', 1],
+    ] as const) {
+      assert.equal(prepareText(`{"model":"m","n":${n}}`).choices, choices, n);
+    }
+    assert.equal(prepareText('{"model":"m"}').choices, 1);
+    assert.equal(prepareText('{"model":"m","n":2,"prompt":["a","b"]}').choices, 2, 'a chat has no prompts');
+    for (const plain of [PLAIN_MEMBERS.M, PLAIN_MEMBERS.E]) {
+      assert.equal(prepareText('{"model":"m","n":2}', { plain }).choices, 1, 'no API of choices');
+    }
+  });
+
+  it('no response format: that is a field of forms', () => {
+    assert.equal(prepareText('{"model":"m","response_format":"json"}').format, undefined);
+  });
+
+  it('no shard key and no salt where the endpoint has none', () => {
+    const prepared = prepareText('{"model":"m"}', { plain: PLAIN_MEMBERS.E });
+    assert.equal(prepared.shardKey, undefined);
+    assert.equal(sealText(prepared, fixedCipher()), '{"model":"m"}');
+  });
+});
+
+describe('JSON sealing, the prompts of completions', () => {
+  const COMPLETIONS: JsonSealOptions = {
+    plain: PLAIN_MEMBERS.C,
+    prompts: true,
+    salt: { configured: undefined },
+  };
+  const choicesOf = (text: string): number => prepareText(text, COMPLETIONS).choices;
+
+  for (const [members, choices] of [
+    ['', 1],
+    ['"prompt":null', 1],
+    ['"prompt":""', 1],
+    ['"prompt":"a"', 1],
+    ['"prompt":[]', 1],
+    ['"prompt":[ ]', 1],
+    ['"prompt":["a"]', 1],
+    ['"prompt":["a","b","c"]', 3],
+    ['"prompt":["a","b","c"],"n":4', 12],
+    ['"prompt":["a","b","c"],"n":"4"', 12],
+    ['"prompt":["a","b","c"],"n":0', 3],
+    ['"prompt":["[,]","\\"]"]', 2],
+    ['"prompt":[1,2,3]', 1],
+    ['"prompt":[1,2,3],"n":2', 2],
+    ['"prompt":[[1,2,3],[4],[]]', 3],
+    ['"prompt":[[]]', 1],
+    ['"prompt":[{"a":["b"]},{}]', 2],
+    ['"prompt":{"a":"b","c":["d"]}', 1],
+    ['"prompt_embeds":"e"', 1],
+    ['"prompt_embeds":["e","f"]', 2],
+    ['"prompt_embeds":[]', 1],
+    ['"prompt_embeds":null,"prompt":["a","b"]', 2],
+    ['"prompt_embeds":["e","f"],"prompt":["a","b"]', 4],
+    ['"prompt_embeds":["e","f"],"prompt":"","n":3', 9],
+    ['"prompt_embeds":"e","prompt":[]', 1],
+    ['"a":{"prompt":["a","b"]},"\\u0070rompt":["a","b","c"]', 3],
+  ] as const) {
+    it(`{${members}}: ${choices}`, () => {
+      const text = Buffer.from(`{"model":"m"${members === '' ? '' : ','}${members}}`);
+      for (const chunks of [[text], byteByByte(text)]) {
+        const prepared = prepare(createJsonSealer(COMPLETIONS), chunks) as PreparedBody;
+        assert.equal(prepared.choices, choices);
+      }
+    });
+  }
+
+  it('are counted in many MB, of texts and of numbers', () => {
+    const texts = Array.from({ length: 100_000 }, (_, i) => `"${'x'.repeat(i % 200)}"`);
+    assert.equal(choicesOf(`{"model":"m","prompt":[${texts.join()}],"n":2}`), 200_000);
+    assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
+  });
+
+  it('as a literal count says, in any chunks', () => {
+    const numbers = fc.array(fc.integer(), { maxLength: 4 });
+    const texts = fc.array(fc.string({ unit: fc.constantFrom('a', '"', '[', ']', ',', '\\', 'é') }));
+    const prompt = fc.oneof(
+      fc.constant(undefined),
+      fc.constant(null),
+      fc.string(),
+      numbers,
+      texts,
+      fc.array(numbers, { maxLength: 4 }),
+      fc.array(fc.oneof(fc.string(), numbers, fc.record({ prompt: texts })), { maxLength: 4 }),
+    );
+    const embeds = fc.oneof(fc.constant(undefined), fc.constant(null), fc.string(), texts);
+    const n = fc.oneof(fc.constant(undefined), fc.constant(null), fc.nat(9), fc.nat(9).map(String));
+    const literalCount = (value: unknown): number => {
+      if (value === undefined || value === null) return 0;
+      if (!Array.isArray(value)) return 1;
+      const isTokens = value.length > 0 && value.every((each) => typeof each === 'number');
+      return isTokens ? 1 : value.length;
+    };
+    fc.assert(
+      fc.property(
+        fc.record({ prompt, prompt_embeds: embeds, n, messages: texts }),
+        fc.constantFrom(undefined, 1, '\t'),
+        fc.array(fc.nat(), { maxLength: 5 }),
+        (members, indent, cuts) => {
+          const text = Buffer.from(JSON.stringify({ ...members, model: 'm' }, null, indent));
+          const chunks = cutAt(
+            text,
+            cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
+          );
+          const read = JSON.parse(text.toString()) as typeof members;
+          const prompts = literalCount(read.prompt) + literalCount(read.prompt_embeds) || 1;
+          const { choices } = prepare(createJsonSealer(COMPLETIONS), chunks) as PreparedBody;
+          assert.equal(choices, (Number(read.n ?? 1) || 1) * prompts);
+        },
+      ),
+      { seed: 20261122, numRuns: 1000 },
+    );
+  });
+});
+
+describe('JSON sealing, what plain members may hold', () => {
+  const COUNTS = ['n', 'max_tokens', 'max_completion_tokens'];
+
+  /** The rule by the letter; `text` is one JSON value. */
+  function literallyAccepted(member: string, text: string): boolean {
+    if (text.length > 4096) return false;
+    const value = JSON.parse(text) as unknown;
+    if (value === null) return true;
+    if (member === 'stream') return typeof value === 'boolean';
+    if (COUNTS.includes(member)) {
+      if (typeof value === 'number') return Number.isInteger(value) && value >= 0 && value <= 2 ** 53 - 1;
+      return typeof value === 'string' && value !== '' && value.length <= 10 && !/[^0123456789]/.test(value);
+    }
+    if (typeof value !== 'object' || Array.isArray(value)) return false;
+    const names = Object.keys(value);
+    // A repeated name leaves fewer names than there are colons: these values hold no text with one.
+    if (names.length !== text.split(':').length - 1) return false;
+    return Object.entries(value).every(
+      ([name, flag]) =>
+        (name === 'include_usage' || name === 'continuous_usage_stats' || name === 'include_obfuscation') &&
+        typeof flag === 'boolean',
+    );
+  }
+
+  const flag = fc.constantFrom('true', 'false', 'true', 'false', 'null', '1', '"true"', '{}', '[]');
+  const option = fc.constantFrom(
+    ...['"include_usage"', '"include_usage"', '"continuous_usage_stats"', '"include_obfuscation"'],
+    ...['"include\\u005fusage"', '"Include_usage"', '"x"', '""', '"@this"', '"!"'],
+  );
+  const options = fc
+    .array(fc.tuple(option, flag), { maxLength: 3 })
+    .map((rows) => `{ ${rows.map(([name, value]) => `${name} :${value}`).join(', ')} }`);
+  const value = fc.oneof(
+    fc.constantFrom(
+      'true',
+      'false',
+      'null',
+      '1',
+      '0',
+      '-0',
+      '-1',
+      '1.5',
+      '2.0',
+      '1e3',
+      '1e16',
+      '1e-3',
+      '1e999',
+    ),
+    fc.constantFrom('9007199254740991', '9007199254740992', '"0123456789"', '"12345678901"', '""', '"true"'),
+    fc.constantFrom(
+      '"1\\n"',
+      '"\\u0031"',
+      '"١"',
+      '"1e3"',
+      '" 1"',
+      '"+1"',
+      '"-1"',
+      '"0x1"',
+      '[1]',
+      '{}',
+      '[]',
+    ),
+    fc.constantFrom(`1.${'0'.repeat(4094)}`, `1.${'0'.repeat(4095)}`, `{${' '.repeat(4095)}}`),
+    fc.nat().map(String),
+    fc.double({ noNaN: true, noDefaultInfinity: true }).map((number) => JSON.stringify(number)),
+    fc.string({ unit: fc.constantFrom('0', '7', 'x', ' ', '-') }).map((text) => JSON.stringify(text)),
+    options,
+  );
+
+  it('is what the rule of the member says; all else is refused by its name, and never quoted', () => {
+    const seen = { accepted: 0, refused: 0 };
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...COUNTS, 'stream', 'stream_options'),
+        value,
+        fc.boolean(),
+        (member, text, split) => {
+          const body = Buffer.from(`{"model":"m","${member}": ${text} }`);
+          const stage = () =>
+            prepare(createJsonSealer({ plain: PLAIN_MEMBERS.C }), split ? byteByByte(body) : [body]);
+          if (literallyAccepted(member, text)) {
+            seen.accepted += 1;
+            assert.equal(sealText(stage() as PreparedBody, fixedCipher()), body.toString());
+            return;
+          }
+          seen.refused += 1;
+          assert.throws(stage, (error: Error & { code: string }) => {
+            assert.equal(error.code, 'invalid_plain_member', `${member}: ${text}`);
+            assert.match(error.message, new RegExp(`^"${member}" must be (an integer|true|null)`));
+            return text.length < 6 || !error.message.includes(text);
+          });
+        },
+      ),
+      { seed: 20261122, numRuns: 3000 },
+    );
+    assert.ok(seen.accepted > 500 && seen.refused > 500, JSON.stringify(seen));
+  });
+
+  it('is judged only where the member stays plain', () => {
+    for (const [plain, sealed] of [
+      [PLAIN_MEMBERS.M, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options']],
+      [PLAIN_MEMBERS.E, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options', 'stream']],
+    ] as const) {
+      for (const name of sealed) {
+        const text = sealText(prepareText(`{"model":"m","${name}":"words"}`, { plain }), fixedCipher());
+        assert.equal(literalUnsealObject(EXCHANGE, text, ['model']).get(name), '"words"');
+      }
+    }
+    assert.throws(() => prepareText('{"model":"m","stream":"words"}', { plain: PLAIN_MEMBERS.M }), {
+      code: 'invalid_plain_member',
+    });
+  });
+
+  it('is not decoded where it is longer than 4 KiB', () => {
+    for (const text of [
+      `"${'\\u0031'.repeat(1_000_000)}"`,
+      `${'1'.repeat(5000)}`,
+      `[${'[],'.repeat(2000)}[]]`,
+    ]) {
+      assert.throws(() => prepareText(`{"model":"m","n":${text}}`), { code: 'invalid_plain_member' });
+    }
+  });
+});
+
+describe('JSON sealing, retries and sizes', () => {
+  it('seals again with another cipher, from the same body', () => {
+    const prepared = prepareText('{"model":"m","messages":[1]}');
+    for (const nonce of [Buffer.alloc(12, 1), Buffer.alloc(12, 2)]) {
+      const exchange = { ...EXCHANGE, nonce };
+      const text = sealText(prepared, fixedCipher({ nonce }));
+      assert.equal(literalUnsealObject(exchange, text, ['model']).get('messages'), '[1]');
+    }
+  });
+
+  it('keeps random salt and everything else the same between two attempts', () => {
+    const prepared = prepareText('{"model":"m"}', {
+      plain: PLAIN_MEMBERS.C,
+      salt: { configured: undefined },
+    });
+    const [first, second] = [0, 1].map(() =>
+      literalUnsealObject(EXCHANGE, sealText(prepared, fixedCipher()), ['model']),
+    );
+    assert.equal(first!.get('cache_salt')!.length, 46);
+    assert.deepEqual(first, second);
+  });
+
+  it('cuts large bodies into slices of 512 KiB of wire, each sealed when it is pulled', () => {
+    const content = 'x'.repeat(1_500_000);
+    const prepared = prepareText(`{"model":"m","messages":"${content}","z":1}`);
+    let pulled = 0;
+    const cipher = fixedCipher();
+    const counting = {
+      ...cipher,
+      seal: () => {
+        const sealer = cipher.seal();
+        const update: typeof sealer.update = (bytes, target, at) => {
+          pulled += bytes.length;
+          sealer.update(bytes, target, at);
+        };
+        return { ...sealer, update };
+      },
+    };
+    const slices = prepared.seal(counting).slices();
+    const most = 512 * 1024;
+    const isFull = (size: number): boolean => size > most - 64 * 1024 && size <= most;
+    const first = slices.next().value!.length;
+    assert.ok(isFull(first), String(first));
+    assert.ok(pulled <= most / 2, `${pulled} bytes sealed for the first slice`);
+    const sizes = [first, ...Array.from(slices, ({ length }) => length)];
+    assert.ok(sizes.slice(0, -1).every(isFull), String(sizes));
+    assert.equal(
+      sizes.reduce((sum, size) => sum + size),
+      prepared.seal(fixedCipher()).contentLength,
+    );
+  });
+
+  it('does not copy the body while it collects it', () => {
+    const chunk = Buffer.from(`{"model":"m","messages":"${'x'.repeat(100_000)}"}`);
+    const prepared = prepare(createJsonSealer({ plain: PLAIN_MEMBERS.C }), [chunk]) as PreparedBody;
+    chunk.fill(0x79, 30, 90_000); // visible through the view, hence no copy was made
+    const opened = literalUnsealObject(EXCHANGE, sealText(prepared, fixedCipher()), ['model']);
+    assert.ok(opened.get('messages')!.includes('yyyy'));
+  });
+});
+
+describe('JSON sealing, against the literal envelope', () => {
+  const name = fc
+    .string({ unit: fc.constantFrom('a', 'Z', '.', '?', '*', '#', ' ', 'é', '\uffff', '😀', '"', '\n') })
+    .map((text) => `k${text}`);
+  const member = fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' }), fc.boolean());
+
+  it('seals every value in place and under its number, for any members in any chunks', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(member, { selector: ([each]) => each, maxLength: 7 }),
+        fc.nat(),
+        fc.array(fc.nat(), { maxLength: 5 }),
+        (rows, modelAt, cuts) => {
+          const members: LiteralMember[] = rows.map(([each, raw, escaped]) => ({
+            name: each,
+            raw,
+            writtenName: escaped
+              ? `"${[...each].map((char) => [...Array(char.length)].map((_, i) => `\\u${char.charCodeAt(i).toString(16).padStart(4, '0')}`).join('')).join('')}"`
+              : JSON.stringify(each),
+          }));
+          const model = { name: 'model', raw: '"m"', writtenName: '"model"' };
+          members.splice(modelAt % (members.length + 1), 0, model);
+          const text = Buffer.from(
+            `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`,
+          );
+          const chunks = cutAt(
+            text,
+            cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
+          );
+          const plain = ['model', rows[0]?.[0] ?? ''];
+          const prepared = prepare(createJsonSealer({ plain: new Set(plain) }), chunks) as PreparedBody;
+          const sealed = prepared.seal(fixedCipher({ ivs: countingIvs() }));
+          const bytes = sealedBytes(sealed);
+          assert.equal(bytes.toString(), literalSealObject(EXCHANGE, members, plain, countingIvs()));
+          assert.equal(bytes.length, sealed.contentLength);
+          const opened = literalUnsealObject(EXCHANGE, bytes.toString(), plain);
+          for (const [each, raw] of opened) assert.equal(raw, members.find((m) => m.name === each)!.raw);
+        },
+      ),
+      { seed: 20261121 },
+    );
+  });
+});

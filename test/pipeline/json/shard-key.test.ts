@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { createJsonSealer } from '../../../lib/pipeline/json/encrypt-members.ts';
+import { createShardKeyHash } from '../../../lib/pipeline/json/shard-key.ts';
+import type { PreparedBody } from '../../../lib/pipeline/request-body.ts';
+import { byteByByte, cutAt } from '../../support/chunkings.ts';
+import { inferenceVectors } from '../../support/exchange-fixture.ts';
+import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
+import { prepare } from '../../support/sealing.ts';
+
+interface ShardVectors {
+  readonly vectors: readonly {
+    readonly kind: 'generated' | 'repeat-a';
+    readonly length: number;
+    readonly salt: string;
+    readonly expected: string;
+  }[];
+  readonly bodies: readonly {
+    readonly name: string;
+    readonly defaultSalt: string;
+    readonly body: string;
+    readonly expected: string;
+  }[];
+  readonly errors: readonly { readonly length: number }[];
+}
+
+const { vectors, bodies, errors } = inferenceVectors<ShardVectors>('shard-keys');
+
+const generated = (length: number): Buffer =>
+  Buffer.from(Uint8Array.from({ length }, (_, i) => 97 + ((i * 31 + Math.floor(i / 64)) % 26)));
+
+function keyOf(salt: string, content: Iterable<Uint8Array>): string {
+  const hash = createShardKeyHash(Buffer.from(salt));
+  for (const piece of content) hash.update(piece);
+  return hash.digest();
+}
+
+/** Section 8 by the letter. */
+function literalKey(salt: string, content: Buffer): string {
+  let chain = createHash('sha256').update(salt).digest();
+  let key = chain.toString('hex').slice(0, 16);
+  const n = Math.floor(content.length / 4);
+  if (n < 16) return key;
+  key += '-';
+  let step = 16;
+  for (let i = 0; i + step <= n; ) {
+    chain = createHash('sha256')
+      .update(chain)
+      .update(content.subarray(4 * i, 4 * (i + step)))
+      .digest();
+    key += 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'[chain[31]! & 0x3f];
+    i += step;
+    if (i === 1024) step = 128;
+    if (i === 100_096) step = 512;
+  }
+  return key;
+}
+
+const shardKey = (body: string | Uint8Array, configured: string | undefined, cuts?: readonly number[]) => {
+  const bytes = Buffer.from(body);
+  const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured } });
+  return (prepare(stage, cuts ? cutAt(bytes, cuts) : byteByByte(bytes)) as PreparedBody).shardKey;
+};
+
+describe('shard key, golden values', () => {
+  for (const { kind, length, salt, expected } of vectors) {
+    it(`${kind} ${length} → ${expected.length} characters`, () => {
+      const content = kind === 'generated' ? generated(length) : Buffer.alloc(length, 'a');
+      const half = Math.floor(length / 2) + 1;
+      assert.equal(keyOf(salt, [content]), expected);
+      assert.equal(keyOf(salt, [content.subarray(0, half), content.subarray(half)]), expected);
+    });
+  }
+
+  for (const { name, defaultSalt, body, expected } of bodies) {
+    it(name, () => {
+      const key = shardKey(body, defaultSalt === '' ? undefined : defaultSalt);
+      assert.equal(key ?? '', expected);
+      assert.equal(shardKey(body, defaultSalt === '' ? undefined : defaultSalt, []) ?? '', expected);
+    });
+  }
+
+  it('refuses more than a million tokens, in the words of 400', () => {
+    for (const { length } of errors) {
+      assert.throws(() => keyOf('s', [Buffer.alloc(length, 'a')]), {
+        code: 'context_too_large',
+        status: 400,
+      });
+      assert.doesNotThrow(() => keyOf('s', [Buffer.alloc(length - 1, 'a')]));
+      const body = `{"model":"m","messages":"${'a'.repeat(length)}"}`;
+      assert.throws(() => shardKey(body, 'x'.repeat(32), []), { code: 'context_too_large' });
+      assert.equal(shardKey(body, undefined, []), undefined);
+    }
+  });
+
+  it('takes the longest prompt also where every byte of it is escaped, and one that is far longer is not even decoded', () => {
+    const escaped = (count: number) => `{"model":"m","prompt":"${'\\u0061'.repeat(count)}"}`;
+    const salt = 'x'.repeat(32);
+    assert.equal(shardKey(escaped(4_000_000), salt, []), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
+    assert.throws(() => shardKey(escaped(4_200_000), salt, []), {
+      code: 'context_too_large',
+      message: /a text of the request/,
+    });
+  });
+});
+
+describe('shard key, numbers as text', () => {
+  const fill = 'x'.repeat(64);
+  for (const [written, text] of [
+    ['1.50', '1.5'],
+    ['1e3', '1000'],
+    ['-1E2', '-100'],
+    ['1e21', '1000000000000000000000'],
+    ['1.25e22', '12500000000000000000000'],
+    ['1.5e-7', '0.00000015'],
+    ['-0.0', '-0'],
+    ['12345678901234567890123', '12345678901234567890123'],
+    ['1e400', '+Inf'],
+  ] as const) {
+    it(`${written} → ${text}`, () => {
+      const key = shardKey(`{"model":"m","prompt":${written},"suffix":"${fill}"}`, fill);
+      assert.equal(key, literalKey(fill, Buffer.from(text + fill)));
+    });
+  }
+});
+
+describe('shard key, hashed while the body arrives', () => {
+  const salt = fc.string({ minLength: 32, maxLength: 40, unit: 'grapheme-ascii' });
+  const content = fc.oneof(
+    fc.string({ unit: 'grapheme', maxLength: 400 }),
+    fc.array(fc.string({ maxLength: 200 }), { maxLength: 3 }),
+    fc.constantFrom(null, true, 17),
+  );
+
+  it('is the same in any order of members, under any salt, in any chunks', () => {
+    fc.assert(
+      fc.property(
+        fc.option(salt, { nil: undefined }),
+        fc.option(fc.oneof(salt, fc.constantFrom('', null)), { nil: undefined }),
+        fc.shuffledSubarray(['system', 'tools', 'messages', 'prompt', 'suffix', 'cache_salt', 'other']),
+        fc.array(content, { minLength: 7, maxLength: 7 }),
+        fc.array(fc.nat(), { maxLength: 5 }),
+        (configured, own, names, values, cuts) => {
+          const members = Object.fromEntries(
+            names.map((name, i) => [name, name === 'cache_salt' ? (own ?? '') : values[i]]),
+          );
+          const body = Buffer.from(JSON.stringify({ model: 'm', ...members }));
+          const text = (value: unknown): string =>
+            value === null || value === undefined
+              ? ''
+              : typeof value === 'string'
+                ? value
+                : JSON.stringify(value);
+          const effective = text(members['cache_salt']) || configured;
+          const expected =
+            effective === undefined
+              ? undefined
+              : literalKey(
+                  effective,
+                  Buffer.from(
+                    ['system', 'tools', 'messages', 'prompt', 'suffix']
+                      .map((name) => text(members[name]))
+                      .join(''),
+                  ),
+                );
+          const positions = cuts.map((cut) => cut % body.length).sort((a, b) => a - b);
+          assert.equal(shardKey(body, configured, positions), expected);
+        },
+      ),
+      { seed: 20261121, numRuns: 500 },
+    );
+  });
+});

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { OpenedBytes } from '../../../lib/pipeline/sse/opened-bytes.ts';
+
+describe('opened bytes', () => {
+  const digits = Buffer.from('0123456789'.repeat(40));
+
+  it('come out in the order in which they went in, copied or as text', () => {
+    const bytes = new OpenedBytes();
+    bytes.reserve(200);
+    bytes.copy(digits, 3, 6);
+    bytes.text('\xe9-');
+    bytes.copy(digits, 0, 130);
+    bytes.text('');
+    bytes.text('-');
+    assert.equal(bytes.take().toString('latin1'), `345\xe9-${'0123456789'.repeat(13)}-`);
+    assert.equal(bytes.take().length, 0);
+  });
+
+  for (const size of [1, 2, 127, 128, 129]) {
+    it(`have all the room that was reserved, whatever is left of the last: ${size} bytes`, () => {
+      for (const left of [-1, 0, 1]) {
+        const bytes = new OpenedBytes();
+        bytes.reserve(5 + size + left);
+        bytes.copy(digits, 0, 5);
+        bytes.reserve(size);
+        bytes.copy(digits, 5, 5 + size);
+        assert.deepEqual(bytes.take(), digits.subarray(0, 5 + size), `${left}`);
+      }
+    });
+  }
+
+  it('that were taken stay as they are', () => {
+    const bytes = new OpenedBytes();
+    const taken = ['first', 'other'].map((text) => {
+      bytes.reserve(5);
+      bytes.copy(Buffer.from(text), 0, 5);
+      return bytes.take();
+    });
+    assert.deepEqual(taken.map(String), ['first', 'other']);
+  });
+});

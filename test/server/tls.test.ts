@@ -1,0 +1,349 @@
+/** TLS towards the application: versions, protocols, and certificates that are replaced while the proxy runs. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
+import { parseConfig } from '../../lib/config/config.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type Service, startService } from '../../lib/gateway/service.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { loadTls, watchTls } from '../../lib/server/tls.ts';
+import { fakeSession } from '../support/gateway.ts';
+import { get, until } from '../support/gateway-fixture.ts';
+import { rawClient } from '../support/raw-client.ts';
+import { createTestAuthority, type ServerCertificate } from '../support/tls-authority.ts';
+
+const authority = createTestAuthority('application side');
+const issue = (name: string): ServerCertificate => authority.issue([name, 'localhost']);
+
+interface Pair {
+  readonly certPath: string;
+  readonly keyPath: string;
+  write(pair: Partial<ServerCertificate>): void;
+}
+
+function pairIn(t: TestContext): Pair {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-tls-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const [certPath, keyPath] = [join(directory, 'cert.pem'), join(directory, 'key.pem')];
+  return {
+    certPath,
+    keyPath,
+    write({ cert, key }) {
+      if (cert !== undefined) writeFileSync(certPath, cert);
+      if (key !== undefined) writeFileSync(keyPath, key);
+    },
+  };
+}
+
+interface TlsService extends Service {
+  readonly log: () => string;
+}
+
+/** The real application side, over TLS with the files of `pair`, or without TLS. */
+async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService> {
+  const lines: string[] = [];
+  const { config } = parseConfig(
+    [
+      ...(pair === undefined ? [] : [`--tls-cert-path=${pair.certPath}`, `--tls-key-path=${pair.keyPath}`]),
+      ...['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=localhost:1', '--shutdown-grace=100ms'],
+    ],
+    {},
+  );
+  const outbound = createOutbound({});
+  const service = await startService(config, {
+    session: fakeSession(),
+    outbound,
+    counters: createCounters(),
+    log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
+    observe: () => {},
+    configuredKey: () => undefined,
+    sharedSalt: undefined,
+    fd: undefined,
+  });
+  t.after(async () => {
+    await service.close();
+    await outbound.close();
+  });
+  return { ...service, log: () => lines.join('') };
+}
+
+/** Shakes hands; resolves with the connection, rejects where that fails. */
+async function shakeHands(t: TestContext, port: number, options: ConnectionOptions = {}): Promise<TLSSocket> {
+  const socket = connectTls({
+    port,
+    host: '127.0.0.1',
+    servername: 'localhost',
+    ca: authority.pem,
+    ...options,
+  });
+  t.after(() => socket.destroy());
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+/** The first name of the certificate that a new connection is shown. */
+async function shown(t: TestContext, port: number): Promise<string> {
+  const socket = await shakeHands(t, port);
+  const { CN } = socket.getPeerCertificate().subject;
+  socket.destroy();
+  return String(CN);
+}
+
+describe('TLS', { concurrency: true }, () => {
+  it('serves requests at TLS 1.2 and 1.3', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const { port, url } = await serve(t, pair);
+    assert.equal(url, `https://127.0.0.1:${port}`);
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const options = {
+        servername: 'localhost',
+        ca: authority.pem,
+        minVersion: version,
+        maxVersion: version,
+      };
+      const client = rawClient(port, options);
+      t.after(() => client.socket.destroy());
+      client.send(get('/healthz'));
+      assert.match(await client.until(/\r\n\r\nok\n$/), /^HTTP\/1\.1 200/);
+      assert.equal((client.socket as TLSSocket).getProtocol(), version);
+    }
+  });
+
+  it('refuses older versions', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const { port } = await serve(t, pair);
+    const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' } as const;
+    await assert.rejects(shakeHands(t, port, old), { code: /PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL/ });
+    assert.equal(await shown(t, port), 'first');
+  });
+
+  it('speaks HTTP/1.1 and nothing else', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const { port } = await serve(t, pair);
+    const both = await shakeHands(t, port, { ALPNProtocols: ['h2', 'http/1.1'] });
+    assert.equal(both.alpnProtocol, 'http/1.1');
+    await assert.rejects(shakeHands(t, port, { ALPNProtocols: ['h2'] }), { code: /NO_APPLICATION_PROTOCOL/ });
+  });
+
+  it('ends a connection that speaks no TLS, at once', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const { port } = await serve(t, pair);
+    const plain = rawClient(port);
+    t.after(() => plain.socket.destroy());
+    plain.send(get('/healthz'));
+    await plain.ended;
+    await once(plain.socket, 'close');
+    assert.match(plain.received(), /^HTTP\/1\.1 400 Bad Request\r\n/); // only the refusal of malformed.ts
+    assert.doesNotMatch(plain.received(), /200 OK/);
+  });
+
+  it('a connection that never shakes hands does not hold a shutdown', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const service = await serve(t, pair);
+    const silent = connect(service.port, '127.0.0.1');
+    silent.on('error', () => {});
+    await once(silent, 'connect');
+    await delay(50);
+    const begun = performance.now();
+    await service.close();
+    assert.ok(performance.now() - begun < 3_500);
+  });
+});
+
+describe('replaced certificates', { concurrency: true }, () => {
+  it('are shown to new connections, and old ones live on', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const service = await serve(t, pair);
+    const before = await shakeHands(t, service.port);
+    pair.write(issue('second'));
+    service.reload();
+    assert.equal(await shown(t, service.port), 'second');
+    assert.match(service.log(), /The TLS certificate was replaced/);
+    before.write(get('/healthz'));
+    const [answer] = (await once(before, 'data')) as [Buffer];
+    assert.match(answer.toString(), /^HTTP\/1\.1 200/);
+  });
+
+  it('stay at TLS 1.2 and above', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const service = await serve(t, pair);
+    pair.write(issue('second'));
+    service.reload();
+    const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' } as const;
+    await assert.rejects(shakeHands(t, service.port, old));
+  });
+
+  it('a certificate renewed for the same key is enough', async (t) => {
+    const pair = pairIn(t);
+    const first = issue('first');
+    pair.write(first);
+    const service = await serve(t, pair);
+    pair.write({ cert: `${first.cert}\n` }); // other bytes, the same key
+    service.reload();
+    assert.match(service.log(), /The TLS certificate was replaced/);
+  });
+
+  it('bring their names along: pages under a new name are ours', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('first'));
+    const service = await serve(t, pair);
+    const ask = async (): Promise<string> => {
+      const client = rawClient(service.port, { servername: 'localhost', ca: authority.pem });
+      t.after(() => client.socket.destroy());
+      client.send('GET /healthz HTTP/1.1\r\nHost: second\r\nOrigin: https://second\r\n\r\n');
+      return (await client.until(/\r\n\r\n/)).slice(9, 12);
+    };
+    assert.equal(await ask(), '403');
+    pair.write(issue('second'));
+    service.reload();
+    assert.equal(await ask(), '200');
+  });
+
+  const bad: [name: string, spoil: (pair: Pair) => void, said: RegExp][] = [
+    [
+      'a key of another certificate',
+      (pair) => pair.write({ key: issue('other').key }),
+      /cannot be used together/,
+    ],
+    [
+      'a certificate for another key',
+      (pair) => pair.write({ cert: issue('other').cert }),
+      /cannot be used together/,
+    ],
+    ['no certificate at all', (pair) => pair.write({ cert: 'CANARY' }), /cannot be used together/],
+    ['an empty key', (pair) => pair.write({ key: '' }), /cannot be used together/],
+    ['an empty certificate', (pair) => pair.write({ cert: '' }), /cannot be used together/],
+    ['a file that is gone', ({ keyPath }) => unlinkSync(keyPath), /cannot read --tls-key-path .*ENOENT/],
+    [
+      'a folder',
+      ({ certPath }) => {
+        unlinkSync(certPath);
+        mkdirSync(certPath);
+      },
+      /cannot read --tls-cert-path .*EISDIR/,
+    ],
+  ];
+  for (const [name, spoil, said] of bad) {
+    it(`${name}: the old pair stays, the log says why, once`, async (t) => {
+      const pair = pairIn(t);
+      pair.write(issue('first'));
+      const service = await serve(t, pair);
+      spoil(pair);
+      service.reload();
+      service.reload();
+      assert.equal(await shown(t, service.port), 'first');
+      const complaints = service.log().match(/The new TLS certificate cannot be used, the old one stays/g);
+      assert.equal(complaints?.length, 1);
+      assert.match(service.log(), said);
+      assert.ok(!service.log().includes('CANARY') && !service.log().includes('PRIVATE KEY'));
+      rmSync(pair.certPath, { recursive: true });
+      pair.write(issue('third'));
+      service.reload();
+      assert.equal(await shown(t, service.port), 'third');
+    });
+
+    it(`${name}: at the start it is the end`, (t) => {
+      const pair = pairIn(t);
+      pair.write(issue('first'));
+      spoil(pair);
+      assert.throws(
+        () => loadTls(pair),
+        (error) =>
+          error instanceof PrivatemodeError && error.code === 'config_invalid' && said.test(error.message),
+      );
+    });
+  }
+
+  const ways: [name: string, replace: (path: string, text: string) => void][] = [
+    ['written over', (path, text) => writeFileSync(path, text)],
+    [
+      'renamed into place',
+      (path, text) => {
+        writeFileSync(`${path}.new`, text);
+        renameSync(`${path}.new`, path);
+      },
+    ],
+    [
+      'behind a symbolic link that is turned',
+      (path, text) => {
+        writeFileSync(`${path}.target`, text);
+        unlinkSync(path);
+        symlinkSync(`${path}.target`, path);
+      },
+    ],
+  ];
+  for (const [name, replace] of ways) {
+    it(`files ${name} are noticed without a signal`, async (t) => {
+      const pair = pairIn(t);
+      pair.write(issue('first'));
+      const changed: string[] = [];
+      const watch = watchTls(
+        pair,
+        loadTls(pair),
+        { changed: ({ cert }) => changed.push(cert), failed: () => {} },
+        20,
+      );
+      t.after(() => watch.close());
+      const second = issue('second');
+      replace(pair.certPath, second.cert);
+      await delay(60); // the key still is the old one
+      assert.deepEqual(changed, []);
+      replace(pair.keyPath, second.key);
+      await until(() => changed.length > 0, 'the change was not seen');
+      assert.deepEqual(changed, [second.cert]);
+    });
+  }
+});
+
+describe('the wrong scheme', () => {
+  it('plain HTTP to the TLS port gets an answer in words, and one line in the log', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('one'));
+    const service = await serve(t, pair);
+    for (const body of ['', 'x'.repeat(1_000)]) {
+      const socket = connect(service.port, '127.0.0.1');
+      socket.on('error', () => {});
+      socket.write(
+        `POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      );
+      let answer = '';
+      socket.setEncoding('utf8').on('data', (text: string) => {
+        answer += text;
+      });
+      await once(socket, 'close');
+      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\n/);
+      assert.equal(
+        JSON.parse(answer.split('\r\n\r\n')[1] as string).error.message,
+        'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
+      );
+    }
+    const words = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
+    assert.equal(service.log().split(words).length, 2, service.log());
+  });
+
+  it('TLS to the plain port gets one line in the log', async (t) => {
+    const service = await serve(t, undefined);
+    for (let i = 0; i < 2; i++) {
+      const socket = connectTls({ port: service.port, host: '127.0.0.1', rejectUnauthorized: false });
+      await once(socket, 'error');
+    }
+    const words =
+      'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path';
+    assert.equal(service.log().split(words).length, 2, service.log());
+  });
+});
