@@ -8,7 +8,7 @@ import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { PrivatemodeError } from './errors.ts';
-import { refuseForeignPage } from './gateway/cors.ts';
+import { refuseForeignPage } from './gateway/admission.ts';
 import { type ServiceDeps, startService } from './gateway/service.ts';
 import { createOutbound, type Environment } from './network/outbound.ts';
 import { startAdmin } from './observe/admin.ts';

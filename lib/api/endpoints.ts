@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../errors.ts';
-import type { Dialect } from './error-format.ts';
+import type { ErrorFormat } from './error-format.ts';
 import { filterQuery, parseTarget } from './request-target.ts';
 
 /** Key of a list of plain members (inference.md 5.1; the lists themselves live in lib/pipeline). */
@@ -23,7 +23,7 @@ export interface Endpoint {
   readonly path: string;
   /** Served without its `/v1` too: base URLs are pasted with and without it. */
   readonly versionless: boolean;
-  readonly dialect: Dialect;
+  readonly errorFormat: ErrorFormat;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
   /** Members that stay plain; undefined: none does. */
@@ -48,7 +48,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/v1/chat/completions',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'json',
     requestPlain: 'C',
     responsePlain: 'R',
@@ -63,7 +63,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/v1/completions',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'json',
     requestPlain: 'C',
     responsePlain: 'R',
@@ -78,7 +78,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/v1/messages',
     versionless: true,
-    dialect: 'anthropic',
+    errorFormat: 'anthropic',
     codec: 'json',
     requestPlain: 'M',
     responsePlain: 'MR',
@@ -93,7 +93,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/v1/embeddings',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'json',
     requestPlain: 'E',
     responsePlain: 'R',
@@ -108,7 +108,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/v1/audio/transcriptions',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'multipart',
     requestPlain: 'T',
     responsePlain: 'TR',
@@ -123,7 +123,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['POST'],
     path: '/unstructured/*',
     versionless: false,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'raw',
     requestPlain: undefined,
     responsePlain: undefined,
@@ -138,7 +138,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['GET'],
     path: '/v1/models',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'none',
     requestPlain: undefined,
     responsePlain: undefined,
@@ -153,7 +153,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     methods: ['GET'],
     path: '/v1/models/{id}',
     versionless: true,
-    dialect: 'openai',
+    errorFormat: 'openai',
     codec: 'none',
     requestPlain: undefined,
     responsePlain: undefined,
@@ -197,16 +197,16 @@ const NO_RESPONSES_API =
 
 interface UnsupportedRow extends Row {
   readonly code: ErrorCode;
-  readonly words: string;
+  readonly message: string;
 }
 
 /** Paths that clients try and that get an error of their own. */
 const UNSUPPORTED: readonly UnsupportedRow[] = [
-  { path: '/v1/responses', code: 'not_supported', words: NO_RESPONSES_API, versionless: true },
-  { path: '/v1/responses/*', code: 'not_supported', words: NO_RESPONSES_API, versionless: true },
+  { path: '/v1/responses', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
+  { path: '/v1/responses/*', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
 ];
 
-export interface Match {
+export interface EndpointMatch {
   readonly kind: 'endpoint';
   readonly endpoint: Endpoint;
   /** What to send upstream: the canonical path and the allowed parameters of the query, exactly as received. */
@@ -215,17 +215,17 @@ export interface Match {
   readonly dropped: readonly string[];
 }
 
-export interface LocalAnswer {
+export interface LocalMatch {
   readonly kind: 'local';
   readonly id: LocalId;
-  readonly dialect: Dialect;
+  readonly format: ErrorFormat;
 }
 
 export interface Refusal {
   readonly kind: 'refusal';
   readonly code: ErrorCode;
-  readonly words: string;
-  readonly dialect: Dialect;
+  readonly message: string;
+  readonly format: ErrorFormat;
   /** With method_not_allowed: the value of `Allow`. */
   readonly allow: readonly string[] | undefined;
 }
@@ -234,7 +234,7 @@ export interface Refusal {
  * Decides what a request line means; the target exactly as it came over the wire.
  * Preflights are answered before (cors.ts); an OPTIONS that arrives here is a wrong method.
  */
-export function matchEndpoint(method: string, rawTarget: string): Match | LocalAnswer | Refusal {
+export function matchEndpoint(method: string, rawTarget: string): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
@@ -243,14 +243,14 @@ export function matchEndpoint(method: string, rawTarget: string): Match | LocalA
   if (local !== undefined) {
     const { id, methods } = local.row;
     if (!allows(methods, method)) return wrongMethod(methods, local.path);
-    return { kind: 'local', id, dialect: dialectOf(local.path) };
+    return { kind: 'local', id, format: formatOf(local.path) };
   }
   const unsupported = meant(UNSUPPORTED, path);
   if (unsupported !== undefined) {
-    return refuse(unsupported.row.code, unsupported.row.words, dialectOf(unsupported.path));
+    return refuse(unsupported.row.code, unsupported.row.message, formatOf(unsupported.path));
   }
   const known = meant(ENDPOINTS, path);
-  if (known === undefined) return refuse('unknown_path', 'there is no such endpoint here', dialectOf(path));
+  if (known === undefined) return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
   const { row: endpoint, path: canonical } = known;
   if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, canonical);
   const { kept, dropped } = filterQuery(query, endpoint.query);
@@ -304,20 +304,20 @@ const withHead = (methods: readonly string[]): readonly string[] =>
 const allows = (methods: readonly string[], method: string): boolean => withHead(methods).includes(method);
 
 /** Clients of the message style understand errors only in their own form. Of a canonical path. */
-const dialectOf = (path: string): Dialect =>
+const formatOf = (path: string): ErrorFormat =>
   path === '/v1/messages' || path.startsWith('/v1/messages/')
     ? 'anthropic'
     : path === '/v1' || path.startsWith('/v1/') || path.startsWith('/unstructured/')
       ? 'openai'
       : 'plain';
 
-function refuse(code: ErrorCode, words: string, dialect: Dialect, allow?: readonly string[]): Refusal {
-  return { kind: 'refusal', code, words, dialect, allow };
+function refuse(code: ErrorCode, message: string, format: ErrorFormat, allow?: readonly string[]): Refusal {
+  return { kind: 'refusal', code, message, format, allow };
 }
 
 function wrongMethod(methods: readonly string[], path: string): Refusal {
   const allow = withHead(methods);
-  return refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, dialectOf(path), allow);
+  return refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, formatOf(path), allow);
 }
 
 /** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */

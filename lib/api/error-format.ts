@@ -1,7 +1,7 @@
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** The API style a client speaks, and so the form in which it understands errors. */
-export type Dialect = 'openai' | 'anthropic' | 'plain';
+export type ErrorFormat = 'openai' | 'anthropic' | 'plain';
 
 /** For every response: a browser neither guesses another type for the body nor runs anything that is in it. */
 export const INERT_HEADERS = {
@@ -54,7 +54,7 @@ const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ]);
 
 export interface ErrorContext {
-  readonly dialect: Dialect;
+  readonly format: ErrorFormat;
   readonly requestId: string;
   /** The client's Accept header; exactly `text/event-stream` gets the error as an event (inference.md 11). */
   readonly accept?: string | undefined;
@@ -62,21 +62,21 @@ export interface ErrorContext {
   readonly allow?: readonly string[] | undefined;
 }
 
-export interface ErrorAnswer {
+export interface ErrorResponse {
   readonly status: number;
   /** Lower-case names; content-length included. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
 }
 
-/** A whole answer that tells one error in the client's dialect: what happened, what to do, and the request id. */
-export function errorAnswer(error: PrivatemodeError, context: ErrorContext): ErrorAnswer {
-  const asEvent = context.dialect !== 'plain' && context.accept === 'text/event-stream';
+/** A whole answer that tells one error in the client's format: what happened, what to do, and the request id. */
+export function errorResponse(error: PrivatemodeError, context: ErrorContext): ErrorResponse {
+  const asEvent = context.format !== 'plain' && context.accept === 'text/event-stream';
   const body = asEvent ? errorEvent(error, context) : Buffer.from(bodyOf(error, context));
   const headers: Record<string, string> = {
     'content-type': asEvent
       ? 'text/event-stream'
-      : context.dialect === 'plain'
+      : context.format === 'plain'
         ? 'text/plain; charset=utf-8'
         : 'application/json',
     'content-length': String(body.length),
@@ -94,12 +94,12 @@ export function errorAnswer(error: PrivatemodeError, context: ErrorContext): Err
   return { status: error.status, headers, body };
 }
 
-/** The request id where the SDKs of the dialect look for it. */
+/** The request id where the SDKs of the format look for it. */
 export function requestIdHeader({
-  dialect,
+  format,
   requestId,
-}: Pick<ErrorContext, 'dialect' | 'requestId'>): Record<string, string> {
-  return { [dialect === 'anthropic' ? 'request-id' : 'x-request-id']: requestId };
+}: Pick<ErrorContext, 'format' | 'requestId'>): Record<string, string> {
+  return { [format === 'anthropic' ? 'request-id' : 'x-request-id']: requestId };
 }
 
 /**
@@ -109,26 +109,26 @@ export function requestIdHeader({
 export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buffer {
   const json = JSON.stringify(errorObject(error, context));
   return Buffer.from(
-    context.dialect === 'anthropic' ? `event: error\ndata: ${json}\n\n` : `data: ${json}\n\n`,
+    context.format === 'anthropic' ? `event: error\ndata: ${json}\n\n` : `data: ${json}\n\n`,
   );
 }
 
 function bodyOf(error: PrivatemodeError, context: ErrorContext): string {
-  return context.dialect === 'plain'
+  return context.format === 'plain'
     ? `${sentence(error, context.requestId)}\n`
     : JSON.stringify(errorObject(error, context));
 }
 
-function errorObject(error: PrivatemodeError, { dialect, requestId }: ErrorContext): object {
+function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContext): object {
   const message = sentence(error, requestId);
   const type = TYPES[error.status] ?? UNKNOWN_TYPE;
-  return dialect === 'anthropic'
+  return format === 'anthropic'
     ? { type: 'error', error: { type: type.anthropic, message, code: error.code }, request_id: requestId }
     : { error: { message, type: type.openai, param: null, code: error.code } };
 }
 
 /** What happened, what to do next, and where to look it up. Error messages never hold user content (lib/errors.ts). */
 function sentence(error: PrivatemodeError, requestId: string): string {
-  const words = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
-  return `${words} ${error.remedy} (request id ${requestId})`;
+  const message = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
+  return `${message} ${error.remedy} (request id ${requestId})`;
 }

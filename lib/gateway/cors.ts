@@ -1,8 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { PrivatemodeError } from '../errors.ts';
 import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
-import { checkHead } from './headers.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
@@ -70,20 +68,6 @@ export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): Origi
       ? 'a web page asked under a host name that is not known to be ours; --allowed-hosts does not list it'
       : undefined;
   return { refusal, headers };
-}
-
-/**
- * The same for a listener that knows no keys (--metrics-address): throws origin_forbidden for a page that is not its own,
- * and what checkHead throws. A credential proves nothing there, a page can set one.
- */
-export function refuseForeignPage(
-  request: { readonly rawHeaders: readonly string[]; readonly headers: BrowserHeaders },
-  policy: CorsPolicy,
-): void {
-  checkHead(request.rawHeaders);
-  const keyless = { ...request.headers, authorization: undefined, 'x-api-key': undefined };
-  const { refusal } = decideOrigin(keyless, policy);
-  if (refusal !== undefined) throw new PrivatemodeError('origin_forbidden', refusal);
 }
 
 /** The answer to a CORS preflight (status 204), or undefined where it is none. To be asked after decideOrigin. */

@@ -1,243 +1,243 @@
-import type { ServerResponse } from 'node:http';
-import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+/** The last step of the chain: the upstream response, decrypted, to the application. */
+import type { IncomingHttpHeaders } from 'node:http';
+import { buffer } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import { errorEvent } from '../api/error-format.ts';
+import { PROTECTION_HEADERS, type RequestCipher } from '../envelope/protection.ts';
+import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
+import { DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
-import { receiptHeaders } from '../transparency/receipt.ts';
-import { answer, answerError } from './answers.ts';
-import { breakConnection } from './break-connection.ts';
+import type { UpstreamResponse } from '../pipeline/upstream.ts';
+import type { Epoch } from '../session/session.ts';
 import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
-import { type Answered, type Call, logStage, noteFailure } from './exchange.ts';
-import { plainContentType, responseHeaders } from './headers.ts';
-import { interpretAnswer } from './interpret.ts';
-import { identityOpener, type RelayOptions, relay } from './relay.ts';
-import { keepStreamAlive, type StreamKeepalive } from './stream-keepalive.ts';
-import { ClientGone } from './upload.ts';
+import { type Exchange, logStage, noteFailure } from './exchange.ts';
+import { ClientGone } from './receive-body.ts';
+import { responseHeaders } from './response-headers.ts';
+import { keepStreamAlive } from './stream-keepalive.ts';
+import { breakConnection, respondError, respondWhole } from './write-response.ts';
 
-type Headers = ReturnType<typeof responseHeaders>;
-
-/**
- * Reads the upstream's answer the way its head asks for and gives it to the client. Rejects, with nothing written, where
- * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
- */
-export async function respond(call: Call, answered: Answered): Promise<void> {
-  const { response } = answered;
-  const status = response.statusCode as number;
-  const { encrypted, terminal } = call.match.endpoint;
-  const streaming = terminal !== undefined && call.asked?.streaming === true; // the others know no `stream`
-  const how = interpretAnswer(status, response.headers, encrypted, streaming);
-  if (status >= 400) {
-    call.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
-  }
-  switch (how.kind) {
-    case 'refused':
-      answered.request.destroy();
-      countFailure(call, how.error);
-      throw how.error;
-    case 'plain':
-      return respondPlain(call, answered);
-    case 'sealed-body':
-      return respondBody(call, answered);
-    case 'sealed-stream': // an error as a stream, where the API has none, is no JSON either: only its status is shown
-      return terminal === undefined ? respondBody(call, answered) : respondStream(call, answered);
-  }
+/** What an attempt led to, with what is needed to read it. */
+export interface AttemptResponse extends UpstreamResponse {
+  readonly epoch: Epoch;
+  readonly cipher: RequestCipher | undefined;
+  /** The body, where it was read already to decide about a retry. */
+  readonly plainBody: Buffer | undefined;
 }
 
-async function respondPlain(call: Call, answered: Answered): Promise<void> {
-  const { req, res } = call;
-  const { response, plainBody } = answered;
-  const headers = headersFor(call, answered, 'plain');
+/**
+ * Reads the upstream response the way its head asks for and gives it to the application. Rejects, with nothing written, where
+ * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
+ */
+export async function respond(exchange: Exchange, upstream: AttemptResponse): Promise<void> {
+  const { response, request } = upstream;
+  const status = response.statusCode as number;
+  const { encrypted, terminal } = exchange.match.endpoint;
+  const streaming = terminal !== undefined && askedOf(exchange).streaming; // the others know no `stream`
+  if (status >= 400) {
+    exchange.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
+  }
+  const kind = responseKind(status, response.headers, encrypted, streaming);
+  if (kind instanceof PrivatemodeError) {
+    request.destroy();
+    countFailure(exchange, kind);
+    throw kind;
+  }
+  if (kind === 'plain') return respondPlain(exchange, upstream);
+  // An error as a stream, where the API has none, is no JSON either: only its status is shown.
+  if (kind === 'encrypted-body' || terminal === undefined) return respondBody(exchange, upstream);
+  return respondStream(exchange, upstream);
+}
+
+const refusal = (
+  code: 'upstream_redirect' | 'response_not_encrypted' | 'response_malformed',
+  message: string,
+): PrivatemodeError => new PrivatemodeError(code, message);
+
+/**
+ * How an upstream response is to be read, decided from its head alone (docs/protocol/inference.md 6), or why it is refused.
+ * `plain` is shown as it is: an endpoint without encryption, or an error that says of itself that it is unencrypted.
+ * `streaming` says whether the request asked for an event stream. Neither the header that marks a body as unencrypted nor the
+ * content type is authenticated, and `stream` is plain in the request. So with a success the first is forged, and a response of the
+ * other kind is refused: a whole body read as a stream has no events, a stream read as a body has no members, and both look empty.
+ */
+export function responseKind(
+  status: number,
+  headers: IncomingHttpHeaders,
+  encrypted: boolean,
+  streaming: boolean,
+): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
+  if (status >= 300 && status < 400) {
+    return refusal('upstream_redirect', `the service answered with a redirect (${status})`);
+  }
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    return refusal('response_malformed', 'the service compressed an answer although none was asked to be');
+  }
+  if (!encrypted) return 'plain';
+  if (headers[PROTECTION_HEADERS.encrypted.toLowerCase()] === 'false') {
+    if (status >= 400) return 'plain';
+    return refusal('response_not_encrypted', 'the service answered a success that is not encrypted');
+  }
+  const isStream = headers['content-type']?.includes('event-stream') === true;
+  if (status < 400 && isStream !== streaming) {
+    return refusal('response_malformed', 'the answer is not of the kind that was asked for');
+  }
+  return isStream ? 'encrypted-stream' : 'encrypted-body';
+}
+
+async function respondPlain(
+  exchange: Exchange,
+  { response, epoch, plainBody }: AttemptResponse,
+): Promise<void> {
+  const { req, res } = exchange;
+  const headers = responseHeaders(exchange, response, epoch, 'plain');
   const status = response.statusCode as number;
   if (plainBody !== undefined) {
-    answer(req, res, { status, headers, body: plainBody });
-    finished(call);
+    respondWhole(req, res, { status, headers, body: plainBody });
+    finished(exchange);
     return;
   }
   const length = response.headers['content-length'];
   res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
-  const failure = await relayToClient(call, answered, identityOpener);
-  if (failure === undefined) {
+  const plain = decrypted(exchange, response, UNENCRYPTED);
+  await toClient(plain, exchange);
+  if (plain.failure === undefined) {
     res.end();
-    finished(call);
-  } else {
-    noteFailure(call, failure);
-    breakConnection(call);
-  }
-}
-
-/** A whole JSON answer: nothing is shown before all of it has authenticated. */
-async function respondBody(call: Call, answered: Answered): Promise<void> {
-  const { req, res, world } = call;
-  const status = answered.response.statusCode as number;
-  const parts: Uint8Array[] = [];
-  const opener = bodyOpener(call.match.endpoint, cipherOf(answered), status < 400, askedOf(call));
-  const error = await relay(answered.response, opener, {
-    ...relayOptions(call),
-    write: (part) => parts.push(part) > 0,
-  }).ended;
-  call.tally.usage = opener.usage;
-
-  const headers = headersFor(call, answered, 'json');
-  if (error === undefined) {
-    answer(req, res, { status, headers, body: Buffer.concat(parts) });
-    finished(call);
+    finished(exchange);
     return;
   }
-  countFailure(call, error);
-  if (status < 400) throw error;
-  // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  noteFailure(call, error);
-  const words = `the service answered with status ${status}; its text did not authenticate and is not shown`;
-  const shown = new PrivatemodeError(error.code, words, { cause: error });
-  const retryAfter = answered.response.headers['retry-after'];
-  answerError(
-    req,
-    res,
-    shown,
-    { dialect: call.match.endpoint.dialect, requestId: call.requestId },
-    {
-      status,
-      headers: { ...call.extraHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) },
-    },
-  );
-  count(world.counters.responses, status);
+  noteFailure(exchange, plain.failure);
+  breakConnection(exchange);
 }
 
-/** An event stream: every event goes on as soon as its chunk has been opened. */
-async function respondStream(call: Call, answered: Answered): Promise<void> {
-  const { res, world } = call;
-  const opener = streamOpener(call.match.endpoint, cipherOf(answered), askedOf(call));
-  res.writeHead(answered.response.statusCode as number, {
-    ...headersFor(call, answered, 'events'),
+/** A whole JSON response: nothing is shown before all of it has authenticated. */
+async function respondBody(exchange: Exchange, { response, epoch, cipher }: AttemptResponse): Promise<void> {
+  const { req, res, deps, match, requestId, extraHeaders } = exchange;
+  const status = response.statusCode as number;
+  const opener = bodyOpener(match.endpoint, cipher as RequestCipher, status < 400, askedOf(exchange));
+  const stream = decrypted(exchange, response, opener);
+  const body = await buffer(stream);
+  exchange.stats.usage = opener.usage;
+  const { failure } = stream;
+  if (failure === undefined) {
+    respondWhole(req, res, { status, headers: responseHeaders(exchange, response, epoch, 'json'), body });
+    finished(exchange);
+    return;
+  }
+  countFailure(exchange, failure);
+  if (status < 400) throw failure;
+  // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
+  noteFailure(exchange, failure);
+  const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
+  const shown = new PrivatemodeError(failure.code, message, { cause: failure });
+  const retryAfter = response.headers['retry-after'];
+  const headers = { ...extraHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) };
+  respondError(req, res, shown, { format: match.endpoint.errorFormat, requestId }, { status, headers });
+  count(deps.counters.responses, status);
+}
+
+/** An event stream: every event goes on as soon as its chunk has been decrypted. */
+async function respondStream(
+  exchange: Exchange,
+  { response, epoch, cipher }: AttemptResponse,
+): Promise<void> {
+  const { res, deps, stats, match, requestId } = exchange;
+  const opener = streamOpener(match.endpoint, cipher as RequestCipher, askedOf(exchange));
+  res.writeHead(response.statusCode as number, {
+    ...responseHeaders(exchange, response, epoch, 'events'),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
-  sendHead(res);
-  call.phase = 'before_first_token';
-  const onFirstBytes = (): void => {
-    call.phase = 'mid_stream';
-    logStage(call, 'first_event');
-  };
-  const { streamKeepalive } = world;
-  const alive = streamKeepalive > 0 ? keepStreamAlive(res, streamKeepalive) : undefined;
-  let error: PrivatemodeError | undefined;
-  try {
-    error = await relayToClient(call, answered, opener, onFirstBytes, alive);
-  } finally {
-    alive?.stop();
-    world.counters.streamEvents += opener.events;
-    call.tally.usage = opener.usage;
-    call.tally.modelError = opener.modelError;
-  }
-  if (error === undefined) {
-    res.end();
-    finished(call);
-    return;
-  }
-  countFailure(call, error);
-  if (!UNOPENED.has(error.code)) world.counters.truncatedStreams += 1;
-  noteFailure(call, error);
-  const { dialect } = call.match.endpoint;
-  res.write(errorEvent(error, { dialect, requestId: call.requestId }), () => breakConnection(call));
-}
-
-/** Now, and in one piece with the first events where these are there already. */
-function sendHead(res: ServerResponse): void {
+  // Now, and in one piece with the first events where these are there already.
   const { socket } = res;
   socket?.cork();
   res.flushHeaders();
   setImmediate(() => socket?.uncork());
+
+  exchange.phase = 'before_first_token';
+  const events = decrypted(exchange, response, opener, () => {
+    exchange.phase = 'mid_stream';
+    logStage(exchange, 'first_event');
+  });
+  if (deps.streamKeepalive > 0) keepStreamAlive(events, res, deps.streamKeepalive);
+  try {
+    await toClient(events, exchange);
+  } finally {
+    deps.counters.streamEvents += opener.events;
+    stats.usage = opener.usage;
+    stats.modelError = opener.modelError;
+  }
+  const { failure } = events;
+  if (failure === undefined) {
+    res.end();
+    finished(exchange);
+    return;
+  }
+  countFailure(exchange, failure);
+  if (!UNDECRYPTABLE.has(failure.code)) deps.counters.truncatedStreams += 1;
+  noteFailure(exchange, failure);
+  const event = errorEvent(failure, { format: match.endpoint.errorFormat, requestId });
+  res.write(event, () => breakConnection(exchange));
 }
 
-/** What an answer can be that came but could not be opened; the others were cut off, by whomever. */
-const UNOPENED: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+/** What the request asked for; requests without a body ask for nothing. */
+const askedOf = ({ asked }: Exchange): Asked =>
+  asked ?? { streaming: false, choices: 1, format: undefined, usage: 'every' };
+
+const decrypted = (
+  { deps, stats }: Exchange,
+  response: UpstreamResponse['response'],
+  opener: ResponseOpener,
+  onFirstBytes?: () => void,
+): DecryptStream =>
+  new DecryptStream(response, opener, {
+    stats,
+    idleTimeout: deps.streamIdleTimeout,
+    signal: deps.terminate,
+    ...(onFirstBytes === undefined ? {} : { onFirstBytes }),
+  });
+
+/** Gives the application all of the stream; the response stays open. Throws ClientGone where the application left. */
+async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {
+  try {
+    await pipeline(stream, res, { end: false });
+  } catch {
+    throw new ClientGone();
+  }
+}
+
+/** What a response can be that came but could not be decrypted; the others were cut off, by whomever. */
+const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'response_not_authentic',
   'response_not_encrypted',
   'response_malformed',
   'response_too_large',
 ]);
 
-function countFailure({ world }: Call, { code }: PrivatemodeError): void {
-  if (UNOPENED.has(code)) count(world.counters.decryptFailures, code);
+function countFailure({ deps }: Exchange, { code }: PrivatemodeError): void {
+  if (UNDECRYPTABLE.has(code)) count(deps.counters.decryptFailures, code);
 }
 
-const askedOf = ({ asked }: Call): Asked =>
-  asked ?? { streaming: false, choices: 1, format: undefined, usage: 'every' };
-
-function cipherOf({ cipher }: Answered): NonNullable<Answered['cipher']> {
-  if (cipher === undefined) throw new PrivatemodeError('internal', 'an encrypted answer without a cipher');
-  return cipher;
+function finished(exchange: Exchange): void {
+  count(exchange.deps.counters.responses, exchange.res.statusCode);
+  logStage(exchange, 'done');
 }
 
-const relayOptions = ({ world, tally }: Call): Omit<RelayOptions, 'write'> => ({
-  tally,
-  idleTimeout: world.streamIdleTimeout,
-  signal: world.terminate,
-});
-
-/**
- * The head towards the client. The type and the marks are ours; of the service's headers come those of the allow-list. Text
- * that nothing authenticates is marked, errors and the list of models alike (design decision 18).
- */
-function headersFor(call: Call, { response, epoch }: Answered, body: 'json' | 'events' | 'plain'): Headers {
-  const { requestId } = call;
-  const { dialect, encrypted } = call.match.endpoint;
-  return {
-    ...requestIdHeader({ dialect, requestId }),
-    ...responseHeaders(response.rawHeaders), // an id of the service wins over ours, one of the client over both
-    ...INERT_HEADERS,
-    'content-type':
-      body === 'plain' ? plainContentType(response.headers['content-type']) : CONTENT_TYPES[body],
-    ...call.extraHeaders,
-    ...(body === 'plain'
-      ? {
-          'privatemode-proxy-unauthenticated': 'true',
-          ...(encrypted ? { 'privatemode-encrypted': 'false' } : {}),
-        }
-      : receiptHeaders(epoch, requestId)),
-  };
-}
-
-const CONTENT_TYPES = { json: 'application/json', events: 'text/event-stream' } as const;
-
-/**
- * Gives the client what the opener makes of the answer; the response stays open. Resolves with what ended it early, or
- * undefined. Rejects with ClientGone where the client left.
- */
-function relayToClient(
-  call: Call,
-  { response }: Answered,
-  opener: ResponseOpener,
-  onFirstBytes?: () => void,
-  alive?: StreamKeepalive,
-): Promise<PrivatemodeError | undefined> {
-  const { res } = call;
-  const { promise, resolve, reject } = Promise.withResolvers<PrivatemodeError | undefined>();
-  const running = relay(response, opener, {
-    ...relayOptions(call),
-    write: (bytes) => {
-      alive?.wrote(bytes);
-      return res.write(bytes);
-    },
-    ...(onFirstBytes === undefined ? {} : { onFirstBytes }),
-  });
-  const gone = (): void => {
-    reject(new ClientGone());
-    running.stop();
-  };
-  if (res.destroyed) gone();
-  res.once('close', gone);
-  res.on('drain', running.resume);
-  void running.ended.then((failure) => {
-    res.off('close', gone);
-    res.off('drain', running.resume);
-    resolve(failure);
-  });
-  return promise;
-}
-
-function finished(call: Call): void {
-  const { res, world } = call;
-  count(world.counters.responses, res.statusCode);
-  logStage(call, 'done');
+/** The end of an exchange that could not be answered by the upstream's own response. */
+export function concludeFailed(exchange: Exchange, thrown: unknown): void {
+  const { req, res, deps, match, requestId, extraHeaders } = exchange;
+  if (thrown instanceof ClientGone || res.destroyed) {
+    res.destroy();
+    return;
+  }
+  const error = asPrivatemodeError(thrown);
+  noteFailure(exchange, error);
+  if (res.headersSent) {
+    breakConnection(exchange);
+    return;
+  }
+  const format = match.endpoint.errorFormat;
+  respondError(req, res, error, { format, requestId }, { headers: extraHeaders });
+  count(deps.counters.responses, res.statusCode);
 }

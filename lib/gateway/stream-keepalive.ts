@@ -1,20 +1,15 @@
 import type { ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
 
 /** Clients skip lines that begin with a colon; the blank line keeps it apart from the next event. */
 const COMMENT = ': keepalive\n\n';
 const LINE_FEED = 0x0a;
 
-export interface StreamKeepalive {
-  /** To be told of all bytes of the stream, before they are written. */
-  wrote(bytes: Uint8Array): void;
-  stop(): void;
-}
-
 /**
- * Writes an SSE comment to `res` whenever nothing was written for `interval` ms, for programs in between that close silent
+ * Writes an SSE comment to `res` whenever `events` was silent for `interval` ms, for programs in between that close silent
  * connections. The head is out already. Only between whole events, and not while the client is behind with reading.
  */
-export function keepStreamAlive(res: ServerResponse, interval: number): StreamKeepalive {
+export function keepStreamAlive(events: Readable, res: ServerResponse, interval: number): void {
   let wroteAt = performance.now();
   let whole = true; // what was written ends with a blank line
 
@@ -27,12 +22,11 @@ export function keepStreamAlive(res: ServerResponse, interval: number): StreamKe
     timer = setTimeout(look, left > 0 ? left : interval);
   }
   let timer = setTimeout(look, interval);
-
-  return {
-    wrote(bytes) {
-      wroteAt = performance.now();
-      whole = bytes.at(-1) === LINE_FEED && bytes.at(-2) === LINE_FEED;
-    },
-    stop: () => clearTimeout(timer),
-  };
+  events.on('data', (bytes: Uint8Array) => {
+    wroteAt = performance.now();
+    whole = bytes.at(-1) === LINE_FEED && bytes.at(-2) === LINE_FEED;
+  });
+  const stop = (): void => clearTimeout(timer);
+  events.once('end', stop);
+  events.once('close', stop);
 }

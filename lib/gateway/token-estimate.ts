@@ -11,10 +11,10 @@ import { modelValue } from '../pipeline/json/encrypt-members.ts';
 import { createJsonIndex, type JsonVisitor } from '../pipeline/json/json-index.ts';
 import { checkModelName } from '../pipeline/json/model-name.ts';
 import type { RequestBodyStage } from '../pipeline/request-body.ts';
-import { answer, answerError } from './answers.ts';
-import { newTally } from './request-stats.ts';
-import { ClientGone, receiveBody } from './upload.ts';
-import type { World } from './world.ts';
+import type { GatewayDeps } from './exchange.ts';
+import { ClientGone, receiveBody } from './receive-body.ts';
+import { newRequestStats } from './request-stats.ts';
+import { respondError, respondWhole } from './write-response.ts';
 
 /**
  * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up to 7.9, JSON 2.5,
@@ -158,28 +158,31 @@ export interface EstimateRequest {
   readonly res: ServerResponse;
   readonly requestId: string;
   readonly log: Logger;
-  /** For whatever is answered. */
+  /** For whatever response. */
   readonly headers: OutgoingHttpHeaders;
   /** Fires when a shutdown ends its patience. */
   readonly signal: AbortSignal;
 }
 
-/** Answers with the estimate, or with the error of the body. Never rejects. */
-export async function answerTokenEstimate(world: World, request: EstimateRequest): Promise<void> {
+/** Responds with the estimate, or with the error of the body. Never rejects. */
+export async function respondTokenEstimate(deps: GatewayDeps, request: EstimateRequest): Promise<void> {
   const { req, res, requestId, log, headers, signal } = request;
-  const reservation = world.uploadBudget.open();
+  const reservation = deps.uploadBudget.open();
   res.once('close', reservation.release);
   try {
-    const scene = { tally: newTally(), signal, reservation };
-    const estimate = await receiveBody(req, createTokenEstimate(), world.limits, scene);
+    const estimate = await receiveBody(req, createTokenEstimate(), deps.limits, {
+      stats: newRequestStats(),
+      signal,
+      reservation,
+    });
     estimate.release();
-    answer(req, res, {
+    respondWhole(req, res, {
       status: 200,
       headers: {
         'content-type': 'application/json',
         'cache-control': 'no-store',
         'privatemode-proxy-estimate': 'true',
-        ...requestIdHeader({ dialect: 'anthropic', requestId }),
+        ...requestIdHeader({ format: 'anthropic', requestId }),
         ...INERT_HEADERS,
         ...headers,
       },
@@ -192,6 +195,6 @@ export async function answerTokenEstimate(world: World, request: EstimateRequest
     }
     const error = asPrivatemodeError(thrown);
     log.info({ code: error.code, status: error.status, reason: error.message }, 'Request refused');
-    answerError(req, res, error, { dialect: 'anthropic', requestId }, { headers });
+    respondError(req, res, error, { format: 'anthropic', requestId }, { headers });
   }
 }

@@ -1,34 +1,36 @@
+/** The head of a request as it leaves: which key it is sent with, and which of its headers the remote gets. */
+import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
+
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
 export interface AuthInput {
-  /** The client's Authorization header, if it sent one. */
+  /** The application's Authorization header, if it sent one. */
   readonly authorization: string | undefined;
-  /** The client's x-api-key header, if it sent one. */
+  /** The application's x-api-key header, if it sent one. */
   readonly apiKeyHeader: string | undefined;
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
 }
 
-export interface AuthDecision {
+export interface RewrittenAuth {
   /** The Authorization header towards the remote, or none. */
   readonly authorization: string | undefined;
-  /** The client's own key, which may attest where no key is configured; undefined otherwise. */
+  /** The application's own key, which may attest where no key is configured; undefined otherwise. */
   readonly offeredKey: string | undefined;
 }
 
 const PLACEHOLDER = 'Bearer placeholder';
 
 /**
- * Which key a request is sent with (spec "Authentication" 2 to 4, design decision 3). An Authorization header decides
- * alone, whatever it holds; `x-api-key` counts only where there is none, and leaves as a bearer.
+ * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds; `x-api-key` counts only
+ * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak.
  */
-export function decideAuth(input: AuthInput): AuthDecision {
-  const client = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
-  if (input.configuredKey === undefined) return { authorization: client, offeredKey: bearerToken(client) };
+export function rewriteAuth(input: AuthInput): RewrittenAuth {
+  const own = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
+  if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
 
-  const replace =
-    input.fallback === 'always' || (input.fallback === 'if-placeholder' && client === PLACEHOLDER);
-  return { authorization: replace ? `Bearer ${input.configuredKey}` : client, offeredKey: undefined };
+  const replace = input.fallback === 'always' || (input.fallback === 'if-placeholder' && own === PLACEHOLDER);
+  return { authorization: replace ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
 }
 
 /** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
@@ -36,3 +38,87 @@ function bearerToken(authorization: string | undefined): string | undefined {
   const words = authorization?.split(' ') ?? [];
   return words.length === 2 && words[0]?.toLowerCase() === 'bearer' && words[1] !== '' ? words[1] : undefined;
 }
+
+/**
+ * The application's headers that the remote gets, each by its exact name: what decides over the response, and nothing about who
+ * asks. A prefix would let keys and ids of other accounts out (`openai-organization`, `anthropic-user-id`).
+ */
+const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta']);
+
+export interface RequestHead {
+  /** As Node gives them: name, value, name, value … */
+  readonly rawHeaders: readonly string[];
+  /** Authority of the remote, with the port where it is not 443. */
+  readonly host: string;
+  readonly authorization: string | undefined;
+  /** `proxy_<uuidv7>_<attempt>`; without the attempt where nothing is encrypted (docs/protocol/inference.md 2). */
+  readonly requestId: string;
+}
+
+/**
+ * The headers towards the remote that do not depend on the secret, by allow-list; lower-case names. The attempt adds its
+ * protection headers, the body its length and, for a form, its content type.
+ */
+export function requestHeaders(head: RequestHead): Record<string, string> {
+  const headers = allowedHeaders(
+    head.rawHeaders,
+    (name) => TO_REMOTE.has(name),
+    (before, value): string => `${before}, ${value}`,
+  );
+  headers['host'] = head.host;
+  headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
+  if (head.authorization !== undefined) headers['authorization'] = head.authorization;
+  headers[PROTECTION_HEADERS.version.toLowerCase()] = PROTOCOL_VERSION;
+  headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
+  headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;
+  headers['privatemode-client'] = 'Proxy';
+  headers['privatemode-user-request-id'] = head.requestId;
+  return headers;
+}
+
+/**
+ * Those headers of a head that `isAllowed`, by lower-case name; repeated ones as `join` puts them together. Headers of one
+ * connection stay there.
+ */
+export function allowedHeaders<T>(
+  rawHeaders: readonly string[],
+  isAllowed: (name: string) => boolean,
+  join: (before: string | T, value: string) => T,
+): Record<string, string | T> {
+  const perConnection = connectionListed(rawHeaders);
+  const headers: Record<string, string | T> = {};
+  for (const [name, value] of headerPairs(rawHeaders)) {
+    if (!isAllowed(name) || perConnection.has(name) || !isSafeValue(value)) continue;
+    headers[name] = Object.hasOwn(headers, name) ? join(headers[name]!, value) : value;
+  }
+  return headers;
+}
+
+/** Names in lower case, with their values. */
+export function* headerPairs(
+  rawHeaders: readonly string[],
+): Generator<readonly [name: string, value: string]> {
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    yield [(rawHeaders[i] as string).toLowerCase(), rawHeaders[i + 1] as string];
+  }
+}
+
+function connectionListed(rawHeaders: readonly string[]): ReadonlySet<string> {
+  const listed = new Set<string>();
+  for (const [name, value] of headerPairs(rawHeaders)) {
+    if (name === 'connection') for (const item of value.split(',')) listed.add(item.trim().toLowerCase());
+  }
+  return listed;
+}
+
+/** What Node agrees to send: latin1 without control characters (tab excepted); anything else would throw mid-request. */
+const isSafeValue = (value: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
+
+/** Operating systems and architectures that Go names otherwise than Node (docs/protocol/inference.md 2). */
+const GO_OS: Readonly<Record<string, string>> = { win32: 'windows', sunos: 'solaris', cygwin: 'windows' };
+const GO_ARCHITECTURE: Readonly<Record<string, string>> = {
+  x64: 'amd64',
+  ia32: '386',
+  ppc64: 'ppc64le',
+  mipsel: 'mipsle',
+};

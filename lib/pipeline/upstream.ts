@@ -1,10 +1,20 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+/** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
+import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
+import { Readable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
-import { type Attempt, type AttemptTimeouts, beginAttempt, type UpstreamResponse } from './attempt.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { upstreamFailure } from './upstream-failure.ts';
+
+export interface UpstreamTimeouts {
+  /** ms from the attempt to a usable connection. */
+  readonly connectTimeout: number;
+  /** ms from the last piece of the upload that left to the response headers. */
+  readonly firstByteTimeout: number;
+}
 
 /** Where the remote API is, and how to get there. */
-export interface UpstreamOptions extends AttemptTimeouts {
+export interface UpstreamOptions extends UpstreamTimeouts {
   readonly host: string;
   readonly port: number;
   /** Keeps connections alive; carries the CA bundle and the outbound proxy. */
@@ -13,40 +23,175 @@ export interface UpstreamOptions extends AttemptTimeouts {
   readonly freshAgent: Agent;
 }
 
+/** One sending of a request; nothing of the application's own head goes out but what stands here. */
+export interface Attempt {
+  readonly method: string;
+  /** Canonical path of the endpoint table, and the allowed query. */
+  readonly path: string;
+  readonly headers: OutgoingHttpHeaders;
+  /** The encrypted body; undefined: none. */
+  readonly body: Readable | undefined;
+  /** Use a connection of its own. */
+  readonly fresh: boolean;
+  /** Ends the attempt; a PrivatemodeError as its reason is what the attempt fails with. */
+  readonly signal: AbortSignal;
+}
+
+export interface UpstreamResponse {
+  readonly response: IncomingMessage;
+  readonly request: ClientRequest;
+}
+
 export interface Upstream {
   /** As it goes into Host: the port where it is not 443, brackets around IPv6. */
   readonly authority: string;
   /**
-   * Sends one attempt for the client's `req`/`res` pair, resolving with the response headers. The request goes out
-   * through http-proxy-3, which also destroys it when the client goes away. Rejects with UpstreamFailure.
+   * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the upstream request when the
+   * application goes away. Rejects with UpstreamFailure.
    */
   send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse>;
 }
 
 export function createUpstream(options: UpstreamOptions): Upstream {
-  // The library switches to a data path of its own (fetch, redirects followed) when this variable is set;
-  // no environment variable may change how sealed bytes travel.
+  // The library switches to a data path of its own (fetch, redirects followed) when this variable is set: no environment
+  // variable may change how encrypted bytes travel.
   delete process.env['FORCE_FETCH_PATH'];
 
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
+  const attempts = new WeakMap<IncomingMessage, RunningAttempt>();
+  proxy.on('proxyReq', (request, req) => attempts.get(req)?.connecting(request));
+  proxy.on('proxyRes', (response, req) => attempts.get(req)?.responded(response));
   const name = host.includes(':') ? `[${host}]` : host;
 
   return {
     authority: port === 443 ? name : `${name}:${port}`,
     send(req, res, attempt) {
-      const { outcome, body, fail } = beginAttempt(attempt, options);
-      if (attempt.signal.aborted) return outcome;
-      req.headers = { ...attempt.headers } as IncomingMessage['headers'];
-      req.url = attempt.path;
+      const running = runAttempt(attempt, options);
+      if (attempt.signal.aborted) return running.outcome;
+      // The library takes head and path from the request that it is given: not the application's, and nothing of it is overwritten.
+      const outgoing: IncomingMessage = Object.create(req, {
+        headers: { value: attempt.headers },
+        url: { value: attempt.path },
+      });
+      attempts.set(outgoing, running);
+      const body = attempt.body ?? Readable.from([]);
+      body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       try {
-        proxy.web(req, res, { buffer: body as never, agent, method: attempt.method }, fail);
+        proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
       } catch (thrown) {
-        fail(thrown);
+        running.failed(thrown);
       }
-      return outcome;
+      return running.outcome;
     },
   };
 }
+
+interface RunningAttempt {
+  /** Rejects with UpstreamFailure. */
+  readonly outcome: Promise<UpstreamResponse>;
+  /** The request has a socket, which may have to connect yet. */
+  readonly connecting: (request: ClientRequest) => void;
+  readonly responded: (response: IncomingMessage) => void;
+  /** Ends the attempt with this cause; what comes later changes nothing. */
+  readonly failed: (thrown: unknown) => void;
+}
+
+/** The state of one attempt, until the head of its response or the first cause of its failure. */
+function runAttempt(
+  attempt: Attempt,
+  { connectTimeout, firstByteTimeout }: UpstreamTimeouts,
+): RunningAttempt {
+  const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
+  const { signal } = attempt;
+  let request: ClientRequest | undefined;
+  let connectedAt: number | undefined;
+  let heard = false; // any byte of a response, an informational one included
+  let settled = false;
+  // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
+  let deadline = setTimeout(() => failed(noConnection()), connectTimeout);
+
+  function settle(): void {
+    settled = true;
+    clearTimeout(deadline);
+    signal.removeEventListener('abort', aborted);
+  }
+
+  // The first cause counts: destroying the request makes it fail once more, with an error that says nothing.
+  function failed(thrown: unknown): void {
+    if (settled) {
+      request?.destroy(); // a response may have come before the body failed: the rest of that is not sent
+      return;
+    }
+    settle();
+    request?.destroy();
+    reject(
+      upstreamFailure(thrown, {
+        heard,
+        reused: request?.reusedSocket === true,
+        age: connectedAt && performance.now() - connectedAt,
+        sent: request?.writableFinished === true,
+      }),
+    );
+  }
+  const aborted = (): void => failed(signal.reason);
+
+  /** Each piece of the upload that has left begins the wait anew. */
+  function expectResponse(): void {
+    if (settled) return;
+    clearTimeout(deadline);
+    deadline = setTimeout(() => failed(noResponse()), firstByteTimeout);
+  }
+
+  function connected(): void {
+    connectedAt = performance.now();
+    expectResponse();
+    request?.on('drain', expectResponse);
+    request?.once('finish', expectResponse);
+  }
+
+  if (signal.aborted) aborted();
+  else signal.addEventListener('abort', aborted);
+  return {
+    outcome,
+    failed,
+    connecting(begun) {
+      request = begun;
+      begun.once('close', () => {
+        failed(new Error('closed without a response'));
+        attempt.body?.destroy();
+      });
+      if (settled) {
+        begun.destroy();
+        return;
+      }
+      const { socket } = begun;
+      socket?.prependOnceListener('data', () => {
+        heard = true;
+      });
+      if (begun.reusedSocket || socket?.connecting === false) connected();
+      else socket?.once('secureConnect', connected);
+    },
+    responded(response) {
+      const sending = request;
+      if (settled || sending === undefined) {
+        response.destroy();
+        return;
+      }
+      settle();
+      // A response that is over before the upload is all there will be: the rest need not travel.
+      response.once('end', () => {
+        if (!sending.writableFinished) sending.destroy();
+      });
+      resolve({ response, request: sending });
+    },
+  };
+}
+
+const noConnection = (): PrivatemodeError =>
+  new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
+
+const noResponse = (): PrivatemodeError =>
+  new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { decideAuth, type FallbackMode } from '../../lib/pipeline/rewrite-auth.ts';
+import { type FallbackMode, rewriteAuth } from '../../lib/pipeline/rewrite-auth.ts';
 
 interface Row {
   readonly name: string;
@@ -155,7 +155,7 @@ const ROWS: readonly Row[] = [
 describe('whose key a request is sent with', () => {
   for (const { name, authorization, apiKeyHeader, ...expected } of ROWS) {
     const decide = (configuredKey: string | undefined, fallback: FallbackMode) =>
-      decideAuth({ authorization, apiKeyHeader, configuredKey, fallback });
+      rewriteAuth({ authorization, apiKeyHeader, configuredKey, fallback });
 
     it(`${name}; a key is configured, always`, () =>
       assert.deepEqual(decide('ours', 'always'), { authorization: OURS, offeredKey: undefined }));

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { refuseForeignPage } from '../../lib/gateway/admission.ts';
 import {
   type BrowserHeaders,
   type CorsPolicy,
   decideOrigin,
   ownNames,
   preflightHeaders,
-  refuseForeignPage,
 } from '../../lib/gateway/cors.ts';
 import { refused } from '../support/config.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';

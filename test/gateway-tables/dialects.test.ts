@@ -4,12 +4,12 @@ import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { type Dialect, errorAnswer, errorEvent } from '../../lib/api/error-format.ts';
+import { type ErrorFormat, errorEvent, errorResponse } from '../../lib/api/error-format.ts';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 
 const ID = 'proxy_0199';
-const answerTo = (code: ErrorCode, dialect: Dialect, accept?: string) =>
-  errorAnswer(new PrivatemodeError(code, 'what happened'), { dialect, requestId: ID, accept });
+const answerTo = (code: ErrorCode, format: ErrorFormat, accept?: string) =>
+  errorResponse(new PrivatemodeError(code, 'what happened'), { format, requestId: ID, accept });
 const CODES = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => ERRORS[code].status !== 0);
 
 describe('error answers', () => {
@@ -81,10 +81,9 @@ describe('error answers', () => {
     assert.equal(headers['cache-control'], 'no-store');
   });
 
-  for (const dialect of ['openai', 'anthropic', 'plain'] as const) {
-    it(`names its code in a header that only we set, in the ${dialect} form`, () => {
-      for (const code of CODES)
-        assert.equal(answerTo(code, dialect).headers['privatemode-proxy-error'], code);
+  for (const format of ['openai', 'anthropic', 'plain'] as const) {
+    it(`names its code in a header that only we set, in the ${format} form`, () => {
+      for (const code of CODES) assert.equal(answerTo(code, format).headers['privatemode-proxy-error'], code);
     });
   }
 
@@ -121,7 +120,7 @@ describe('error answers', () => {
   it('401 asks for a bearer, 405 names the methods', () => {
     assert.equal(answerTo('api_key_missing', 'openai').headers['www-authenticate'], 'Bearer');
     const error = new PrivatemodeError('method_not_allowed', 'no');
-    const { headers } = errorAnswer(error, { dialect: 'openai', requestId: ID, allow: ['GET', 'HEAD'] });
+    const { headers } = errorResponse(error, { format: 'openai', requestId: ID, allow: ['GET', 'HEAD'] });
     assert.equal(headers['allow'], 'GET, HEAD');
   });
 
@@ -144,8 +143,8 @@ describe('error events', () => {
   const error = new PrivatemodeError('response_not_authentic', 'a line\nand another');
 
   it('are one event each, on one line', () => {
-    const openai = errorEvent(error, { dialect: 'openai', requestId: ID }).toString();
-    const anthropic = errorEvent(error, { dialect: 'anthropic', requestId: ID }).toString();
+    const openai = errorEvent(error, { format: 'openai', requestId: ID }).toString();
+    const anthropic = errorEvent(error, { format: 'anthropic', requestId: ID }).toString();
     assert.match(openai, /^data: \{"error":\{.*"code":"response_not_authentic"\}\}\n\n$/);
     assert.match(anthropic, /^event: error\ndata: \{"type":"error",.*\}\n\n$/);
   });
@@ -164,18 +163,18 @@ describe('the official SDKs understand', () => {
   }
 
   const unary =
-    (code: ErrorCode, dialect: Dialect, asked: string[] = []): RequestListener =>
+    (code: ErrorCode, format: ErrorFormat, asked: string[] = []): RequestListener =>
     (req, res) => {
       asked.push(req.url ?? '');
-      const { status, headers, body } = answerTo(code, dialect);
+      const { status, headers, body } = answerTo(code, format);
       res.writeHead(status, headers).end(body);
     };
   const streamed =
-    (before: string, dialect: Dialect): RequestListener =>
+    (before: string, format: ErrorFormat): RequestListener =>
     (_req, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
       const error = new PrivatemodeError('stream_unfinished', 'the stream broke');
-      res.end(before + errorEvent(error, { dialect, requestId: ID }));
+      res.end(before + errorEvent(error, { format, requestId: ID }));
     };
   const chat = (baseURL: string, stream: boolean) =>
     new OpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'k', maxRetries: 2 }).chat.completions.create({

@@ -109,9 +109,9 @@ describe('endpoints that are forwarded', () => {
   } as const;
   for (const row of ENDPOINTS) {
     it(`${row.id} is protected as the fact sheet says`, () => {
-      const { dialect, codec, requestPlain, responsePlain, salted, terminal, encrypted } = row;
+      const { errorFormat, codec, requestPlain, responsePlain, salted, terminal, encrypted } = row;
       assert.deepEqual(
-        [dialect, codec, requestPlain, responsePlain, salted, terminal, encrypted],
+        [errorFormat, codec, requestPlain, responsePlain, salted, terminal, encrypted],
         rows[row.id],
       );
     });
@@ -142,7 +142,7 @@ describe('paths that are answered here', () => {
         assert.deepEqual(matchEndpoint(method, path), {
           kind: 'local',
           id,
-          dialect: id === 'api' ? 'openai' : 'plain',
+          format: id === 'api' ? 'openai' : 'plain',
         }));
     }
     it(`POST ${path} is a wrong method`, () => {
@@ -165,17 +165,17 @@ describe('the count of tokens, which is answered here', () => {
       assert.deepEqual(matchEndpoint('POST', path), {
         kind: 'local',
         id: 'count_tokens',
-        dialect: 'anthropic',
+        format: 'anthropic',
       }));
     it(`GET ${path} is a wrong method, in the form of its API`, () => {
-      const { code, allow, dialect } = refusalOf('GET', path);
-      assert.deepEqual([code, allow, dialect], ['method_not_allowed', ['POST'], 'anthropic']);
+      const { code, allow, format } = refusalOf('GET', path);
+      assert.deepEqual([code, allow, format], ['method_not_allowed', ['POST'], 'anthropic']);
     });
   }
 });
 
 describe('wrong methods', () => {
-  const wrong: [method: string, path: string, allow: string[], dialect: string][] = [
+  const wrong: [method: string, path: string, allow: string[], format: string][] = [
     ['GET', '/v1/chat/completions', ['POST'], 'openai'],
     ['HEAD', '/v1/chat/completions', ['POST'], 'openai'],
     ['PUT', '/v1/completions', ['POST'], 'openai'],
@@ -193,19 +193,16 @@ describe('wrong methods', () => {
     ['POST', '/models', ['GET', 'HEAD'], 'openai'],
     ['POST', '/v1/models/', ['GET', 'HEAD'], 'openai'],
   ];
-  for (const [method, path, allow, dialect] of wrong) {
+  for (const [method, path, allow, format] of wrong) {
     it(`${method} ${path} names ${allow.join(', ')}`, () => {
       const refusal = refusalOf(method, path);
-      assert.deepEqual(
-        [refusal.code, refusal.allow, refusal.dialect],
-        ['method_not_allowed', allow, dialect],
-      );
+      assert.deepEqual([refusal.code, refusal.allow, refusal.format], ['method_not_allowed', allow, format]);
     });
   }
 });
 
 describe('paths that do not exist', () => {
-  const unknown: [path: string, dialect: string, words: RegExp][] = [
+  const unknown: [path: string, format: string, words: RegExp][] = [
     ['/foo', 'plain', /no such endpoint/],
     ['/metrics', 'plain', /no such endpoint/],
     ['/v1/chat', 'openai', /no such endpoint/],
@@ -224,11 +221,11 @@ describe('paths that do not exist', () => {
     ['/unstructured', 'plain', /no such endpoint/],
     ['/constructor', 'plain', /no such endpoint/],
   ];
-  for (const [path, dialect, words] of unknown) {
-    it(`${path} is 404 in the ${dialect} form`, () => {
+  for (const [path, format, words] of unknown) {
+    it(`${path} is 404 in the ${format} form`, () => {
       const refusal = refusalOf('POST', path);
-      assert.deepEqual([refusal.code, refusal.dialect], ['unknown_path', dialect]);
-      assert.match(refusal.words, words);
+      assert.deepEqual([refusal.code, refusal.format], ['unknown_path', format]);
+      assert.match(refusal.message, words);
     });
   }
 
@@ -236,13 +233,13 @@ describe('paths that do not exist', () => {
   for (const path of [...responses, '/responses', '/v1/responses/', '/responses/resp_1/input_items']) {
     it(`${path} is not supported, and names the settings that avoid it`, () => {
       for (const method of ['POST', 'GET', 'DELETE']) {
-        const { code, dialect, words } = refusalOf(method, path);
-        assert.deepEqual([code, dialect], ['not_supported', 'openai']);
-        assert.match(words, /AI SDK openai\.chat\(/);
-        assert.match(words, /openai-agents set_default_openai_api\('chat_completions'\)/);
-        assert.match(words, /Pydantic AI OpenAIChatModel/);
-        assert.match(words, /LiteLLM custom_openai\/MODEL/);
-        assert.match(words, /Codex CLI needs a bridge/);
+        const { code, format, message } = refusalOf(method, path);
+        assert.deepEqual([code, format], ['not_supported', 'openai']);
+        assert.match(message, /AI SDK openai\.chat\(/);
+        assert.match(message, /openai-agents set_default_openai_api\('chat_completions'\)/);
+        assert.match(message, /Pydantic AI OpenAIChatModel/);
+        assert.match(message, /LiteLLM custom_openai\/MODEL/);
+        assert.match(message, /Codex CLI needs a bridge/);
       }
     });
   }
@@ -295,9 +292,9 @@ describe('trap 8: targets that another parser reads differently are refused', ()
   ];
   for (const target of refused) {
     it(`${JSON.stringify(target)}`, () => {
-      const { code, words } = refusalOf('POST', target);
+      const { code, message } = refusalOf('POST', target);
       assert.equal(code, 'invalid_path');
-      assert.ok(target === '' || target === '*' || !words.includes(target), 'the target is not quoted');
+      assert.ok(target === '' || target === '*' || !message.includes(target), 'the target is not quoted');
     });
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
-import { interpretAnswer } from '../../lib/gateway/interpret.ts';
+import { responseKind } from '../../lib/gateway/respond.ts';
 
 const STREAM = { 'content-type': 'text/event-stream; charset=utf-8' };
 const JSON_BODY = { 'content-type': 'application/json' };
@@ -9,29 +9,41 @@ const PLAIN = { ...JSON_BODY, 'privatemode-encrypted': 'false' };
 
 /** How an answer is read: the kind, or the code of the refusal. */
 function read(status: number, headers: IncomingHttpHeaders, encrypted: boolean, streaming: boolean): string {
-  const interpretation = interpretAnswer(status, headers, encrypted, streaming);
-  return interpretation.kind === 'refused' ? interpretation.error.code : interpretation.kind;
+  const kind = responseKind(status, headers, encrypted, streaming);
+  return typeof kind === 'string' ? kind : kind.code;
 }
 
 describe('an upstream answer, by its head', () => {
   type Row = [name: string, status: number, headers: IncomingHttpHeaders, streaming: boolean, is: string];
   const rows: Row[] = [
-    ['a body, as asked', 200, JSON_BODY, false, 'sealed-body'],
-    ['a stream, as asked', 200, STREAM, true, 'sealed-stream'],
-    ['a body without a type', 200, {}, false, 'sealed-body'],
+    ['a body, as asked', 200, JSON_BODY, false, 'encrypted-body'],
+    ['a stream, as asked', 200, STREAM, true, 'encrypted-stream'],
+    ['a body without a type', 200, {}, false, 'encrypted-body'],
     ['a body in place of a stream', 200, JSON_BODY, true, 'response_malformed'],
     ['a stream in place of a body', 200, STREAM, false, 'response_malformed'],
     ['the last success', 299, JSON_BODY, true, 'response_malformed'],
     ['a success that says it is plain', 200, PLAIN, false, 'response_not_encrypted'],
     ['an error that says it is plain', 400, PLAIN, false, 'plain'],
     ['an error that says it is plain, to a stream', 500, PLAIN, true, 'plain'],
-    ['an error that is sealed', 400, JSON_BODY, true, 'sealed-body'],
-    ['an error that is a stream', 500, STREAM, false, 'sealed-stream'],
-    ['another word for false', 400, { ...JSON_BODY, 'privatemode-encrypted': 'FALSE' }, false, 'sealed-body'],
+    ['an error that is sealed', 400, JSON_BODY, true, 'encrypted-body'],
+    ['an error that is a stream', 500, STREAM, false, 'encrypted-stream'],
+    [
+      'another word for false',
+      400,
+      { ...JSON_BODY, 'privatemode-encrypted': 'FALSE' },
+      false,
+      'encrypted-body',
+    ],
     ['the first redirect', 300, PLAIN, false, 'upstream_redirect'],
     ['the last redirect', 399, PLAIN, false, 'upstream_redirect'],
-    ['no compression, said so', 200, { ...JSON_BODY, 'content-encoding': 'identity' }, false, 'sealed-body'],
-    ['the same in capitals', 200, { ...JSON_BODY, 'content-encoding': 'Identity' }, false, 'sealed-body'],
+    [
+      'no compression, said so',
+      200,
+      { ...JSON_BODY, 'content-encoding': 'identity' },
+      false,
+      'encrypted-body',
+    ],
+    ['the same in capitals', 200, { ...JSON_BODY, 'content-encoding': 'Identity' }, false, 'encrypted-body'],
     ['compression', 200, { ...JSON_BODY, 'content-encoding': 'gzip' }, false, 'response_malformed'],
     ['compression of an error', 500, { ...PLAIN, 'content-encoding': 'br' }, false, 'response_malformed'],
   ];

@@ -4,8 +4,7 @@ import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { Attempt } from '../../lib/pipeline/attempt.ts';
-import type { Upstream } from '../../lib/pipeline/upstream.ts';
+import type { Attempt, Upstream } from '../../lib/pipeline/upstream.ts';
 import { EPOCH, fakeSession } from '../support/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import type { Script } from '../support/scripted-upstream.ts';
@@ -65,7 +64,7 @@ describe('the signals of a shutdown and of a client that leaves', {
       const terminate = new AbortController();
       const signals: AbortSignal[] = [];
       const { upstream, gateway, ask } = await gatewayFixture(t, {
-        world: { terminate: terminate.signal },
+        deps: { terminate: terminate.signal },
         wrapUpstream: seeing((attempt) => {
           signals.push(attempt.signal);
           return undefined;
@@ -86,7 +85,7 @@ describe('the signals of a shutdown and of a client that leaves', {
   it('that of the shutdown, fired while the answer began: the stream ends with it', async (t) => {
     const terminate = new AbortController();
     const { upstream, ask } = await gatewayFixture(t, {
-      world: { terminate: terminate.signal },
+      deps: { terminate: terminate.signal },
       wrapUpstream: (real) => ({
         ...real,
         async send(req, res, attempt) {
@@ -111,7 +110,7 @@ describe('the signals of a shutdown and of a client that leaves', {
         return EPOCH;
       },
     });
-    const { upstream, ask } = await gatewayFixture(t, { session, world: { terminate: terminate.signal } });
+    const { upstream, ask } = await gatewayFixture(t, { session, deps: { terminate: terminate.signal } });
     const answer = await ask(get('/v1/models'));
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
     assert.equal(upstream.requests.length, 0);

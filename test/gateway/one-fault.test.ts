@@ -9,7 +9,7 @@ describe('one fault', () => {
   it('in the treatment of a request ends that request', async (t) => {
     let faults = 1;
     const { gateway, ask, client } = await gatewayFixture(t, {
-      world: {
+      deps: {
         cors() {
           if (faults-- > 0) throw new TypeError(`${CANARY} is not a function`);
           return { allowedOrigins: [], ownNames: [] };

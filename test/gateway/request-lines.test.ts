@@ -403,7 +403,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
       debug: (...line: unknown[]) => debugged.push(line),
       child: () => log,
     };
-    const { upstream, ask } = await gatewayFixture(t, { world: { log } });
+    const { upstream, ask } = await gatewayFixture(t, { deps: { log } });
     upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
     await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
     await ask(get('/healthz'));

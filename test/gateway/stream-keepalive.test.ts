@@ -1,6 +1,8 @@
 /** --stream-keepalive: SSE comments while a stream is silent, and nothing else about it changes. */
 import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI from 'openai';
@@ -9,7 +11,7 @@ import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '.
 import { chunked, completion, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 
 const INTERVAL = 20;
-const ON = { world: { streamKeepalive: INTERVAL } };
+const ON = { deps: { streamKeepalive: INTERVAL } };
 const STREAMING = post(chatBody({ stream: true }));
 const COMMENT = ': keepalive\n\n';
 const COMMENTS = /(?:d\r\n: keepalive\n\n\r\n){2}/; // each in a chunk of its own
@@ -175,8 +177,9 @@ describe('when a comment is written', () => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const written: string[] = [];
     const res = { writableNeedDrain: false, write: (text: string) => written.push(text) };
-    const alive = keepStreamAlive(res as unknown as ServerResponse, 1000);
-    t.after(alive.stop);
+    const events = new EventEmitter();
+    keepStreamAlive(events as unknown as Readable, res as unknown as ServerResponse, 1000);
+    t.after(() => events.emit('close'));
     const pass = (ms: number): number => {
       for (let i = 0; i < ms; i += 100) {
         now += 100;
@@ -184,7 +187,7 @@ describe('when a comment is written', () => {
       }
       return written.splice(0).length;
     };
-    return { alive, res, pass };
+    return { events, res, pass };
   }
   const EVENT = Buffer.from('data: x\n\n');
 
@@ -194,9 +197,9 @@ describe('when a comment is written', () => {
   });
 
   it('not while the stream speaks, and a whole interval after it fell silent', (t) => {
-    const { alive, pass } = scene(t);
+    const { events, pass } = scene(t);
     for (let i = 0; i < 20; i++) {
-      alive.wrote(EVENT);
+      events.emit('data', EVENT);
       assert.equal(pass(900), 0);
     }
     assert.equal(pass(100), 1);
@@ -211,16 +214,16 @@ describe('when a comment is written', () => {
   });
 
   it('not within an event', (t) => {
-    const { alive, pass } = scene(t);
-    alive.wrote(Buffer.from('retry: 1\n'));
+    const { events, pass } = scene(t);
+    events.emit('data', Buffer.from('retry: 1\n'));
     assert.equal(pass(5000), 0);
-    alive.wrote(EVENT);
+    events.emit('data', EVENT);
     assert.equal(pass(1000), 1);
   });
 
   it('not after its end', (t) => {
-    const { alive, pass } = scene(t);
-    alive.stop();
+    const { events, pass } = scene(t);
+    events.emit('end');
     assert.equal(pass(5000), 0);
   });
 });

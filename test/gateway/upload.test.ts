@@ -4,8 +4,8 @@ import { getEventListeners } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import { newTally } from '../../lib/gateway/request-stats.ts';
-import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/upload.ts';
+import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/receive-body.ts';
+import { newRequestStats } from '../../lib/gateway/request-stats.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
@@ -26,7 +26,7 @@ const receive = (
   };
   const reservation = createUploadBudget(1_000_000, { counters: createCounters() }).open();
   const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
-  const scene = { tally: newTally(), signal, reservation };
+  const scene = { stats: newRequestStats(), signal, reservation };
   return { body: receiveBody(request, stage, LIMITS, scene), fed: () => fed };
 };
 

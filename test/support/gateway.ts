@@ -4,11 +4,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
+import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
+import type { UploadLimits } from '../../lib/gateway/receive-body.ts';
 import { createDumper } from '../../lib/gateway/request-dump.ts';
-import type { UploadLimits } from '../../lib/gateway/upload.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
-import type { World } from '../../lib/gateway/world.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { type Counters, createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
@@ -102,7 +102,7 @@ export interface TestGatewayOptions {
   readonly streamIdleTimeout?: number;
   readonly cors?: CorsPolicy;
   readonly dump?: boolean;
-  readonly world?: Partial<World>;
+  readonly deps?: Partial<GatewayDeps>;
   /** Stands between the exchange and the data path. */
   readonly wrapUpstream?: (upstream: Upstream) => Upstream;
 }
@@ -152,7 +152,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     streamKeepalive: 0,
     dumper: options.dump === true ? createDumper({ workspace: directory, log }) : undefined,
     terminate: terminate.signal,
-    ...options.world,
+    ...options.deps,
   });
   const listener = await listen(
     {
@@ -173,7 +173,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     logLines,
     session,
     active: gateway.active,
-    terminate: options.world?.terminate ?? terminate.signal,
+    terminate: options.deps?.terminate ?? terminate.signal,
     directory,
     drain: (grace) => drain(listener, { active: gateway.active, grace, terminate, log }),
     async close() {

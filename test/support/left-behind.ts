@@ -2,8 +2,7 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { getEventListeners } from 'node:events';
 import type { Readable } from 'node:stream';
-import type { UpstreamResponse } from '../../lib/pipeline/attempt.ts';
-import type { Upstream } from '../../lib/pipeline/upstream.ts';
+import type { Upstream, UpstreamResponse } from '../../lib/pipeline/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
 
 export interface SceneWatch {
@@ -25,7 +24,7 @@ interface SetTimer {
 
 /** Files whose timers belong to a request; those of listeners and agents go when they like. */
 const OF_REQUESTS =
-  /lib\/gateway\/(attempt|deadlines|early-answer|exchange|relay|respond|upload[a-z-]*)\.ts:\d+/;
+  /lib\/(gateway\/(attempts|forward|receive-body|respond|stream-keepalive|upload-budget|write-response)|pipeline\/(decrypt-stream|upstream))\.ts:\d+/;
 const scenes = new AsyncLocalStorage<SetTimer[]>();
 const hook = createHook({
   init(_id, type, _trigger, resource) {

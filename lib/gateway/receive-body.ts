@@ -2,9 +2,12 @@ import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
-import type { Tally } from './request-stats.ts';
+import { stageFor } from './codecs.ts';
+import { type Exchange, logStage } from './exchange.ts';
+import { joinPieces } from './pieces.ts';
+import type { RequestStats } from './request-stats.ts';
 import type { UploadReservation } from './upload-budget.ts';
-import { countPieces } from './upload-turns.ts';
+import { isArriving } from './write-response.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
 export class ClientGone extends Error {}
@@ -23,8 +26,8 @@ export type ReceivedBody<T = PreparedBody> = T & {
   release(): void;
 };
 
-export interface UploadScene {
-  readonly tally: Tally;
+export interface UploadOptions {
+  readonly stats: Pick<RequestStats, 'bytes'>;
   readonly signal: AbortSignal;
   /** Its memory, of which nothing is reserved yet. The caller releases it when the request is over. */
   readonly reservation: UploadReservation;
@@ -39,7 +42,7 @@ export async function receiveBody<T extends object>(
   req: IncomingMessage,
   stage: RequestBodyStage<T>,
   limits: UploadLimits,
-  scene: UploadScene,
+  options: UploadOptions,
 ): Promise<ReceivedBody<T>> {
   const length = Number(req.headers['content-length'] ?? 0);
   if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
@@ -49,36 +52,52 @@ export async function receiveBody<T extends object>(
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  if (length > 0) await scene.reservation.reserve(length, scene.signal); // nothing is read while it waits
+  if (length > 0) await options.reservation.reserve(length, options.signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
-  return takeIn(req, stage, limits, scene);
+  return receive(req, stage, limits, options);
 }
 
-/** Node gives a piece of one byte an object of hundreds: pieces shorter than this are joined with what comes at the same time. */
-const SHORT_PIECE = 4 * 1024;
-/** Most pieces that are joined, and most bytes. */
-const JOINED_PIECES = 1024;
-const JOINED_BYTES = 64 * 1024;
+/**
+ * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. Whatever becomes of the
+ * request, nothing stays reserved for its body. A body where none belongs is read and dropped: GET requests may carry one, nothing of
+ * it is sent on. It is not waited for, so the response ends the connection; nobody watches how long the body would take.
+ */
+export async function takeIn(exchange: Exchange): Promise<ReceivedBody | undefined> {
+  const { req, res, deps, match, stats, signal } = exchange;
+  const stage = stageFor(match.endpoint, req.headers['content-type'], deps.sharedSalt);
+  if (stage === undefined) {
+    if (isArriving(req)) res.setHeader('connection', 'close');
+    joinPieces(req, SHORT_PIECE);
+    req.resume();
+    return undefined;
+  }
+  const reservation = deps.uploadBudget.open();
+  res.once('close', reservation.release);
+  const body = await receiveBody(req, stage, deps.limits, { stats, signal, reservation });
+  logStage(exchange, 'received');
+  const { model, streaming, choices, format, usage } = body;
+  stats.model = model;
+  exchange.asked = { streaming, choices, format, usage };
+  return body;
+}
 
-function takeIn<T extends object>(
+/** Bytes; shorter pieces are joined with what comes at the same time. */
+export const SHORT_PIECE = 4 * 1024;
+
+function receive<T extends object>(
   req: IncomingMessage,
   stage: RequestBodyStage<T>,
   { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
-  { tally, signal, reservation }: UploadScene,
+  { stats, signal, reservation }: UploadOptions,
 ): Promise<ReceivedBody<T>> {
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  const counted = countPieces(req);
+  joinPieces(req, SHORT_PIECE);
   const chunks: Uint8Array[] = []; // what is worth releasing: the parser makes a buffer for each piece
-  let short: Uint8Array[] = [];
-  let shortBytes = 0;
-  let joining: NodeJS.Immediate | undefined;
   let failed = false;
 
   const settle = (): void => {
     clearInterval(rateCheck);
-    clearImmediate(joining);
-    short = [];
     signal.removeEventListener('abort', interrupted);
   };
   const fail = (error: Error): void => {
@@ -89,52 +108,24 @@ function takeIn<T extends object>(
     reject(error);
   };
   const interrupted = (): void => fail(signal.reason);
-  const isTooSlow = watchRate(() => tally.bytes.fromClient, minUploadRate, uploadRateGrace);
+  const isTooSlow = watchRate(() => stats.bytes.fromClient, minUploadRate, uploadRateGrace);
   const rateCheck = setInterval(() => {
     if (!isTooSlow()) return;
-    const words = `the body arrives slower than ${minUploadRate} bytes/s`;
-    fail(new PrivatemodeError('upload_too_slow', words));
+    const message = `the body arrives slower than ${minUploadRate} bytes/s`;
+    fail(new PrivatemodeError('upload_too_slow', message));
   }, RATE_INTERVAL_MS);
   rateCheck.unref();
   if (signal.aborted) interrupted();
   else signal.addEventListener('abort', interrupted);
 
-  const feed = (chunk: Uint8Array): void => {
+  const accept = (chunk: Uint8Array): void => {
+    if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
+    if (!announced) reservation.grow(chunk.length);
     chunks.push(chunk);
     stage.feed(chunk);
   };
-  const feedShort = (): void => {
-    const [first] = short;
-    if (first === undefined) return;
-    clearImmediate(joining);
-    const joined = short.length === 1 ? first : Buffer.concat(short, shortBytes);
-    short = [];
-    shortBytes = 0;
-    feed(joined);
-  };
-  const endOfTurn = (): void => {
-    try {
-      feedShort();
-    } catch (thrown) {
-      fail(asPrivatemodeError(thrown));
-    }
-  };
-  const accept = (chunk: Uint8Array): void => {
-    if (tally.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
-    if (!announced) reservation.grow(chunk.length);
-    if (chunk.length >= SHORT_PIECE) {
-      feedShort();
-      feed(chunk);
-      return;
-    }
-    short.push(chunk);
-    shortBytes += chunk.length;
-    if (short.length === 1) joining = setImmediate(endOfTurn);
-    else if (short.length === JOINED_PIECES || shortBytes >= JOINED_BYTES) feedShort();
-  };
   const take = (chunk: Uint8Array): void => {
-    counted();
-    tally.bytes.fromClient += chunk.length;
+    stats.bytes.fromClient += chunk.length;
     if (failed) return;
     try {
       accept(chunk);
@@ -152,7 +143,6 @@ function takeIn<T extends object>(
     req.off('close', gone);
     req.off('error', gone);
     req.off('data', take);
-    endOfTurn();
     settle();
     if (failed) return;
     const release = (): void => {

@@ -1,0 +1,96 @@
+/** Responses of our own, and how a response ends: whole, or so that nobody can take it for whole. */
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { type ErrorContext, errorResponse } from '../api/error-format.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import type { Exchange } from './exchange.ts';
+import { shortPieces } from './pieces.ts';
+
+/**
+ * Responds with one of our own errors in the format of the caller's API; `headers` and `status` come on top (an upstream's
+ * own error status says more than ours). The body never quotes what the caller sent.
+ */
+export function respondError(
+  req: IncomingMessage,
+  res: ServerResponse,
+  error: PrivatemodeError,
+  context: Omit<ErrorContext, 'accept'>,
+  extra: { readonly headers?: OutgoingHttpHeaders; readonly status?: number } = {},
+): void {
+  const { status, headers, body } = errorResponse(error, { ...context, accept: req.headers.accept });
+  respondWhole(req, res, { status: extra.status ?? status, headers: { ...headers, ...extra.headers }, body });
+}
+
+/** A whole response, given now, even while the request body is still arriving. */
+export function respondWhole(
+  req: IncomingMessage,
+  res: ServerResponse,
+  options: {
+    readonly status: number;
+    readonly headers?: OutgoingHttpHeaders;
+    readonly body?: string | Uint8Array;
+  },
+): void {
+  if (res.headersSent || res.destroyed) return;
+  const body = Buffer.from(options.body ?? '');
+  const hasBody = options.status !== 204 && options.status !== 304;
+  res.writeHead(options.status, {
+    ...options.headers,
+    ...(hasBody ? { 'content-length': body.length } : {}),
+    ...(isArriving(req) ? { connection: 'close' } : {}),
+  });
+  if (hasBody && req.method !== 'HEAD' && body.length > 0) res.write(body);
+  endAfterUpload(req, res);
+}
+
+/** Whether there is a body that has not arrived completely; a request without one is not complete at once either. */
+export function isArriving(req: IncomingMessage): boolean {
+  if (req.complete || req.destroyed) return false;
+  const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
+  return encoding !== undefined || (length !== undefined && length !== '0');
+}
+
+const DISCARD_BYTES = 1024 * 1024;
+/** Pieces of one byte cost as much as large ones. */
+const DISCARD_PIECES = 10_000;
+const DISCARD_MS = 1_000;
+
+/**
+ * Ends a complete response that was written while the body is still arriving. The response must survive the connection it
+ * came on: closing with unread bytes turns the close into a reset, which takes the response away under the client's eyes.
+ * So the rest of the body is read and thrown away, at most 1 MiB, 10 000 pieces or one second of it, before the response ends and,
+ * being marked `Connection: close`, takes the connection with it.
+ */
+export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
+  if (!isArriving(req)) {
+    res.end();
+    return;
+  }
+  let discarded = 0;
+  let pieces = -shortPieces(req);
+  const end = (): void => {
+    clearTimeout(timer);
+    req.off('data', discard);
+    req.off('end', end);
+    res.end();
+  };
+  const discard = (chunk: Uint8Array): void => {
+    discarded += chunk.length;
+    pieces += 1;
+    if (discarded > DISCARD_BYTES || pieces + shortPieces(req) > DISCARD_PIECES) end();
+  };
+  const timer = setTimeout(end, DISCARD_MS);
+  req.on('data', discard);
+  req.once('end', end);
+  res.once('close', () => clearTimeout(timer));
+  req.resume();
+}
+
+/** Ends the connection so that no client can take what it got for a complete response. */
+export function breakConnection(exchange: Exchange): void {
+  const { res } = exchange;
+  exchange.broken = true;
+  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
+  const { socket } = res;
+  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
+  else socket.resetAndDestroy();
+}

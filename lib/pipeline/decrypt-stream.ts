@@ -1,0 +1,166 @@
+/** The decrypting stage as a Node stream, between the upstream response and the application. */
+import { type Readable, Transform, type TransformCallback } from 'node:stream';
+import { PrivatemodeError } from '../errors.ts';
+import type { ResponseOpener } from './response-opener.ts';
+
+export interface DecryptOptions {
+  /** ms without a byte from upstream after which the response counts as stalled. */
+  readonly idleTimeout: number;
+  /** Ends the response early; its reason is the failure. */
+  readonly signal: AbortSignal;
+  /** Counts what comes and goes. */
+  readonly stats: DecryptStats;
+  /** Called before the first decrypted bytes go on. */
+  readonly onFirstBytes?: () => void;
+}
+
+export interface DecryptStats {
+  /** By performance.now(). */
+  firstChunkAt: number | undefined;
+  /** Pieces of decrypted bytes that went on. */
+  chunks: number;
+  readonly bytes: { fromRemote: number; toClient: number };
+}
+
+/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
+const LINGER = 5_000;
+
+/**
+ * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk. It never errors: what ends a response
+ * early (tampering, reset, stall, missing end, shutdown) is a value, `failure`, and what was decrypted before it is delivered,
+ * so that the application can be told. A Transform that errors would drop what it has enqueued. A decrypter that is `finished`
+ * ends the stream there; what follows is dropped.
+ */
+export class DecryptStream extends Transform {
+  /** Why the response is not whole; to be asked when the stream has ended. */
+  failure: PrivatemodeError | undefined;
+  readonly #upstream: Readable;
+  readonly #decrypter: ResponseOpener;
+  readonly #options: DecryptOptions;
+  #over = false;
+  #received = false; // upstream has ended as it should
+  #heardAt = performance.now();
+  #idle: NodeJS.Timeout;
+
+  constructor(upstream: Readable, decrypter: ResponseOpener, options: DecryptOptions) {
+    super();
+    this.#upstream = upstream;
+    this.#decrypter = decrypter;
+    this.#options = options;
+    this.#idle = setTimeout(this.#checkIdle, options.idleTimeout);
+    upstream.on('error', this.#broken);
+    upstream.on('close', this.#broken);
+    this.on('drain', this.#drained);
+    if (options.signal.aborted) this.#aborted();
+    else {
+      options.signal.addEventListener('abort', this.#aborted);
+      upstream.pipe(this);
+    }
+  }
+
+  override _transform(chunk: Uint8Array, _encoding: string, done: TransformCallback): void {
+    if (!this.#over) {
+      this.#heardAt = performance.now();
+      this.#options.stats.bytes.fromRemote += chunk.length;
+      this.#deliver(this.#decrypter.feed(chunk));
+      const { failure, finished } = this.#decrypter;
+      if (failure !== undefined || finished) this.#end(failure);
+    }
+    done();
+  }
+
+  override _flush(done: TransformCallback): void {
+    this.#received = true;
+    if (this.#over) {
+      done();
+      return;
+    }
+    this.#deliver(this.#decrypter.flush());
+    if (this.#decrypter.pending) {
+      setImmediate(() => this._flush(done)); // others have their turn
+      return;
+    }
+    this.#end(this.#decrypter.failure);
+    done();
+  }
+
+  /** The application went away, or all has been read. */
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    if (!this.#over) {
+      this.#settle();
+      this.#upstream.destroy();
+    }
+    done(error);
+  }
+
+  #deliver(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    const { stats, onFirstBytes } = this.#options;
+    if (stats.chunks === 0) {
+      stats.firstChunkAt = performance.now();
+      onFirstBytes?.();
+    }
+    stats.chunks += 1;
+    stats.bytes.toClient += bytes.length;
+    this.push(bytes);
+  }
+
+  #end(failure?: PrivatemodeError): void {
+    if (this.#over) return;
+    this.failure = failure;
+    this.#settle();
+    this.#upstream.unpipe(this);
+    if (failure === undefined) letGo(this.#upstream);
+    else this.#upstream.destroy();
+    this.push(null);
+    if (!this.#received) this.end();
+  }
+
+  #settle(): void {
+    this.#over = true;
+    clearTimeout(this.#idle);
+    this.#options.signal.removeEventListener('abort', this.#aborted);
+  }
+
+  readonly #aborted = (): void => this.#end(this.#options.signal.reason as PrivatemodeError);
+
+  readonly #broken = (): void => {
+    if (this.#received || this.#upstream.readableEnded) return;
+    const message = 'the connection to the service broke in the middle of the answer';
+    this.#end(new PrivatemodeError('stream_unfinished', message));
+  };
+
+  /** From here on the silence is the service's; before, a slow reader made it wait. */
+  readonly #drained = (): void => {
+    this.#heardAt = performance.now();
+  };
+
+  // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
+  readonly #checkIdle = (): void => {
+    const { idleTimeout } = this.#options;
+    const left = this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
+    if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
+    else {
+      const message = 'the service stopped sending in the middle of the answer';
+      this.#end(new PrivatemodeError('stream_idle_timeout', message));
+    }
+  };
+}
+
+function letGo(upstream: Readable): void {
+  if (upstream.readableEnded || upstream.destroyed) return;
+  const impatience = setTimeout(() => upstream.destroy(), LINGER);
+  impatience.unref();
+  upstream.once('close', () => clearTimeout(impatience));
+  upstream.resume();
+}
+
+/** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */
+export const UNENCRYPTED: ResponseOpener = {
+  feed: (chunk) => chunk,
+  flush: () => new Uint8Array(),
+  failure: undefined,
+  finished: false,
+  pending: false,
+  usage: undefined,
+};
