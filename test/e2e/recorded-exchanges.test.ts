@@ -1,0 +1,58 @@
+/**
+ * The exchanges of test/support/planned-exchanges.ts, byte for byte as the upstream and the application see them, compared with the
+ * record beside this file. The record was taken from the gateway as it was; it does not say what is right. It proves that a change
+ * that should change nothing changes nothing. After a change that should, record again and read the diff of recorded-exchanges.txt:
+ *
+ *     RECORD_EXCHANGES=1 node --test test/e2e/recorded-exchanges.test.ts
+ *
+ * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib: test/support/gateway.ts
+ * puts the gateway together, as for all tests of test/gateway, and is the one file to follow where the gateway's files move.
+ */
+import '../support/fixed-randomness.ts';
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it, mock } from 'node:test';
+import { PLANNED } from '../support/planned-exchanges.ts';
+import { record } from '../support/recording.ts';
+
+const FILE = join(import.meta.dirname, 'recorded-exchanges.txt');
+const RECORDING = process.env['RECORD_EXCHANGES'] === '1';
+const NOW = Date.UTC(2026, 0, 2, 3, 4, 5);
+const TITLE = '=== ';
+
+/** Sections by title. */
+function readRecord(): Map<string, string> {
+  const [, ...sections] = `\n${readFileSync(FILE, 'utf8')}`.split(`\n${TITLE}`);
+  return new Map(
+    sections.map((section) => {
+      const end = section.indexOf('\n');
+      return [section.slice(0, end), section.slice(end + 1).trimEnd()];
+    }),
+  );
+}
+
+describe('recorded exchanges', () => {
+  const recorded = RECORDING ? new Map<string, string>() : readRecord();
+  before(() => mock.timers.enable({ apis: ['Date'], now: NOW }));
+  after(() => {
+    mock.timers.reset();
+    if (!RECORDING) return;
+    writeFileSync(FILE, [...recorded].map(([name, text]) => `${TITLE}${name}\n${text}\n\n`).join(''));
+  });
+
+  for (const exchange of PLANNED) {
+    it(exchange.name, { timeout: 30_000 }, async () => {
+      const text = await record(exchange);
+      if (RECORDING) recorded.set(exchange.name, text);
+      else assert.equal(text, recorded.get(exchange.name));
+    });
+  }
+
+  it('has a record of these exchanges, in this order, and of no others', () => {
+    assert.deepEqual(
+      [...recorded.keys()],
+      PLANNED.map(({ name }) => name),
+    );
+  });
+});

@@ -1,0 +1,170 @@
+/**
+ * Records exchanges through the gateway as both sides see them on raw sockets, as text that can be compared and read. It reaches
+ * the product by way of gateway.ts (the support file beside it) and no other.
+ */
+import { createHash } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { startGateway, type TestGatewayOptions } from './gateway.ts';
+import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
+import { type Script, startScriptedUpstream } from './scripted-upstream.ts';
+
+/** One request: its bytes, or several pieces of them that arrive one after the other. */
+export type Sent = Buffer | readonly Buffer[];
+
+export interface PlannedExchange {
+  readonly name: string;
+  readonly gateway?: Omit<TestGatewayOptions, 'upstream'>;
+  /** What the upstream does with each request that reaches it, in order; the last one stays. Default: it stays silent. */
+  readonly upstream?: readonly Script[];
+  /** Requests on one connection, each sent when the one before has its answer. */
+  readonly requests: readonly Sent[];
+}
+
+/** Characters of a body that are written out; of more, and of what is no text, the record has the hash. */
+const MOST_TEXT = 6_000;
+/** ms for anything to happen. */
+const PATIENCE = 10_000;
+/** Asked on a connection that was left open, to see that it still serves. */
+const PROBE = Buffer.from('GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+/** The date that upstreams of the recordings give; the gateway's own is replaced. */
+export const UPSTREAM_DATE = 'Thu, 01 Jan 2026 00:00:00 GMT';
+
+/** Runs the exchange on a gateway and an upstream of its own. Throws where it does not end in time. */
+export async function record(planned: PlannedExchange): Promise<string> {
+  const upstream = await startScriptedUpstream();
+  upstream.on(...(planned.upstream ?? [() => {}]));
+  const gateway = await startGateway({ upstream, ...planned.gateway });
+  const client = rawClient(gateway.port);
+  try {
+    const answers: string[] = [];
+    let end = '';
+    for (const [i, request] of planned.requests.entries()) {
+      const answer = await ask(client, request, answers.join('').length);
+      answers.push(answer.text);
+      if (answer.open) end = i === planned.requests.length - 1 ? await probe(client, answers) : '';
+      else end = await inTime(client.ended, 'the end of the connection');
+      if (!answer.open) break;
+    }
+    if (upstream.violations.length > 0) throw new Error(upstream.violations.join('; '));
+    const left = upstreamText(upstream.received(), upstream.requests);
+    const text = [
+      ...left,
+      ...answers.flatMap((answer, i) => messageText(`answer ${i + 1} to the application`, '<', answer)),
+      `end of the connection: ${end}`,
+    ].join('\n');
+    return text.replaceAll(`localhost:${upstream.port}`, 'localhost:UPSTREAM');
+  } finally {
+    client.socket.destroy();
+    await gateway.close();
+    await upstream.close();
+  }
+}
+
+/** Sends a request and waits for its answer, which begins at that offset of what is received. */
+async function ask(
+  client: RawClient,
+  request: Sent,
+  offset: number,
+): Promise<{ readonly text: string; readonly open: boolean }> {
+  const pieces = Buffer.isBuffer(request) ? [request] : request;
+  const toHead = pieces[0]?.subarray(0, 5).toString() === 'HEAD ';
+  for (const piece of pieces) {
+    client.send(piece);
+    if (pieces.length > 1) for (let turn = 0; turn < 4; turn++) await nextTurn();
+  }
+  let ended = false;
+  void client.ended.then(() => {
+    ended = true;
+  });
+  const started = performance.now();
+  for (;;) {
+    const over = ended; // before the bytes are looked at: none come after it
+    const text = client.received().slice(offset);
+    const answer = toHead ? headOnly(text) : readAnswer(text);
+    if (answer?.complete === true) {
+      if (answer.rest !== '') throw new Error(`more than an answer: ${answer.rest.slice(0, 200)}`);
+      return { text, open: answer.headers['connection'] !== 'close' };
+    }
+    if (over) return { text, open: false };
+    if (performance.now() - started > PATIENCE) throw new Error(`no answer in time: ${text.slice(-500)}`);
+    await nextTurn();
+  }
+}
+
+/** An answer to HEAD has no body, whatever its framing says. */
+function headOnly(text: string): RawAnswer | undefined {
+  const answer = readAnswer(text);
+  return answer && { ...answer, body: '', complete: true, rest: text.slice(text.indexOf('\r\n\r\n') + 4) };
+}
+
+/** Whether a connection that was left open still serves. */
+async function probe(client: RawClient, answers: readonly string[]): Promise<string> {
+  client.send(PROBE);
+  const end = await inTime(client.ended, 'the answer of the probe');
+  const rest = client.received().slice(answers.join('').length);
+  const served = end === 'end' && rest.startsWith('HTTP/1.1 200 OK\r\n') && rest.endsWith('\r\n\r\nok\n');
+  return served ? 'none, it serves the next request' : `the next request got ${end} ${JSON.stringify(rest)}`;
+}
+
+async function inTime<T>(promise: Promise<T>, what: string): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`${what} did not come in time`)), PATIENCE);
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** Every request that reached the upstream, one after the other as they lie in its bytes. */
+function upstreamText(
+  received: Buffer,
+  requests: readonly { readonly connection: number; readonly body: Buffer }[],
+): string[] {
+  if (requests.length === 0) return ['nothing went upstream'];
+  let at = 0;
+  const lines = requests.flatMap(({ connection, body }, i) => {
+    const end = received.indexOf('\r\n\r\n', at) + 4 + body.length;
+    const text = received.subarray(at, end).toString('latin1');
+    at = end;
+    return messageText(`request ${i + 1} upstream, connection ${connection + 1}`, '>', text);
+  });
+  return at === received.length ? lines : [...lines, `and ${received.length - at} more bytes`];
+}
+
+/** A message in latin1: its head line by line, and its body as text or as a hash. Informational answers stand before the final one. */
+function messageText(title: string, mark: string, message: string): string[] {
+  const end = message.indexOf('\r\n\r\n');
+  const head = message.slice(0, Math.max(end, 0)).split('\r\n').map(normalised);
+  const rest = message.slice(end + 4);
+  return [
+    `--- ${title}`,
+    ...head.map((line) => `${mark} ${visible(line)}`),
+    ...(message.startsWith('HTTP/1.1 1')
+      ? messageText('and after it', mark, rest)
+      : bodyText(Buffer.from(rest, 'latin1')).map((line) => `${mark}|${line}`)),
+  ];
+}
+
+/** What differs between machines and moments, and is no business of the gateway. */
+const NORMAL: readonly [pattern: RegExp, text: string][] = [
+  [/^(date: ).*$/i, '$1(now)'],
+  [/^(privatemode-os: ).*$/i, '$1(this system)'],
+  [/^(privatemode-architecture: ).*$/i, '$1(this machine)'],
+];
+
+const normalised = (line: string): string =>
+  line.endsWith(UPSTREAM_DATE) ? line : NORMAL.reduce((text, [from, to]) => text.replace(from, to), line);
+
+const visible = (text: string): string =>
+  text.replace(/[^\n\x20-\x7e\u00a1-\uffff]/g, (char) => (char === '\r' ? '␍' : `␛${char.charCodeAt(0)};`));
+
+/** Lines of a body; the last one has no line end. None of an empty body. */
+function bodyText(body: Buffer): string[] {
+  if (body.length === 0) return [];
+  const text = body.toString('utf8');
+  if (body.length <= MOST_TEXT && Buffer.from(text).equals(body)) {
+    return visible(withoutVersion(text)).split('\n');
+  }
+  return [`${body.length} bytes, SHA-256 ${createHash('sha256').update(body).digest('hex')}`];
+}
+
+/** The proxy's own version changes with every release, and with it nothing else. */
+const withoutVersion = (text: string): string =>
+  text.replace(/(privatemode-proxy v|"name":"privatemode-proxy","version":")\d+\.\d+\.\d+/, '$1VERSION');
