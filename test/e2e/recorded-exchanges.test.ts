@@ -3,7 +3,7 @@
  * record beside this file. The record was taken from the gateway as it was; it does not say what is right. It proves that a change
  * that should change nothing changes nothing. After a change that should, record again and read the diff of recorded-exchanges.txt:
  *
- *     RECORD_EXCHANGES=1 node --test test/e2e/recorded-exchanges.test.ts
+ *     npm run record
  *
  * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib: test/support/gateway.ts
  * puts the gateway together, as for all tests of test/gateway, and is the one file to follow where the gateway's files move.
