@@ -5,8 +5,9 @@
  *
  *     npm run record
  *
- * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib: test/support/gateway.ts
- * puts the gateway together, as for all tests of test/gateway, and is the one file to follow where the gateway's files move.
+ * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib. Fixtures that all tests of
+ * the gateway use do, and are what to follow where files move: test/support/gateway.ts puts the gateway together; gateway-fixture.ts and
+ * left-behind.ts name types of it; exchange-fixture.ts imports the cipher, and tls-authority.ts certificates of the simulator.
  */
 import '../support/fixed-randomness.ts';
 import assert from 'node:assert/strict';
