@@ -26,7 +26,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { type Node, SyntaxKind } from 'typescript/unstable/ast';
 import { API } from 'typescript/unstable/sync';
-import { type Simulator, startSimulator } from '../lib/simulator/simulator.ts';
+import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import type { Naming, Place, Trace, TracedCall, TraceOptions } from './function-trace.ts';
 
 const ROOT = join(import.meta.dirname, '..');

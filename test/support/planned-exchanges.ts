@@ -195,8 +195,8 @@ const LONG_PROMPT = { messages: [{ role: 'user', content: 'words and more words.
 const KEY = ['Authorization: Bearer client-key'];
 const PLACEHOLDER = ['Authorization: Bearer placeholder'];
 const X_API_KEY = ['x-api-key: client-key'];
-const keys = (apiKeyFallback: 'never' | 'always' | 'if-placeholder') => ({ world: { apiKeyFallback } });
-const NO_KEY = { world: { configuredKey: () => undefined } };
+const keys = (apiKeyFallback: 'never' | 'always' | 'if-placeholder') => ({ deps: { apiKeyFallback } });
+const NO_KEY = { deps: { configuredKey: () => undefined } };
 const CORS = { cors: { allowedOrigins: ['https://app.example'], ownNames: ['proxy.internal'] } };
 const ANY_ORIGIN = { cors: { allowedOrigins: ['*'], ownNames: [] } };
 const APP = 'Origin: https://app.example';
@@ -326,14 +326,14 @@ export const PLANNED: readonly PlannedExchange[] = [
   through('chat-whole', { ...OWN_SALT, ...LONG_PROMPT }, { name: "chat with the request's own salt" }),
   through('chat-whole', LONG_PROMPT, {
     name: 'chat with a shared salt',
-    gateway: { world: { sharedSalt: SHARED_SALT } },
+    gateway: { deps: { sharedSalt: SHARED_SALT } },
   }),
   through(
     'chat-whole',
     { ...OWN_SALT, ...LONG_PROMPT },
     {
       name: "chat with the request's own salt and a shared one",
-      gateway: { world: { sharedSalt: SHARED_SALT } },
+      gateway: { deps: { sharedSalt: SHARED_SALT } },
     },
   ),
   through(
@@ -341,7 +341,7 @@ export const PLANNED: readonly PlannedExchange[] = [
     { ...LONG_PROMPT, system: 'be brief', cache_salt: '' },
     {
       name: 'messages with an empty salt and a shared one',
-      gateway: { world: { sharedSalt: SHARED_SALT } },
+      gateway: { deps: { sharedSalt: SHARED_SALT } },
     },
   ),
   local('a salt that is too short', post(chatBody({ cache_salt: 'short' }))),
