@@ -1,9 +1,15 @@
 import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { chatBody } from '../fixtures.ts';
+import { pathToFileURL } from 'node:url';
+import { chatBody, modelOf, sealedChatBody } from '../fixtures.ts';
 import { dial, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { cpuMicroseconds, forgetPeak, monotonicMs, peakBytes, residentBytes } from '../processes.ts';
+import { shuffled } from '../stats.ts';
+import type { Subjects } from '../subjects.ts';
 
 const BYTES = 1_000_000;
 const PLAN = { unary: true };
@@ -22,7 +28,8 @@ async function sendChunks(target: Target, chunks: Buffer): Promise<void> {
   const socket = await dial(target);
   socket.write(
     `POST /v1/chat/completions HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: application/json\r\n` +
-      'Authorization: Bearer bench\r\nTransfer-Encoding: chunked\r\n\r\n',
+      `Authorization: Bearer bench\r\nPrivatemode-Target-Model: ${modelOf(PLAN)}\r\n` +
+      'Transfer-Encoding: chunked\r\n\r\n',
   );
   socket.write(chunks);
   const [answer] = (await once(socket, 'data')) as [Buffer];
@@ -50,6 +57,64 @@ async function slowestDuring(target: Target, meanwhile: Promise<unknown>): Promi
   return slowest;
 }
 
+/** ms of the longest hold of a subject's event loop since it was asked last; `file` is what it writes it to. */
+async function longestHold(pid: number, file: string): Promise<number> {
+  rmSync(file, { force: true });
+  process.kill(pid, 'SIGUSR2');
+  for (let waited = 0; waited < 10_000; waited++) {
+    const line = read(file);
+    if (line.endsWith('\n')) return Number(line);
+    await delay(1);
+  }
+  throw new Error('the subject does not tell how long it held its event loop');
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'latin1');
+  } catch {
+    return ''; // not written yet
+  }
+}
+
+interface Found {
+  /** ms: the longest hold of the first such body of a process, and of a later one. */
+  readonly first: number;
+  readonly hold: number;
+  /** ms of the slowest small request during a third one. */
+  readonly slowest: number;
+  readonly idle: number;
+  readonly peak: number;
+  /** Microseconds for each piece. */
+  readonly cpu: number;
+}
+
+async function measure(subjects: Subjects, name: string, directory: string): Promise<Found> {
+  const file = join(directory, 'hold');
+  const url = pathToFileURL(join(import.meta.dirname, '../loop-hold.ts'));
+  url.searchParams.set('file', file);
+  const { target, pid, stop } = await subjects.fresh(name, { execArgv: [`--import=${url}`] });
+  const process = pid as number;
+  try {
+    const body = target.sealed ? sealedChatBody(PLAN, BYTES / 2) : chatBody(PLAN, BYTES);
+    const chunks = inChunks(body);
+    await longestHold(process, file);
+    await sendChunks(target, chunks); // it compiles what the others run
+    const first = await longestHold(process, file);
+    const idle = residentBytes(process);
+    forgetPeak(process);
+    const from = cpuMicroseconds(process);
+    await sendChunks(target, chunks);
+    const cpu = (cpuMicroseconds(process) - from) / body.length;
+    const hold = await longestHold(process, file);
+    const peak = peakBytes(process);
+    const slowest = await slowestDuring(target, sendChunks(target, chunks));
+    return { first, hold, slowest, idle, peak, cpu };
+  } finally {
+    await stop();
+  }
+}
+
 export const oneByteChunks: Metric = {
   name: 'one_byte_chunks',
   rows: [
@@ -61,33 +126,40 @@ export const oneByteChunks: Metric = {
     },
     {
       id: 'one_byte_chunks_hold',
-      title: 'Slowest `/healthz` meanwhile',
+      title: 'Longest hold of the event loop meanwhile',
       figure: 'ms',
       bar: { limit: 50, kind: 'at most' },
     },
   ],
   rounds: { full: 5, quick: 0 },
   async round(subjects) {
-    const subject = await subjects.fresh('ours');
-    const pid = subject.pid as number;
+    const directory = mkdtempSync(join(tmpdir(), 'privatemode-hold-'));
+    const found: Record<string, Found> = {};
     try {
-      const chunks = inChunks(chatBody(PLAN, BYTES));
-      await sendChunks(subject.target, chunks); // the first compiles what the others run
-      const idle = residentBytes(pid);
-      forgetPeak(pid);
-      const from = cpuMicroseconds(pid);
-      const hold = await slowestDuring(subject.target, sendChunks(subject.target, chunks));
-      const peak = peakBytes(pid);
-      const cpu = cpuMicroseconds(pid) - from;
-      return {
-        figures: {
-          one_byte_chunks_mem: (peak - idle) / (3 * BYTES + CONSTANT),
-          one_byte_chunks_hold: hold,
-        },
-        values: { 'idle, MB': idle / 1e6, 'peak, MB': peak / 1e6, 'CPU, µs per chunk': cpu / BYTES },
-      };
+      for (const name of shuffled(['passthrough', 'ours'])) {
+        found[name] = await measure(subjects, name, directory);
+      }
     } finally {
-      await subject.stop();
+      rmSync(directory, { recursive: true, force: true });
     }
+    const { idle, peak, hold } = found['ours']!;
+    return {
+      figures: {
+        one_byte_chunks_mem: (peak - idle) / (3 * BYTES + CONSTANT),
+        one_byte_chunks_hold: hold,
+      },
+      values: {
+        'ours, idle, MB': idle / 1e6,
+        'ours, peak, MB': peak / 1e6,
+        ...Object.fromEntries(
+          Object.entries(found).flatMap(([name, each]) => [
+            [`${name}, longest hold, ms`, each.hold],
+            [`${name}, longest hold of the first body, ms`, each.first],
+            [`${name}, slowest \`/healthz\`, ms`, each.slowest],
+            [`${name}, CPU, µs per chunk`, each.cpu],
+          ]),
+        ),
+      },
+    };
   },
 };

@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { joinPieces } from '../network/pieces.ts';
 import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
 import { stageFor } from './codecs.ts';
 import { type Exchange, logStage } from './exchange.ts';
-import { joinPieces } from './pieces.ts';
 import type { RequestStats } from './request-stats.ts';
 import type { UploadReservation } from './upload-budget.ts';
 import { isArriving } from './write-response.ts';
@@ -93,7 +93,7 @@ function receive<T extends object>(
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
   joinPieces(req, SHORT_PIECE);
-  const chunks: Uint8Array[] = []; // what is worth releasing: the parser makes a buffer for each piece
+  const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied by the stage
   let failed = false;
 
   const settle = (): void => {
@@ -121,7 +121,7 @@ function receive<T extends object>(
   const accept = (chunk: Uint8Array): void => {
     if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
     if (!announced) reservation.grow(chunk.length);
-    chunks.push(chunk);
+    if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
     stage.feed(chunk);
   };
   const take = (chunk: Uint8Array): void => {

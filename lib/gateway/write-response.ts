@@ -2,8 +2,8 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { type ErrorContext, errorResponse } from '../api/error-format.ts';
 import type { PrivatemodeError } from '../errors.ts';
+import { shortPieces } from '../network/pieces.ts';
 import type { Exchange } from './exchange.ts';
-import { shortPieces } from './pieces.ts';
 
 /**
  * Responds with one of our own errors in the format of the caller's API; `headers` and `status` come on top (an upstream's

@@ -4,6 +4,7 @@ import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
+import { joinPieces } from '../network/pieces.ts';
 import { upstreamFailure } from './upstream-failure.ts';
 
 export interface UpstreamTimeouts {
@@ -88,6 +89,9 @@ export function createUpstream(options: UpstreamOptions): Upstream {
     },
   };
 }
+
+/** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
+const SHORT_PIECE = 128;
 
 interface RunningAttempt {
   /** Rejects with UpstreamFailure. */
@@ -181,6 +185,7 @@ function runAttempt(
         return;
       }
       settle();
+      joinPieces(response, SHORT_PIECE);
       // A response that is over before the upload is all there will be: the rest need not travel.
       response.once('end', () => {
         if (!sending.writableFinished) sending.destroy();

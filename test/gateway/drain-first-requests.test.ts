@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { listen } from '../../lib/server/listen.ts';
+import { until } from '../support/gateway-fixture.ts';
 
 const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
@@ -11,6 +12,12 @@ async function serve(t: TestContext) {
   const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, maxBodyBytes: 1, fd: undefined };
   const listener = await listen(options, (_, res) => res.end('answered'));
   t.after(() => listener.destroy());
+  const accepted = new Set<unknown>();
+  const seen = (message: unknown): void => {
+    accepted.add((message as { readonly socket: Socket }).socket);
+  };
+  subscribe('net.server.socket', seen);
+  t.after(() => unsubscribe('net.server.socket', seen));
   const client = async (): Promise<{ socket: Socket; text: () => string; closed: Promise<unknown> }> => {
     const socket = connect(listener.port, '127.0.0.1');
     t.after(() => socket.destroy());
@@ -20,8 +27,8 @@ async function serve(t: TestContext) {
     });
     socket.on('error', () => {});
     const closed = once(socket, 'close');
-    await once(socket, 'connect');
-    await delay(50);
+    const before = accepted.size;
+    await until(() => accepted.size > before, 'the connection was not accepted');
     return { socket, text: () => text, closed };
   };
   return { listener, client };
@@ -32,7 +39,7 @@ describe('draining', { timeout: 10_000 }, () => {
     const { listener, client } = await serve(t);
     const { socket, text, closed } = await client();
     const drained = listener.drain();
-    await delay(50);
+    await new Promise((turn) => setImmediate(turn));
     socket.write(REQUEST);
     await closed;
     assert.match(text(), /200 OK[\s\S]*connection: close[\s\S]*answered$/i);
@@ -53,7 +60,7 @@ describe('draining', { timeout: 10_000 }, () => {
     const { listener, client } = await serve(t);
     const { socket, text, closed } = await client();
     socket.write(REQUEST);
-    while (!text().includes('answered')) await delay(5);
+    await until(() => text().includes('answered'), 'no answer');
     const start = performance.now();
     await listener.drain();
     await closed;

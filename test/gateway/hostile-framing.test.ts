@@ -185,7 +185,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
     upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
     const request = get('/v1/models', [`Content-Length: ${SMUGGLED.length}`]) + SMUGGLED;
     const answer = await ask(request);
-    await delay(100);
+    await delay(100); // in which a second request, or a second answer, would arrive
     assert.deepEqual([answer.status, answer.rest], [200, '']);
     assert.deepEqual(
       upstream.requests.map(({ method, headers }) => [method, headers['content-length']]),

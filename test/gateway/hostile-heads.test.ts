@@ -169,7 +169,7 @@ describe('damaged request heads', () => {
       fc.asyncProperty(fc.array(requests, { minLength: 25, maxLength: 25 }), async (batch) => {
         upstream.clear();
         const texts = await Promise.all(batch.map((request) => outcome(fixture, request)));
-        await delay(20);
+        await delay(20); // in which what should not arrive would
         assert.deepEqual(upstream.violations, []);
         assert.ok(upstream.requests.length <= batch.length, 'more arrived than were sent');
         assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');

@@ -1,19 +1,31 @@
-/** Bodies in pieces of one byte: for the price of six bytes on the wire, none may cost more than its share. */
+/** Bodies and answers in pieces of one byte: for the price of six bytes on the wire, none may cost more than its share. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import type { Upstream } from '../../lib/pipeline/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
 import { EPOCH, fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, get, until } from '../support/gateway-fixture.ts';
-import { completion, openedRequest } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import {
+  COMPLETION,
+  completion,
+  DONE,
+  openedRequest,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
 
 const BYTES = 200_000;
 const MIB = 1024 * 1024;
 /** What Node reads from a connection at once. */
 const READ = 64 * 1024;
+/** Pieces on the wire in that. */
+const PIECES_OF_READ = 10_923;
+/** Pieces that may be parsed in one turn: what 8 KiB of the wire hold, twice where two turns are seen as one. */
+const PIECES_OF_TURN = 2 * 1_366;
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -24,6 +36,9 @@ function held(): number {
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   return heapUsed + arrayBuffers;
 }
+
+/** What a TLS record of 16 KiB holds. */
+const RECORD_PIECES = 2_731;
 
 const filler = 'x'.repeat(BYTES);
 const form = (name: string, rest: string, value: string): string =>
@@ -67,8 +82,8 @@ function bytesRead(t: TestContext, { port }: { readonly port: number }): () => n
   return () => [...sockets].reduce((sum, socket) => sum + socket.bytesRead, 0);
 }
 
-/** What was read in each turn of the event loop, until `over`. */
-async function readByTurn(read: () => number, over: () => boolean): Promise<number[]> {
+/** How much a figure grew in each turn of the event loop, until `over`. */
+async function byTurn(read: () => number, over: () => boolean): Promise<number[]> {
   const turns: number[] = [];
   for (let before = read(); !over(); ) {
     await new Promise((turn) => setImmediate(turn));
@@ -103,7 +118,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       const before = held();
       asking.send(pieces);
       const arrived = (): boolean => gateway.counters.bufferedBytes === body.length;
-      const turns = await readByTurn(read, arrived);
+      const turns = await byTurn(read, arrived);
       const taken = held() - before;
       assert.ok(taken < 3 * body.length + MIB, `${taken} bytes for ${body.length}`);
       assert.ok(Math.max(...turns) <= 2 * READ, `${Math.max(...turns)} bytes read in one turn`);
@@ -141,7 +156,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     for (const asking of clients) asking.send(head('/unstructured/general/v0/general', 'text/plain'));
     await until(() => gateway.active() === 8, 'not all arrived');
     for (const asking of clients) asking.send(pieces);
-    const turns = await readByTurn(read, () => gateway.counters.bufferedBytes === 8 * body.length);
+    const turns = await byTurn(read, () => gateway.counters.bufferedBytes === 8 * body.length);
     // Each may come with its first read in the same turn, before it is known for what it is.
     const crowded = turns.filter((bytes) => bytes > 2 * READ);
     assert.ok(crowded.length <= 2, `${crowded} bytes read in one turn`);
@@ -149,6 +164,28 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     ready();
     for (const asking of clients) await answerTo(asking);
     assert.equal(upstream.requests.length, 8);
+  });
+
+  it('are parsed 8 KiB at a time after the first read', async (t) => {
+    const { session, ready } = waitingSession();
+    const { gateway, client, upstream } = await gatewayFixture(t, { session });
+    upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+    const asking = client();
+    asking.send(head('/unstructured/general/v0/general', 'text/plain'));
+    await until(() => gateway.active() === 1, 'the request did not arrive');
+    asking.send(inPieces(filler));
+    // Each piece reserves its byte when it is parsed.
+    const { counters } = gateway;
+    const turns = await byTurn(
+      () => counters.bufferedBytes,
+      () => counters.bufferedBytes === BYTES,
+    );
+    const crowded = turns.filter((pieces) => pieces > PIECES_OF_TURN);
+    assert.ok(crowded.length <= 1, `${crowded} pieces parsed in one turn`);
+    assert.ok(Math.max(...turns) <= PIECES_OF_READ, `${Math.max(...turns)} pieces parsed in one turn`);
+    asking.send('0\r\n\r\n');
+    ready();
+    await answerTo(asking);
   });
 
   it('that nobody wants are read in turns as well', async (t) => {
@@ -163,7 +200,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     asking.send(get('/v1/models', ['Transfer-Encoding: chunked']));
     await until(() => upstream.requests.length === 1, 'the request did not arrive');
     asking.send(inPieces(filler));
-    const turns = await readByTurn(read, () => read() >= 6 * BYTES);
+    const turns = await byTurn(read, () => read() >= 6 * BYTES);
     all.resolve();
     assert.equal((await answerTo(asking)).status, 200);
     assert.ok(Math.max(...turns) <= 2 * READ, `${Math.max(...turns)} bytes read in one turn`);
@@ -185,4 +222,105 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       assert.ok(read() < 5 * READ, `${read()} bytes were read`);
     });
   }
+});
+
+/** Counts the pieces of answers that Node's parser has given to their streams. */
+function parsedPieces(): { readonly count: () => number; readonly wrap: (inner: Upstream) => Upstream } {
+  let parsed = 0;
+  const wrap = ({ authority, send }: Upstream): Upstream => ({
+    authority,
+    async send(req, res, attempt) {
+      const sent = await send(req, res, attempt);
+      const { push } = sent.response;
+      sent.response.push = function counting(chunk) {
+        parsed += 1;
+        return push.call(this, chunk);
+      };
+      return sent;
+    },
+  });
+  return { count: () => parsed, wrap };
+}
+
+/** What follows the head of an answer that is sealed for that request; as text, and who gets it. */
+const ANSWERS: readonly (readonly [
+  name: string,
+  type: string,
+  members: Readonly<Record<string, unknown>>,
+  answer: (body: Buffer) => string,
+])[] = [
+  ['a whole body', 'application/json', {}, longBody],
+  ['an event stream', 'text/event-stream', { stream: true }, manyEvents],
+  [
+    'comments',
+    'text/event-stream',
+    { stream: true },
+    (body) => `${':\n\n'.repeat(40_000)}${manyEvents(body)}`,
+  ],
+];
+
+const LONG = 'x'.repeat(60_000);
+
+function longBody(body: Buffer): string {
+  const { usage, choices, ...rest } = COMPLETION;
+  const choice = choices[0]!;
+  const message = { ...choice.message, content: LONG };
+  return sealedAnswers(body).object({ ...rest, choices: [{ ...choice, message }], usage });
+}
+
+function manyEvents(body: Buffer): string {
+  const sealed = sealedAnswers(body);
+  const tokens = Array.from({ length: 100 }, (_, i) => sealed.chunk(`<${i}>`));
+  return `${tokens.join('')}${sealed.chunk('', 'stop')}${DONE}`;
+}
+
+describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
+  for (const [name, type, members, answer] of ANSWERS) {
+    it(`${name}: few are parsed in a turn, and it arrives as it was`, async (t) => {
+      const { count, wrap } = parsedPieces();
+      const { upstream, client } = await gatewayFixture(t, { wrapUpstream: wrap });
+      let pieces = 0;
+      upstream.on(async (scripted) => {
+        const text = answer(await scripted.body());
+        pieces = text.length;
+        await scripted.write(
+          `HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\nTransfer-Encoding: chunked\r\n\r\n`,
+        );
+        await scripted.write(Buffer.concat([inPieces(text), Buffer.from('0\r\n\r\n')]));
+      });
+      const asking = client();
+      asking.send(post(chatBody(members)));
+      const turns = await byTurn(count, () => pieces > 0 && count() >= pieces);
+      const { status, complete, body } = await answerTo(asking);
+      assert.deepEqual([status, complete], [200, true]);
+      const last = type === 'application/json' ? LONG : '<99>';
+      assert.ok(body.includes(`"content":"${last}"`), 'another text arrived');
+      // The first record of the connection is parsed as a whole, and a part of the next in the same turn.
+      const most = Math.max(...turns);
+      assert.ok(most <= RECORD_PIECES + PIECES_OF_TURN, `${most} pieces parsed in one turn`);
+    });
+  }
+
+  it('leave the connection to the remote good for the next request', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const answer = Buffer.concat([inPieces(manyEvents(await scripted.body())), Buffer.from('0\r\n\r\n')]);
+      await scripted.write(Buffer.concat([Buffer.from(STREAM_HEAD), answer]));
+    });
+    const request = post(chatBody({ stream: true }));
+    for (let i = 0; i < 3; i++) assert.ok((await ask(request)).complete);
+    assert.equal(upstream.connections.total, 1);
+  });
+
+  it('are known for broken where the connection ends behind them', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const pieces = inPieces(manyEvents(await scripted.body()).slice(0, -400));
+      await scripted.write(Buffer.concat([Buffer.from(STREAM_HEAD), pieces]));
+      scripted.end();
+    });
+    const { complete, body } = await ask(post(chatBody({ stream: true })));
+    assert.equal(complete, false);
+    assert.match(body, /<90>[\s\S]*"code":"stream_unfinished"[^\n]*\n\n$/);
+  });
 });

@@ -1,7 +1,6 @@
 /** The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { RETRIES } from '../../lib/api/retry.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
@@ -105,7 +104,6 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, async (scripted) => {
       await scripted.body();
-      await delay(10);
       scripted.reset();
     });
     assert.equal((await ask(post())).status, 502);

@@ -57,7 +57,7 @@ describe('shutdown', { concurrency: true }, () => {
     asking.send(post(STREAMING));
     await asking.until(/"hel"/);
     const draining = drained(gateway, 10_000);
-    await delay(100);
+    await delay(100); // the stream could be cut off meanwhile
     go.resolve();
     assert.ok((await draining) < 1_500, 'the grace period was waited for');
     const answer = await answerTo(asking);
@@ -99,7 +99,7 @@ describe('shutdown', { concurrency: true }, () => {
     asking.send(post());
     await until(() => gateway.logLines.join('').includes('"stage":"done"'), 'not answered', 15_000);
     const draining = drained(gateway, 10_000);
-    await delay(300);
+    await delay(300); // what is ended could be cut off meanwhile
     asking.socket.resume();
     const { status, complete } = await answerTo(asking);
     assert.deepEqual([status, complete], [200, true], 'the rest was cut off');
@@ -119,7 +119,7 @@ describe('shutdown', { concurrency: true }, () => {
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     const draining = drained(gateway, 10_000);
-    await delay(400);
+    await delay(400); // what goes on could be cut off meanwhile
     asking.socket.resume();
     assert.ok((await answerTo(asking)).complete);
     assert.ok((await draining) < 5_000);
@@ -198,7 +198,7 @@ describe('shutdown', { concurrency: true }, () => {
       const asking = client();
       asking.send(prepare(fixture));
       await until(() => gateway.active() === 1, 'the request was not seen');
-      await delay(150);
+      await delay(150); // until it is where its name says, which nothing tells for all of them
       await gateway.drain(100);
       const answer = await answerTo(asking);
       assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);

@@ -23,6 +23,14 @@ const SECRETS = [
   'Proxy-Authorization: Basic CANARY-KEY-4',
 ];
 
+/** The one request dump of a gateway, as far as it is on the disk. */
+function requestDump({ gateway }: Fixture): string {
+  const folder = join(gateway.directory, 'requests');
+  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }) as string[];
+  const name = names.find((each) => each.endsWith('_req.txt'));
+  return name === undefined ? '' : readFileSync(join(folder, name), 'utf8');
+}
+
 /** The dumps that a gateway has written: text by the end of the file's name. */
 async function dumps(
   { gateway }: Fixture,
@@ -99,8 +107,10 @@ describe('request dumps', { concurrency: true }, () => {
     const fixture = await gatewayFixture(t, { dump: true });
     const asking = fixture.client();
     asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
-    await until(() => fixture.gateway.active() === 1, 'not seen');
-    await delay(50);
+    await until(
+      () => fixture.gateway.active() === 1 && requestDump(fixture).endsWith(chatBody()),
+      'not seen',
+    );
     asking.socket.destroy();
     await until(() => fixture.gateway.active() === 0, 'not over');
     assert.ok((await dumps(fixture, 1)).req.endsWith(chatBody()));

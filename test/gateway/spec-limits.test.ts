@@ -6,14 +6,13 @@ import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { parseConfig } from '../../lib/config/config.ts';
 import { startService } from '../../lib/gateway/service.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, post, until } from '../support/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
 import { type ScriptedUpstream, startScriptedUpstream } from '../support/scripted-upstream.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
@@ -145,7 +144,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
   it('--shutdown-grace', async (t) => {
     const { upstream, client, stop } = await withFlags(t, ['--shutdown-grace=400ms']);
     client.send(post());
-    while (upstream.requests.length === 0) await delay(5);
+    await until(() => upstream.requests.length > 0, 'the request did not arrive');
     const begun = performance.now();
     await stop();
     const took = performance.now() - begun;

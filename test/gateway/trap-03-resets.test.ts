@@ -94,7 +94,7 @@ describe('trap 3: resets', { concurrency: true }, () => {
       upstream.on(async (scripted) => {
         await scripted.body();
         await scripted.write(sent);
-        await delay(50);
+        await delay(50); // until that has been read, which nothing tells
         scripted.reset();
       });
       const answer = await ask(post());
@@ -146,7 +146,7 @@ describe('trap 3: resets', { concurrency: true }, () => {
     asking.send(post());
     await until(() => gateway.counters.clientAborts.size > 0, 'the abort was not seen');
     left.resolve();
-    await delay(200);
+    await delay(200); // in which a second request would arrive
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
   });

@@ -83,7 +83,7 @@ describe('trap 4: stale keep-alive connections', { concurrency: true }, () => {
     upstream.on(answering, async (scripted) => {
       await scripted.body();
       await scripted.write('HTTP/1.1 103 Early Hints\r\n\r\n');
-      await delay(20);
+      await delay(20); // until that has been read, which nothing tells
       scripted.end();
     });
     await ask(post());
@@ -95,7 +95,7 @@ describe('trap 4: stale keep-alive connections', { concurrency: true }, () => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(answering, async (scripted) => {
       await scripted.body();
-      await delay(2_300);
+      await delay(2_300); // more than the 2 s in which a failure is taken for that of a stale connection
       scripted.end();
     });
     await ask(post());

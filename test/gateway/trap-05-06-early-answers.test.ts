@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
@@ -10,14 +10,16 @@ const limits = { maxBodyBytes: 10_000_000 };
 
 describe('trap 5: errors after success', { concurrency: true }, () => {
   it('a 401 and then a reset is a 401', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const asking = client();
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(plainError(401, 'no such key'));
-      await delay(20);
+      await asking.until(/no such key/);
       scripted.reset();
     });
-    const answer = await ask(post());
+    asking.send(post());
+    const answer = await answerTo(asking);
     assert.equal(answer.status, 401);
     assert.match(answer.body, /no such key/);
     await until(() => gateway.active() === 0 && upstream.connections.open === 0, 'the exchange never ended');
@@ -26,14 +28,16 @@ describe('trap 5: errors after success', { concurrency: true }, () => {
   });
 
   it('a 401 during the upload, and then a reset, is told once and never sent again', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, client } = await gatewayFixture(t, { limits });
+    const asking = client();
     upstream.on(async (scripted) => {
       scripted.pause();
       await scripted.write(plainError(401, 'no such key'));
-      await delay(50);
+      await asking.until(/no such key/);
       scripted.reset();
     });
-    const answer = await ask(post(LARGE));
+    asking.send(post(LARGE));
+    const answer = await answerTo(asking);
     assert.equal(answer.status, 401);
     assert.equal(answer.rest, '');
     assert.equal(upstream.requests.length, 1);
@@ -86,19 +90,21 @@ describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
   });
 
   it('a stream that begins during the upload does not spoil what is still to be sealed', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, client } = await gatewayFixture(t, { limits });
+    const asking = client();
     const { promise: arrived, resolve: arrives, reject: lost } = Promise.withResolvers<Buffer>();
     upstream.on(async (scripted) => {
       scripted.pause();
       await scripted.write(STREAM_HEAD);
-      await delay(50);
+      await asking.until(/^HTTP\/1\.1 200 /);
       scripted.resume();
       scripted.body().then(arrives, lost);
       const body = await arrived;
       await scripted.write(chatStream(body).slice(STREAM_HEAD.length));
     });
     const messages = [{ role: 'user', content: 'x'.repeat(8_000_000) }];
-    const answer = await ask(post(chatBody({ messages, stream: true })));
+    asking.send(post(chatBody({ messages, stream: true })));
+    const answer = await answerTo(asking);
     assert.equal(openedRequest(await arrived).get('messages'), JSON.stringify(messages));
     assert.match(answer.body, /data: \[DONE\]\n\n$/);
   });
@@ -107,7 +113,7 @@ describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
     const { upstream, gateway, ask } = await gatewayFixture(t, { limits });
     upstream.on(async (scripted) => {
       scripted.pause();
-      await delay(100);
+      await delay(100); // the upload fills what buffers there are
       scripted.write(plainError(413, 'lost'));
       scripted.reset();
     });

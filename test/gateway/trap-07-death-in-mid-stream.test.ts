@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import type { Scripted } from '../support/scripted-upstream.ts';
 import {
   chunked,
@@ -26,14 +26,16 @@ describe('trap 7: the remote dies in mid-stream', { concurrency: true }, () => {
   ];
   for (const [name, die] of deaths) {
     it(`${name} becomes an error event and no clean end`, async (t) => {
-      const { upstream, gateway, ask } = await gatewayFixture(t);
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      const asking = client();
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
         await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-        await delay(20);
+        await asking.until(/"hel"/);
         await die(scripted);
       });
-      const answer = await ask(post(STREAMING));
+      asking.send(post(STREAMING));
+      const answer = await answerTo(asking);
       assert.equal(answer.status, 200);
       assert.equal(answer.complete, false);
       const events = answer.body.split('\n\n');
@@ -125,7 +127,7 @@ describe('trap 7: the remote dies in mid-stream', { concurrency: true }, () => {
       await scripted.write(LAST_CHUNK);
     });
     assert.ok((await ask(post(STREAMING))).complete);
-    await delay(60);
+    await delay(60); // until that has been read, which nothing tells
     assert.ok((await ask(post(STREAMING))).complete);
     assert.equal(upstream.connections.total, 1);
   });

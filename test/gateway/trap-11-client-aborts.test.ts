@@ -85,7 +85,7 @@ describe('trap 11: client aborts', { concurrency: true }, () => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
-      await delay(1_000);
+      await delay(1_000); // nothing happens for as long
       await scripted.write(completion(body));
     });
     const asking = client();
@@ -113,7 +113,7 @@ describe('trap 11: client aborts', { concurrency: true }, () => {
     const asking = client();
     asking.send(post());
     await until(() => session.rejected.length === 1, 'the secret was not renewed');
-    await delay(100);
+    await delay(100); // in which a second request would arrive
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
   });

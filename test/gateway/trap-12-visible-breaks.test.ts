@@ -3,18 +3,22 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { answerTo, chatBody, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import type { RawClient } from '../support/raw-client.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import { chatStream, chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 const MESSAGES = chatBody({ stream: true, max_tokens: 5 });
 
-const breaking: Script = async (scripted) => {
-  const sealed = sealedAnswers(await scripted.body());
-  await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-  await delay(20);
-  scripted.reset();
-};
+/** Breaks when that client has the first event. */
+const breaking =
+  (asking: RawClient): Script =>
+  async (scripted) => {
+    const sealed = sealedAnswers(await scripted.body());
+    await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    await asking.until(/"hel"/);
+    scripted.reset();
+  };
 
 /** Sends `count` events of 64 KiB and then dies. */
 const flooding =
@@ -28,9 +32,11 @@ const flooding =
 
 describe('trap 12: broken streams', { concurrency: true }, () => {
   it('OpenAI style: the error is the last event, and the last chunk never comes', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(breaking);
-    const { complete, body } = await ask(post(STREAMING));
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const asking = client();
+    upstream.on(breaking(asking));
+    asking.send(post(STREAMING));
+    const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);
     await until(() => gateway.active() === 0, 'the exchange never ended');
     assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
@@ -38,14 +44,16 @@ describe('trap 12: broken streams', { concurrency: true }, () => {
   });
 
   it('Anthropic style: the error is the last event, and the last chunk never comes', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+    const { upstream, client } = await gatewayFixture(t);
+    const asking = client();
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'));
-      await delay(20);
+      await asking.until(/"ping"/);
       scripted.reset();
     });
-    const { complete, body } = await ask(post(MESSAGES, { path: '/v1/messages' }));
+    asking.send(post(MESSAGES, { path: '/v1/messages' }));
+    const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);
     assert.match(body, /\n\nevent: error\ndata: \{"type":"error","error":\{"type":"api_error".*\}\}?\n\n$/);
   });
@@ -57,7 +65,7 @@ describe('trap 12: broken streams', { concurrency: true }, () => {
     asking.send(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
-    await delay(500);
+    await delay(500); // the remote fills what buffers there are, and dies or waits: nothing tells which
     asking.socket.resume();
     const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);
@@ -68,8 +76,8 @@ describe('trap 12: broken streams', { concurrency: true }, () => {
 
   it('HTTP/1.0 has no chunks: the error arrives and the connection is reset, not closed', async (t) => {
     const { upstream, client } = await gatewayFixture(t);
-    upstream.on(breaking);
     const asking = client();
+    upstream.on(breaking(asking));
     asking.send(post(STREAMING, { version: '1.0' }));
     assert.equal(await asking.ended, 'ECONNRESET');
     assert.match(asking.received(), /"hel"[\s\S]*"code":"stream_unfinished"[^\n]*\n\n$/);
@@ -109,7 +117,7 @@ describe('slow readers', { concurrency: true }, () => {
     asking.send(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
-    await delay(1_200);
+    await delay(1_200); // four times the idle time-out
     asking.socket.resume();
     const { complete, body } = await answerTo(asking);
     assert.ok(complete && body.endsWith('data: [DONE]\n\n'), body.slice(-300));

@@ -96,7 +96,7 @@ describe('limits of time', { concurrency: true }, () => {
       asking.send(post('', { headers: [`Content-Length: ${body.length}`] }));
       for (let at = 0; at < body.length; at += 500) {
         asking.send(body.subarray(at, at + 500));
-        await delay(100);
+        await delay(100); // 5,000 bytes a second
       }
       assert.equal((await answerTo(asking)).status, 200);
     });
@@ -107,7 +107,7 @@ describe('limits of time', { concurrency: true }, () => {
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
-      await delay(2_200);
+      await delay(2_200); // four times the grace, and two looks at the rate
       asking.send(request.subarray(-10));
       assert.equal((await answerTo(asking)).status, 200);
     });
@@ -138,7 +138,7 @@ describe('limits of time', { concurrency: true }, () => {
       const { upstream, ask } = await gatewayFixture(t, { connectTimeout: 500 });
       upstream.on(async (scripted) => {
         const body = await scripted.body();
-        await delay(900);
+        await delay(900); // more than the connect time-out
         await scripted.write(completion(body));
       });
       assert.equal((await ask(post())).status, 200);

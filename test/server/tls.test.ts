@@ -1,8 +1,9 @@
 /** TLS towards the application: versions, protocols, and certificates that are replaced while the proxy runs. */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -153,10 +154,15 @@ describe('TLS', { concurrency: true }, () => {
     const pair = pairIn(t);
     pair.write(issue('first'));
     const service = await serve(t, pair);
+    const accepted = Promise.withResolvers<void>();
+    const seen = (message: unknown): void => {
+      if ((message as { readonly socket: Socket }).socket.localPort === service.port) accepted.resolve();
+    };
+    subscribe('net.server.socket', seen);
+    t.after(() => unsubscribe('net.server.socket', seen));
     const silent = connect(service.port, '127.0.0.1');
     silent.on('error', () => {});
-    await once(silent, 'connect');
-    await delay(50);
+    await accepted.promise;
     const begun = performance.now();
     await service.close();
     assert.ok(performance.now() - begun < 3_500);

@@ -6,6 +6,8 @@ import { Readable } from 'node:stream';
 const PIECES = 256;
 /** Bytes of a connection that are parsed in one turn: at most 1 365 pieces, which take Node's parser 3 ms. */
 const PARSED_BYTES = 8 * 1024;
+/** So many short pieces of a turn pass as they come: they cost little, and a message that breaks off keeps its last words. */
+const FEW = 16;
 /** Most pieces that are joined, and most bytes. */
 const JOINED_PIECES = 1024;
 const JOINED_BYTES = 64 * 1024;
@@ -35,15 +37,14 @@ interface Unparsed {
 
 // There is one event loop, and these are about it.
 const joined = new WeakMap<Readable, Pieces>();
-const holding = new Set<IncomingMessage>();
 const divided = new WeakMap<Socket, Unparsed>();
 const waiting = new Set<Socket>();
 let turn = 0;
 let turning = false;
 
 /**
- * Joins the pieces of a body that are shorter than `short` bytes with those that arrive in the same turn of the event loop, and has
- * few of them arrive in one. To be called before the first piece is there.
+ * Joins the pieces of a body that are shorter than `short` bytes where many arrive in the same turn of the event loop, and has fewer
+ * of them arrive in one. To be called before the first piece is there.
  *
  * Node gives a piece of one byte an object of hundreds, and spends as much on it as on one of 64 KiB, most of that in the
  * stream, so they are joined before it. It parses up to 350 000 of them in one turn, in which nobody else is served. Where a
@@ -71,9 +72,10 @@ function pushJoined(this: IncomingMessage, chunk: Buffer | null): boolean {
   pieces.count += 1;
   pieces.total += 1;
   if (pieces.count === PIECES) divide(this);
+  if (pieces.count <= FEW && pieces.held.length === 0) return push(this, chunk);
   pieces.held.push(chunk);
   pieces.bytes += chunk.length;
-  if (pieces.held.length === 1) holding.add(this);
+  if (pieces.held.length === 1) setImmediate(endOfTurn, this, pieces);
   else if (pieces.held.length === JOINED_PIECES || pieces.bytes >= JOINED_BYTES)
     return pushHeld(this, pieces);
   return true;
@@ -83,9 +85,15 @@ function pushHeld(message: IncomingMessage, pieces: Pieces): boolean {
   const { held, bytes } = pieces;
   pieces.held = [];
   pieces.bytes = 0;
-  holding.delete(message);
   if (message.destroyed) return true;
   return push(message, held.length === 1 ? held[0]! : Buffer.concat(held, bytes));
+}
+
+/** Each message has its own: what its pieces bring about runs in its own asynchronous context. */
+function endOfTurn(message: IncomingMessage, pieces: Pieces): void {
+  if (pieces.held.length === 0) return;
+  // As Node's parser does where the stream has enough.
+  if (!pushHeld(message, pieces)) message.socket.pause();
 }
 
 function nextTurn(): void {
@@ -93,10 +101,6 @@ function nextTurn(): void {
   setImmediate(() => {
     turn += 1;
     turning = false;
-    for (const message of holding) {
-      // As Node's parser does where the stream has enough.
-      if (!pushHeld(message, joined.get(message)!)) message.socket?.pause();
-    }
     const [first] = waiting;
     if (first === undefined) return;
     waiting.delete(first);
