@@ -3,6 +3,7 @@ import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism, setPriority } from 'node:os';
+import { cleanEnvironment as testEnvironment } from '../test/support/proxy-process.ts';
 
 /** ms of the clock that all processes of a machine share. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
@@ -41,14 +42,9 @@ export function raisePriority(): (() => void) | undefined {
   }
 }
 
-/** Environment without anything that would change how connections are made. */
-export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
-  const kept = Object.entries(process.env).filter(
-    ([name, value]) =>
-      value !== undefined && !/^(SSL_CERT_|NODE_|LISTEN_|NOTIFY_|WATCHDOG_)|_proxy$/i.test(name),
-  );
-  return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
-}
+/** Environment without anything that would configure the proxy, Node or how connections are made. */
+export const cleanEnvironment = (extra: Record<string, string> = {}): Record<string, string> =>
+  testEnvironment(extra, /^NODE_/i);
 
 /** Starts a module of this directory with a message channel; its standard error is ours. */
 export function start(module: string, args: readonly string[], options: ForkOptions = {}): ChildProcess {

@@ -10,7 +10,7 @@ import OpenAI from 'openai';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';
-import { asPrivatemodeError, WHO_LISTENS } from '../lib/errors.ts';
+import { asPrivatemodeError, PrivatemodeError, WHO_LISTENS } from '../lib/errors.ts';
 import { createLogger } from '../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../lib/proxy.ts';
 import { startSimulator } from '../simulator/simulator.ts';
@@ -50,6 +50,7 @@ await opened.disposeAsync().catch((thrown) => {
 process.exit(code); // also where something was stopped in the middle of its start
 
 async function demo(argv: readonly string[]): Promise<number> {
+  refuseSwallowedFlags();
   const wanted = parseFlags(argv);
   if (wanted.help) {
     say(HELP.trimEnd());
@@ -83,8 +84,19 @@ interface Wanted {
   readonly port: number | undefined;
 }
 
+/** npm keeps flags before `--` for itself, as variables. Throws config_invalid. */
+function refuseSwallowedFlags(): void {
+  const swallowed = ['port', 'once'].find((name) => process.env[`npm_config_${name}`] !== undefined);
+  if (swallowed === undefined) return;
+  const words = `npm took --${swallowed} for a flag of its own: put -- in front, as in npm run demo -- --${swallowed}`;
+  throw new PrivatemodeError('config_invalid', words);
+}
+
 /** Throws config_invalid. */
 function parseFlags(argv: readonly string[]): Wanted {
+  const word = argv[0];
+  if (word !== undefined && !word.startsWith('-'))
+    throw new PrivatemodeError('config_invalid', 'the demo takes flags only, such as --port 9090');
   const { values } = parseArgv(argv, [
     { name: 'port', type: 'string', help: '' },
     { name: 'once', type: 'boolean', help: '' },

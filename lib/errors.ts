@@ -77,7 +77,7 @@ export const ERRORS = {
   upstream_tls_untrusted: row(
     502,
     'network',
-    'Name the CA bundle of your TLS inspection in SSL_CERT_FILE and restart.',
+    'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart.',
   ),
   upstream_reset: row(502, 'upstream', 'Try again.'),
   upstream_closed_during_upload: row(502, 'upstream', 'Try again; if it persists, send a smaller body.'),

@@ -1,13 +1,13 @@
 /** The composition root: the only file that imports every room, and the one place where things are wired together. */
 import cluster from 'node:cluster';
-import { accessSync, existsSync, mkdirSync, constants as modes, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
-import { join } from 'node:path';
 import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
+import { prepareWorkspace } from './config/workspace.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
-import { PrivatemodeError } from './errors.ts';
+import type { PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import { type ServiceDeps, startService } from './gateway/service.ts';
 import { createOutbound, type Environment } from './network/outbound.ts';
@@ -150,31 +150,6 @@ async function openProxy(
       void keyWatch?.reload();
     },
   };
-}
-
-/**
- * A workspace that cannot be made, or cannot be written while nothing is logged in it, would let every attestation fail
- * at its last step. One that is read-only but holds a log may do: a manifest logged already needs no new line.
- * Throws config_invalid.
- */
-function prepareWorkspace(workspace: string): void {
-  const why = ({ code }: NodeJS.ErrnoException): string => code ?? 'unknown cause';
-  const refuse = (words: string, cause: unknown): PrivatemodeError =>
-    new PrivatemodeError('config_invalid', `--workspace: ${words}; name a directory that can be written`, {
-      cause,
-    });
-  const name = JSON.stringify(workspace);
-  try {
-    mkdirSync(workspace, { recursive: true });
-  } catch (thrown) {
-    throw refuse(`the directory ${name} cannot be created (${why(thrown as NodeJS.ErrnoException)})`, thrown);
-  }
-  if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  try {
-    accessSync(workspace, modes.W_OK);
-  } catch (thrown) {
-    throw refuse(`the directory ${name} cannot be written (${why(thrown as NodeJS.ErrnoException)})`, thrown);
-  }
 }
 
 function watchKeyFile(

@@ -5,6 +5,7 @@ import { type ApiKeySource, parseApiKey, type ReadFile } from './api-key.ts';
 import { parseArgv } from './argv.ts';
 import { type Environment, withEnvironment } from './environment.ts';
 import { FLAGS, type FlagName } from './flags.ts';
+import { whyNoManifest } from './manifest-file.ts';
 import { memoryLimit } from './memory-limit.ts';
 import {
   type HostPort,
@@ -212,31 +213,8 @@ function requireManifest(path: string, readFile: ReadFile): void {
   } catch (thrown) {
     throw refuse(`failed to read manifest file ${name}: ${(thrown as Error).message}`);
   }
-  const text = Buffer.from(bytes).toString('utf8');
-  const [, what] = NO_MANIFEST.find(([holds]) => holds(text)) ?? [];
+  const what = whyNoManifest(bytes);
   if (what !== undefined) throw refuse(`the manifest file ${name} ${what}`);
-}
-
-const NO_MANIFEST: readonly (readonly [holds: (text: string) => boolean, what: string])[] = [
-  [(text) => text.trim() === '', 'is empty: not a manifest'],
-  [
-    (text) => text.startsWith('\ufeff'),
-    'begins with a byte order mark, which the manifest of the service does not have; save it byte for byte as it was sent',
-  ],
-  [
-    (text) => /^\s*</.test(text),
-    'is an HTML page, not a manifest; most likely an error page was saved in its place',
-  ],
-  [(text) => !isJsonObject(text), 'is not a JSON object: not a manifest'],
-];
-
-function isJsonObject(text: string): boolean {
-  try {
-    const parsed: unknown = JSON.parse(text);
-    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed);
-  } catch {
-    return false;
-  }
 }
 
 const optional = <T>(text: string | undefined, parse: (text: string) => T): T | undefined =>

@@ -56,8 +56,12 @@ export function withEnvironment(argv: ParsedArgv, env: Environment): Settings {
 function variablesIn(env: Environment, warnings: string[]): [variable: string, flag: FlagRow][] {
   const found: [string, FlagRow][] = [];
   for (const [variable, text] of Object.entries(env)) {
-    if (!variable.startsWith(PREFIX) || text === undefined || text === '' || SERVICE_LINK.test(variable))
+    if (text === undefined || text === '' || SERVICE_LINK.test(variable)) continue;
+    if (!variable.startsWith(PREFIX)) {
+      if (isAlmostApiKey(variable))
+        warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${API_KEY}?`);
       continue;
+    }
     const flag = FLAG_OF.get(variable);
     if (flag === undefined) {
       warnings.push(unknown(variable));
@@ -68,6 +72,12 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
   if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, API_KEY_FLAG]);
   return found;
 }
+
+/** No error: a variable outside our prefix may be another program's. */
+const isAlmostApiKey = (variable: string): boolean =>
+  variable !== API_KEY &&
+  /^PRIVATEMODE_/i.test(variable) &&
+  (/^PRIVATEMODE_KEY$/i.test(variable) || nearest(variable, [API_KEY]) !== undefined);
 
 /** The warning about a variable that sets nothing. Throws config_invalid where it was surely meant to. */
 function unknown(variable: string): string {

@@ -14,8 +14,10 @@ const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. Throws config_invalid. */
 export function parseHostPort(flag: string, text: string, defaultPort: number | undefined): HostPort {
   const wanted = defaultPort === undefined ? 'HOST:PORT' : 'HOST or HOST:PORT';
-  if (/^:\d+$/.test(text)) {
-    const hint = `write 127.0.0.1${text} for this machine alone, 0.0.0.0${text} for all`;
+  const alone = defaultPort === undefined ? /^:?(\d+)$/ : /^:(\d+)$/;
+  const [, onlyPort] = alone.exec(text) ?? [];
+  if (onlyPort !== undefined) {
+    const hint = `write 127.0.0.1:${onlyPort} for this machine alone, 0.0.0.0:${onlyPort} for all`;
     throw wants(flag, wanted, text, defaultPort === undefined ? hint : undefined);
   }
   if (/^[a-z]+:\/\//i.test(text)) throw wants(flag, `${wanted} without a scheme or path`, text);

@@ -89,10 +89,8 @@ export function describeTlsFailure(thrown: unknown, host = 'the server'): Privat
   }
   const words =
     other === undefined
-      ? `certificate signed by unknown authority: ${who} presented ${what}. ` +
-        'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart'
-      : `${who} presented ${what} that is refused: ${other}. ` +
-        'SSL_CERT_FILE names the CA bundle that is trusted instead of the system store';
+      ? `certificate signed by unknown authority: ${who} presented ${what}`
+      : `${who} presented ${what} that is refused: ${other}`;
   return new PrivatemodeError('upstream_tls_untrusted', words, { cause: thrown });
 }
 

@@ -49,7 +49,11 @@ export function probe(options: {
     );
     request.on('close', () => clearTimeout(deadline));
     request.on('error', (error: NodeJS.ErrnoException) =>
-      failed(`${error.code ?? ''} ${error.message}`.trim()),
+      failed(
+        error.code === 'ECONNREFUSED'
+          ? `nothing listens on ${host} port ${options.port} (ECONNREFUSED); give the --listen-address and --port of the proxy`
+          : error.message,
+      ),
     );
   });
 }

@@ -15,7 +15,7 @@ export function statusLine(output: LogOutput & { readonly columns?: number }): S
     isTTY: true,
     write: (line) => output.write(`${erase()}${line}${shown}`),
     show(text = '') {
-      const next = text.slice(0, (output.columns ?? 80) - 1);
+      const next = text.slice(0, (output.columns || 80) - 1); // a terminal that does not know its size says 0
       output.write(`${erase()}${next}`);
       shown = next;
     },

@@ -10,6 +10,15 @@ const STATUS: Readonly<Record<string, string>> = {
 
 /** ms for the refusal to arrive: closing over unread bytes would turn the close into a reset, which may overtake it. */
 const LINGER = 1_000;
+/**
+ * Bytes of a plain HTTP request to the TLS port that are read before its connection closes: a client that writes its whole
+ * request before it reads would otherwise meet a reset in place of the answer. Node keeps them in memory until the close,
+ * so they are bounded, and so is the number of connections that wait at the same time.
+ */
+const LEFT_OVER = 8 * 1024 * 1024;
+const MOST_WAITING = 8;
+/** ms between two looks at how much was read. */
+const LOOK = 20;
 
 /** What a client took the port for. */
 export type WrongScheme = 'http' | 'https';
@@ -50,6 +59,8 @@ export function refuseMalformed(
     socket.once('close', () => clearTimeout(impatience));
   };
 
+  let waiting = 0;
+
   /** Answers plain HTTP on the connection under the TLS socket, which has no handshake to answer through. */
   const answerPlainly = (socket: Socket): void => {
     const raw = connections.acceptedUnder(socket);
@@ -59,8 +70,26 @@ export function refuseMalformed(
     }
     raw.on('error', () => {});
     raw.end(PLAIN_ANSWER);
-    const impatience = setTimeout(() => raw.destroy(), LINGER);
-    raw.once('close', () => clearTimeout(impatience));
+    if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
+    waiting++;
+    // It does so by one call of destroy, and this one is passed over.
+    raw.destroy = () => {
+      Reflect.deleteProperty(raw, 'destroy');
+      return raw;
+    };
+    const finish = (): void => {
+      Reflect.deleteProperty(raw, 'destroy');
+      raw.destroy();
+    };
+    const impatience = setTimeout(finish, LINGER);
+    const look = setInterval(() => {
+      if (raw.bytesRead > LEFT_OVER) finish();
+    }, LOOK);
+    raw.once('close', () => {
+      waiting--;
+      clearTimeout(impatience);
+      clearInterval(look);
+    });
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {

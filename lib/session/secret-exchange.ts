@@ -1,8 +1,9 @@
 import { createHash, createSecretKey, type KeyObject } from 'node:crypto';
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
+import { concernsClock } from '../attestation/period.ts';
 import type { Check } from '../attestation/verify.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
 
 /**
@@ -68,6 +69,7 @@ function requireAccepted(checks: readonly Check[]): void {
     throw new PrivatemodeError(
       'secret_exchange_failed',
       `the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`,
+      { remedy: concernsClock(failed?.found ?? '') ? CLOCK_REMEDY : undefined },
     );
   }
 }

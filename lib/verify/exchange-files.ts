@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseStrictJson } from '../attestation/strict-json.ts';
+import { whyNoManifest } from '../config/manifest-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { SecretMessages } from './secret-checks.ts';
 
@@ -38,6 +39,14 @@ export function readInput(path: string): Uint8Array {
   }
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');
+  return bytes;
+}
+
+/** The bytes of a manifest file. Throws verify_input_invalid, also for what is surely no manifest. */
+export function readManifest(path: string): Uint8Array {
+  const bytes = readInput(path);
+  const what = whyNoManifest(bytes);
+  if (what !== undefined) throw unusable(path, `it ${what}`);
   return bytes;
 }
 

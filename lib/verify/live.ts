@@ -16,7 +16,7 @@ import { trustRoots } from '../session/open-session.ts';
 import { createExchange } from '../session/secret-exchange.ts';
 import { managedManifest } from '../transparency/manifest-source.ts';
 import { recordCollateral, type StoredCollateral } from './collateral-file.ts';
-import { readInput } from './exchange-files.ts';
+import { readManifest } from './exchange-files.ts';
 import type { LiveRequest } from './flags.ts';
 import { type Judgement, judge, notJudged } from './judge.ts';
 import type { SecretMessages } from './secret-checks.ts';
@@ -72,7 +72,7 @@ async function ask(means: {
     manifest =
       manifestPath === undefined
         ? await managedManifest({ cdnBaseUrl, get: call }).newest()
-        : readInput(manifestPath);
+        : readManifest(manifestPath);
     document = await control.attest(apiKey, nonce);
   } catch (error) {
     if (!(error instanceof PrivatemodeError)) throw error;

@@ -3,7 +3,14 @@ import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { readTrustRoots } from '../session/trust-roots.ts';
 import { parseCollateral, storedCollateral } from './collateral-file.ts';
-import { readDocument, readInput, readNonce, readSecretMessages, unusable } from './exchange-files.ts';
+import {
+  readDocument,
+  readInput,
+  readManifest,
+  readNonce,
+  readSecretMessages,
+  unusable,
+} from './exchange-files.ts';
 import type { OfflineRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type Subject } from './judge.ts';
 
@@ -19,7 +26,7 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<J
     subject = {
       document: readDocument(request.evidence, nonce),
       nonce,
-      manifest: readInput(request.manifest),
+      manifest: readManifest(request.manifest),
       roots: request.roots === undefined ? PRODUCTION_ROOTS : rootsIn(request.roots),
       rootsKind,
       collateral: collateralIn(request.collateral),

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TrustRoots } from '../attestation/verify.ts';
+import { makeDirectory } from '../config/workspace.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { VERSION } from '../version.ts';
 import { exchangeFiles, json, SAVED } from './exchange-files.ts';
@@ -25,7 +26,7 @@ export function prepareSave(directory: string): void {
       `--save: ${directory} already holds ${taken}; name an empty directory`,
     );
   }
-  orRefuse(directory, () => mkdirSync(directory, { recursive: true, mode: 0o700 }));
+  orRefuse(directory, () => makeDirectory(directory, 0o700));
 }
 
 /** Writes every file whole or not at all, readable by the owner only; the verdict comes last. Throws config_invalid. */

@@ -124,7 +124,7 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     });
   }
 
-  forkTheSameCommand(count);
+  if (isSea()) cluster.setupPrimary(workerCommand(process.argv.slice(2), count));
   for (let i = 0; i < count; i++) fork();
   const { url, port } = await listening.catch((error: unknown) => {
     closing = true; // nobody is left to replace what could not start
@@ -179,11 +179,11 @@ function ended(
 
 /**
  * A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
- * script goes the first flag instead, or the one that the environment stands for.
+ * script goes the first of the program's flags instead or, where all is set by the environment, the one that this stands for.
  */
-function forkTheSameCommand(count: number): void {
-  const [exec = `--workers=${count}`, ...args] = process.argv.slice(2);
-  if (isSea()) cluster.setupPrimary({ exec, args });
+export function workerCommand(flags: readonly string[], count: number): { exec: string; args: string[] } {
+  const [exec = `--workers=${count}`, ...args] = flags;
+  return { exec, args };
 }
 
 function keyBytesOf(message: ToWorker): Uint8Array | undefined {

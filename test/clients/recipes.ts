@@ -1,6 +1,7 @@
 /**
- * Applications with the settings that docs/recipes.md gives, against proxy and simulator: `node --test test/clients/recipes.ts`. Not
- * part of `npm test`, because it installs some 400 MB into a temporary directory (or uses the virtual environment in RECIPES_DIR).
+ * Applications with the settings that docs/recipes.md and docs/agents.md give, against proxy and simulator: `npm run test:recipes`.
+ * Not part of `npm test`, because it installs some 400 MB into a temporary directory (or uses the virtual environment in
+ * RECIPES_DIR).
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
@@ -21,6 +22,12 @@ const CANARY = 'canary-recipe-5e90';
 const page = readFileSync(join(ROOT, 'docs/recipes.md'), 'utf8');
 const section = page.split(/^## /m).find((text) => text.startsWith('LiteLLM\n'))!;
 const [, config] = /^```yaml\n([^`]+)```$/m.exec(section) as unknown as [string, string];
+/** What docs/agents.md puts in front of Codex CLI, which asks in streams of the Responses API. */
+const agents = readFileSync(join(ROOT, 'docs/agents.md'), 'utf8');
+const [, bridge] = /^```yaml\nmodel_list:\n([^`]+custom_openai[^`]+)```$/m.exec(agents) as unknown as [
+  string,
+  string,
+];
 
 /** What is asked at each path, and how one reads the words of its answer. */
 const APIS = {
@@ -40,6 +47,7 @@ const APIS = {
 /** Names of models in LiteLLM, and what of the above they answer. */
 const ENTRIES: Readonly<Record<string, { readonly [api in keyof typeof APIS]: boolean }>> = {
   'sim-echo': { chat: true, messages: true, responses: true },
+  'sim-echo-bridge': { chat: true, messages: true, responses: true },
   'sim-echo-vllm': { chat: true, messages: true, responses: false },
   // not in the page's block; the page tells why
   'sim-echo-openai': { chat: true, messages: false, responses: false },
@@ -65,7 +73,11 @@ describe('LiteLLM', { timeout: 900_000 }, () => {
       .replaceAll(/\bMODEL\b/g, 'sim-echo');
     const [, vllm] = written.split(/(?=^ {2}- )/m).slice(1) as [string, string];
     const openai = vllm.replace('sim-echo-vllm', 'sim-echo-openai').replace('hosted_vllm/', 'openai/');
-    writeFileSync(join(directory, 'config.yaml'), written + openai);
+    const codex = bridge
+      .replaceAll('http://localhost:8080', stack.url)
+      .replace('model_name: MODEL', 'model_name: sim-echo-bridge')
+      .replace('custom_openai/MODEL', 'custom_openai/sim-echo');
+    writeFileSync(join(directory, 'config.yaml'), written + openai + codex);
 
     const port = await freePort();
     url = `http://127.0.0.1:${port}`;

@@ -137,7 +137,10 @@ describe('healthcheck', () => {
   it('nobody listening is exit code 1', async () => {
     const { code, stderr } = await asked(undefined, '--listen-address=127.0.0.1');
     assert.equal(code, 1);
-    assert.match(stderr, /ECONNREFUSED/);
+    assert.match(
+      stderr,
+      /^nothing listens on 127\.0\.0\.1 port \d+ \(ECONNREFUSED\); give the --listen-address and --port of the proxy\n$/,
+    );
   });
 
   it('takes the flags of the proxy and refuses others', async () => {

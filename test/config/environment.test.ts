@@ -84,6 +84,14 @@ describe('settings in the environment', () => {
       'PRIVATEMODE_PROXY_FROBNICATE is ignored: there is no such setting',
       8080,
     ],
+    ...['PRIVATEMODE_APIKEY', 'PRIVATEMODE_KEY', 'privatemode_api_key'].map(
+      (name): [string[], Record<string, string>, string, number] => [
+        [],
+        { [name]: 'l' },
+        `${name} is ignored: there is no such setting. Did you mean PRIVATEMODE_API_KEY?`,
+        8080,
+      ],
+    ),
   ];
   for (const [argv, env, warning, port] of both) {
     it(warning, () => {
@@ -124,6 +132,6 @@ describe('settings in the environment', () => {
     const io = { stdout: { write: () => true }, stderr: { write: (text: string) => (stderr += text) } };
     const env = { PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1', PRIVATEMODE_PROXY_PORT: '1' };
     assert.equal(await main(['healthcheck'], env, io), 1);
-    assert.match(stderr, /127\.0\.0\.1:1/);
+    assert.match(stderr, /127\.0\.0\.1 port 1 /);
   });
 });

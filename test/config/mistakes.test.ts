@@ -108,6 +108,20 @@ describe('a mistake on the command line', () => {
       ['--metrics-address=:9090'],
       '--metrics-address wants HOST:PORT, not ":9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
     ],
+    [
+      ['--metrics-address=9090'],
+      '--metrics-address wants HOST:PORT, not "9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
+    ],
+    [['-api-key', 'k'], "unknown shorthand flag: 'a' (long flags take two dashes)"],
+    [['--port=:9090'], '--port wants a port number from 0 to 65535, not ":9090"'],
+    [
+      ['--api-endpoint=https://api.example'],
+      '--api-endpoint wants HOST or HOST:PORT without a scheme or path, not "https://api.example"',
+    ],
+    [
+      ['--dump-requests', 'true'],
+      'unexpected argument after --dump-requests: a boolean is written --dump-requests=true or =false',
+    ],
     [['--api-endpoint=:443'], '--api-endpoint wants HOST or HOST:PORT, not ":443"'],
   ];
   for (const [argv, message] of mistakes) {

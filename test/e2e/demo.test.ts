@@ -24,9 +24,11 @@ describe('npm run demo', { timeout: 120_000 }, () => {
   });
   after(() => rmSync(temporary, { recursive: true, force: true }));
 
-  function demo(...flags: string[]): Demo {
+  const demo = (...flags: string[]): Demo => demoIn({}, ...flags);
+
+  function demoIn(env: Record<string, string>, ...flags: string[]): Demo {
     const child = spawn(process.execPath, [join(ROOT, 'bin/demo.ts'), ...flags], {
-      env: cleanEnvironment({ TMPDIR: temporary }),
+      env: cleanEnvironment({ TMPDIR: temporary, ...env }),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     let [stdout, stderr] = ['', ''];
@@ -66,6 +68,30 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     assert.match(stderr, /The demo failed: unknown flag: --prot/);
     assert.match(stderr, /npm run demo -- --help lists the flags\.\n$/);
   });
+
+  const withoutDashes: [name: string, env: Record<string, string>, flags: string[], stderr: string][] = [
+    [
+      'npm run demo --port 9090',
+      { npm_config_port: 'true' },
+      ['9090'],
+      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port',
+    ],
+    [
+      'npm run demo --once',
+      { npm_config_once: 'true' },
+      [],
+      'npm took --once for a flag of its own: put -- in front, as in npm run demo -- --once',
+    ],
+    ['npm run demo 9090', {}, ['9090'], 'the demo takes flags only, such as --port 9090'],
+    ['npm run demo serve', {}, ['serve'], 'the demo takes flags only, such as --port 9090'],
+  ];
+  for (const [name, env, flags, words] of withoutDashes) {
+    it(`${name}: ${words}`, async () => {
+      const { code, stdout, stderr } = await demoIn(env, ...flags).ended;
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.equal(stderr, `\nThe demo failed: ${words}\nnpm run demo -- --help lists the flags.\n`);
+    });
+  }
 
   it('--once streams one completion, leaves nothing behind and ends with 0', async () => {
     const { code, stdout } = await demo('--once').ended;

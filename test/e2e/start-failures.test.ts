@@ -62,6 +62,19 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       'Error: --workspace: the directory "/dev/null/work" cannot be created (ENOTDIR); name a directory that can be written',
     ],
     [
+      // Node's own recursive mkdir never returns here.
+      'a workspace where mkdir says that there is no such file',
+      ['--workspace=/proc/work'],
+      {},
+      'Error: --workspace: the directory "/proc/work" cannot be created (ENOENT); name a directory that can be written',
+    ],
+    [
+      'a workspace that is a file',
+      ['--workspace=/dev/null'],
+      {},
+      'Error: --workspace: "/dev/null" is no directory; name a directory that can be written',
+    ],
+    [
       'https_proxy=foo',
       [],
       { https_proxy: 'foo' },

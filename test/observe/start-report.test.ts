@@ -106,6 +106,12 @@ describe('the waiting line', () => {
     );
   });
 
+  it('is whole on a terminal that does not know its size', () => {
+    let screen = '';
+    statusLine({ isTTY: true, columns: 0, write: (text: string) => (screen += text) })?.show('Waiting … 3 s');
+    assert.equal(screen, 'Waiting … 3 s');
+  });
+
   it('is none where there is no terminal', () => {
     assert.equal(statusLine({ write: () => true }), undefined);
   });

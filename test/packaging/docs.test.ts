@@ -6,7 +6,7 @@ import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperations } from '../../scripts/operations-page.ts';
 import { INSTALL_BLOCKS } from '../support/install-blocks.ts';
-import { ROOT } from '../support/tools.ts';
+import { ROOT, run } from '../support/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const PAGES = [
@@ -57,6 +57,19 @@ describe('pages', () => {
     assert.ok(links > 10, `${links} links`);
   });
 
+  it('name no file of a first start that git would take along', () => {
+    const files = ['key.txt', 'manifests/log.txt', 'collateral/x', 'requests/1/request.json'];
+    for (const { workspace } of [{ workspace: '' }, { workspace: 'workspace/' }]) {
+      for (const file of workspace === '' ? files : files.slice(1)) {
+        const { status } = run('git', ['check-ignore', '--no-index', '--quiet', workspace + file], {
+          cwd: ROOT,
+        });
+        assert.equal(status, 0, workspace + file);
+      }
+    }
+    assert.match(read('README.md'), /> key\.txt$/m);
+  });
+
   it('call a client tested only where its test is', () => {
     const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
     assert.ok(rows.length >= 4);
@@ -65,12 +78,16 @@ describe('pages', () => {
 
   it('call a recipe tested only where its test is, and all others not tested', () => {
     const page = read('docs/recipes.md');
+    const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
     const rows = [...page.matchAll(/^\| .* \| (.+) \|$/gm)].map(([, tested]) => tested as string).slice(2);
     assert.ok(rows.length >= 6);
     for (const tested of rows) {
-      const file = /^yes: `node --test ([^`]+)`$/.exec(tested)?.[1];
-      if (file !== undefined) assert.ok(existsSync(join(ROOT, file)), tested);
-      else assert.match(tested, /^(yes: `npm run test:agents`|no: as its makers describe it)$/);
+      const script = /^yes: `npm run (test:\w+)`$/.exec(tested)?.[1];
+      if (script === undefined) assert.equal(tested, 'no: as its makers describe it');
+      else {
+        const [, file] = /^node --test (\S+)$/.exec(scripts[script] ?? '') ?? [];
+        assert.ok(existsSync(join(ROOT, file ?? 'nothing')), tested);
+      }
     }
   });
 

@@ -342,6 +342,45 @@ describe('the wrong scheme', () => {
     assert.equal(service.log().split(words).length, 2, service.log());
   });
 
+  it('plain HTTP to the TLS port is answered although its client writes megabytes before it reads', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('one'));
+    const service = await serve(t, pair);
+    const body = Buffer.alloc(4 * 1024 * 1024);
+    const socket = connect(service.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    const written = new Promise<void>((resolve, reject) => {
+      socket.once('error', reject);
+      socket.write(`POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n`);
+      socket.write(body, (error) => (error == null ? resolve() : reject(error)));
+    });
+    await written;
+    let answer = '';
+    for await (const chunk of socket) answer += chunk;
+    assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
+    assert.match(answer, /this port of privatemode-proxy speaks HTTPS: write https:\/\//);
+  });
+
+  it('plain HTTP to the TLS port is cut off where its body does not end', async (t) => {
+    const pair = pairIn(t);
+    pair.write(issue('one'));
+    const service = await serve(t, pair);
+    const socket = connect(service.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    const closed = new Promise<void>((resolve) => {
+      socket.on('error', () => {}).once('close', () => resolve());
+    });
+    const chunk = Buffer.alloc(1024 * 1024);
+    const more = (): void => {
+      while (!socket.destroyed && socket.write(chunk));
+    };
+    socket.on('drain', more);
+    socket.write('POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n');
+    more();
+    await closed;
+    assert.ok(socket.bytesWritten < 512 * 1024 * 1024, `${socket.bytesWritten}`);
+  });
+
   it('TLS to the plain port gets one line in the log', async (t) => {
     const service = await serve(t, undefined);
     for (let i = 0; i < 2; i++) {

@@ -18,11 +18,22 @@ export interface ProxyProcess {
   stop(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
-/** Environment without anything that would configure the proxy or change how connections are made. */
-export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
-  const dropped = /^(PRIVATEMODE_|SSL_CERT_|NODE_EXTRA_CA_CERTS|LISTEN_|NOTIFY_SOCKET|WATCHDOG_)|_proxy$/i;
+/** `env` without the settings of the proxy; for programs that need the caller's own way to the network. */
+export const withoutSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
+  Object.fromEntries(Object.entries(env).filter(([name]) => !/^PRIVATEMODE_/i.test(name)));
+
+/**
+ * The environment for every program that tests and benchmarks start: the caller's, without anything that would configure
+ * the proxy or change how connections are made, nor what matches `dropped`; and `extra`.
+ */
+export function cleanEnvironment(
+  extra: Record<string, string> = {},
+  dropped: RegExp = /^$/,
+): Record<string, string> {
+  const always =
+    /^(PRIVATEMODE_|SSL_CERT_|NODE_EXTRA_CA_CERTS|NODE_TLS_|LISTEN_|NOTIFY_|WATCHDOG_|npm_config_(port|once)$)|_proxy$/i;
   const kept = Object.entries(process.env).filter(
-    ([name, value]) => value !== undefined && !dropped.test(name),
+    ([name, value]) => value !== undefined && !always.test(name) && !dropped.test(name),
   );
   return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
 }

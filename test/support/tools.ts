@@ -2,6 +2,7 @@
 import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
+import { withoutSettings } from './proxy-process.ts';
 
 export const ROOT = join(import.meta.dirname, '../..');
 
@@ -41,7 +42,7 @@ export function run(
   const result = spawnSync(program, args, {
     encoding: 'utf8',
     input: options.input ?? '',
-    env: options.env ?? process.env,
+    env: options.env ?? withoutSettings(process.env),
     cwd: options.cwd ?? ROOT,
     timeout: options.timeoutMs ?? 60_000,
     maxBuffer: 64 * 1024 * 1024,

@@ -142,6 +142,13 @@ describe('files that cannot be used', () => {
   ])[] = [
     ['a missing file', '--evidence', undefined, /cannot be read \(ENOENT\)/],
     ['an empty file', '--evidence', '', /it is empty/],
+    [
+      'an error page',
+      '--manifest',
+      '<!DOCTYPE html><title>404</title>',
+      /cannot be used: it is an HTML page, not a manifest; most likely an error page was saved in its place/,
+    ],
+    ['white space', '--manifest', '\n', /cannot be used: it is empty: not a manifest/],
     ['text', '--evidence', 'hello', /not JSON/],
     ['a JSON list', '--evidence', '[]', /not a JSON object/],
     ['another object', '--nonce', '{"nonce":"AA=="}', /no member "Nonce"/],

@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { HOST } from '../../support/built.ts';
 import { splitInstallBlock } from '../../support/install-blocks.ts';
 import { startProgram } from '../../support/program.ts';
+import { withoutSettings } from '../../support/proxy-process.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
 import { ROOT, run } from '../../support/tools.ts';
@@ -47,7 +48,7 @@ describe('docs/install.md', { timeout: 900_000 }, () => {
           npm_config_prefix: join(place, 'global'),
           PATH: `${place}/global/bin:${process.env['PATH']}`,
         };
-        const env = withoutNpm({ ...process.env, ...global });
+        const env = withoutNpm({ ...withoutSettings(process.env), ...global });
         const prepared = run('bash', ['-euc', prepare], { cwd: place, env, timeoutMs: 600_000 });
         assert.equal(prepared.status, 0, prepared.stdout + prepared.stderr);
         // The simulated remote instead of the real one, and a port that is free.

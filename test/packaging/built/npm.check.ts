@@ -16,6 +16,7 @@ import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
 import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
 import { HOST } from '../../support/built.ts';
+import { withoutSettings } from '../../support/proxy-process.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 /** The newest of the oldest line that package.json's `engines` allows. */
@@ -97,7 +98,7 @@ describe('npm package', { timeout: 600_000 }, () => {
       chmodSync(join(bin, 'node'), 0o755);
       // npm reaches its registry the way this machine is set up to
       const env = {
-        ...process.env,
+        ...withoutSettings(process.env),
         PATH: `${bin}:${process.env['PATH']}`,
         npm_config_cache: join(scratch, 'cache'),
       };
