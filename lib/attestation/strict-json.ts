@@ -25,7 +25,7 @@ const WHITE_SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const NOT_PLAIN = /[\\\x00-\x1f]/;
 const LITERAL = /true|false|null/y;
-const LITERALS: Readonly<Record<string, boolean | null>> = { true: true, false: false, null: null };
+const LITERALS: Readonly<Record<string, boolean>> = { true: true, false: false };
 
 /**
  * The value that the text consists of. `refuse` makes the error to throw; it is told what is wrong and where, e.g.

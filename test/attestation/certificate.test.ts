@@ -219,6 +219,27 @@ describe('parseCertificate', () => {
     }
   });
 
+  it('refuses a name with an empty part', () => {
+    /** The element with another one in the place that the path gives by indexes, from the top down. */
+    const replaced = (parent: Der, [index, ...path]: readonly number[], by: Uint8Array): Uint8Array => {
+      if (index === undefined) return by;
+      const parts = children(parent);
+      const full = parts.map((part) => part.full);
+      const changed = replaced(parts[index] as Der, path, by);
+      return element(parent.tag, ...full.with(index, changed));
+    };
+    const certificate = parseDer(issue());
+    const empty = element(0x31);
+    for (const name of [3, 5]) {
+      const refused = replaced(certificate, [0, name, 0], empty);
+      assert.throws(
+        () => parseCertificate(refused),
+        (error) => malformed(error) && /empty relative distinguished name/.test(String(error)),
+      );
+      assert.doesNotThrow(() => parseCertificate(replaced(certificate, [0, name], sequence())));
+    }
+  });
+
   it('is not parsed where it is larger than any real one, in DER or in PEM', () => {
     const tooLarge = (error: unknown): boolean => malformed(error) && /too large/.test(String(error));
     const large = issue({ extensions: [vendorExtension('1.2.3', octetString(new Uint8Array(64_000)))] });

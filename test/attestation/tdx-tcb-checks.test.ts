@@ -85,6 +85,14 @@ const TCB: readonly Row[] = [
     ['tdx.qe.misc_select'],
   ],
   [
+    'extended features of a quoting enclave that stand in the wrong byte',
+    {
+      qeReport: (r) => ({ ...r, miscSelect: 0x0100_0000 }),
+      qeIdentity: (j) => ({ ...j, miscselect: '01000000' }),
+    },
+    ['tdx.qe.misc_select'],
+  ],
+  [
     'a quoting enclave under debug',
     { qeReport: (r) => ({ ...r, attributes: Uint8Array.of(0x17, ...r.attributes.subarray(1)) }) },
     ['tdx.qe.attributes'],
@@ -101,6 +109,13 @@ const TCB: readonly Row[] = [
 describe('the state of platform, TDX module and quoting enclave', () => {
   itRefuses('tcb', TCB);
   itAccepts([
+    [
+      'a quoting enclave with the extended features of its identity, in little-endian order',
+      {
+        qeReport: (r) => ({ ...r, miscSelect: 0x0403_0201 }),
+        qeIdentity: (j) => ({ ...j, miscselect: '01020300', miscselectMask: 'FFFFFF00' }),
+      },
+    ],
     [
       'a module of version 0 at the TDX components of the level',
       {

@@ -11,6 +11,7 @@ import {
   syntheticInput,
   withMembers,
 } from '../support/attestation-vectors.ts';
+import { syntheticInput as syntheticTdxInput } from '../support/tdx-vectors.ts';
 
 const SEED = 20261201;
 const mask = fc.integer({ min: 1, max: 255 });
@@ -164,6 +165,25 @@ describe('the time a verdict takes', () => {
     assert.ok(cpu < 30, `${cpu} ms of CPU`);
     assert.ok(stretch < 10, `${stretch} ms at a stretch`);
   });
+
+  for (const [name, evidence, turns] of [
+    ['SEV-SNP', syntheticInput('synthetic_v158'), 7],
+    ['TDX', syntheticTdxInput(), 10],
+  ] as const) {
+    it(`lets others have ${turns} turns meanwhile, for ${name}`, async () => {
+      let taken = 0;
+      let watching = true;
+      const watch = (): void => {
+        if (!watching) return;
+        taken += 1;
+        setImmediate(watch);
+      };
+      setImmediate(watch);
+      assert.equal((await verify(evidence)).outcome, 'accepted');
+      watching = false;
+      assert.equal(taken, turns);
+    });
+  }
 
   const input = syntheticInput('synthetic_v158');
   const der = (...children: Uint8Array[]): Buffer => {

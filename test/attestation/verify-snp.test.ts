@@ -244,6 +244,11 @@ describe('a verdict', () => {
     assertRefused(verdict, 'evidence.form');
     assert.equal(verdict.outcome, 'malformed');
     assert.match(verdict.failure?.found ?? '', /^no SEV-SNP message \(.+\) and no TDX message \(.+\)$/);
+    const empty = await verify(withMembers(input, { raw_attestation_doc: 'CgA=' })); // field 1, no bytes
+    assert.equal(
+      empty.failure?.found,
+      'no SEV-SNP message (protobuf field 4 has 0 bytes instead of 16) and no TDX message (protobuf field 4 has 0 bytes instead of 2)',
+    );
   });
 
   it('does not come from asking anybody while the document carries everything', async () => {

@@ -110,6 +110,21 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(upstream.requests.length, 2);
   });
 
+  it('is not believed where the refusal breaks off', async (t) => {
+    const session = fakeSession();
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(plainError(500, NO_SECRET).slice(0, -1));
+      await delay(10);
+      scripted.reset();
+    });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'stream_unfinished']);
+    assert.equal(upstream.requests.length, 1);
+    assert.deepEqual(session.rejected, []);
+  });
+
   const others: [name: string, answer: string][] = [
     ['another status with these words', plainError(503, NO_SECRET)],
     ['status 400 with these words', plainError(400, NO_SECRET)],

@@ -196,6 +196,17 @@ describe('session without a configured key', () => {
     assert.equal(permanent.length, 0);
   });
 
+  it('cannot renew a rejected secret once the kept key is dropped, and says so', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    const { secretId } = await session.acquire(offering('old'));
+    remote.onAttest = fails('api_key_rejected');
+    await clock.advance(46 * MINUTE);
+    await assert.rejects(session.renewAfterRejection(secretId), {
+      code: 'not_ready',
+      message: 'no API key to attest with',
+    });
+  });
+
   it('waits for a key again when the dropped one leaves nothing', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await session.acquire(offering('old'));
@@ -225,6 +236,26 @@ describe('session without a configured key', () => {
     session.updateConfiguredKey('configured');
     await clock.advance(46 * MINUTE);
     assert.equal(remote.calls.at(-2), 'secret configured');
+  });
+
+  it('keeps a configured key when an offered one attests after it was configured', async () => {
+    const { session, remote, clock, events } = sessionScene({
+      apiKey: undefined,
+      prepare: {
+        onAttest: (key) => new Promise((done) => void clock.after(key === 'offered' ? 1_000 : 5_000, done)),
+      },
+    });
+    const offered = session.acquire(offering('offered'));
+    await clock.advance(100);
+    session.updateConfiguredKey('configured');
+    await clock.advance(1_000);
+    assert.equal(session.current(), await offered);
+    assert.ok(!events.some(({ type }) => type === 'key-kept'));
+    await clock.advance(10_000);
+    remote.calls.length = 0;
+    await clock.advance(46 * MINUTE);
+    const keys = remote.calls.filter((call) => call.startsWith('secret '));
+    assert.deepEqual([...new Set(keys)], ['secret configured']);
   });
 });
 

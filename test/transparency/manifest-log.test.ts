@@ -155,6 +155,17 @@ describe('manifest log', () => {
     assert.deepEqual(names(space), ['1.json']);
   });
 
+  for (const name of ['1.json.bak', 'x1.json', '.json', '1.json~', '1xjson']) {
+    it(`but begins one beside ${name}, which is no manifest of a log`, async (t) => {
+      const space = workspace(t);
+      mkdirSync(manifests(space));
+      writeFileSync(join(manifests(space), name), B);
+      await logAll(space, A);
+      assert.deepEqual(history(space), ['{"manifest":"A"}\n']);
+      assert.deepEqual(names(space), [name, '1.json', 'log.txt'].sort());
+    });
+  }
+
   it('takes over a history that the reference wrote', async (t) => {
     const space = workspace(t);
     mkdirSync(manifests(space));
@@ -273,6 +284,33 @@ describe('manifest log', () => {
     await assert.rejects(fresh.record(B, AT), logFailed(/cannot be logged in .*EROFS/));
     await assert.rejects(createManifestLog(join(space, 'other')).record(A, AT), logFailed(/EIO/));
     assert.equal((await fresh.record(A, AT)).appended, false);
+  });
+
+  it('is on disk before it is recorded: every file, and every name', async (t) => {
+    const space = workspace(t);
+    const realOpen = fs.open;
+    const synced: string[] = [];
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      const sync = handle.sync.bind(handle);
+      handle.sync = () => {
+        synced.push(relative(space, path).replace(/\.[-0-9a-f]+\.tmp$/, 'temporary'));
+        return sync();
+      };
+      return handle;
+    });
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    assert.deepEqual(synced.splice(0), [
+      '', // the new directory's name
+      'manifests/log.txt',
+      'manifests/temporary',
+      'manifests',
+      'manifests/log.txt',
+      'manifests',
+    ]);
+    await log.record(B, AT);
+    assert.deepEqual(synced, ['manifests/temporary', 'manifests', 'manifests/log.txt', 'manifests']);
   });
 
   it('fails on a full disk, at whichever write, leaves nothing half-done behind, and recovers', async (t) => {
