@@ -52,6 +52,7 @@ export async function receiveBody<T extends object>(
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
+  joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
   if (length > 0) await options.reservation.reserve(length, options.signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
   return receive(req, stage, limits, options);
@@ -67,7 +68,7 @@ export async function takeIn(exchange: Exchange): Promise<ReceivedBody | undefin
   const stage = stageFor(match.endpoint, req.headers['content-type'], deps.sharedSalt);
   if (stage === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
-    joinPieces(req, SHORT_PIECE);
+    joinPieces(req, SHORT_PIECE, 0);
     req.resume();
     return undefined;
   }
@@ -92,7 +93,6 @@ function receive<T extends object>(
 ): Promise<ReceivedBody<T>> {
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  joinPieces(req, SHORT_PIECE);
   const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied by the stage
   let failed = false;
 

@@ -6,7 +6,7 @@ import { errorEvent } from '../api/error-format.ts';
 import { PROTECTION_HEADERS, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
-import { DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
+import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
@@ -100,14 +100,15 @@ async function respondPlain(
   }
   const length = response.headers['content-length'];
   res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
-  const plain = decrypted(exchange, response, UNENCRYPTED);
+  const plain = decrypted(exchange, response, UNENCRYPTED, {
+    onFailure: (failure) => noteBroken(exchange, failure),
+  });
   await toClient(plain, exchange);
   if (plain.failure === undefined) {
     res.end();
     finished(exchange);
     return;
   }
-  noteFailure(exchange, plain.failure);
   breakConnection(exchange);
 }
 
@@ -156,9 +157,16 @@ async function respondStream(
   setImmediate(() => socket?.uncork());
 
   exchange.phase = 'before_first_token';
-  const events = decrypted(exchange, response, opener, () => {
-    exchange.phase = 'mid_stream';
-    logStage(exchange, 'first_event');
+  const events = decrypted(exchange, response, opener, {
+    onFirstBytes: () => {
+      exchange.phase = 'mid_stream';
+      logStage(exchange, 'first_event');
+    },
+    onFailure: (failure) => {
+      countFailure(exchange, failure);
+      if (!UNDECRYPTABLE.has(failure.code)) deps.counters.truncatedStreams += 1;
+      noteBroken(exchange, failure);
+    },
   });
   if (deps.streamKeepalive > 0) keepStreamAlive(events, res, deps.streamKeepalive);
   try {
@@ -174,9 +182,6 @@ async function respondStream(
     finished(exchange);
     return;
   }
-  countFailure(exchange, failure);
-  if (!UNDECRYPTABLE.has(failure.code)) deps.counters.truncatedStreams += 1;
-  noteFailure(exchange, failure);
   const event = errorEvent(failure, { format: match.endpoint.errorFormat, requestId });
   res.write(event, () => breakConnection(exchange));
 }
@@ -189,14 +194,20 @@ const decrypted = (
   { deps, stats }: Exchange,
   response: UpstreamResponse['response'],
   opener: ResponseOpener,
-  onFirstBytes?: () => void,
+  on: Pick<DecryptOptions, 'onFirstBytes' | 'onFailure'> = {},
 ): DecryptStream =>
   new DecryptStream(response, opener, {
     stats,
     idleTimeout: deps.streamIdleTimeout,
     signal: deps.terminate,
-    ...(onFirstBytes === undefined ? {} : { onFirstBytes }),
+    ...on,
   });
+
+/** At once: the application may not read, and leave before it is told. */
+function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
+  exchange.broken = true;
+  noteFailure(exchange, failure);
+}
 
 /** Gives the application all of the stream; the response stays open. Throws ClientGone where the application left. */
 async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {

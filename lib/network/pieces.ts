@@ -6,8 +6,6 @@ import { Readable } from 'node:stream';
 const PIECES = 256;
 /** Bytes of a connection that are parsed in one turn: at most 1 365 pieces, which take Node's parser 3 ms. */
 const PARSED_BYTES = 8 * 1024;
-/** So many short pieces of a turn pass as they come: they cost little, and a message that breaks off keeps its last words. */
-const FEW = 16;
 /** Most pieces that are joined, and most bytes. */
 const JOINED_PIECES = 1024;
 const JOINED_BYTES = 64 * 1024;
@@ -16,6 +14,8 @@ const JOINED_BYTES = 64 * 1024;
 interface Pieces {
   /** Bytes from which on a piece is not short. */
   readonly short: number;
+  /** So many of a turn pass as they come. */
+  readonly few: number;
   /** Those of this turn that the stream does not have yet. */
   held: Buffer[];
   bytes: number;
@@ -44,15 +44,15 @@ let turning = false;
 
 /**
  * Joins the pieces of a body that are shorter than `short` bytes where many arrive in the same turn of the event loop, and has fewer
- * of them arrive in one. To be called before the first piece is there.
+ * of them arrive in one. The first `few` of a turn pass as they come. To be called before the first piece is there.
  *
  * Node gives a piece of one byte an object of hundreds, and spends as much on it as on one of 64 KiB, most of that in the
  * stream, so they are joined before it. It parses up to 350 000 of them in one turn, in which nobody else is served. Where a
  * message has so many, the read that is under way is parsed to its end, 64 KiB at most; what comes after it is parsed in small
  * parts, and one part per turn whatever the number of such messages: they take turns with each other.
  */
-export function joinPieces(message: IncomingMessage, short: number): void {
-  joined.set(message, { short, held: [], bytes: 0, count: 0, turn: -1, total: 0 });
+export function joinPieces(message: IncomingMessage, short: number, few: number): void {
+  joined.set(message, { short, few, held: [], bytes: 0, count: 0, turn: -1, total: 0 });
   message.push = pushJoined;
 }
 
@@ -72,7 +72,7 @@ function pushJoined(this: IncomingMessage, chunk: Buffer | null): boolean {
   pieces.count += 1;
   pieces.total += 1;
   if (pieces.count === PIECES) divide(this);
-  if (pieces.count <= FEW && pieces.held.length === 0) return push(this, chunk);
+  if (pieces.count <= pieces.few && pieces.held.length === 0) return push(this, chunk);
   pieces.held.push(chunk);
   pieces.bytes += chunk.length;
   if (pieces.held.length === 1) setImmediate(endOfTurn, this, pieces);

@@ -12,6 +12,8 @@ export interface DecryptOptions {
   readonly stats: DecryptStats;
   /** Called before the first decrypted bytes go on. */
   readonly onFirstBytes?: () => void;
+  /** Called when the response turns out not to be whole; what was decrypted before may still be on its way. */
+  readonly onFailure?: (failure: PrivatemodeError) => void;
 }
 
 export interface DecryptStats {
@@ -111,7 +113,10 @@ export class DecryptStream extends Transform {
     this.#settle();
     this.#upstream.unpipe(this);
     if (failure === undefined) letGo(this.#upstream);
-    else this.#upstream.destroy();
+    else {
+      this.#upstream.destroy();
+      this.#options.onFailure?.(failure);
+    }
     this.push(null);
     if (!this.#received) this.end();
   }

@@ -92,6 +92,8 @@ export function createUpstream(options: UpstreamOptions): Upstream {
 
 /** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
 const SHORT_PIECE = 128;
+/** They cost little, and a response that breaks off keeps its last words. */
+const FEW_PIECES = 16;
 
 interface RunningAttempt {
   /** Rejects with UpstreamFailure. */
@@ -185,7 +187,7 @@ function runAttempt(
         return;
       }
       settle();
-      joinPieces(response, SHORT_PIECE);
+      joinPieces(response, SHORT_PIECE, FEW_PIECES);
       // A response that is over before the upload is all there will be: the rest need not travel.
       response.once('end', () => {
         if (!sending.writableFinished) sending.destroy();

@@ -94,7 +94,7 @@ describe('slow readers', { timeout: 60_000 }, () => {
       reader.socket.pause();
       reader.send(get('/v1/models'));
     }
-    await until(() => gateway.active() === readers.length, 'not all were served');
+    await until(() => gateway.active() === readers.length, 'not all were served', 10_000);
     await delay(1_500); // 750 MiB could come in this time
     const perReader = (memory() - before) / readers.length / 2 ** 20;
     assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);

@@ -1,6 +1,7 @@
 /** The retry table (docs/protocol/inference.md section 10): what is sent a second time, and what never is. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { RETRIES } from '../../lib/api/retry.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
@@ -116,7 +117,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(plainError(500, NO_SECRET).slice(0, -1));
-      await delay(10);
+      await delay(10); // what was written has left, or the reset would overtake it
       scripted.reset();
     });
     const answer = await ask(post());
