@@ -1,15 +1,17 @@
 /** mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run bench:micro`. */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
+import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
 import { createSseOpener } from '../lib/pipeline/decrypt-events.ts';
+import { encryptBody } from '../lib/pipeline/encrypt-body.ts';
 import { GRAMMAR } from '../lib/pipeline/grammar.ts';
-import { createJsonSealer } from '../lib/pipeline/json/encrypt-members.ts';
+import { injectSalt } from '../lib/pipeline/inject-salt.ts';
 import { createJsonIndex } from '../lib/pipeline/json/json-index.ts';
-import { PLAIN_MEMBERS } from '../lib/pipeline/json/member-order.ts';
-import { createShardKeyHash } from '../lib/pipeline/json/shard-key.ts';
+import { createRequestBody } from '../lib/pipeline/request-body.ts';
+import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
 import { createExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
 import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtures.ts';
@@ -21,6 +23,7 @@ const events = sealedEvents(EVENTS, OPEN_PROTECTION);
 const stream = Buffer.concat(events);
 const body = chatBody({}, 1_000_000);
 const megabyte = randomBytes(1_000_000);
+const chat = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
 
 function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefined> {
   for (let i = 0; i < bytes.length; i += size) yield bytes.subarray(i, i + size);
@@ -63,10 +66,10 @@ for (const [name, salt] of [
   ['a shared salt', 'x'.repeat(32)],
 ] as const) {
   bench(`take in and seal 1 MB of chat, ${name}`, async () => {
-    const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured: salt } });
-    for (const chunk of chunksOf(body, CHUNK)) stage.feed(chunk);
-    const prepared = await stage.finish();
-    for (const slice of prepared.seal(createRequestCipher(secret)).slices()) slice.at(0);
+    const incoming = createRequestBody(chat, undefined, salt)!;
+    for (const chunk of chunksOf(body, CHUNK)) incoming.feed(chunk);
+    const salted = injectSalt(await incoming.finish(), salt);
+    for await (const slice of encryptBody(salted, createRequestCipher(secret)).stream) slice.at(0);
   });
 }
 

@@ -2,9 +2,6 @@ import type { ErrorCode } from '../errors.ts';
 import type { ErrorFormat } from './error-format.ts';
 import { filterQuery, parseTarget } from './request-target.ts';
 
-/** Key of a list of plain members (inference.md 5.1; the lists themselves live in lib/pipeline). */
-export type PlainList = 'C' | 'M' | 'E' | 'T' | 'R' | 'MR' | 'TR';
-
 export type EndpointId =
   | 'chat'
   | 'completions'
@@ -26,12 +23,12 @@ export interface Endpoint {
   readonly errorFormat: ErrorFormat;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
-  /** Members that stay plain; undefined: none does. */
-  readonly requestPlain: PlainList | undefined;
-  readonly responsePlain: PlainList | undefined;
-  /** Whether a cache salt is put into the body and a shard key into the headers (inference.md 8). */
+  /** Members (of forms: value fields) that are not encrypted; names match exactly (docs/protocol/inference.md 5.1). */
+  readonly requestPlain: ReadonlySet<string>;
+  readonly responsePlain: ReadonlySet<string>;
+  /** Whether a cache salt is put into the body and a shard key into the headers (docs/protocol/inference.md 8). */
   readonly salted: boolean;
-  /** What ends a stream well (inference.md 6.2). */
+  /** What ends a stream well (docs/protocol/inference.md 6.2). */
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
   /** False: nothing is sealed or opened, headers only. */
   readonly encrypted: boolean;
@@ -41,7 +38,7 @@ export interface Endpoint {
   readonly operation: string;
 }
 
-/** What is forwarded, and how. A path that is not here is never forwarded (inference.md 1 and 5.1). */
+/** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   {
     id: 'chat',
@@ -50,8 +47,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'json',
-    requestPlain: 'C',
-    responsePlain: 'R',
+    requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
+    responsePlain: new Set(['id', 'usage']),
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
@@ -65,8 +62,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'json',
-    requestPlain: 'C',
-    responsePlain: 'R',
+    requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
+    responsePlain: new Set(['id', 'usage']),
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
@@ -80,8 +77,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'anthropic',
     codec: 'json',
-    requestPlain: 'M',
-    responsePlain: 'MR',
+    requestPlain: new Set(['model', 'stream']),
+    responsePlain: new Set(['id', 'type', 'usage']),
     salted: true,
     terminal: 'message_stop',
     encrypted: true,
@@ -95,8 +92,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'json',
-    requestPlain: 'E',
-    responsePlain: 'R',
+    requestPlain: new Set(['model']),
+    responsePlain: new Set(['id', 'usage']),
     salted: false,
     terminal: undefined,
     encrypted: true,
@@ -110,8 +107,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'multipart',
-    requestPlain: 'T',
-    responsePlain: 'TR',
+    requestPlain: new Set(['model', 'stream', 'stream_include_usage', 'stream_continuous_usage_stats']),
+    responsePlain: new Set(['duration', 'usage']),
     salted: false,
     terminal: '[DONE]',
     encrypted: true,
@@ -125,8 +122,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: false,
     errorFormat: 'openai',
     codec: 'raw',
-    requestPlain: undefined,
-    responsePlain: undefined,
+    requestPlain: new Set(),
+    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: true,
@@ -140,8 +137,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'none',
-    requestPlain: undefined,
-    responsePlain: undefined,
+    requestPlain: new Set(),
+    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: false,
@@ -155,8 +152,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
     versionless: true,
     errorFormat: 'openai',
     codec: 'none',
-    requestPlain: undefined,
-    responsePlain: undefined,
+    requestPlain: new Set(),
+    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: false,

@@ -4,9 +4,9 @@ import { type RetryRow, retryForAnswer, retryForFailure } from '../api/retry.ts'
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
 import { count } from '../observe/counters.ts';
 import { DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { PreparedBody, SealedBody } from '../pipeline/request-body.ts';
+import type { EncryptedBody } from '../pipeline/encrypt-body.ts';
+import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { requestHeaders } from '../pipeline/rewrite-auth.ts';
-import { sealedReadable } from '../pipeline/streams.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import { UpstreamFailure } from '../pipeline/upstream-failure.ts';
 import type { Epoch } from '../session/session.ts';
@@ -76,8 +76,8 @@ async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promi
 export interface OutgoingAttempt {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
-  readonly body: PreparedBody | undefined;
-  readonly sealed: SealedBody | undefined;
+  readonly body: SaltedBody | undefined;
+  readonly sealed: EncryptedBody | undefined;
   readonly authorization: string | undefined;
   readonly number: 0 | 1;
   readonly fresh: boolean;
@@ -87,7 +87,7 @@ export interface OutgoingAttempt {
 export async function sendAttempt(exchange: Exchange, outgoing: OutgoingAttempt): Promise<AttemptResponse> {
   const { deps, req, res, match, stats, signal } = exchange;
   const { epoch, cipher, sealed, number, fresh } = outgoing;
-  const stream = sealed && sealedReadable(sealed);
+  const stream = sealed?.stream;
   if (sealed !== undefined) stats.bytes.toRemote += sealed.contentLength;
   if (exchange.debug && stream !== undefined) {
     logStage(exchange, 'sealed', { attempt: number + 1 });

@@ -3,43 +3,16 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createJsonOpener } from '../pipeline/decrypt-body.ts';
 import { createSseOpener, type SseOpener } from '../pipeline/decrypt-events.ts';
-import { createMultipartSealer } from '../pipeline/form/encrypt-form.ts';
 import { GRAMMAR, type ResponseGrammar } from '../pipeline/grammar.ts';
-import { createJsonSealer } from '../pipeline/json/encrypt-members.ts';
-import { PLAIN_MEMBERS } from '../pipeline/json/member-order.ts';
-import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
+import type { ParsedBody } from '../pipeline/request-body.ts';
 import type { ResponseOpener } from '../pipeline/response-opener.ts';
-import { createRawSealer } from '../pipeline/seal-raw.ts';
 
 /** Beyond these a response is refused rather than held in memory (inference.md 6.1, 6.2). */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;
 
-/** What takes in the request body of an endpoint, or undefined where it has none. Throws invalid_multipart. */
-export function stageFor(
-  endpoint: Endpoint,
-  contentType: string | undefined,
-  configuredSalt: string | undefined,
-): RequestBodyStage | undefined {
-  const plain = PLAIN_MEMBERS[endpoint.requestPlain ?? 'NONE'];
-  switch (endpoint.codec) {
-    case 'json':
-      return createJsonSealer({
-        plain,
-        prompts: endpoint.id === 'completions',
-        ...(endpoint.salted ? { salt: { configured: configuredSalt } } : {}),
-      });
-    case 'multipart':
-      return createMultipartSealer({ plain, contentType });
-    case 'raw':
-      return createRawSealer();
-    case 'none':
-      return undefined;
-  }
-}
-
 /** What the request asked for: an honest response is of this kind, and no other. */
-export type Asked = Pick<PreparedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
+export type Asked = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
 function grammarOf({ id }: Endpoint): ResponseGrammar {
   if (Object.hasOwn(GRAMMAR, id)) return GRAMMAR[id as keyof typeof GRAMMAR];

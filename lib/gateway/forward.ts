@@ -1,5 +1,7 @@
 /** One request, one screen: the chain from the application's request to its response. */
 import { createRequestCipher } from '../envelope/protection.ts';
+import { encryptBody } from '../pipeline/encrypt-body.ts';
+import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
 import { sendAttempt, withOneRetry } from './attempts.ts';
@@ -26,13 +28,14 @@ export async function forward(exchange: Exchange): Promise<void> {
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
 
     // The body arrives while the remote is being verified; whichever fails first is told.
-    let [body] = await Promise.all([takeIn(exchange), staged(exchange, 'epoch', verified())]);
+    const arriving = takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt));
+    let [body] = await Promise.all([arriving, staged(exchange, 'epoch', verified())]);
     const newest = await verified(); // a slow upload may have outlived the first one
     stats.uploadedAt = performance.now();
 
     const upstream = await withOneRetry(exchange, newest, verified, (epoch, number, fresh) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
-      const sealed = cipher && body?.seal(cipher);
+      const sealed = cipher && body && encryptBody(body, cipher);
       return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, number, fresh });
     });
     if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted

@@ -2,8 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/pieces.ts';
-import type { PreparedBody, RequestBodyStage } from '../pipeline/request-body.ts';
-import { stageFor } from './codecs.ts';
+import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
 import { type Exchange, logStage } from './exchange.ts';
 import type { RequestStats } from './request-stats.ts';
 import type { UploadReservation } from './upload-budget.ts';
@@ -20,8 +19,8 @@ export interface UploadLimits {
   readonly uploadRateGrace: number;
 }
 
-/** A body that has arrived, as its stage prepared it. */
-export type ReceivedBody<T = PreparedBody> = T & {
+/** A body that has arrived. */
+export type ReceivedBody<T = ParsedBody> = T & {
   /** To be called when it has been sealed for the last time: frees its memory. */
   release(): void;
 };
@@ -34,13 +33,13 @@ export interface UploadOptions {
 }
 
 /**
- * Feeds the request body to its stage while it arrives. Rejects as soon as something is wrong with it (body_too_large,
- * upload_too_slow, too_many_uploads, the stage's own codes) and then swallows what still comes, so that the error can be
+ * Feeds the request body to `incoming` while it arrives. Rejects as soon as something is wrong with it (body_too_large,
+ * upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where `signal` aborts.
  */
 export async function receiveBody<T extends object>(
   req: IncomingMessage,
-  stage: RequestBodyStage<T>,
+  incoming: RequestBody<T>,
   limits: UploadLimits,
   options: UploadOptions,
 ): Promise<ReceivedBody<T>> {
@@ -55,7 +54,7 @@ export async function receiveBody<T extends object>(
   joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
   if (length > 0) await options.reservation.reserve(length, options.signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
-  return receive(req, stage, limits, options);
+  return receive(req, incoming, limits, options);
 }
 
 /**
@@ -65,8 +64,8 @@ export async function receiveBody<T extends object>(
  */
 export async function takeIn(exchange: Exchange): Promise<ReceivedBody | undefined> {
   const { req, res, deps, match, stats, signal } = exchange;
-  const stage = stageFor(match.endpoint, req.headers['content-type'], deps.sharedSalt);
-  if (stage === undefined) {
+  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], deps.sharedSalt);
+  if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     joinPieces(req, SHORT_PIECE, 0);
     req.resume();
@@ -74,7 +73,7 @@ export async function takeIn(exchange: Exchange): Promise<ReceivedBody | undefin
   }
   const reservation = deps.uploadBudget.open();
   res.once('close', reservation.release);
-  const body = await receiveBody(req, stage, deps.limits, { stats, signal, reservation });
+  const body = await receiveBody(req, incoming, deps.limits, { stats, signal, reservation });
   logStage(exchange, 'received');
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
@@ -87,13 +86,13 @@ export const SHORT_PIECE = 4 * 1024;
 
 function receive<T extends object>(
   req: IncomingMessage,
-  stage: RequestBodyStage<T>,
+  incoming: RequestBody<T>,
   { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
   { stats, signal, reservation }: UploadOptions,
 ): Promise<ReceivedBody<T>> {
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied by the stage
+  const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied
   let failed = false;
 
   const settle = (): void => {
@@ -122,7 +121,7 @@ function receive<T extends object>(
     if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
     if (!announced) reservation.grow(chunk.length);
     if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
-    stage.feed(chunk);
+    incoming.feed(chunk);
   };
   const take = (chunk: Uint8Array): void => {
     stats.bytes.fromClient += chunk.length;
@@ -149,7 +148,7 @@ function receive<T extends object>(
       for (const chunk of chunks.splice(0)) releaseMemory(chunk);
       reservation.release();
     };
-    new Promise<T>((done) => done(stage.finish())).then(
+    new Promise<T>((done) => done(incoming.finish())).then(
       (prepared) => resolve({ ...prepared, release }),
       reject,
     );

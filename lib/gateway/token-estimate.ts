@@ -7,10 +7,9 @@ import { INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import { createByteChain } from '../pipeline/json/byte-chain.ts';
-import { modelValue } from '../pipeline/json/encrypt-members.ts';
 import { createJsonIndex, type JsonVisitor } from '../pipeline/json/json-index.ts';
-import { checkModelName } from '../pipeline/json/model-name.ts';
-import type { RequestBodyStage } from '../pipeline/request-body.ts';
+import { modelIn } from '../pipeline/json/plain-values.ts';
+import type { RequestBody } from '../pipeline/request-body.ts';
 import type { GatewayDeps } from './exchange.ts';
 import { ClientGone, receiveBody } from './receive-body.ts';
 import { newRequestStats } from './request-stats.ts';
@@ -130,7 +129,7 @@ function createTextCount(member: string): TextCount {
  * ÷ 3.5, rounded up, and 1600 for each image or document. Throws invalid_json, duplicate_member and unsupported_member_name
  * from `feed` or `finish`; missing_model and invalid_model from `finish`.
  */
-export function createTokenEstimate(): RequestBodyStage<TokenEstimate> {
+export function createTokenEstimate(): RequestBody<TokenEstimate> {
   const chain = createByteChain();
   const counts = READ_BY_MODEL.map(createTextCount);
   const index = createJsonIndex({ visitors: counts });
@@ -140,8 +139,7 @@ export function createTokenEstimate(): RequestBodyStage<TokenEstimate> {
       index.feed(chunk);
     },
     finish() {
-      const model = index.finish().find(({ name }) => name === 'model');
-      checkModelName(modelValue(chain, model));
+      modelIn(chain, index.finish());
       let text = 0;
       let media = 0;
       for (const count of counts) {

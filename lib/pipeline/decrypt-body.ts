@@ -12,7 +12,7 @@ import {
 } from './grammar.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
-import { encryptionOrder } from './json/member-order.ts';
+import { encryptionOrder } from './json/member-names.ts';
 import type { ResponseOpener } from './response-opener.ts';
 import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 

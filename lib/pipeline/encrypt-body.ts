@@ -1,105 +1,89 @@
-/** How a sealed body is laid out: pieces in the order of the text, sealed and gathered into slices as they are pulled. */
-import type { MessageSealer, RequestCipher } from '../envelope/request-cipher.ts';
-import { PrivatemodeError } from '../errors.ts';
-import type { SealedBody } from './request-body.ts';
-import { giveBackSlice, takeSlice } from './slice-memory.ts';
+/** Third step of a request: every value is sealed with the cipher of one attempt, while the upload pulls it. */
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { RequestCipher } from '../envelope/request-cipher.ts';
+import { formPieces } from './form/encrypt-form.ts';
+import type { SaltedBody } from './inject-salt.ts';
+import { memberPieces } from './json/encrypt-members.ts';
+import { giveBack, lengthOf, type Piece, sealedSlices } from './sealed-slices.ts';
 
-/** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
-export interface Piece {
-  readonly bytes: readonly Uint8Array[];
-  readonly sealer?: MessageSealer;
+/** A body on its way to the service. */
+export interface EncryptedBody {
+  /** Seals a slice when it is pulled. Each stays valid until two more have been pulled. */
+  readonly stream: Readable;
+  /** Exact, known before the first slice. */
+  readonly contentLength: number;
+  /** Replaces the request's own content type (forms: the boundary). */
+  readonly contentType?: string;
 }
 
-/** Plaintext sealed in one go. Of what a larger piece leaves behind, V8 lets go only in a full collection. */
-const STEP_BYTES = 32 * 1024;
+const randomBoundary = (): string => randomBytes(30).toString('hex');
 
-const lengthOf = (bytes: readonly Uint8Array[]): number => bytes.reduce((sum, { length }) => sum + length, 0);
-
-/** Bytes as they are or, with a sealer, plaintext whose ciphertext is to be written. */
-interface Run {
-  readonly bytes: Uint8Array;
-  readonly sealer?: MessageSealer;
-}
-
-function* laidOut(pieces: readonly Piece[]): Generator<Run, void, undefined> {
-  for (const { bytes, sealer } of pieces) {
-    if (sealer === undefined) {
-      for (const each of bytes) yield { bytes: each };
-      continue;
+/**
+ * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary` of a form: tests only.
+ * The stream fails with `internal` where the sealed bytes do not have the length that was announced.
+ */
+export function encryptBody(
+  body: SaltedBody,
+  cipher: RequestCipher,
+  boundary: () => string = randomBoundary,
+): EncryptedBody {
+  const { content } = body;
+  switch (content.kind) {
+    case 'json':
+      return encrypted(memberPieces(content, cipher), cipher);
+    case 'form': {
+      const drawn = boundary();
+      const contentType = `multipart/form-data; boundary=${drawn}`;
+      return { ...encrypted(formPieces(content, cipher, drawn), cipher), contentType };
     }
-    yield { bytes: sealer.head() };
-    for (const each of bytes) {
-      for (let i = 0; i < each.length; i += STEP_BYTES) {
-        yield { bytes: each.subarray(i, i + STEP_BYTES), sealer };
-      }
-    }
-    yield { bytes: sealer.final() };
+    case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
+      return encrypted([{ bytes: content.bytes, sealer: cipher.seal() }], cipher);
   }
 }
 
-/** Writes the runs into slices. Two pieces of memory take turns, and are left in `memory`. */
-function* gathered(
-  runs: Iterable<Run>,
-  contentLength: number,
-  memory: Buffer[],
-): Generator<Uint8Array, void, undefined> {
-  let left = contentLength;
-  const begin = (turn: number): Buffer => {
-    memory[turn % 2] ??= takeSlice(left);
-    return memory[turn % 2]!;
-  };
-  let turn = 0;
-  let slice = begin(turn);
-  let used = 0;
-  for (const { bytes, sealer } of runs) {
-    const size = sealer === undefined ? bytes.length : 2 * bytes.length;
-    if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
-    for (let i = 0; i < bytes.length; ) {
-      if (used === slice.length || (sealer !== undefined && used + size > slice.length)) {
-        yield slice.subarray(0, used);
-        turn += 1;
-        slice = begin(turn);
-        used = 0;
-      }
-      if (sealer === undefined) {
-        const taken = bytes.subarray(i, i + slice.length - used);
-        slice.set(taken, used);
-        used += taken.length;
-        left -= taken.length;
-        i += taken.length;
-      } else {
-        sealer.update(bytes, slice, used);
-        used += size;
-        left -= size;
-        i += bytes.length;
-      }
-    }
-  }
-  if (left !== 0) throw new PrivatemodeError('internal', 'a sealed body fell short of its length');
-  yield slice.subarray(0, used);
+function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBody {
+  const contentLength = lengthOf(pieces, cipher);
+  return { contentLength, stream: new SliceStream(pieces, contentLength) };
 }
 
 /**
- * The body that these pieces make, in this order. `cipher` is the one their sealers came from. Sequence
- * numbers are given where a sealer is made, so pieces may stand in any order.
+ * Seals one slice when the reader wants it and the previous one is gone. The event loop turns between two slices, so that a large
+ * upload does not stall other people's tokens. Holds nothing of the body once it has ended or is destroyed.
  */
-export function sealedBody(
-  cipher: RequestCipher,
-  pieces: readonly Piece[],
-  contentType?: string,
-): SealedBody {
-  const memory: Buffer[] = [];
-  let contentLength = 0;
-  for (const { bytes, sealer } of pieces) {
-    const length = lengthOf(bytes);
-    contentLength += sealer === undefined ? length : cipher.sealedLength(length);
+class SliceStream extends Readable {
+  readonly #buffers: Buffer[] = [];
+  #slices: Generator<Uint8Array, void, undefined> | undefined;
+  #begun = false;
+
+  constructor(pieces: readonly Piece[], contentLength: number) {
+    super({ highWaterMark: 1 }); // one slice at a time, whatever its size
+    this.#slices = sealedSlices(pieces, contentLength, this.#buffers);
   }
-  return {
-    contentLength,
-    ...(contentType === undefined ? {} : { contentType }),
-    slices: () => gathered(laidOut(pieces), contentLength, memory),
-    release() {
-      for (const slice of memory.splice(0)) giveBackSlice(slice);
-    },
-  };
+
+  override _read(): void {
+    if (this.#begun) setImmediate(() => this.#pull());
+    else this.#pull();
+    this.#begun = true;
+  }
+
+  #pull(): void {
+    if (this.#slices === undefined) return;
+    try {
+      const { value, done } = this.#slices.next();
+      if (done) this.#slices = undefined;
+      this.push(done ? null : value);
+    } catch (error) {
+      this.destroy(error as Error);
+    }
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    this.#slices?.return();
+    this.#slices = undefined;
+    // Cut off, a slice may still be on its way.
+    if (this.readableEnded) giveBack(this.#buffers);
+    else this.#buffers.length = 0;
+    callback(error);
+  }
 }

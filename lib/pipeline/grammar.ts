@@ -5,8 +5,8 @@
  * content under a name that clients skip, or pass one member off as another. To hide an event, all of its messages must go
  * somewhere: refusing one that each event has, wherever else it turns up, is enough.
  */
+import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
 import type { JsonKind } from './json/json-index.ts';
-import { PLAIN_MEMBERS } from './json/member-order.ts';
 
 /** What the JSON text of a sealed value must be; with `?` also null. */
 export type Kind = BasicKind | `${BasicKind}?` | ContentKind;
@@ -66,13 +66,15 @@ export const MAX_PLAIN_BYTES = 16 * 1024;
 
 const USAGE: readonly JsonKind[] = ['object', 'null'];
 const NAME: readonly JsonKind[] = ['string', 'null'];
-const OPENAI = { plain: PLAIN_MEMBERS.R, plainKinds: { id: NAME, usage: USAGE } };
+const plainOf = (endpoint: EndpointId): ReadonlySet<string> =>
+  ENDPOINTS.find(({ id }) => id === endpoint)!.responsePlain;
+const OPENAI = { plain: plainOf('chat'), plainKinds: { id: NAME, usage: USAGE } };
 const MESSAGES = {
-  plain: PLAIN_MEMBERS.MR,
+  plain: plainOf('messages'),
   plainKinds: { id: NAME, type: ['string'], usage: USAGE },
 } as const;
 const AUDIO = {
-  plain: PLAIN_MEMBERS.TR,
+  plain: plainOf('transcription'),
   plainKinds: { duration: ['string', 'number', 'null'], usage: USAGE },
 } as const;
 
@@ -221,7 +223,7 @@ export const GRAMMAR = {
     },
     whole: { ...AUDIO, row: (format) => TRANSCRIPTS.get(format) ?? TRANSCRIPT },
   },
-  unstructured: { whole: { plain: PLAIN_MEMBERS.NONE, plainKinds: {}, row: undefined } },
+  unstructured: { whole: { plain: plainOf('unstructured'), plainKinds: {}, row: undefined } },
 } as const satisfies Readonly<Record<string, ResponseGrammar>>;
 
 type Members = Readonly<Record<string, unknown>>;

@@ -1,50 +1,52 @@
-/** Every chat, completions and messages request carries a cache salt (inference.md section 8). */
+/** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
 import { randomBytes } from 'node:crypto';
-import { PrivatemodeError } from '../errors.ts';
-import type { ByteChain } from './json/byte-chain.ts';
-import type { JsonIndex, JsonMember } from './json/json-index.ts';
-import { memberText } from './json/member-text.ts';
+import type { JsonContent, MemberEdit } from './json/encrypt-members.ts';
+import type { ParsedBody } from './request-body.ts';
+import { ownSalt, SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
 
-export const SALT_MEMBER = 'cache_salt';
-const SALT_BYTES = 32;
-
-/** A member to be put into the body in place of the bytes from `start` to `end`. */
-export interface MemberEdit {
-  readonly name: string;
-  readonly start: number;
-  readonly end: number;
-  /** What goes before the value: nothing, or a comma, the name and a colon. */
-  readonly prefix: string;
-  /** JSON text of the value. */
-  readonly value: Buffer;
+/** A body that may be encrypted. */
+export interface SaltedBody extends ParsedBody {
+  /** For the shard-key header; undefined where no salt is known beyond this request. */
+  readonly shardKey: string | undefined;
 }
 
-/** A fresh salt: 32 CSPRNG bytes as base64, 44 characters. */
+/** A fresh salt: 32 random bytes as base64, 44 characters. */
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
-/** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes. */
-export function bodySalt(chain: ByteChain, member: JsonMember): Buffer {
-  const text = Buffer.concat(memberText(chain, member));
-  if (text.length > 0 && text.length < SALT_BYTES) {
-    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
-  }
-  return text;
-}
-
 /**
- * The edit that gives the body a salt, or undefined where it has one of its own. The body is not serialised
- * anew: the member is added after the last one, or its empty value is replaced. Throws salt_too_short.
+ * The body with a salt, and its shard key. A body's own salt counts; one without any gets `sharedSalt`, the one its shard key was
+ * hashed under while it arrived, or else a random one and no shard key. Bodies of other endpoints stay as they are.
+ * Throws salt_too_short where the body's own salt has less than 32 bytes, and context_too_large.
  */
-export function saltEdit(chain: ByteChain, index: JsonIndex, salt: () => string): MemberEdit | undefined {
-  const own = index.members.find(({ name }) => name === SALT_MEMBER);
-  if (own !== undefined) {
-    if (bodySalt(chain, own).length > 0) return undefined;
-    return { name: SALT_MEMBER, start: own.start, end: own.end, prefix: '', value: jsonString(salt()) };
-  }
-  const last = index.members.at(-1);
-  const at = last === undefined ? index.bodyStart : last.end;
-  const prefix = `${last === undefined ? '' : ','}"${SALT_MEMBER}":`;
-  return { name: SALT_MEMBER, start: at, end: at, prefix, value: jsonString(salt()) };
+export function injectSalt<B extends ParsedBody>(
+  body: B,
+  sharedSalt: string | undefined,
+  random: () => string = randomSalt,
+): B & SaltedBody {
+  const { content } = body;
+  if (content.kind !== 'json' || content.shardKeyScan === undefined) return { ...body, shardKey: undefined };
+  const shardKey = content.shardKeyScan.finish();
+  const edit = saltEdit(content, sharedSalt ?? random);
+  const { kind, chain, members, bodyStart, plain } = content;
+  return { ...body, shardKey, content: { kind, chain, members, bodyStart, plain, edit } };
 }
 
-const jsonString = (text: string): Buffer => Buffer.from(JSON.stringify(text), 'utf8');
+/** The edit that gives the body a salt: its empty one is replaced, or one is added after the last member. */
+function saltEdit(
+  { chain, members, bodyStart }: JsonContent,
+  salt: string | (() => string),
+): MemberEdit | undefined {
+  const own = members.find(({ name }) => name === SALT_MEMBER);
+  if (own !== undefined && ownSalt(chain, own).length > 0) return undefined;
+  const value = Buffer.from(JSON.stringify(typeof salt === 'string' ? salt : salt()), 'utf8');
+  if (own !== undefined) return { name: SALT_MEMBER, start: own.start, end: own.end, prefix: '', value };
+  const last = members.at(-1);
+  const at = last === undefined ? bodyStart : last.end;
+  return {
+    name: SALT_MEMBER,
+    start: at,
+    end: at,
+    prefix: `${last === undefined ? '' : ','}"${SALT_MEMBER}":`,
+    value,
+  };
+}

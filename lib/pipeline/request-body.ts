@@ -1,26 +1,40 @@
-/** The common shape of the three request codecs: a stage that collects, a body that can be sealed, the sealed body. */
-import type { RequestCipher } from '../envelope/request-cipher.ts';
+/** First step of a request: its body is taken in and checked while it arrives. Two more follow: inject-salt.ts, encrypt-body.ts. */
+import type { Endpoint } from '../api/endpoints.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { FormContent } from './form/encrypt-form.ts';
+import { createFormReader } from './form/form-parts.ts';
+import { createByteChain } from './json/byte-chain.ts';
+import type { JsonContent } from './json/encrypt-members.ts';
+import { createJsonIndex } from './json/json-index.ts';
+import {
+  checkFormFlags,
+  checkModelName,
+  checkPlainValues,
+  choicesIn,
+  createPromptCounts,
+  MAX_DECODED_BYTES,
+  modelIn,
+  type UsageWanted,
+  usageInForm,
+  usageInOptions,
+} from './json/plain-values.ts';
+import { checkMediaUrls, createMediaScan } from './media/media-scan.ts';
+import { createShardKeyScan } from './shard-key.ts';
 
-/**
- * `last`: only the closing chunk, which has no choices. `none`: no chunk, and the closing one, which has nothing else to say, is
- * left out.
- */
-export type UsageWanted = 'every' | 'last' | 'none';
+export type { UsageWanted };
 
 /** A request body on its way in: fed as it arrives, ready when it is complete. */
-export interface RequestBodyStage<T = PreparedBody> {
+export interface RequestBody<T = ParsedBody> {
   /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
   feed(chunk: Uint8Array): void;
   /** To be called once, after the last chunk. Throws, or rejects with, a typed 400. */
   finish(): T | Promise<T>;
 }
 
-/** A complete, valid request body, not yet sealed: each attempt seals it anew with a cipher of its own. */
-export interface PreparedBody {
+/** A complete, valid request body in plaintext. */
+export interface ParsedBody {
   /** For the target-model header; undefined where the endpoint names none. */
   readonly model: string | undefined;
-  /** For the shard-key header; undefined where no salt is effective. */
-  readonly shardKey: string | undefined;
   /** Whether the body asked for an event stream (`stream` is true). */
   readonly streaming: boolean;
   /** How many choices an honest response has: `n`, for each prompt; 1 where the API has no choices. */
@@ -29,20 +43,134 @@ export interface PreparedBody {
   readonly format: string | undefined;
   /** Which chunks of a stream were asked to have their `usage`. */
   readonly usage: UsageWanted;
-  seal(cipher: RequestCipher): SealedBody;
+  /** The body itself, for the steps that follow. */
+  readonly content: JsonContent | FormContent | RawContent;
 }
 
-/** A sealed body as a pull source. */
-export interface SealedBody {
-  /** Exact, known before the first slice. */
-  readonly contentLength: number;
-  /** Where the request's own content type must be replaced (forms: the boundary). */
-  readonly contentType?: string;
-  /**
-   * The body, once, in slices of at most 512 KiB; each is sealed when it is pulled, and good until the next but one is: there
-   * its memory is used again.
-   */
-  slices(): Generator<Uint8Array, void, undefined>;
-  /** To be called when all the slices have left: the memory of the last ones goes to another body. */
-  release(): void;
+/** A body of any kind, which becomes one message. */
+interface RawContent {
+  readonly kind: 'raw';
+  readonly bytes: readonly Uint8Array[];
+}
+
+/** What the steps need to know of an endpoint. */
+export type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
+
+/**
+ * What takes in the request body of that endpoint, or undefined where it has none. `sharedSalt` is the one that injectSalt will be
+ * given: the shard key of a prompt is hashed under it while the body arrives. Throws invalid_multipart where a form's content
+ * type is none.
+ */
+export function createRequestBody(
+  endpoint: BodyRules,
+  contentType: string | undefined,
+  sharedSalt: string | undefined,
+): RequestBody | undefined {
+  switch (endpoint.codec) {
+    case 'json':
+      return createJsonBody(endpoint, sharedSalt);
+    case 'multipart':
+      return createFormBody(endpoint, contentType);
+    case 'raw':
+      return createRawBody();
+    case 'none':
+      return undefined;
+  }
+}
+
+/**
+ * Indexes a JSON object as it arrives. Throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
+ * context_too_large from `feed` or `finish`; missing_model, invalid_model, invalid_plain_member and media_url_refused from
+ * `finish`.
+ */
+function createJsonBody(
+  { id, requestPlain: plain, salted }: BodyRules,
+  sharedSalt: string | undefined,
+): RequestBody {
+  const chain = createByteChain();
+  // The service inspects the prompts of the endpoints with a salt, and quotes the URLs it refuses.
+  const media = salted ? createMediaScan() : undefined;
+  const prompts = id === 'completions' ? createPromptCounts() : [];
+  const index = createJsonIndex({ visitors: media === undefined ? prompts : [media, ...prompts] });
+  const shardKeyScan = salted ? createShardKeyScan(chain, index, sharedSalt) : undefined;
+
+  return {
+    feed(chunk) {
+      chain.push(chunk);
+      index.feed(chunk);
+      shardKeyScan?.advance();
+    },
+    finish() {
+      const members = index.finish();
+      const named = (wanted: string) => members.find(({ name }) => name === wanted);
+      const model = modelIn(chain, members);
+      checkPlainValues(chain, members, plain);
+      if (media !== undefined) checkMediaUrls(media);
+      return {
+        model,
+        streaming: named('stream')?.kind === 'true',
+        choices: plain.has('n') ? choicesIn(chain, named('n'), prompts) : 1,
+        format: undefined,
+        usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
+        content: { kind: 'json', chain, members, bodyStart: index.bodyStart, plain, shardKeyScan },
+      };
+    },
+  };
+}
+
+/** Only JSON answers can be encrypted: json, verbose_json, and what may come of their kind. */
+const JSON_FORMAT = /json$/;
+
+/** A field as text; null where it is longer than any that is read here. */
+function textOf(bytes: readonly Uint8Array[] | undefined): string | null | undefined {
+  if (bytes === undefined) return undefined;
+  const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
+  return length > MAX_DECODED_BYTES ? null : Buffer.concat(bytes).toString('utf8');
+}
+
+/**
+ * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart at once where the
+ * content type is no form; invalid_multipart and repeated_form_field (the service keeps only the first value)
+ * from `feed` or `finish`; unsupported_response_format, missing_model, invalid_model and invalid_plain_member from
+ * `finish`.
+ */
+function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
+  const form = createFormReader(contentType);
+  return {
+    feed: (chunk) => form.feed(chunk),
+    async finish() {
+      const parts = await form.finish();
+      const text = (name: string): string | null | undefined => textOf(parts.values.get(name));
+      const format = text('response_format');
+      if (format === null || (format && !JSON_FORMAT.test(format))) {
+        throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
+      }
+      const model = checkModelName(text('model'));
+      checkFormFlags(text);
+      return {
+        model,
+        streaming: /^true$/i.test(text('stream') ?? ''),
+        choices: 1,
+        format,
+        usage: usageInForm(text),
+        content: { kind: 'form', parts, plain },
+      };
+    },
+  };
+}
+
+/** Collects a body of any kind, which names no model. Throws nothing. */
+function createRawBody(): RequestBody {
+  const chain = createByteChain();
+  return {
+    feed: (chunk) => chain.push(chunk),
+    finish: () => ({
+      model: undefined,
+      streaming: false,
+      choices: 1,
+      format: undefined,
+      usage: 'every',
+      content: { kind: 'raw', bytes: chain.slices(0, chain.length) },
+    }),
+  };
 }

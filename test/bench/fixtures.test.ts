@@ -24,11 +24,10 @@ import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
 import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
 import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { createMultipartSealer } from '../../lib/pipeline/form/encrypt-form.ts';
+import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { sealedBytes } from '../support/sealing.ts';
+import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
+import { formBodyOf, jsonBody, prepare, sealText } from '../support/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
 const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
@@ -86,11 +85,9 @@ describe('fixtures of the benchmark', () => {
     it(`are prompts of about ${size} bytes that the product seals, from which id and nonce can be read`, async () => {
       const body = chatBody({ events: 3 }, size);
       assert.ok(body.length >= size && body.length < 1.1 * size + 400, `${body.length}`);
-      const stage = createJsonSealer({ plain: PLAIN_MEMBERS['C'], salt: { configured: undefined } });
-      stage.feed(body);
-      const prepared = await stage.finish();
+      const prepared = prepare(jsonBody({ salted: true }), [body]);
       assert.deepEqual(planOf(prepared.model ?? ''), { ...PLAN, events: 3 });
-      const sealed = sealedBytes(prepared.seal(cipher())).toString('latin1');
+      const sealed = await sealText(prepared, cipher());
       assert.deepEqual(protectionIn(sealed), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
     });
   }
@@ -104,11 +101,11 @@ describe('fixtures of the benchmark', () => {
 
   it('are audio forms that the product takes', async () => {
     const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
-    const stage = createMultipartSealer({ plain: PLAIN_MEMBERS['T'], contentType });
+    const stage = formBodyOf(contentType);
     for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
-    const prepared = await stage.finish();
+    const prepared = injectSalt(await stage.finish(), undefined);
     assert.equal(prepared.model, modelOf({ unary: true }));
-    assert.ok(prepared.seal(cipher()).contentLength > 2_000_000);
+    assert.ok(encryptBody(prepared, cipher()).contentLength > 2_000_000);
   });
 });
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { ENDPOINTS, type EndpointId, matchEndpoint, type Refusal } from '../../lib/api/endpoints.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 
 function endpointOf(method: string, target: string): readonly [EndpointId, string] {
   const match = matchEndpoint(method, target);
@@ -97,15 +98,16 @@ describe('endpoints that are forwarded', () => {
   }
 
   // inference.md 1 and 5.1, and the specification's table
+  const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
   const rows = {
-    chat: ['openai', 'json', 'C', 'R', true, '[DONE]', true],
-    completions: ['openai', 'json', 'C', 'R', true, '[DONE]', true],
-    messages: ['anthropic', 'json', 'M', 'MR', true, 'message_stop', true],
-    embeddings: ['openai', 'json', 'E', 'R', false, undefined, true],
-    transcription: ['openai', 'multipart', 'T', 'TR', false, '[DONE]', true],
-    unstructured: ['openai', 'raw', undefined, undefined, false, undefined, true],
-    models: ['openai', 'none', undefined, undefined, false, undefined, false],
-    model: ['openai', 'none', undefined, undefined, false, undefined, false],
+    chat: ['openai', 'json', C, R, true, '[DONE]', true],
+    completions: ['openai', 'json', C, R, true, '[DONE]', true],
+    messages: ['anthropic', 'json', M, MR, true, 'message_stop', true],
+    embeddings: ['openai', 'json', E, R, false, undefined, true],
+    transcription: ['openai', 'multipart', T, TR, false, '[DONE]', true],
+    unstructured: ['openai', 'raw', NONE, NONE, false, undefined, true],
+    models: ['openai', 'none', NONE, NONE, false, undefined, false],
+    model: ['openai', 'none', NONE, NONE, false, undefined, false],
   } as const;
   for (const row of ENDPOINTS) {
     it(`${row.id} is protected as the fact sheet says`, () => {

@@ -8,10 +8,10 @@ import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/re
 import { newRequestStats } from '../../lib/gateway/request-stats.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
+import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 
 const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
-const PREPARED = { model: 'm' } as PreparedBody;
+const PARSED = { model: 'm' } as ParsedBody;
 
 const receive = (
   req: Readable,
@@ -22,7 +22,7 @@ const receive = (
     feed(chunk: Uint8Array): void {
       fed += Buffer.from(chunk).toString();
     },
-    finish: () => PREPARED,
+    finish: () => PARSED,
   };
   const reservation = createUploadBudget(1_000_000, { counters: createCounters() }).open();
   const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
@@ -34,7 +34,7 @@ describe('a body that is taken in', () => {
   it('is not held by the request, which lives as long as its answer takes', async () => {
     const req = Readable.from([Buffer.from('a prompt')], { objectMode: false });
     const { body, fed } = receive(req);
-    assert.equal((await body).model, PREPARED.model);
+    assert.equal((await body).model, PARSED.model);
     assert.equal(fed(), 'a prompt');
     for (const event of ['data', 'error', 'close']) assert.equal(req.listenerCount(event), 0, event);
   });

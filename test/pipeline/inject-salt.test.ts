@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
-import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
+import { injectSalt, randomSalt } from '../../lib/pipeline/inject-salt.ts';
 import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { prepare, sealText } from '../support/sealing.ts';
+import { jsonBody, prepare, sealText, takeIn } from '../support/sealing.ts';
 
 interface SaltVectors {
   readonly vectors: readonly {
@@ -20,10 +19,12 @@ const SALT = 'S'.repeat(32);
 const plain = PLAIN_MEMBERS.C;
 
 /** The body as the service reads it after sealing. */
-function received(text: string, configured: string | undefined): unknown {
-  const stage = createJsonSealer({ plain, salt: { configured, random: () => SALT } });
-  const prepared = prepare(stage, [Buffer.from(text)]) as PreparedBody;
-  const sealed = sealText(prepared, fixedCipher());
+async function received(text: string, configured: string | undefined): Promise<unknown> {
+  const body = takeIn(jsonBody({ salted: true }, configured), [Buffer.from(text)]);
+  const sealed = await sealText(
+    injectSalt(body, configured, () => SALT),
+    fixedCipher(),
+  );
   const opened = literalUnsealObject(EXCHANGE, sealed, [...plain]);
   const members = JSON.parse(sealed) as Record<string, unknown>;
   for (const [name, raw] of opened) members[name] = JSON.parse(raw);
@@ -36,39 +37,39 @@ const withModel = (text: string): string =>
 
 describe('cache salt injection', () => {
   for (const { input, output, error } of vectors) {
-    it(`${input || '(empty body)'} → ${output ?? error}`, () => {
+    it(`${input || '(empty body)'} → ${output ?? error}`, async () => {
       for (const configured of [undefined, SALT]) {
         if (error !== null) {
-          assert.throws(() => received(withModel(input), configured), { code: 'salt_too_short' });
+          await assert.rejects(received(withModel(input), configured), { code: 'salt_too_short' });
         } else if (output === '') {
-          assert.throws(() => received(input, configured), { code: 'invalid_json' });
+          await assert.rejects(received(input, configured), { code: 'invalid_json' });
         } else {
-          assert.deepEqual(received(withModel(input), configured), JSON.parse(withModel(output!)));
+          assert.deepEqual(await received(withModel(input), configured), JSON.parse(withModel(output!)));
         }
       }
     });
   }
 
-  it('keeps a short-looking salt that is long enough in bytes once decoded', () => {
+  it('keeps a short-looking salt that is long enough in bytes once decoded', async () => {
     const salt = '\\u00e9'.repeat(16);
-    assert.doesNotThrow(() => received(`{"model":"m","cache_salt":"${salt}"}`, undefined));
-    assert.throws(() => received(`{"model":"m","cache_salt":"${'\\u0061'.repeat(31)}"}`, undefined), {
+    await assert.doesNotReject(received(`{"model":"m","cache_salt":"${salt}"}`, undefined));
+    await assert.rejects(received(`{"model":"m","cache_salt":"${'\\u0061'.repeat(31)}"}`, undefined), {
       code: 'salt_too_short',
     });
   });
 
-  it('lets objects pass by the length of their text, and refuses false', () => {
-    assert.doesNotThrow(() => received(`{"model":"m","cache_salt":{"a":"${SALT}"}}`, undefined));
-    assert.throws(() => received('{"model":"m","cache_salt":{}}', undefined), { code: 'salt_too_short' });
-    assert.throws(() => received('{"model":"m","cache_salt":false}', undefined), { code: 'salt_too_short' });
+  it('lets objects pass by the length of their text, and refuses false', async () => {
+    await assert.doesNotReject(received(`{"model":"m","cache_salt":{"a":"${SALT}"}}`, undefined));
+    await assert.rejects(received('{"model":"m","cache_salt":{}}', undefined), { code: 'salt_too_short' });
+    await assert.rejects(received('{"model":"m","cache_salt":false}', undefined), { code: 'salt_too_short' });
   });
 
-  it('refuses a salt that would take too long to decode, whatever is written in it', () => {
+  it('refuses a salt that would take too long to decode, whatever is written in it', async () => {
     const size = 24 * 1024 * 1024;
     for (const salt of [`"${'a'.repeat(size)}"`, `"\\n${'a'.repeat(size - 2)}"`, `1.${'1'.repeat(size)}`]) {
       const text = `{"model":"m","cache_salt":${salt}}`;
       for (const configured of [undefined, SALT]) {
-        assert.throws(() => received(text, configured), {
+        await assert.rejects(received(text, configured), {
           code: 'context_too_large',
           message: /longer than 25165824 bytes/,
         });
@@ -76,19 +77,28 @@ describe('cache salt injection', () => {
     }
   });
 
-  it('escapes a configured salt as JSON', () => {
+  it('escapes a configured salt as JSON', async () => {
     const odd = `${SALT}"\n\u{1f600}`;
-    assert.deepEqual(received('{"model":"m"}', odd), { model: 'm', cache_salt: odd });
+    assert.deepEqual(await received('{"model":"m"}', odd), { model: 'm', cache_salt: odd });
   });
 
-  it('keeps every other byte of the body', () => {
-    const stage = createJsonSealer({
-      plain: new Set(['a', 'model', 'cache_salt']),
-      salt: { configured: SALT },
-    });
+  it('keeps every other byte of the body', async () => {
+    const stage = jsonBody({ plain: new Set(['a', 'model', 'cache_salt']), salted: true }, SALT);
     const text = '{ "a" : 1.50e+10 , "model":"m" }';
-    const prepared = prepare(stage, [Buffer.from(text)]) as PreparedBody;
-    const sealed = sealText(prepared, fixedCipher());
+    const prepared = prepare(stage, [Buffer.from(text)], SALT);
+    const sealed = await sealText(prepared, fixedCipher());
     assert.ok(sealed.startsWith('{ "a" : 1.50e+10 , "model":"m"') && sealed.endsWith(' }'), sealed);
+  });
+
+  it('draws 32 random bytes for each request without a salt, and gives them no shard key', () => {
+    const salted = () => prepare(jsonBody({ salted: true }), [Buffer.from('{"model":"m"}')]);
+    const [first, second] = [salted(), salted()].map(({ content, shardKey }) => {
+      assert.equal(shardKey, undefined);
+      assert.ok(content.kind === 'json');
+      return JSON.parse(content.edit!.value.toString()) as string;
+    });
+    assert.equal(Buffer.from(first!, 'base64').length, 32);
+    assert.notEqual(first, second);
+    assert.match(randomSalt(), /^[A-Za-z0-9+/]{43}=$/);
   });
 });

@@ -2,14 +2,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
 import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import type { OpenedRequest } from '../../simulator/inference/request.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { prepare } from '../support/sealing.ts';
+import { jsonBody, takeIn } from '../support/sealing.ts';
 
 const SECRET = 'geheimer-ort.example';
 
@@ -25,8 +24,8 @@ const cutBy =
 
 /** Seals a body with these messages, given as JSON text. */
 function checkText(messages: string, chunked: Chunked = whole): void {
-  const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured: undefined } });
-  prepare(stage, chunked(Buffer.from(`{"model":"m","messages":${messages}}`)));
+  const stage = jsonBody({ salted: true });
+  takeIn(stage, chunked(Buffer.from(`{"model":"m","messages":${messages}}`)));
 }
 const check = (messages: unknown, chunked?: Chunked): void => checkText(JSON.stringify(messages), chunked);
 
@@ -275,8 +274,8 @@ describe('media URLs', () => {
   });
 
   it('is of the endpoints that the service inspects, not of embeddings', () => {
-    const stage = createJsonSealer({ plain: PLAIN_MEMBERS.E });
-    prepare(stage, [Buffer.from(JSON.stringify({ model: 'm', messages: refused['an http image'] }))]);
+    const stage = jsonBody({ plain: PLAIN_MEMBERS.E });
+    takeIn(stage, [Buffer.from(JSON.stringify({ model: 'm', messages: refused['an http image'] }))]);
   });
 
   for (const [name, [bad, good]] of Object.entries(repeated)) {
@@ -490,7 +489,7 @@ describe('media URLs', () => {
     ['an image of escapes', `{"image_url":"data:,${'\\u0041'.repeat(700_000)}"},`],
   ] as const) {
     it(`are found chunk by chunk, not all at the end: 4 MB of ${name}`, () => {
-      const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured: undefined } });
+      const stage = jsonBody({ salted: true });
       const body = Buffer.from(`{"model":"m","messages":[{"content":[${many}{"video_url":"x"}]}]}`);
       let longest = 0;
       let total = 0;

@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { createMultipartSealer } from '../../lib/pipeline/form/encrypt-form.ts';
-import { createJsonSealer } from '../../lib/pipeline/json/encrypt-members.ts';
-import type { RequestBodyStage } from '../../lib/pipeline/request-body.ts';
-import { createRawSealer } from '../../lib/pipeline/seal-raw.ts';
+import type { RequestBody } from '../../lib/pipeline/request-body.ts';
+import { formBodyOf, jsonBody, rawBodyOf } from '../support/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -19,19 +17,17 @@ function held(): number {
 
 const BYTES = 100_000;
 const filler = 'x'.repeat(BYTES);
-const json = (): RequestBodyStage =>
-  createJsonSealer({ plain: new Set(), salt: { configured: 's'.repeat(32) } });
-const form = (): RequestBodyStage =>
-  createMultipartSealer({ plain: new Set(), contentType: 'multipart/form-data; boundary=b' });
+const json = (): RequestBody => jsonBody({ plain: new Set(), salted: true }, 's'.repeat(32));
+const form = (): RequestBody => formBodyOf('multipart/form-data; boundary=b', new Set());
 const disposition = 'Content-Disposition: form-data; name';
 
-const STAGES: readonly (readonly [name: string, stage: () => RequestBodyStage, body: string])[] = [
+const STAGES: readonly (readonly [name: string, stage: () => RequestBody, body: string])[] = [
   ['the value of a JSON member', json, `{"model":"m","user":"${filler}`],
   ['the name of a JSON member', json, `{"model":"m","${filler}`],
   ['a list of messages', json, `{"model":"m","messages":[{"role":"user","content":"${filler}`],
   ['a file of a form', form, `--b\r\n${disposition}="file"; filename="f"\r\n\r\n${filler}`],
   ['a field of a form', form, `--b\r\n${disposition}="prompt"\r\n\r\n${filler}`],
-  ['a body of any kind', createRawSealer, filler],
+  ['a body of any kind', rawBodyOf, filler],
 ];
 
 describe('a body that comes a byte at a time', () => {

@@ -1,18 +1,64 @@
-/** Runs a request codec from end to end in a test. */
+/** Runs the three steps of a request in a test: take in, salt, encrypt. */
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/request-cipher.ts';
-import type { PreparedBody, RequestBodyStage, SealedBody } from '../../lib/pipeline/request-body.ts';
+import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { createRequestBody, type ParsedBody, type RequestBody } from '../../lib/pipeline/request-body.ts';
+import { PLAIN_MEMBERS } from './plain-members.ts';
 
-export function prepare(
-  stage: RequestBodyStage,
-  chunks: Iterable<Uint8Array>,
-): PreparedBody | Promise<PreparedBody> {
-  for (const chunk of chunks) stage.feed(chunk);
-  return stage.finish();
+export interface JsonEndpoint {
+  /** Default those of chat and completions. */
+  readonly plain?: ReadonlySet<string>;
+  readonly id?: 'chat' | 'completions';
+  /** Default false. */
+  readonly salted?: boolean;
 }
 
-/** All slices of a sealed body as one Buffer; asserts nothing but reads everything. */
-export const sealedBytes = (sealed: SealedBody): Buffer =>
-  Buffer.concat(Array.from(sealed.slices(), (slice) => Buffer.from(slice)));
+/** What takes in the body of an endpoint of JSON objects. */
+export function jsonBody(
+  { plain = PLAIN_MEMBERS.C, id = 'chat', salted = false }: JsonEndpoint = {},
+  sharedSalt?: string,
+): RequestBody {
+  return createRequestBody({ id, codec: 'json', requestPlain: plain, salted }, undefined, sharedSalt)!;
+}
+
+/** What takes in a transcription form of that content type. */
+export function formBodyOf(
+  contentType: string | undefined,
+  plain: ReadonlySet<string> = PLAIN_MEMBERS.T,
+): RequestBody {
+  const endpoint = { id: 'transcription', codec: 'multipart', requestPlain: plain, salted: false } as const;
+  return createRequestBody(endpoint, contentType, undefined)!;
+}
+
+/** What takes in a body of any kind. */
+export function rawBodyOf(): RequestBody {
+  const endpoint = {
+    id: 'unstructured',
+    codec: 'raw',
+    requestPlain: new Set<string>(),
+    salted: false,
+  } as const;
+  return createRequestBody(endpoint, undefined, undefined)!;
+}
+
+/** The first step at once; throws where the body is a form, which takes a while. */
+export function takeIn(body: RequestBody, chunks: Iterable<Uint8Array>): ParsedBody {
+  for (const chunk of chunks) body.feed(chunk);
+  const parsed = body.finish();
+  if (parsed instanceof Promise) throw new Error('a form is not parsed at once');
+  return parsed;
+}
+
+/** The first two steps. */
+export const prepare = (body: RequestBody, chunks: Iterable<Uint8Array>, sharedSalt?: string): SaltedBody =>
+  injectSalt(takeIn(body, chunks), sharedSalt);
+
+/** All bytes of a stream; slices are copied, because their memory is used again. */
+export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const slices: Buffer[] = [];
+  for await (const slice of stream) slices.push(Buffer.from(slice));
+  return Buffer.concat(slices);
+}
 
 /** What a sealer makes of a plaintext, given in pieces: the whole message. */
 export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Array[]): string {
@@ -24,5 +70,6 @@ export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Ar
   return Buffer.concat([sealer.head(), ...hex, sealer.final()]).toString('latin1');
 }
 
-export const sealText = (prepared: PreparedBody, cipher: RequestCipher): string =>
-  sealedBytes(prepared.seal(cipher)).toString('utf8');
+/** The body as it goes to the service. */
+export const sealText = async (body: SaltedBody, cipher: RequestCipher): Promise<string> =>
+  (await bytesOf(encryptBody(body, cipher).stream)).toString('utf8');

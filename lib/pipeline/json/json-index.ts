@@ -1,16 +1,24 @@
 /**
  * Finds the members of one JSON object while its bytes arrive, without parsing a value: the envelope
- * encrypts the raw text of each member (inference.md section 4), so where a value begins and ends is all
+ * encrypts the raw text of each member (docs/protocol/inference.md 4), so where a value begins and ends is all
  * that has to be known. The grammar is checked whole, as JSON.parse would judge it (RFC 8259, valid UTF-8,
  * no byte order mark), since what is not JSON must never leave.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
-import { invalidJson } from './invalid-json.ts';
-import { INVALID, isDigit, mayEnd, nextNumberState, numberBegan, repeatsDigits } from './json-number.ts';
-import { createMemberNames } from './member-name.ts';
-import { SIMPLE_ESCAPES, stringRunEnd } from './string-run.ts';
-import { createUtf8Check } from './utf8.ts';
+import {
+  createUtf8Check,
+  INVALID,
+  invalidJson,
+  isDigit,
+  mayEnd,
+  nextNumberState,
+  numberBegan,
+  repeatsDigits,
+  SIMPLE_ESCAPES,
+  stringRunEnd,
+} from './json-text.ts';
+import { createMemberNames } from './member-names.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 
@@ -46,7 +54,7 @@ export interface JsonIndex {
   /** Position of the first byte inside the object (or array), once it was seen. */
   readonly bodyStart: number;
   /**
-   * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (section 5.4);
+   * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (docs/protocol/inference.md 5.4);
    * the index is of no use afterwards.
    */
   feed(chunk: Uint8Array): void;
@@ -88,7 +96,7 @@ const isHexDigit = (byte: number): boolean =>
 
 export interface JsonIndexOptions {
   /**
-   * Whether a top-level array is accepted too (responses of the unstructured endpoint, section 5.2). `sealed`: an element
+   * Whether a top-level array is accepted too (responses of the unstructured endpoint, docs/protocol/inference.md 5.2). `sealed`: an element
    * that is no string, so no ciphertext, is response_not_authentic at once.
    */
   readonly arrays?: 'sealed' | 'any' | undefined;

@@ -3,9 +3,14 @@
  * and a value that the service reads in another way than this proxy ends as a wrong response (inference.md 5.4).
  */
 import { PrivatemodeError } from '../../errors.ts';
-import type { UsageWanted } from '../request-body.ts';
 import type { ByteChain } from './byte-chain.ts';
-import { createJsonIndex, type JsonKind, type JsonMember } from './json-index.ts';
+import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
+
+/**
+ * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no chunk, and the closing
+ * one, which has nothing else to say, is left out.
+ */
+export type UsageWanted = 'every' | 'last' | 'none';
 
 /** Bytes beyond which a plain value, or a form field that is read here, is not decoded: nothing accepted is longer. */
 export const MAX_DECODED_BYTES = 4096;
@@ -88,9 +93,18 @@ export function checkPlainValues(
   }
 }
 
-/** How many choices a prompt gets, from an `n` that checkPlainValues has accepted: 0, null and none are 1. */
-export const choicesPerPrompt = (chain: ByteChain, n: JsonMember | undefined): number =>
-  (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
+/**
+ * How many choices the response has: what `n`, which checkPlainValues has accepted, says for each prompt; 0, null and none are 1,
+ * and a request without a prompt is taken for one.
+ */
+export function choicesIn(
+  chain: ByteChain,
+  n: JsonMember | undefined,
+  prompts: readonly PromptCount[],
+): number {
+  const perPrompt = (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
+  return perPrompt * (prompts.reduce((sum, { count }) => sum + count(), 0) || 1);
+}
 
 /** Which chunks have their usage: continuous usage alone means nothing. */
 const usageWanted = (included: boolean, continuous: boolean): UsageWanted => {
@@ -125,3 +139,77 @@ export function checkFormFlags(text: (name: string) => string | null | undefined
     if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
   }
 }
+
+/** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
+const MODEL_TEXT_BYTES = 2048;
+const MODEL_BYTES = 256;
+
+/**
+ * The model name, which leaves as a header. Throws missing_model where it is absent or empty, invalid_model
+ * where it is no string, longer than 256 bytes of UTF-8, or holds control characters or lone surrogates.
+ */
+export function checkModelName(model: unknown): string {
+  if (model === undefined || model === '') {
+    throw new PrivatemodeError('missing_model', 'no model is named in the request');
+  }
+  if (typeof model !== 'string')
+    throw new PrivatemodeError('invalid_model', 'the model is not a short string');
+  // C1 controls are no header characters either, but travel as the UTF-8 bytes C2 80 to C2 9F, which are.
+  if (/[\x00-\x1f\x7f]/.test(model) || !model.isWellFormed() || Buffer.byteLength(model) > MODEL_BYTES) {
+    throw new PrivatemodeError('invalid_model', 'the model name is too long or holds control characters');
+  }
+  return model;
+}
+
+/** The model name of a JSON object, as checkModelName accepts it; a text that is far too long is not decoded. */
+export function modelIn(chain: ByteChain, members: readonly JsonMember[]): string {
+  const member = members.find(({ name }) => name === 'model');
+  if (member === undefined) return checkModelName(undefined);
+  const { kind, start, end } = member;
+  if (kind !== 'string' || end - start > MODEL_TEXT_BYTES) return checkModelName(null);
+  return checkModelName(JSON.parse(chain.bytes(start, end).toString('utf8')));
+}
+
+interface PromptCount extends JsonVisitor {
+  /**
+   * A string is one prompt, an array of token ids too; another array has as many prompts as elements. Final after the last
+   * byte. Arrays that mix kinds, and values of other kinds, count as something: the service refuses them.
+   */
+  count(): number;
+}
+
+/** Counts the prompts in the value of `member` while the index scans it, without parsing them. */
+function createPromptCount(member: string): PromptCount {
+  let depth = 0;
+  let list = false; // the value is an array
+  let prompts = 0;
+
+  const began = (): void => {
+    if (depth === 0 || (depth === 1 && list)) prompts += 1;
+  };
+
+  return {
+    member,
+    opened(isObject) {
+      if (depth === 0) list = !isObject;
+      else began();
+      depth += 1;
+    },
+    closed(empty) {
+      depth -= 1;
+      // Numbers are not heard: an array in which nothing was, but something is, holds token ids.
+      if (depth === 0 && list && prompts === 0 && !empty) prompts = 1;
+    },
+    stringBegan() {
+      began();
+      return false;
+    },
+    stringBytes: () => false,
+    stringEnded() {},
+    count: () => prompts,
+  };
+}
+
+/** Counts the prompts of a completions request, each of which gets `n` choices. */
+export const createPromptCounts = (): readonly PromptCount[] =>
+  ['prompt', 'prompt_embeds'].map(createPromptCount);

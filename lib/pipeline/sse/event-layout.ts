@@ -6,7 +6,7 @@
 import { PrivatemodeError } from '../../errors.ts';
 import { MAX_PLAIN_BYTES, type StreamGrammar } from '../grammar.ts';
 import { createJsonIndex, type JsonMember } from '../json/json-index.ts';
-import { encryptionOrder } from '../json/member-order.ts';
+import { encryptionOrder } from '../json/member-names.ts';
 
 /** How the data of an event is made: literal, message, literal, plain value with numbers, literal ... */
 export interface EventLayout {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createMultipartSealer, sealForm } from '../../../lib/pipeline/form/encrypt-form.ts';
-import type { PreparedBody } from '../../../lib/pipeline/request-body.ts';
+import { encryptBody } from '../../../lib/pipeline/encrypt-body.ts';
+import type { FormParts } from '../../../lib/pipeline/form/form-parts.ts';
+import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { byteByByte, cutAt } from '../../support/chunkings.ts';
 import {
   countingIvs,
@@ -15,7 +16,7 @@ import {
 import { type FormPart, formBody, literalParts } from '../../support/forms.ts';
 import { literalOpen } from '../../support/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
-import { prepare, sealedBytes } from '../../support/sealing.ts';
+import { bytesOf, formBodyOf } from '../../support/sealing.ts';
 
 interface FormVectors {
   readonly multipart: readonly {
@@ -42,11 +43,19 @@ const field = (name: string, value: string): FormPart => ({ name, body: Buffer.f
 const file = (name: string, body: string): FormPart => ({ name, filename: 'a.wav', body: Buffer.from(body) });
 const FORM = [field('model', 'm'), file('file', 'RIFF')];
 
-const prepareForm = async (chunks: Iterable<Uint8Array>, type: string | undefined = contentType) =>
-  (await prepare(
-    createMultipartSealer({ plain, contentType: type, boundary: () => 'BOUNDARY' }),
-    chunks,
-  )) as PreparedBody;
+async function prepareForm(chunks: Iterable<Uint8Array>, type = contentType): Promise<SaltedBody> {
+  const form = formBodyOf(type);
+  for (const chunk of chunks) form.feed(chunk);
+  return injectSalt(await form.finish(), undefined);
+}
+
+/** The form as it goes to the service. */
+const sealed = (body: SaltedBody, cipher = fixedCipher()): Promise<Buffer> =>
+  bytesOf(encryptBody(body, cipher, () => 'BOUNDARY').stream);
+
+/** The same, of parts that came from nowhere. */
+const sealedParts = (parts: FormParts): Promise<Buffer> =>
+  sealed({ content: { kind: 'form', parts, plain } } as unknown as SaltedBody);
 
 const prepareParts = (parts: readonly FormPart[]) => prepareForm([formBody(BOUNDARY, parts)]);
 
@@ -64,11 +73,12 @@ describe('form sealing, golden forms', () => {
       const chunkings = [[bytes], byteByByte(bytes)];
       for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
       for (const chunks of chunkings) {
-        const sealed = (await prepareForm(chunks)).seal(fixedCipher({ ivs: listedIvs(ivsHex) }));
-        const body = sealedBytes(sealed);
+        const cipher = fixedCipher({ ivs: listedIvs(ivsHex) });
+        const encrypted = encryptBody(await prepareForm(chunks), cipher, () => 'BOUNDARY');
+        const body = await bytesOf(encrypted.stream);
         assert.equal(body.toString('latin1'), hex(expectedBodyHex).toString('latin1'));
-        assert.equal(sealed.contentLength, body.length);
-        assert.equal(sealed.contentType, 'multipart/form-data; boundary=BOUNDARY');
+        assert.equal(encrypted.contentLength, body.length);
+        assert.equal(encrypted.contentType, 'multipart/form-data; boundary=BOUNDARY');
       }
     });
 
@@ -101,19 +111,18 @@ describe('form sealing, what is read from the form', () => {
 
   it('a field and a file of the same name are two parts', async () => {
     const prepared = await prepareParts([...FORM, field('file', 'x')]);
-    assert.equal(literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher()))).length, 3);
+    assert.equal(literalParts('BOUNDARY', await sealed(prepared)).length, 3);
   });
 
   it('seals again for a retry', async () => {
     const prepared = await prepareParts(FORM);
-    const first = sealedBytes(prepared.seal(fixedCipher({ ivs: countingIvs() })));
-    assert.deepEqual(sealedBytes(prepared.seal(fixedCipher({ ivs: countingIvs() }))), first);
+    const first = await sealed(prepared, fixedCipher({ ivs: countingIvs() }));
+    assert.deepEqual(await sealed(prepared, fixedCipher({ ivs: countingIvs() })), first);
   });
 
   it('draws a boundary of its own each time', async () => {
-    const stage = createMultipartSealer({ plain, contentType });
-    const prepared = (await prepare(stage, [formBody(BOUNDARY, FORM)])) as PreparedBody;
-    const types = [0, 1].map(() => prepared.seal(fixedCipher()).contentType!);
+    const prepared = await prepareForm([formBody(BOUNDARY, FORM)]);
+    const types = [0, 1].map(() => encryptBody(prepared, fixedCipher()).contentType!);
     assert.match(types[0]!, /^multipart\/form-data; boundary=[0-9a-f]{60}$/);
     assert.notEqual(types[0], types[1]);
   });
@@ -123,7 +132,7 @@ describe('form sealing, what is read from the form', () => {
       ...FORM,
       { name: 'prompt', contentType: 'text/plain; charset=latin1', body: hex('ff00e9') },
     ]);
-    const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+    const parts = literalParts('BOUNDARY', await sealed(prepared));
     assert.equal(literalOpen(EXCHANGE, 0, parts[1]!.body.toString()).toString('hex'), 'ff00e9');
   });
 
@@ -136,19 +145,19 @@ describe('form sealing, what is read from the form', () => {
     assert.equal((await prepareParts([...FORM, field('n', '2')])).choices, 1);
   });
 
-  it('numbers fields, then files, by the UTF-8 bytes of their names', () => {
+  it('numbers fields, then files, by the UTF-8 bytes of their names', async () => {
     const names = ['b', 'é', '\uffff', '😀'];
     const parts = new Map([...names].reverse().map((name) => [name, [Buffer.from(name)]]));
-    const sealed = sealedBytes(sealForm({ values: parts, files: parts }, plain, 'BOUNDARY', fixedCipher()));
+    const form = await sealedParts({ values: parts, files: parts });
     assert.deepEqual(
-      literalParts('BOUNDARY', sealed).map(({ body }, sequence) =>
+      literalParts('BOUNDARY', form).map(({ body }, sequence) =>
         literalOpen(EXCHANGE, sequence, body.toString()).toString(),
       ),
       [...names, ...names],
     );
   });
 
-  it('no line break of a name, alone or not, begins a header', () => {
+  it('no line break of a name, alone or not, begins a header', async () => {
     const bytes = [Buffer.from('x')];
     for (const [name, written] of [
       ['a\rX-Evil: 1', 'a%0DX-Evil: 1'],
@@ -156,9 +165,9 @@ describe('form sealing, what is read from the form', () => {
       ['a\r\nX-Evil: 1\r\n\r\nb', 'a%0D%0AX-Evil: 1%0D%0A%0D%0Ab'],
     ] as const) {
       const parts = { values: new Map([[name, bytes]]), files: new Map([[name, bytes]]) };
-      const sealed = sealedBytes(sealForm(parts, plain, 'BOUNDARY', fixedCipher()));
+      const form = await sealedParts(parts);
       assert.deepEqual(
-        literalParts('BOUNDARY', sealed).map(({ head }) => head),
+        literalParts('BOUNDARY', form).map(({ head }) => head),
         [
           `Content-Disposition: form-data; name="${written}"`,
           `Content-Disposition: form-data; name="${written}"; filename="${written}"\r\n` +
@@ -172,19 +181,14 @@ describe('form sealing, what is read from the form', () => {
     for (const name of ['name="a\rX-Evil: 1"', 'name="a\nX-Evil: 1"', "name*=utf-8''a%0D%0AX-Evil:%201"]) {
       const bytes = formBody(BOUNDARY, [...FORM, field('evil', 'x')]).toString('latin1');
       const prepared = await prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
-      const heads = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher()))).map(
-        ({ head }) => head,
-      );
+      const heads = literalParts('BOUNDARY', await sealed(prepared)).map(({ head }) => head);
       assert.ok(!heads.some((head) => /[\r\n]x-evil/i.test(head)), name);
     }
   });
 
   it('quotes names in the headers it writes', async () => {
     const prepared = await prepareParts([...FORM, field('a\\"b', 'x')]);
-    assert.match(
-      literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())))[0]!.head,
-      /name="a\\"b"$/,
-    );
+    assert.match(literalParts('BOUNDARY', await sealed(prepared))[0]!.head, /name="a\\"b"$/);
   });
 
   it('takes multipart/mixed, and quoted boundaries', async () => {
@@ -233,7 +237,7 @@ describe('form sealing, what is refused with a 400', () => {
     for (const value of ['true', 'false', 'True', 'FALSE']) {
       it(`but not ${name} "${value}", which stays as it is`, async () => {
         const prepared = await prepareParts([...FORM, field(name, value)]);
-        const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+        const parts = literalParts('BOUNDARY', await sealed(prepared));
         const { body } = parts.find(({ head }) => head.endsWith(`name="${name}"`))!;
         assert.equal(body.toString(), value);
       });
@@ -256,7 +260,7 @@ describe('form sealing, what is refused with a 400', () => {
       'multipart/form-dataX; boundary=x',
       'application/x-www-form-urlencoded',
     ]) {
-      assert.throws(() => createMultipartSealer({ plain, contentType: type }), { code: 'invalid_multipart' });
+      assert.throws(() => formBodyOf(type), { code: 'invalid_multipart' });
     }
   });
 
@@ -287,7 +291,7 @@ describe('form sealing, what is refused with a 400', () => {
   });
 
   it('as soon as it is known, while the body still arrives', async () => {
-    const stage = createMultipartSealer({ plain, contentType });
+    const stage = formBodyOf(contentType);
     const bytes = formBody(BOUNDARY, [
       field('model', 'a'),
       field('model', 'b'),
@@ -320,16 +324,16 @@ describe('form sealing, any form', () => {
           const bytes = formBody(BOUNDARY, parts);
           const positions = cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b);
           const prepared = await prepareForm(cutAt(bytes, positions));
-          const sealed = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+          const found = literalParts('BOUNDARY', await sealed(prepared));
           const sorted = (wanted: boolean) =>
             parts
               .filter(({ filename }) => (filename !== undefined) === wanted)
               .sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
           const expected = [...sorted(false), ...sorted(true)];
-          assert.equal(sealed.length, expected.length);
+          assert.equal(found.length, expected.length);
           let sequence = 0;
           expected.forEach(({ name: each, filename, body }, i) => {
-            const { head, body: wire } = sealed[i]!;
+            const { head, body: wire } = found[i]!;
             assert.ok(head.includes(`name="${each}"`));
             const isPlain = filename === undefined && plain.has(each as 'model');
             const opened = isPlain ? wire : literalOpen(EXCHANGE, sequence++, wire.toString());
@@ -346,7 +350,7 @@ describe('form sealing, any form', () => {
     const chunks = cutAt(bytes, [65_536, 131_072, 196_608, 262_144]);
     const prepared = await prepareForm(chunks);
     bytes.fill(0x79, 100_000, 200_000);
-    const parts = literalParts('BOUNDARY', sealedBytes(prepared.seal(fixedCipher())));
+    const parts = literalParts('BOUNDARY', await sealed(prepared));
     assert.ok(literalOpen(EXCHANGE, 0, parts[1]!.body.toString()).includes('yyyy'));
   });
 });

@@ -2,13 +2,10 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createJsonSealer } from '../../../lib/pipeline/json/encrypt-members.ts';
-import { createShardKeyHash } from '../../../lib/pipeline/json/shard-key.ts';
-import type { PreparedBody } from '../../../lib/pipeline/request-body.ts';
-import { byteByByte, cutAt } from '../../support/chunkings.ts';
-import { inferenceVectors } from '../../support/exchange-fixture.ts';
-import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
-import { prepare } from '../../support/sealing.ts';
+import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
+import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { inferenceVectors } from '../support/exchange-fixture.ts';
+import { jsonBody, prepare } from '../support/sealing.ts';
 
 interface ShardVectors {
   readonly vectors: readonly {
@@ -60,8 +57,8 @@ function literalKey(salt: string, content: Buffer): string {
 
 const shardKey = (body: string | Uint8Array, configured: string | undefined, cuts?: readonly number[]) => {
   const bytes = Buffer.from(body);
-  const stage = createJsonSealer({ plain: PLAIN_MEMBERS.C, salt: { configured } });
-  return (prepare(stage, cuts ? cutAt(bytes, cuts) : byteByByte(bytes)) as PreparedBody).shardKey;
+  const stage = jsonBody({ salted: true }, configured);
+  return prepare(stage, cuts ? cutAt(bytes, cuts) : byteByByte(bytes), configured).shardKey;
 };
 
 describe('shard key, golden values', () => {

@@ -1,6 +1,6 @@
-/** Names of top-level members: how they are decoded, and which the service can address. */
+/** Names of top-level members: how they are decoded, which the service can address, and how they are sorted. */
 import { PrivatemodeError } from '../../errors.ts';
-import { invalidJson } from './invalid-json.ts';
+import { invalidJson } from './json-text.ts';
 
 // The service finds members with a path library; these prefixes mean something else to it (inference.md 5.4).
 const UNADDRESSABLE =
@@ -53,4 +53,31 @@ export function createMemberNames(): MemberNames {
       return name;
     },
   };
+}
+
+const BEYOND_ASCII = /[^\0-\x7f]/;
+
+/** The name as the sort sees it: `.`, `?` and `*` escaped, nothing else (5.2 step 2); each character a byte of its UTF-8. */
+function sortKey(name: string): string {
+  const escaped = name.replace(/[.?*]/g, '\\$&');
+  return BEYOND_ASCII.test(escaped) ? Buffer.from(escaped, 'utf8').toString('latin1') : escaped;
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** By the bytes of the escaped names: not UTF-16 units, not a locale. */
+export const compareNames = (a: string, b: string): number => compare(sortKey(a), sortKey(b));
+
+/**
+ * The items that are encrypted, in the order of their sequence numbers (5.2): those whose name is not in
+ * `plain`, sorted by the bytes of the escaped name. The input keeps its order.
+ */
+export function encryptionOrder<T extends { readonly name: string }>(
+  items: Iterable<T>,
+  plain: ReadonlySet<string>,
+): T[] {
+  const keyed: { readonly item: T; readonly key: string }[] = [];
+  for (const item of items) if (!plain.has(item.name)) keyed.push({ item, key: sortKey(item.name) });
+  keyed.sort((a, b) => compare(a.key, b.key));
+  return keyed.map(({ item }) => item);
 }

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { PreparedBody } from '../../lib/pipeline/request-body.ts';
-import { createRawSealer } from '../../lib/pipeline/seal-raw.ts';
+import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { everyChunking } from '../support/chunkings.ts';
 import { fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
-import { prepare, sealedBytes } from '../support/sealing.ts';
+import { bytesOf, prepare, rawBodyOf } from '../support/sealing.ts';
 
 const { rawBody } = inferenceVectors<{
   readonly rawBody: readonly {
@@ -17,14 +16,14 @@ const { rawBody } = inferenceVectors<{
 
 describe('raw sealing', () => {
   for (const { name, inputHex, ivHex, expectedBody } of rawBody) {
-    it(name, () => {
+    it(name, async () => {
       for (const chunks of everyChunking(hex(inputHex))) {
-        const prepared = prepare(createRawSealer(), chunks) as PreparedBody;
+        const prepared = prepare(rawBodyOf(), chunks);
         assert.equal(prepared.model, undefined);
         assert.equal(prepared.shardKey, undefined);
         assert.equal(prepared.streaming, false);
-        const sealed = prepared.seal(fixedCipher({ ivs: () => hex(ivHex) }));
-        assert.equal(sealedBytes(sealed).toString(), expectedBody);
+        const sealed = encryptBody(prepared, fixedCipher({ ivs: () => hex(ivHex) }));
+        assert.equal((await bytesOf(sealed.stream)).toString(), expectedBody);
         assert.equal(sealed.contentLength, expectedBody.length);
         assert.equal(sealed.contentType, undefined);
       }

@@ -1,13 +1,15 @@
 /**
  * The shard key: a fingerprint of the salted prompt, link by link, by which the service finds the machine
- * that has its prefix cached (inference.md section 8). Computed while the body arrives.
+ * that has its prefix cached (docs/protocol/inference.md 8). Computed while the body arrives.
  */
 import { hash } from 'node:crypto';
-import { PrivatemodeError } from '../../errors.ts';
-import { bodySalt, SALT_MEMBER } from '../inject-salt.ts';
-import type { ByteChain } from './byte-chain.ts';
-import type { JsonIndex, JsonMember } from './json-index.ts';
-import { memberText } from './member-text.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { ByteChain } from './json/byte-chain.ts';
+import type { JsonIndex, JsonMember } from './json/json-index.ts';
+
+export const SALT_MEMBER = 'cache_salt';
+/** Bytes of the shortest salt. */
+export const SALT_BYTES = 32;
 
 /** The members whose texts are hashed, in this order. */
 const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
@@ -75,18 +77,26 @@ export interface ShardKeyScan {
   finish(): string | undefined;
 }
 
+/** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes. */
+export function ownSalt(chain: ByteChain, member: JsonMember): Buffer {
+  const text = Buffer.concat(memberText(chain, member));
+  if (text.length > 0 && text.length < SALT_BYTES) {
+    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
+  }
+  return text;
+}
+
 /**
  * The shard key of a body, hashed early as long as its members come in the order of the content and under
  * the salt that is known so far; otherwise, once more from the start when the body is complete.
- * `configuredSalt` is what counts where the body has none. Throws context_too_large and salt_too_short.
+ * `sharedSalt` is what counts where the body has none. Throws context_too_large and salt_too_short.
  */
 export function createShardKeyScan(
   chain: ByteChain,
   index: JsonIndex,
-  configuredSalt: string | undefined,
+  sharedSalt: string | undefined,
 ): ShardKeyScan {
-  let salt: Uint8Array | undefined =
-    configuredSalt === undefined ? undefined : Buffer.from(configuredSalt, 'utf8');
+  let salt: Uint8Array | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
   let early: ShardKeyHash | undefined;
   let possible = true;
   let done = 0; // members dealt with
@@ -96,7 +106,7 @@ export function createShardKeyScan(
   const take = (member: Omit<JsonMember, 'end'>, end: number, complete: boolean): void => {
     if (member.name === SALT_MEMBER) {
       if (!complete) return;
-      const own = bodySalt(chain, { ...member, end });
+      const own = ownSalt(chain, { ...member, end });
       if (own.length === 0) return;
       if (early !== undefined && !own.equals(salt!)) possible = false;
       salt = own;
@@ -130,9 +140,9 @@ export function createShardKeyScan(
       advance();
       if (possible && early !== undefined) return early.digest();
       const own = index.members.find(({ name }) => name === SALT_MEMBER);
-      const text = own === undefined ? undefined : bodySalt(chain, own);
+      const text = own === undefined ? undefined : ownSalt(chain, own);
       if (text !== undefined && text.length > 0) salt = text;
-      else if (configuredSalt === undefined) return undefined;
+      else if (sharedSalt === undefined) return undefined;
       const late = createShardKeyHash(salt!);
       for (const name of CONTENT_MEMBERS) {
         const member = index.members.find((found) => found.name === name);
@@ -141,4 +151,49 @@ export function createShardKeyScan(
       return late.digest();
     },
   };
+}
+
+/**
+ * Bytes of JSON text beyond which a string or a number is not decoded, for that holds everybody up. No prompt that may be
+ * hashed is longer: a million tokens of four bytes, each byte escaped with six.
+ */
+const MAX_TEXT_BYTES = 24 * 1024 * 1024;
+
+/** The digits as written for integers, else the shortest plain decimal: `1.50` is `1.5`, `1e3` is `1000`. */
+function numberText(written: string): string {
+  if (/^-?[0-9]+$/.test(written)) return written;
+  const value = Number(written);
+  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
+  const shortest = Object.is(value, -0) ? '-0' : String(value);
+  const [mantissa = '', exponent] = shortest.split('e');
+  if (exponent === undefined) return shortest;
+  const sign = mantissa.startsWith('-') ? '-' : '';
+  const [whole = '', fraction = ''] = mantissa.replace('-', '').split('.');
+  const digits = whole + fraction;
+  const point = whole.length + Number(exponent);
+  if (point <= 0) return `${sign}0.${'0'.repeat(-point)}${digits}`;
+  if (point >= digits.length) return sign + digits.padEnd(point, '0');
+  return `${sign}${digits.slice(0, point)}.${digits.slice(point)}`;
+}
+
+/**
+ * The text of a member as UTF-8, in pieces: a string decoded, arrays and objects raw, null empty. Throws context_too_large where
+ * a string or a number is longer than 24 MiB.
+ */
+function memberText(chain: ByteChain, member: JsonMember): readonly Uint8Array[] {
+  const { kind, start, end } = member;
+  if (kind === 'object' || kind === 'array') return chain.slices(start, end);
+  if (kind === 'null') return [];
+  if (end - start > MAX_TEXT_BYTES) {
+    throw new PrivatemodeError(
+      'context_too_large',
+      `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`,
+    );
+  }
+  const raw = chain.bytes(start, end);
+  if (kind === 'string') {
+    if (raw.includes(0x5c)) return [Buffer.from(JSON.parse(raw.toString('utf8')) as string, 'utf8')];
+    return [raw.subarray(1, -1)];
+  }
+  return [kind === 'number' ? Buffer.from(numberText(raw.toString('latin1')), 'latin1') : raw];
 }

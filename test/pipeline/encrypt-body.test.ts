@@ -1,0 +1,173 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type Readable, Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { describe, it } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import type { MessageSealer, RequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { type EncryptedBody, encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { literalUnsealObject } from '../support/literal-envelope.ts';
+import { bytesOf, jsonBody, prepare } from '../support/sealing.ts';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+/** A cipher whose sealers pass each piece of plaintext by `seen` before they seal it. */
+function watched(seen: (plaintext: Uint8Array) => void): RequestCipher {
+  const cipher = fixedCipher({ ivs: countingIvs() });
+  return {
+    ...cipher,
+    seal() {
+      const sealer = cipher.seal();
+      const update: MessageSealer['update'] = (plaintext, target, at) => {
+        seen(plaintext);
+        sealer.update(plaintext, target, at);
+      };
+      return { ...sealer, update };
+    },
+  };
+}
+
+const large = (cipher = fixedCipher({ ivs: countingIvs() })): EncryptedBody =>
+  encryptBody(
+    prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]),
+    cipher,
+  );
+
+describe('an encrypted body', () => {
+  it('is sealed as the service opens it, and as long as announced', async () => {
+    const { stream, contentLength } = large();
+    const text = await bytesOf(stream);
+    assert.equal(text.length, contentLength);
+    const opened = literalUnsealObject(EXCHANGE, text.toString(), ['model']);
+    assert.equal(opened.get('messages'), `"${'x'.repeat(1 << 20)}"`);
+  });
+
+  it('leaves a slice as it is until it has left, though the next one is sealed meanwhile', async () => {
+    const { stream } = large();
+    const sent: Buffer[] = [];
+    stream.on('data', async (slice: Uint8Array) => {
+      stream.pause();
+      for (let i = 0; i < 5; i++) await turn(); // the connection is slow
+      sent.push(Buffer.from(slice));
+      stream.resume();
+    });
+    await once(stream, 'end');
+    assert.ok(sent.length >= 4, `${sent.length} slices`);
+    assert.ok(Buffer.concat(sent).equals(await bytesOf(large().stream)));
+  });
+
+  it('gives its memory to the next body when all of it has left, and not before', async () => {
+    const bodies = [large(), large(), large()];
+    const [first, second, third] = bodies.map(({ stream }) => stream) as [Readable, Readable, Readable];
+    const memoryOf = async (stream: Readable): Promise<ArrayBufferLike> =>
+      ((await once(stream, 'data')) as [Uint8Array])[0].buffer;
+    const used = new Set<ArrayBufferLike>();
+    let last: { readonly slice: Uint8Array; readonly bytes: Buffer } | undefined;
+    let left = bodies[0]!.contentLength;
+    first.on('data', (slice: Uint8Array) => {
+      used.add(slice.buffer);
+      last = { slice, bytes: Buffer.from(slice) };
+      left -= slice.length;
+      if (left === 0) first.pause(); // the last one is on its way
+    });
+    while (!first.isPaused()) await turn();
+    for (let i = 0; i < 5; i++) await turn();
+    assert.ok(!used.has(await memoryOf(second)));
+    assert.ok(last!.bytes.equals(last!.slice));
+    first.resume();
+    await once(first, 'close');
+    assert.ok(used.has(await memoryOf(third)));
+    for (const stream of [second, third]) stream.destroy();
+  });
+
+  it('keeps its memory from others where it is cut off', async () => {
+    const [first, second] = [large().stream, large().stream];
+    const [slice] = (await once(first, 'data')) as [Uint8Array];
+    first.destroy();
+    await once(first, 'close');
+    const [other] = (await once(second, 'data')) as [Uint8Array];
+    assert.notEqual(other.buffer, slice.buffer);
+    second.destroy();
+  });
+
+  /** A large body, and how many bytes of it were sealed so far. */
+  function counted(): { stream: Readable; sealed: () => number } {
+    let count = 0;
+    const { stream } = large(
+      watched(({ length }) => {
+        count += length;
+      }),
+    );
+    return { stream, sealed: () => count };
+  }
+  /** Plaintext of one slice. */
+  const SLICE = 256 * 1024;
+
+  it('seals one slice ahead of a reader that does not read, not all', async () => {
+    const { stream, sealed } = counted();
+    stream.read(0);
+    for (let i = 0; i < 20; i++) await turn();
+    assert.ok(sealed() > 0 && sealed() <= SLICE, `${sealed()} bytes`);
+    stream.destroy();
+  });
+
+  it('lets the event loop turn between two slices', async () => {
+    const { stream, sealed } = counted();
+    const atTurns: number[] = [];
+    const finished = pipeline(stream, new Writable({ write: (_chunk, _encoding, callback) => callback() }));
+    for (let i = 0; i < 4; i++) {
+      atTurns.push(sealed());
+      await turn();
+    }
+    await finished;
+    assert.ok(sealed() > 1 << 20, `${sealed()} bytes`);
+    for (let i = 1; i < atTurns.length; i++) {
+      assert.ok(atTurns[i]! - atTurns[i - 1]! <= SLICE, String(atTurns));
+    }
+  });
+
+  it('seals nothing more once it is destroyed', async () => {
+    const { stream, sealed } = counted();
+    for await (const _ of stream) break;
+    assert.ok(stream.destroyed);
+    const before = sealed();
+    for (let i = 0; i < 5; i++) await turn();
+    assert.equal(sealed(), before);
+  });
+
+  it('is destroyed with what sealing throws', async () => {
+    const { stream } = large(
+      watched(() => {
+        throw new Error('seal failed');
+      }),
+    );
+    await assert.rejects(stream.toArray(), /seal failed/);
+  });
+
+  for (const [how, end] of [
+    ['ended', (stream: Readable) => stream.resume()],
+    ['destroyed', (stream: Readable) => stream.destroy()],
+  ] as const) {
+    it(`is not held by its stream that has ${how}, so the prompt can be freed`, async () => {
+      const { encrypted, prompt } = (() => {
+        const chunk = Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
+        const body = prepare(jsonBody(), [chunk]);
+        return { encrypted: encryptBody(body, fixedCipher()), prompt: new WeakRef(chunk.buffer) };
+      })();
+      encrypted.stream.read(0);
+      const closed = once(encrypted.stream, 'close');
+      end(encrypted.stream);
+      await closed;
+      for (let i = 0; i < 20 && prompt.deref() !== undefined; i++) {
+        await turn();
+        collect();
+      }
+      assert.equal(prompt.deref(), undefined);
+      assert.ok(encrypted.stream.destroyed); // is alive until here
+    });
+  }
+});
