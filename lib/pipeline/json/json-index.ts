@@ -10,11 +10,9 @@ import {
   createUtf8Check,
   INVALID,
   invalidJson,
-  isDigit,
   mayEnd,
+  NUMBER_START,
   nextNumberState,
-  numberBegan,
-  repeatsDigits,
   SIMPLE_ESCAPES,
   stringRunEnd,
 } from './json-text.ts';
@@ -63,41 +61,48 @@ export interface JsonIndex {
 }
 
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
-export const MAX_JSON_DEPTH = 10_000;
+const MAX_DEPTH = 10_000;
+/** Of a top-level array: the elements of a document, some dozens per page. */
+const MAX_ELEMENTS = 100_000;
 
-/** Of an array: the elements of a document, some dozens per page. */
-export const MAX_JSON_ELEMENTS = 100_000;
-
-// What may come next. Strings, numbers and literals have states of their own because chunks end anywhere.
+// What may come next. Those from STRING on are inside a value or a key, where chunks may end as well.
 const TOP = 0;
 const FIRST_KEY = 1;
 const KEY = 2;
 const COLON = 3;
-const VALUE = 4;
-const FIRST_ELEMENT = 5;
+const FIRST_ELEMENT = 4;
+const VALUE = 5;
 const AFTER_VALUE = 6;
 const DONE = 7;
 const STRING = 8;
-const ESCAPE = 9;
-const HEX = 10;
+const ESCAPE = 9; // after a backslash
+const HEX = 10; // within the digits of \uXXXX
 const LITERAL = 11;
 const NUMBER = 12;
 
-const ARRAY = 0;
-const OBJECT = 1;
-const LITERALS: ReadonlyMap<number, 'true' | 'false' | 'null'> = new Map([
-  [0x74, 'true'],
-  [0x66, 'false'],
-  [0x6e, 'null'],
+const ARRAY = 0x5b;
+const OBJECT = 0x7b;
+const QUOTE = 0x22;
+const CLOSERS: ReadonlyMap<number, number> = new Map([
+  [0x5d, ARRAY],
+  [0x7d, OBJECT],
 ]);
 
+/** The kind of a value by its first byte. */
+const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);
+for (const byte of Buffer.from('-0123456789')) KINDS[byte] = 'number';
+KINDS[QUOTE] = 'string';
+KINDS[OBJECT] = 'object';
+KINDS[ARRAY] = 'array';
+for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCodeAt(0)] = literal;
+
 const isHexDigit = (byte: number): boolean =>
-  isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
+  (byte >= 0x30 && byte <= 0x39) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
 export interface JsonIndexOptions {
   /**
-   * Whether a top-level array is accepted too (responses of the unstructured endpoint, docs/protocol/inference.md 5.2). `sealed`: an element
-   * that is no string, so no ciphertext, is response_not_authentic at once.
+   * Whether a top-level array is accepted too (responses of the unstructured endpoint, docs/protocol/inference.md 5.2). `sealed`:
+   * an element that is no string, so no ciphertext, is response_not_authentic at once.
    */
   readonly arrays?: 'sealed' | 'any' | undefined;
   /** At most one per member. Default none. */
@@ -108,147 +113,157 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const { arrays, visitors = [] } = options;
   const members: JsonMember[] = [];
   const names = createMemberNames();
-  const utf8 = createUtf8Check();
+  const isUtf8SoFar = createUtf8Check();
+  const stack: number[] = []; // ARRAY or OBJECT, for each that is open
   let state = TOP;
-  let stack = new Uint8Array(64);
-  let depth = 0;
   let base = 0; // absolute position of the chunk being scanned
   let inKey = false;
-  let nameParts: ByteChain | undefined; // name of a top-level member that began in an earlier chunk
+  let nameFrom = 0; // where in the chunk the name that is being read begins
+  let nameParts: ByteChain | undefined; // of a top-level name that began in an earlier chunk
   let name = '';
-  let number = INVALID; // state within a number
+  let number = NUMBER_START; // state within a number
   let literal = '';
   let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
   let visited: JsonVisitor | undefined; // of the member whose value is arriving
   let heard: JsonVisitor | undefined; // while the characters of a string matter
 
-  const open = (container: number, position: number): void => {
-    if (depth === MAX_JSON_DEPTH) throw invalidJson(position, 'nesting is too deep');
-    if (depth === stack.length) {
-      const grown = new Uint8Array(2 * stack.length);
-      grown.set(stack);
-      stack = grown;
-    }
-    stack[depth] = container;
-    depth += 1;
+  const open = (container: number, at: number): void => {
+    if (stack.length === MAX_DEPTH) throw invalidJson(at, 'nesting is too deep');
+    visited?.opened(container === OBJECT);
+    stack.push(container);
     state = container === OBJECT ? FIRST_KEY : FIRST_ELEMENT;
   };
 
-  /** A value ended before `position`; at depth 1 that is a member. */
-  const valueEnded = (position: number): void => {
+  /** A value ended before the position `end`; at depth 1 that is a member. */
+  const valueEnded = (end: number): void => {
     state = AFTER_VALUE;
-    if (depth === 1 && index.current !== undefined) {
+    if (stack.length === 1 && index.current !== undefined) {
       const { name, kind, start } = index.current;
-      members.push({ name, kind, start, end: position });
+      members.push({ name, kind, start, end });
       index.current = undefined;
       visited = undefined;
     }
   };
 
-  const close = (container: number, position: number): void => {
-    if (stack[depth - 1] !== container) throw invalidJson(position);
-    depth -= 1;
-    visited?.closed(state === FIRST_KEY || state === FIRST_ELEMENT);
-    if (depth === 0) state = DONE;
-    else valueEnded(position + 1);
+  const close = (container: number | undefined, at: number): void => {
+    if (container === undefined || stack.at(-1) !== container) throw invalidJson(at);
+    stack.pop();
+    visited?.closed(state !== AFTER_VALUE);
+    if (stack.length === 0) state = DONE;
+    else valueEnded(at + 1);
   };
 
-  const checkElement = (kind: JsonKind, position: number): void => {
+  const memberBegan = (kind: JsonKind, start: number): void => {
+    if (stack[0] === OBJECT) {
+      index.current = { name, kind, start };
+      for (const each of visitors) if (each.member === name) visited = each;
+      return;
+    }
     if (kind !== 'string' && arrays === 'sealed') {
       throw new PrivatemodeError('response_not_authentic', 'an element of the response is not encrypted');
     }
-    if (members.length === MAX_JSON_ELEMENTS) throw invalidJson(position, 'too many elements');
+    if (members.length === MAX_ELEMENTS) throw invalidJson(start, 'too many elements');
+    index.current = { name: String(members.length), kind, start };
   };
 
-  const valueBegan = (byte: number, position: number): void => {
-    let kind: JsonKind;
-    if (byte === 0x22) kind = 'string';
-    else if (byte === 0x7b) kind = 'object';
-    else if (byte === 0x5b) kind = 'array';
-    else if (numberBegan(byte) !== INVALID) {
-      kind = 'number';
-      number = numberBegan(byte);
+  const valueBegan = (byte: number, at: number): void => {
+    const kind = KINDS[byte];
+    if (kind === undefined) throw invalidJson(at);
+    if (stack.length === 1) memberBegan(kind, at);
+    if (kind === 'string') stringBegan(false);
+    else if (kind === 'object' || kind === 'array') open(byte, at);
+    else if (kind === 'number') {
+      number = nextNumberState(NUMBER_START, byte);
       state = NUMBER;
     } else {
-      const word = LITERALS.get(byte);
-      if (word === undefined) throw invalidJson(position);
-      kind = word;
-      literal = word;
+      literal = kind;
       progress = 1;
       state = LITERAL;
     }
-    if (depth === 1) {
-      if (stack[0] === ARRAY) checkElement(kind, position);
-      index.current = { name: stack[0] === ARRAY ? String(members.length) : name, kind, start: position };
-      if (stack[0] === OBJECT) for (const each of visitors) if (each.member === name) visited = each;
-    }
-    if (kind === 'string') stringBegan(false);
-    else if (kind === 'object' || kind === 'array') {
-      visited?.opened(kind === 'object');
-      open(kind === 'object' ? OBJECT : ARRAY, position);
-    }
+  };
+
+  /** Takes a byte between values and keys, blanks aside. */
+  const structure = (byte: number, at: number): void => {
+    if (state === AFTER_VALUE) {
+      if (byte === 0x2c) state = stack.at(-1) === OBJECT ? KEY : VALUE;
+      else close(CLOSERS.get(byte), at);
+    } else if (state === VALUE) valueBegan(byte, at);
+    else if (state === KEY || state === FIRST_KEY) {
+      if (byte === QUOTE) {
+        stringBegan(true);
+        nameFrom = at + 1 - base;
+      } else if (byte === 0x7d && state === FIRST_KEY) close(OBJECT, at);
+      else throw invalidJson(at);
+    } else if (state === COLON) {
+      if (byte !== 0x3a) throw invalidJson(at);
+      state = VALUE;
+    } else if (state === FIRST_ELEMENT) {
+      if (byte === 0x5d) close(ARRAY, at);
+      else valueBegan(byte, at);
+    } else if (state === TOP && (byte === OBJECT || (byte === ARRAY && arrays !== undefined))) {
+      open(byte, at);
+      index.bodyStart = at + 1;
+    } else throw invalidJson(at, state === TOP ? 'no object' : 'text after the object');
   };
 
   const stringBegan = (isKey: boolean): void => {
     state = STRING;
     inKey = isKey;
-    if (visited?.stringBegan(isKey) === true) heard = visited;
+    heard = visited?.stringBegan(isKey) === true ? visited : undefined;
   };
 
-  const stringBytes = (chunk: Uint8Array, start: number, end: number): void => {
+  const hear = (chunk: Uint8Array, start: number, end: number): void => {
     if (heard?.stringBytes(chunk, start, end) !== true) heard = undefined;
   };
 
-  const stringEnded = (position: number): void => {
+  const stringEnded = (chunk: Uint8Array, i: number): void => {
     heard = undefined;
     visited?.stringEnded(inKey);
-    if (inKey) state = COLON;
-    else valueEnded(position + 1);
+    if (inKey) keyEnded(chunk, i);
+    else valueEnded(base + i + 1);
+  };
+
+  const keyEnded = (chunk: Uint8Array, i: number): void => {
+    state = COLON;
+    if (stack.length > 1) return;
+    const tail = chunk.subarray(nameFrom, i);
+    nameParts?.push(tail);
+    name = names.take(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
+    nameParts = undefined;
   };
 
   const scan = (chunk: Uint8Array): void => {
     const size = chunk.length;
     const view = new DataView(chunk.buffer, chunk.byteOffset, size);
-    let nameFrom = 0; // where the name that is being read begins in this chunk
+    nameFrom = 0;
     let i = 0;
     while (i < size) {
       const byte = chunk[i]!;
       switch (state) {
         case STRING: {
           const end = stringRunEnd(chunk, view, i);
-          if (heard !== undefined) stringBytes(chunk, i, end);
+          if (heard !== undefined) hear(chunk, i, end);
           i = end;
           if (i === size) break;
-          const stop = chunk[i]!;
-          if (stop === 0x22) {
-            stringEnded(base + i);
-            if (inKey && depth === 1) {
-              const tail = chunk.subarray(nameFrom, i);
-              nameParts?.push(tail);
-              name = names.take(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
-              nameParts = undefined;
-            }
-          } else if (stop === 0x5c) {
-            if (heard !== undefined) stringBytes(chunk, i, i + 1);
+          if (chunk[i] === QUOTE) stringEnded(chunk, i);
+          else if (chunk[i] === 0x5c) {
+            if (heard !== undefined) hear(chunk, i, i + 1);
             state = ESCAPE;
           } else throw invalidJson(base + i, 'control character in a string');
           i += 1;
           break;
         }
         case ESCAPE:
-          if (heard !== undefined) stringBytes(chunk, i, i + 1);
-          if (byte === 0x75) {
+        case HEX:
+          if (heard !== undefined) hear(chunk, i, i + 1);
+          if (state === HEX && isHexDigit(byte)) {
+            progress += 1;
+            if (progress === 4) state = STRING;
+          } else if (state === ESCAPE && SIMPLE_ESCAPES[byte] === 1) state = STRING;
+          else if (state === ESCAPE && byte === 0x75) {
             state = HEX;
             progress = 0;
-          } else if (SIMPLE_ESCAPES[byte] === 1) state = STRING;
-          else throw invalidJson(base + i, 'unknown escape');
-          i += 1;
-          break;
-        case HEX:
-          if (heard !== undefined) stringBytes(chunk, i, i + 1);
-          if (!isHexDigit(byte)) throw invalidJson(base + i, 'unknown escape');
-          progress += 1;
-          if (progress === 4) state = STRING;
+          } else throw invalidJson(base + i, 'unknown escape');
           i += 1;
           break;
         case LITERAL:
@@ -257,56 +272,25 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
           i += 1;
           if (progress === literal.length) valueEnded(base + i);
           break;
-        case TOP:
-        case FIRST_KEY:
-        case KEY:
-        case COLON:
-        case VALUE:
-        case FIRST_ELEMENT:
-        case AFTER_VALUE:
-        case DONE:
-          if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) {
-            i += 1;
-            break;
-          }
-          if (state === AFTER_VALUE) {
-            if (byte === 0x2c) state = stack[depth - 1] === OBJECT ? KEY : VALUE;
-            else if (byte === 0x7d) close(OBJECT, base + i);
-            else if (byte === 0x5d) close(ARRAY, base + i);
-            else throw invalidJson(base + i);
-          } else if (state === VALUE) valueBegan(byte, base + i);
-          else if (state === KEY || state === FIRST_KEY) {
-            if (byte === 0x22) {
-              stringBegan(true);
-              nameFrom = i + 1;
-            } else if (byte === 0x7d && state === FIRST_KEY) close(OBJECT, base + i);
-            else throw invalidJson(base + i);
-          } else if (state === COLON) {
-            if (byte !== 0x3a) throw invalidJson(base + i);
-            state = VALUE;
-          } else if (state === FIRST_ELEMENT) {
-            if (byte === 0x5d) close(ARRAY, base + i);
-            else valueBegan(byte, base + i);
-          } else if (state === TOP && (byte === 0x7b || (byte === 0x5b && arrays !== undefined))) {
-            open(byte === 0x7b ? OBJECT : ARRAY, base + i);
-            index.bodyStart = base + i + 1;
-          } else throw invalidJson(base + i, state === TOP ? 'no object' : 'text after the object');
-          i += 1;
-          break;
         case NUMBER: {
-          if (repeatsDigits(number)) while (i < size && isDigit(chunk[i]!)) i += 1;
-          if (i === size) break;
-          const next = nextNumberState(number, chunk[i]!);
-          if (next !== INVALID) {
+          let next = nextNumberState(number, byte);
+          for (; next !== INVALID; next = nextNumberState(number, chunk[i]!)) {
             number = next;
             i += 1;
-          } else if (mayEnd(number)) valueEnded(base + i);
-          else throw invalidJson(base + i);
+            if (i === size) break;
+          }
+          if (i === size) break;
+          if (!mayEnd(number)) throw invalidJson(base + i);
+          valueEnded(base + i);
+          break;
         }
+        default:
+          if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) structure(byte, base + i);
+          i += 1;
       }
     }
-    const withinName = inKey && depth === 1 && (state === STRING || state === ESCAPE || state === HEX);
-    if (withinName) {
+    const isCut = state === STRING || state === ESCAPE || state === HEX;
+    if (isCut && inKey && stack.length === 1) {
       nameParts ??= createByteChain();
       nameParts.push(chunk.subarray(nameFrom));
     }
@@ -317,7 +301,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     current: undefined as Omit<JsonMember, 'end'> | undefined,
     bodyStart: 0,
     feed(chunk: Uint8Array): void {
-      if (!utf8.feed(chunk)) throw invalidJson(base, 'bytes that are not UTF-8 after');
+      if (!isUtf8SoFar(chunk)) throw invalidJson(base, 'bytes that are not UTF-8 after');
       scan(chunk);
       base += chunk.length;
     },
