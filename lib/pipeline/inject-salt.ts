@@ -26,27 +26,20 @@ export function injectSalt<B extends ParsedBody>(
   const { content } = body;
   if (content.kind !== 'json' || content.shardKeyScan === undefined) return { ...body, shardKey: undefined };
   const shardKey = content.shardKeyScan.finish();
-  const edit = saltEdit(content, sharedSalt ?? random);
+  const edit = saltEdit(content, () => sharedSalt ?? random());
   const { kind, chain, members, bodyStart, plain } = content;
   return { ...body, shardKey, content: { kind, chain, members, bodyStart, plain, edit } };
 }
 
 /** The edit that gives the body a salt: its empty one is replaced, or one is added after the last member. */
-function saltEdit(
-  { chain, members, bodyStart }: JsonContent,
-  salt: string | (() => string),
-): MemberEdit | undefined {
-  const own = members.find(({ name }) => name === SALT_MEMBER);
-  if (own !== undefined && ownSalt(chain, own).length > 0) return undefined;
-  const value = Buffer.from(JSON.stringify(typeof salt === 'string' ? salt : salt()), 'utf8');
-  if (own !== undefined) return { name: SALT_MEMBER, start: own.start, end: own.end, prefix: '', value };
+function saltEdit({ chain, members, bodyStart }: JsonContent, salt: () => string): MemberEdit | undefined {
+  if (ownSalt(chain, members).length > 0) return undefined;
+  const value = Buffer.from(JSON.stringify(salt()), 'utf8');
+  const empty = members.find(({ name }) => name === SALT_MEMBER);
+  if (empty !== undefined)
+    return { name: SALT_MEMBER, start: empty.start, end: empty.end, prefix: '', value };
   const last = members.at(-1);
-  const at = last === undefined ? bodyStart : last.end;
-  return {
-    name: SALT_MEMBER,
-    start: at,
-    end: at,
-    prefix: `${last === undefined ? '' : ','}"${SALT_MEMBER}":`,
-    value,
-  };
+  const at = last?.end ?? bodyStart;
+  const prefix = `${last === undefined ? '' : ','}"${SALT_MEMBER}":`;
+  return { name: SALT_MEMBER, start: at, end: at, prefix, value };
 }

@@ -2,7 +2,7 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { FormContent } from './form/encrypt-form.ts';
-import { createFormReader } from './form/form-parts.ts';
+import { createFormReader, type FormParts } from './form/form-parts.ts';
 import { createByteChain } from './json/byte-chain.ts';
 import type { JsonContent } from './json/encrypt-members.ts';
 import { createJsonIndex } from './json/json-index.ts';
@@ -12,6 +12,8 @@ import {
   checkPlainValues,
   choicesIn,
   createPromptCounts,
+  type FieldText,
+  isTrueInForm,
   MAX_DECODED_BYTES,
   modelIn,
   type UsageWanted,
@@ -121,12 +123,14 @@ function createJsonBody(
 /** Only JSON answers can be encrypted: json, verbose_json, and what may come of their kind. */
 const JSON_FORMAT = /json$/;
 
-/** A field as text; null where it is longer than any that is read here. */
-function textOf(bytes: readonly Uint8Array[] | undefined): string | null | undefined {
-  if (bytes === undefined) return undefined;
-  const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
-  return length > MAX_DECODED_BYTES ? null : Buffer.concat(bytes).toString('utf8');
-}
+const textOf =
+  ({ values }: FormParts): FieldText =>
+  (name) => {
+    const bytes = values.get(name);
+    if (bytes === undefined) return undefined;
+    const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
+    return length > MAX_DECODED_BYTES ? null : Buffer.concat(bytes).toString('utf8');
+  };
 
 /**
  * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart at once where the
@@ -137,10 +141,10 @@ function textOf(bytes: readonly Uint8Array[] | undefined): string | null | undef
 function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
   const form = createFormReader(contentType);
   return {
-    feed: (chunk) => form.feed(chunk),
+    feed: form.feed,
     async finish() {
       const parts = await form.finish();
-      const text = (name: string): string | null | undefined => textOf(parts.values.get(name));
+      const text = textOf(parts);
       const format = text('response_format');
       if (format === null || (format && !JSON_FORMAT.test(format))) {
         throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
@@ -149,7 +153,7 @@ function createFormBody({ requestPlain: plain }: BodyRules, contentType: string 
       checkFormFlags(text);
       return {
         model,
-        streaming: /^true$/i.test(text('stream') ?? ''),
+        streaming: isTrueInForm(text, 'stream'),
         choices: 1,
         format,
         usage: usageInForm(text),
@@ -163,7 +167,7 @@ function createFormBody({ requestPlain: plain }: BodyRules, contentType: string 
 function createRawBody(): RequestBody {
   const chain = createByteChain();
   return {
-    feed: (chunk) => chain.push(chunk),
+    feed: chain.push,
     finish: () => ({
       model: undefined,
       streaming: false,

@@ -11,6 +11,47 @@ export const SALT_MEMBER = 'cache_salt';
 /** Bytes of the shortest salt. */
 export const SALT_BYTES = 32;
 
+/**
+ * Bytes of JSON text beyond which a string or a number is not decoded, for that holds everybody up. No prompt that may be
+ * hashed is longer: a million tokens of four bytes, each byte escaped with six.
+ */
+const MAX_TEXT_BYTES = 24 * 1024 * 1024;
+
+/** The digits as written for integers, else the shortest plain decimal: `1.50` is `1.5`, `1e3` is `1000`. */
+function numberText(written: string): string {
+  if (/^-?[0-9]+$/.test(written)) return written;
+  const value = Number(written);
+  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
+  return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
+}
+
+/**
+ * What the service reads where it wants the text of a member (docs/protocol/inference.md 8, "text()"), as UTF-8, in pieces: a
+ * string decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer than 24 MiB.
+ */
+function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonly Uint8Array[] {
+  if (kind === 'object' || kind === 'array') return chain.slices(start, end);
+  if (kind === 'null') return [];
+  if (end - start > MAX_TEXT_BYTES) {
+    const message = `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`;
+    throw new PrivatemodeError('context_too_large', message);
+  }
+  const raw = chain.bytes(start, end);
+  if (kind === 'number') return [Buffer.from(numberText(raw.toString('latin1')), 'latin1')];
+  if (kind !== 'string') return [raw];
+  return [raw.includes(0x5c) ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1)];
+}
+
+/** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes, and context_too_large. */
+export function ownSalt(chain: ByteChain, members: readonly JsonMember[]): Buffer {
+  const member = members.find(({ name }) => name === SALT_MEMBER);
+  const text = member === undefined ? Buffer.alloc(0) : Buffer.concat(memberText(chain, member));
+  if (text.length > 0 && text.length < SALT_BYTES) {
+    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
+  }
+  return text;
+}
+
 /** The members whose texts are hashed, in this order. */
 const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix'];
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
@@ -77,15 +118,6 @@ export interface ShardKeyScan {
   finish(): string | undefined;
 }
 
-/** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes. */
-export function ownSalt(chain: ByteChain, member: JsonMember): Buffer {
-  const text = Buffer.concat(memberText(chain, member));
-  if (text.length > 0 && text.length < SALT_BYTES) {
-    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
-  }
-  return text;
-}
-
 /**
  * The shard key of a body, hashed early as long as its members come in the order of the content and under
  * the salt that is known so far; otherwise, once more from the start when the body is complete.
@@ -96,22 +128,22 @@ export function createShardKeyScan(
   index: JsonIndex,
   sharedSalt: string | undefined,
 ): ShardKeyScan {
-  let salt: Uint8Array | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
+  let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
   let early: ShardKeyHash | undefined;
   let possible = true;
   let done = 0; // members dealt with
   let rank = -1; // of the last content member hashed
   let fed = 0; // absolute position up to which the arriving member is hashed
 
-  const take = (member: Omit<JsonMember, 'end'>, end: number, complete: boolean): void => {
-    if (member.name === SALT_MEMBER) {
-      if (!complete) return;
-      const own = ownSalt(chain, { ...member, end });
-      if (own.length === 0) return;
-      if (early !== undefined && !own.equals(salt!)) possible = false;
-      salt = own;
-      return;
-    }
+  const salted = (member: JsonMember): void => {
+    const own = ownSalt(chain, [member]);
+    if (own.length === 0) return;
+    if (early !== undefined && !own.equals(salt!)) possible = false;
+    salt = own;
+  };
+
+  /** Hashes a content member, or what has arrived of an array or an object. */
+  const take = (member: JsonMember, complete: boolean): void => {
     const at = CONTENT_MEMBERS.indexOf(member.name);
     if (at < 0) return;
     if (at < rank || salt === undefined) possible = false;
@@ -119,19 +151,20 @@ export function createShardKeyScan(
     rank = at;
     early ??= createShardKeyHash(salt);
     if (member.kind === 'array' || member.kind === 'object') {
-      for (const slice of chain.slices(Math.max(fed, member.start), end)) early.update(slice);
-      fed = end;
+      for (const slice of chain.slices(Math.max(fed, member.start), member.end)) early.update(slice);
+      fed = member.end;
     } else if (complete) {
-      for (const slice of memberText(chain, { ...member, end })) early.update(slice);
+      for (const slice of memberText(chain, member)) early.update(slice);
     }
   };
 
   const advance = (): void => {
     for (; possible && done < index.members.length; done++) {
       const member = index.members[done]!;
-      take(member, member.end, true);
+      if (member.name === SALT_MEMBER) salted(member);
+      else take(member, true);
     }
-    if (possible && index.current !== undefined) take(index.current, chain.length, false);
+    if (possible && index.current !== undefined) take({ ...index.current, end: chain.length }, false);
   };
 
   return {
@@ -139,61 +172,15 @@ export function createShardKeyScan(
     finish() {
       advance();
       if (possible && early !== undefined) return early.digest();
-      const own = index.members.find(({ name }) => name === SALT_MEMBER);
-      const text = own === undefined ? undefined : ownSalt(chain, own);
-      if (text !== undefined && text.length > 0) salt = text;
+      const own = ownSalt(chain, index.members);
+      if (own.length > 0) salt = own;
       else if (sharedSalt === undefined) return undefined;
       const late = createShardKeyHash(salt!);
-      for (const name of CONTENT_MEMBERS) {
-        const member = index.members.find((found) => found.name === name);
+      for (const wanted of CONTENT_MEMBERS) {
+        const member = index.members.find(({ name }) => name === wanted);
         if (member !== undefined) for (const slice of memberText(chain, member)) late.update(slice);
       }
       return late.digest();
     },
   };
-}
-
-/**
- * Bytes of JSON text beyond which a string or a number is not decoded, for that holds everybody up. No prompt that may be
- * hashed is longer: a million tokens of four bytes, each byte escaped with six.
- */
-const MAX_TEXT_BYTES = 24 * 1024 * 1024;
-
-/** The digits as written for integers, else the shortest plain decimal: `1.50` is `1.5`, `1e3` is `1000`. */
-function numberText(written: string): string {
-  if (/^-?[0-9]+$/.test(written)) return written;
-  const value = Number(written);
-  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
-  const shortest = Object.is(value, -0) ? '-0' : String(value);
-  const [mantissa = '', exponent] = shortest.split('e');
-  if (exponent === undefined) return shortest;
-  const sign = mantissa.startsWith('-') ? '-' : '';
-  const [whole = '', fraction = ''] = mantissa.replace('-', '').split('.');
-  const digits = whole + fraction;
-  const point = whole.length + Number(exponent);
-  if (point <= 0) return `${sign}0.${'0'.repeat(-point)}${digits}`;
-  if (point >= digits.length) return sign + digits.padEnd(point, '0');
-  return `${sign}${digits.slice(0, point)}.${digits.slice(point)}`;
-}
-
-/**
- * The text of a member as UTF-8, in pieces: a string decoded, arrays and objects raw, null empty. Throws context_too_large where
- * a string or a number is longer than 24 MiB.
- */
-function memberText(chain: ByteChain, member: JsonMember): readonly Uint8Array[] {
-  const { kind, start, end } = member;
-  if (kind === 'object' || kind === 'array') return chain.slices(start, end);
-  if (kind === 'null') return [];
-  if (end - start > MAX_TEXT_BYTES) {
-    throw new PrivatemodeError(
-      'context_too_large',
-      `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`,
-    );
-  }
-  const raw = chain.bytes(start, end);
-  if (kind === 'string') {
-    if (raw.includes(0x5c)) return [Buffer.from(JSON.parse(raw.toString('utf8')) as string, 'utf8')];
-    return [raw.subarray(1, -1)];
-  }
-  return [kind === 'number' ? Buffer.from(numberText(raw.toString('latin1')), 'latin1') : raw];
 }

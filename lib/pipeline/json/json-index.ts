@@ -112,7 +112,7 @@ export interface JsonIndexOptions {
 export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const { arrays, visitors = [] } = options;
   const members: JsonMember[] = [];
-  const names = createMemberNames();
+  const takeName = createMemberNames();
   const isUtf8SoFar = createUtf8Check();
   const stack: number[] = []; // ARRAY or OBJECT, for each that is open
   let state = TOP;
@@ -228,7 +228,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     if (stack.length > 1) return;
     const tail = chunk.subarray(nameFrom, i);
     nameParts?.push(tail);
-    name = names.take(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
+    name = takeName(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
     nameParts = undefined;
   };
 

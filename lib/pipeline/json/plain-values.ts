@@ -1,6 +1,7 @@
 /**
- * What the members may hold that leave unencrypted. Anything else is refused here: text of a client would travel in clear,
- * and a value that the service reads in another way than this proxy ends as a wrong response (inference.md 5.4).
+ * What the members may hold that leave unencrypted, and what they say of the response. Any other value is refused here: text of a
+ * client would travel in clear, and a value that the service reads in another way than this proxy ends as a wrong response
+ * (docs/protocol/inference.md 5.4).
  */
 import { PrivatemodeError } from '../../errors.ts';
 import type { ByteChain } from './byte-chain.ts';
@@ -11,6 +12,9 @@ import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } fro
  * one, which has nothing else to say, is left out.
  */
 export type UsageWanted = 'every' | 'last' | 'none';
+
+/** Gives a field of a form as text: null where it is longer than any that is read here, undefined where it is absent. */
+export type FieldText = (name: string) => string | null | undefined;
 
 /** Bytes beyond which a plain value, or a form field that is read here, is not decoded: nothing accepted is longer. */
 export const MAX_DECODED_BYTES = 4096;
@@ -32,18 +36,14 @@ function countIn(kind: JsonKind, text: string): number | undefined {
 
 const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
 
-const STREAM_OPTIONS: ReadonlySet<string> = new Set([
-  'include_usage',
-  'continuous_usage_stats',
-  'include_obfuscation',
-]);
+const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 
 /** Whether the object holds flags of known names alone, each once. */
 function areStreamOptions(text: string): boolean {
   const index = createJsonIndex();
   try {
     index.feed(Buffer.from(text));
-    return index.finish().every(({ name, kind }) => STREAM_OPTIONS.has(name) && isFlag(kind));
+    return index.finish().every(({ name, kind }) => STREAM_OPTIONS.includes(name) && isFlag(kind));
   } catch {
     return false; // a repeated name, or one that the service cannot address
   }
@@ -69,7 +69,7 @@ const RULES: ReadonlyMap<string, PlainRule> = new Map([
   [
     'stream_options',
     {
-      accepted: `null, or an object of ${[...STREAM_OPTIONS].join(', ')}, each at most once and true or false`,
+      accepted: `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
       holds: (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
     },
   ],
@@ -93,24 +93,30 @@ export function checkPlainValues(
   }
 }
 
-/**
- * How many choices the response has: what `n`, which checkPlainValues has accepted, says for each prompt; 0, null and none are 1,
- * and a request without a prompt is taken for one.
- */
-export function choicesIn(
-  chain: ByteChain,
-  n: JsonMember | undefined,
-  prompts: readonly PromptCount[],
-): number {
-  const perPrompt = (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
-  return perPrompt * (prompts.reduce((sum, { count }) => sum + count(), 0) || 1);
+/** Plain fields of a form. The server decides by their text on the closing chunk, so it must read as one thing only. */
+const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'];
+
+/** Throws invalid_plain_member where a flag of a transcription form is neither `true` nor `false`, in any letter case. */
+export function checkFormFlags(text: FieldText): void {
+  for (const name of FORM_FLAGS) {
+    const value = text(name);
+    if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
+  }
 }
 
+/** Whether a flag, accepted by checkFormFlags, is true. */
+export const isTrueInForm = (text: FieldText, name: string): boolean => /^true$/i.test(text(name) ?? '');
+
 /** Which chunks have their usage: continuous usage alone means nothing. */
-const usageWanted = (included: boolean, continuous: boolean): UsageWanted => {
-  if (!included) return 'none';
-  return continuous ? 'every' : 'last';
-};
+const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
+  included ? (continuous ? 'every' : 'last') : 'none';
+
+/** The usage that the flags of a form ask for. */
+export const usageInForm = (text: FieldText): UsageWanted =>
+  usageWanted(
+    isTrueInForm(text, 'stream_include_usage'),
+    isTrueInForm(text, 'stream_continuous_usage_stats'),
+  );
 
 /** The usage that `stream_options`, accepted by checkPlainValues, ask for. */
 export function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
@@ -120,29 +126,9 @@ export function usageInOptions(chain: ByteChain, options: JsonMember | undefined
   return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
 }
 
-/** The usage that the fields of a form, accepted by checkFormFlags, ask for. */
-export function usageInForm(text: (name: string) => string | null | undefined): UsageWanted {
-  const isTrue = (name: string): boolean => /^true$/i.test(text(name) ?? '');
-  return usageWanted(isTrue('stream_include_usage'), isTrue('stream_continuous_usage_stats'));
-}
-
-/** Plain fields of a form: by their text the server decides on the closing chunk, so it must read as one thing only. */
-const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'] as const;
-
-/**
- * Throws invalid_plain_member where a flag of a transcription form is neither `true` nor `false`, in any letter case. `text`
- * gives a field as text, null where it is too long, undefined where it is absent.
- */
-export function checkFormFlags(text: (name: string) => string | null | undefined): void {
-  for (const name of FORM_FLAGS) {
-    const value = text(name);
-    if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
-  }
-}
-
+const MODEL_BYTES = 256;
 /** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
 const MODEL_TEXT_BYTES = 2048;
-const MODEL_BYTES = 256;
 
 /**
  * The model name, which leaves as a header. Throws missing_model where it is absent or empty, invalid_model
@@ -166,8 +152,8 @@ export function modelIn(chain: ByteChain, members: readonly JsonMember[]): strin
   const member = members.find(({ name }) => name === 'model');
   if (member === undefined) return checkModelName(undefined);
   const { kind, start, end } = member;
-  if (kind !== 'string' || end - start > MODEL_TEXT_BYTES) return checkModelName(null);
-  return checkModelName(JSON.parse(chain.bytes(start, end).toString('utf8')));
+  const isShort = kind === 'string' && end - start <= MODEL_TEXT_BYTES;
+  return checkModelName(isShort ? JSON.parse(chain.bytes(start, end).toString('utf8')) : null);
 }
 
 interface PromptCount extends JsonVisitor {
@@ -181,24 +167,22 @@ interface PromptCount extends JsonVisitor {
 /** Counts the prompts in the value of `member` while the index scans it, without parsing them. */
 function createPromptCount(member: string): PromptCount {
   let depth = 0;
-  let list = false; // the value is an array
+  let isList = false;
   let prompts = 0;
-
   const began = (): void => {
-    if (depth === 0 || (depth === 1 && list)) prompts += 1;
+    if (depth === 0 || (depth === 1 && isList)) prompts += 1;
   };
-
   return {
     member,
     opened(isObject) {
-      if (depth === 0) list = !isObject;
+      if (depth === 0) isList = !isObject;
       else began();
       depth += 1;
     },
     closed(empty) {
       depth -= 1;
       // Numbers are not heard: an array in which nothing was, but something is, holds token ids.
-      if (depth === 0 && list && prompts === 0 && !empty) prompts = 1;
+      if (depth === 0 && isList && prompts === 0 && !empty) prompts = 1;
     },
     stringBegan() {
       began();
@@ -213,3 +197,16 @@ function createPromptCount(member: string): PromptCount {
 /** Counts the prompts of a completions request, each of which gets `n` choices. */
 export const createPromptCounts = (): readonly PromptCount[] =>
   ['prompt', 'prompt_embeds'].map(createPromptCount);
+
+/**
+ * How many choices the response has: what `n`, accepted by checkPlainValues, says for each prompt. 0, null and none are 1, and a
+ * request without a prompt is taken for one.
+ */
+export function choicesIn(
+  chain: ByteChain,
+  n: JsonMember | undefined,
+  counts: readonly PromptCount[],
+): number {
+  const perPrompt = (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
+  return perPrompt * (counts.reduce((sum, { count }) => sum + count(), 0) || 1);
+}
