@@ -20,7 +20,7 @@ import {
   usageInForm,
   usageInOptions,
 } from './json/plain-values.ts';
-import { checkMediaUrls, createMediaScan } from './media/media-scan.ts';
+import { createMediaScan } from './media/media-scan.ts';
 import { createShardKeyScan } from './shard-key.ts';
 
 export type { UsageWanted };
@@ -107,7 +107,7 @@ function createJsonBody(
       const named = (wanted: string) => members.find(({ name }) => name === wanted);
       const model = modelIn(chain, members);
       checkPlainValues(chain, members, plain);
-      if (media !== undefined) checkMediaUrls(media);
+      media?.check();
       return {
         model,
         streaming: named('stream')?.kind === 'true',

@@ -10,7 +10,7 @@ export interface Piece {
 
 /** Slices of 64 KiB take twice as long over TLS. */
 const SLICE_BYTES = 512 * 1024;
-/** Plaintext sealed in one go. V8 frees what a larger step leaves behind only in a full collection. */
+/** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
 const STEP_BYTES = 32 * 1024;
 
 /**
@@ -41,25 +41,17 @@ export function lengthOf(pieces: readonly Piece[], cipher: RequestCipher): numbe
   return sum;
 }
 
-/** Bytes as they are or, with a sealer, plaintext whose ciphertext is to be written. */
-interface Run {
-  readonly bytes: Uint8Array;
-  readonly sealer?: MessageSealer;
-}
-
-function* runsOf(pieces: readonly Piece[]): Generator<Run, void, undefined> {
+/** Cuts the pieces into steps: bytes to copy or, with a sealer, plaintext to seal. */
+function* stepsOf(
+  pieces: readonly Piece[],
+): Generator<{ bytes: Uint8Array; sealer: MessageSealer | undefined }, void, undefined> {
   for (const { bytes, sealer } of pieces) {
-    if (sealer === undefined) {
-      for (const each of bytes) yield { bytes: each };
-      continue;
-    }
-    yield { bytes: sealer.head() };
+    if (sealer !== undefined) yield { bytes: sealer.head(), sealer: undefined };
     for (const each of bytes) {
-      for (let i = 0; i < each.length; i += STEP_BYTES) {
+      for (let i = 0; i < each.length; i += STEP_BYTES)
         yield { bytes: each.subarray(i, i + STEP_BYTES), sealer };
-      }
     }
-    yield { bytes: sealer.final() };
+    if (sealer !== undefined) yield { bytes: sealer.final(), sealer: undefined };
   }
 }
 
@@ -74,32 +66,22 @@ export function* sealedSlices(
   buffers: Buffer[],
 ): Generator<Uint8Array, void, undefined> {
   let left = contentLength;
-  let turn = 1;
-  const begin = (): Buffer => {
-    turn = 1 - turn;
-    const buffer = buffers[turn] ?? takeBuffer(left);
-    buffers[turn] = buffer;
-    return buffer;
-  };
-  let slice = begin();
   let used = 0;
-  for (const { bytes, sealer } of runsOf(pieces)) {
+  let slice = takeBuffer(left);
+  buffers.push(slice);
+  for (const { bytes, sealer } of stepsOf(pieces)) {
     const size = sealer === undefined ? bytes.length : 2 * bytes.length;
     if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
-    for (let i = 0; i < bytes.length; ) {
-      if (used === slice.length || (sealer !== undefined && used + size > slice.length)) {
-        yield slice.subarray(0, used);
-        slice = begin();
-        used = 0;
-      }
-      const taken = sealer === undefined ? bytes.subarray(i, i + slice.length - used) : bytes;
-      const written = sealer === undefined ? taken.length : size;
-      if (sealer === undefined) slice.set(taken, used);
-      else sealer.update(taken, slice, used);
-      used += written;
-      left -= written;
-      i += taken.length;
+    if (used + size > slice.length) {
+      yield slice.subarray(0, used);
+      if (buffers.length === 1) buffers.push(takeBuffer(left));
+      slice = slice === buffers[0] ? buffers[1]! : buffers[0]!;
+      used = 0;
     }
+    if (sealer === undefined) slice.set(bytes, used);
+    else sealer.update(bytes, slice, used);
+    used += size;
+    left -= size;
   }
   if (left !== 0) throw new PrivatemodeError('internal', 'a sealed body fell short of its length');
   yield slice.subarray(0, used);

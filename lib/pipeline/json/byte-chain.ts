@@ -1,7 +1,6 @@
 /**
- * Bytes as they arrived: a list of chunks that is not copied into one (design decision 4). Short chunks are: an
- * object of its own for each would take hundreds of bytes for one. Positions are absolute, from the first byte of the
- * first chunk.
+ * Bytes as they arrived: a list of chunks that is not joined. Positions are absolute, from the first byte of the first chunk.
+ * Short chunks are copied into blocks, because an object of its own for each takes hundreds of bytes.
  */
 export interface ByteChain {
   /** Bytes collected so far. */
@@ -21,12 +20,12 @@ const FIRST_BLOCK = 8 * 1024;
 const LARGEST_BLOCK = 64 * 1024;
 
 export function createByteChain(): ByteChain {
-  /** What is kept, or the rest of the block from where it was when the run of short chunks began. */
+  /** The chunks, and for a run of short ones all that was free of their block when the run began. */
   const chunks: Uint8Array[] = [];
   const starts: number[] = [];
-  let block: Uint8Array | undefined;
+  let block = new Uint8Array(0);
   let used = 0; // bytes of the block
-  let appending = false; // the last entry is of the block, and ends where `used` is
+  let inRun = false; // the last of `chunks` is of the block, and ends where `used` is
 
   /** Index of the chunk that holds `position`; the last one for a position at the end. */
   const chunkAt = (position: number): number => {
@@ -40,32 +39,20 @@ export function createByteChain(): ByteChain {
     return low;
   };
 
-  const slices = (start: number, end: number): Uint8Array[] => {
-    const found: Uint8Array[] = [];
-    if (start >= end) return found;
-    for (let i = chunkAt(start); i < chunks.length && starts[i]! < end; i++) {
-      const from = starts[i]!;
-      const until = Math.min(end, starts[i + 1] ?? chain.length);
-      found.push(chunks[i]!.subarray(Math.max(0, start - from), until - from));
-    }
-    return found;
-  };
-
-  const begin = (entry: Uint8Array): void => {
-    chunks.push(entry);
+  const append = (chunk: Uint8Array, isRun: boolean): void => {
+    chunks.push(chunk);
     starts.push(chain.length);
+    inRun = isRun;
   };
 
   const copy = (chunk: Uint8Array): void => {
-    if (block === undefined || chunk.length > block.length - used) {
-      block = new Uint8Array(Math.min(block === undefined ? FIRST_BLOCK : 2 * block.length, LARGEST_BLOCK));
+    if (chunk.length > block.length - used) {
+      block = new Uint8Array(Math.min(Math.max(FIRST_BLOCK, 2 * block.length), LARGEST_BLOCK));
       used = 0;
-      appending = false;
+      inRun = false;
     }
-    if (!appending) begin(block.subarray(used));
-    appending = true;
-    if (chunk.length === 1) block[used] = chunk[0]!;
-    else block.set(chunk, used);
+    if (!inRun) append(block.subarray(used), true);
+    block.set(chunk, used);
     used += chunk.length;
   };
 
@@ -75,20 +62,24 @@ export function createByteChain(): ByteChain {
       if (chunk.length === 0) return;
       // The first one may be all there is.
       if (chunk.length < SHORT && chunks.length > 0) copy(chunk);
-      else {
-        begin(chunk);
-        appending = false;
-      }
+      else append(chunk, false);
       chain.length += chunk.length;
     },
-    slices,
-    bytes(start: number, end: number): Buffer {
-      const found = slices(start, end);
-      const only = found[0];
-      if (only !== undefined && found.length === 1) {
-        return Buffer.from(only.buffer, only.byteOffset, only.byteLength);
+    slices(start: number, end: number): Uint8Array[] {
+      const found: Uint8Array[] = [];
+      if (start >= end) return found;
+      for (let i = chunkAt(start); i < chunks.length && starts[i]! < end; i++) {
+        const from = starts[i]!;
+        const until = Math.min(end, starts[i + 1] ?? chain.length);
+        found.push(chunks[i]!.subarray(Math.max(0, start - from), until - from));
       }
-      return Buffer.concat(found);
+      return found;
+    },
+    bytes(start: number, end: number): Buffer {
+      const found = chain.slices(start, end);
+      const [only] = found;
+      if (only === undefined || found.length > 1) return Buffer.concat(found);
+      return Buffer.from(only.buffer, only.byteOffset, only.byteLength);
     },
   };
   return chain;

@@ -10,12 +10,11 @@ const OTHER = 0xff;
  */
 const AMBIGUOUS = 0x00;
 
-const PLAIN = 0;
-const ESCAPED = 1; // after a backslash
-const CODE = 2; // within the digits of \uXXXX
-const CODE_DIGITS = 4;
+const BACKSLASH = 0x5c;
+const LOWER_U = 0x75;
 
-const ESCAPES: ReadonlyMap<number, number> = new Map([
+/** The control characters of the escapes with a letter; the others stand for themselves. */
+const CONTROLS: ReadonlyMap<number, number> = new Map([
   [0x62, 0x08],
   [0x66, 0x0c],
   [0x6e, 0x0a],
@@ -39,12 +38,13 @@ export interface JsonCharacters {
 }
 
 export function createJsonCharacters(): JsonCharacters {
-  let state = PLAIN;
+  let escaped = false; // after a backslash
+  let digits = 0; // of \uXXXX, that must still come
   let code = 0;
-  let digits = 0;
   let surrogate = 0; // the escape just before was this surrogate, and no half of a pair so far
 
-  const escaped = (): number => {
+  /** The character of a complete \uXXXX. */
+  const unicode = (): number => {
     const before = surrogate;
     surrogate = isHighSurrogate(code) || isLowSurrogate(code) ? code : 0;
     if (before === 0) return code < 0x80 ? code : OTHER;
@@ -55,35 +55,28 @@ export function createJsonCharacters(): JsonCharacters {
 
   return {
     reset() {
-      state = PLAIN;
+      escaped = false;
+      digits = 0;
       surrogate = 0;
     },
-    plain: () => state === PLAIN && surrogate === 0,
+    plain: () => !escaped && digits === 0 && surrogate === 0,
     feed(byte) {
-      if (state === CODE) {
+      if (digits > 0) {
         code = (code << 4) | (byte <= 0x39 ? byte & 0xf : (byte & 0xf) + 9);
-        digits += 1;
-        if (digits < CODE_DIGITS) return NONE;
-        state = PLAIN;
-        return escaped();
+        digits -= 1;
+        return digits > 0 ? NONE : unicode();
       }
-      if (state === ESCAPED) {
-        if (byte === 0x75) {
-          state = CODE;
-          code = 0;
-          digits = 0;
-          return NONE;
-        }
-        state = PLAIN;
-        surrogate = 0;
-        return ESCAPES.get(byte) ?? byte;
-      }
-      if (byte === 0x5c) {
-        state = ESCAPED;
+      if (!escaped && byte === BACKSLASH) {
+        escaped = true;
         return NONE;
       }
-      surrogate = 0;
-      return byte;
+      const character = escaped ? (CONTROLS.get(byte) ?? byte) : byte;
+      if (escaped && byte === LOWER_U) {
+        digits = 4;
+        code = 0;
+      } else surrogate = 0;
+      escaped = false;
+      return digits > 0 ? NONE : character;
     },
   };
 }

@@ -1,6 +1,6 @@
 /**
  * Looks for media URLs that the service refuses in a list of messages, without parsing it. The service's refusal quotes
- * the URL, in clear, to the gateway (inference.md 5.6 and 14.22): so they are refused here, before anything is sent.
+ * the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22): so they are refused here, before anything is sent.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { createJsonCharacters, NONE } from '../json/json-characters.ts';
@@ -24,14 +24,19 @@ const PART_KEYS: ReadonlyMap<string, number> = new Map([
 /** Characters; longer keys are none of them. */
 const LONGEST_KEY = 9;
 
+const REFUSALS = [
+  [IMAGE, 'an image URL is neither https nor data, or cannot be parsed'],
+  [MEDIA, 'the service takes no audio or video URLs'],
+] as const;
+
 // Which container the scan stands in: content parts hold lists of parts, and objects that hold a URL.
 const PART = 0;
 const PARTS = 1;
 const URL_HOLDER = 2;
 
 export interface MediaScan extends JsonVisitor {
-  /** The kinds of URLs that the service refuses and that were found: final after the last byte. */
-  refused(): number;
+  /** Throws media_url_refused, without the URL, where one was found. To be called after the last byte. */
+  check(): void;
 }
 
 /**
@@ -98,20 +103,10 @@ export function createMediaScan(): MediaScan {
         value = where === URL_HOLDER ? (key === 'url' ? holder : NOTHING) : (PART_KEYS.get(key) ?? NOTHING);
       else if (value === IMAGE && !url.accepted()) found |= IMAGE;
     },
-    refused: () => found,
+    check() {
+      for (const [kind, message] of REFUSALS) {
+        if ((found & kind) !== 0) throw new PrivatemodeError('media_url_refused', message);
+      }
+    },
   };
-}
-
-/** Throws media_url_refused, without the URL, where the scan of the complete messages found one. */
-export function checkMediaUrls({ refused }: MediaScan): void {
-  const found = refused();
-  if ((found & IMAGE) !== 0) {
-    throw new PrivatemodeError(
-      'media_url_refused',
-      'an image URL is neither https nor data, or cannot be parsed',
-    );
-  }
-  if ((found & MEDIA) !== 0) {
-    throw new PrivatemodeError('media_url_refused', 'the service takes no audio or video URLs');
-  }
 }
