@@ -1,0 +1,322 @@
+/** What is read from a JSON request body, and what is refused with a 400 before anything of it is encrypted. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { literalUnsealObject } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+import { type JsonEndpoint, jsonBody, prepare, sealText } from '../support/sealing.ts';
+
+const { mustReject } = inferenceVectors<{
+  readonly mustReject: readonly { readonly name: string; readonly input: string }[];
+}>('field-encryption-requests');
+
+const prepareText = (text: string, endpoint: JsonEndpoint = {}): SaltedBody =>
+  prepare(jsonBody(endpoint), [Buffer.from(text)]);
+
+describe('a JSON request body, what is refused with a 400', () => {
+  for (const { name, input } of mustReject) {
+    it(name, () => {
+      assert.throws(
+        () => prepareText(input),
+        (error: { status: number }) => error.status === 400,
+      );
+    });
+  }
+
+  const models: Record<string, readonly [string, string][]> = {
+    missing_model: [
+      ['absent', '{"messages":[]}'],
+      ['empty', '{"model":""}'],
+      ['in another case', '{"Model":"m"}'],
+    ],
+    invalid_model: [
+      ['a number', '{"model":1}'],
+      ['null', '{"model":null}'],
+      ['with a line feed', '{"model":"a\\nb"}'],
+      ['with NUL', '{"model":"a\\u0000"}'],
+      ['with a lone surrogate', '{"model":"\\ud800"}'],
+      ['of 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
+    ],
+  };
+  it('a model far too long is not even decoded; one of 256 escaped bytes is', () => {
+    const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
+    assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
+    assert.throws(() => prepareText(escaped(350)), { code: 'invalid_model', message: /not a short string/ });
+  });
+
+  it('more members than any API has, since each costs a cipher', () => {
+    const text = `{"model":"m"${Array.from({ length: 1000 }, (_, i) => `,"k${i}":1`).join('')}}`;
+    assert.throws(() => prepareText(text), { code: 'invalid_json', message: /too many members/ });
+  });
+
+  for (const [code, rows] of Object.entries(models)) {
+    for (const [name, text] of rows) {
+      it(`model ${name}: ${code}`, () => assert.throws(() => prepareText(text), { code }));
+    }
+  }
+});
+
+describe('a JSON request body, what is read from the body', () => {
+  it('model, decoded', () => {
+    assert.equal(prepareText('{"mo\\u0064el":"a\\u00e9\u{1f600}"}').model, 'aé😀');
+    assert.equal(prepareText(`{"model":"${'é'.repeat(128)}"}`).model, 'é'.repeat(128));
+  });
+
+  it('streaming only where stream is true', () => {
+    assert.equal(prepareText('{"model":"m","stream":true}').streaming, true);
+    for (const value of ['false', 'null']) {
+      assert.equal(prepareText(`{"model":"m","stream":${value}}`).streaming, false);
+    }
+    assert.equal(prepareText('{"model":"m"}').streaming, false);
+    assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
+  });
+
+  it('how many choices an honest response has: n', () => {
+    for (const [n, choices] of [
+      ['3', 3],
+      ['2e1', 20],
+      ['2.0', 2],
+      [`2.${'0'.repeat(4000)}`, 2],
+      ['9007199254740991', 9_007_199_254_740_991],
+      ['0', 1],
+      ['-0', 1],
+      ['"0"', 1],
+      ['"2"', 2],
+      ['"0000000012"', 12],
+      ['"\\u0032"', 2],
+      ['null', 1],
+    ] as const) {
+      assert.equal(prepareText(`{"model":"m","n":${n}}`).choices, choices, n);
+    }
+    assert.equal(prepareText('{"model":"m"}').choices, 1);
+    assert.equal(prepareText('{"model":"m","n":2,"prompt":["a","b"]}').choices, 2, 'a chat has no prompts');
+    for (const plain of [PLAIN_MEMBERS.M, PLAIN_MEMBERS.E]) {
+      assert.equal(prepareText('{"model":"m","n":2}', { plain }).choices, 1, 'no API of choices');
+    }
+  });
+
+  it('no response format: that is a field of forms', () => {
+    assert.equal(prepareText('{"model":"m","response_format":"json"}').format, undefined);
+  });
+
+  it('no shard key and no salt where the endpoint has none', async () => {
+    const prepared = prepareText('{"model":"m"}', { plain: PLAIN_MEMBERS.E });
+    assert.equal(prepared.shardKey, undefined);
+    assert.equal(await sealText(prepared, fixedCipher()), '{"model":"m"}');
+  });
+});
+
+describe('a JSON request body, the prompts of completions', () => {
+  const COMPLETIONS: JsonEndpoint = { id: 'completions', salted: true };
+  const choicesOf = (text: string): number => prepareText(text, COMPLETIONS).choices;
+
+  for (const [members, choices] of [
+    ['', 1],
+    ['"prompt":null', 1],
+    ['"prompt":""', 1],
+    ['"prompt":"a"', 1],
+    ['"prompt":[]', 1],
+    ['"prompt":[ ]', 1],
+    ['"prompt":["a"]', 1],
+    ['"prompt":["a","b","c"]', 3],
+    ['"prompt":["a","b","c"],"n":4', 12],
+    ['"prompt":["a","b","c"],"n":"4"', 12],
+    ['"prompt":["a","b","c"],"n":0', 3],
+    ['"prompt":["[,]","\\"]"]', 2],
+    ['"prompt":[1,2,3]', 1],
+    ['"prompt":[1,2,3],"n":2', 2],
+    ['"prompt":[[1,2,3],[4],[]]', 3],
+    ['"prompt":[[]]', 1],
+    ['"prompt":[{"a":["b"]},{}]', 2],
+    ['"prompt":{"a":"b","c":["d"]}', 1],
+    ['"prompt_embeds":"e"', 1],
+    ['"prompt_embeds":["e","f"]', 2],
+    ['"prompt_embeds":[]', 1],
+    ['"prompt_embeds":null,"prompt":["a","b"]', 2],
+    ['"prompt_embeds":["e","f"],"prompt":["a","b"]', 4],
+    ['"prompt_embeds":["e","f"],"prompt":"","n":3', 9],
+    ['"prompt_embeds":"e","prompt":[]', 1],
+    ['"a":{"prompt":["a","b"]},"\\u0070rompt":["a","b","c"]', 3],
+  ] as const) {
+    it(`{${members}}: ${choices}`, () => {
+      const text = Buffer.from(`{"model":"m"${members === '' ? '' : ','}${members}}`);
+      for (const chunks of [[text], byteByByte(text)]) {
+        const prepared = prepare(jsonBody(COMPLETIONS), chunks);
+        assert.equal(prepared.choices, choices);
+      }
+    });
+  }
+
+  it('are counted in many MB, of texts and of numbers', () => {
+    const texts = Array.from({ length: 100_000 }, (_, i) => `"${'x'.repeat(i % 200)}"`);
+    assert.equal(choicesOf(`{"model":"m","prompt":[${texts.join()}],"n":2}`), 200_000);
+    assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
+  });
+
+  it('as a literal count says, in any chunks', () => {
+    const numbers = fc.array(fc.integer(), { maxLength: 4 });
+    const texts = fc.array(fc.string({ unit: fc.constantFrom('a', '"', '[', ']', ',', '\\', 'é') }));
+    const prompt = fc.oneof(
+      fc.constant(undefined),
+      fc.constant(null),
+      fc.string(),
+      numbers,
+      texts,
+      fc.array(numbers, { maxLength: 4 }),
+      fc.array(fc.oneof(fc.string(), numbers, fc.record({ prompt: texts })), { maxLength: 4 }),
+    );
+    const embeds = fc.oneof(fc.constant(undefined), fc.constant(null), fc.string(), texts);
+    const n = fc.oneof(fc.constant(undefined), fc.constant(null), fc.nat(9), fc.nat(9).map(String));
+    const literalCount = (value: unknown): number => {
+      if (value === undefined || value === null) return 0;
+      if (!Array.isArray(value)) return 1;
+      const isTokens = value.length > 0 && value.every((each) => typeof each === 'number');
+      return isTokens ? 1 : value.length;
+    };
+    fc.assert(
+      fc.property(
+        fc.record({ prompt, prompt_embeds: embeds, n, messages: texts }),
+        fc.constantFrom(undefined, 1, '\t'),
+        fc.array(fc.nat(), { maxLength: 5 }),
+        (members, indent, cuts) => {
+          const text = Buffer.from(JSON.stringify({ ...members, model: 'm' }, null, indent));
+          const chunks = cutAt(
+            text,
+            cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
+          );
+          const read = JSON.parse(text.toString()) as typeof members;
+          const prompts = literalCount(read.prompt) + literalCount(read.prompt_embeds) || 1;
+          const { choices } = prepare(jsonBody(COMPLETIONS), chunks);
+          assert.equal(choices, (Number(read.n ?? 1) || 1) * prompts);
+        },
+      ),
+      { seed: 20261122, numRuns: 1000 },
+    );
+  });
+});
+
+describe('a JSON request body, what plain members may hold', () => {
+  const COUNTS = ['n', 'max_tokens', 'max_completion_tokens'];
+
+  /** The rule by the letter; `text` is one JSON value. */
+  function literallyAccepted(member: string, text: string): boolean {
+    if (text.length > 4096) return false;
+    const value = JSON.parse(text) as unknown;
+    if (value === null) return true;
+    if (member === 'stream') return typeof value === 'boolean';
+    if (COUNTS.includes(member)) {
+      if (typeof value === 'number') return Number.isInteger(value) && value >= 0 && value <= 2 ** 53 - 1;
+      return typeof value === 'string' && value !== '' && value.length <= 10 && !/[^0123456789]/.test(value);
+    }
+    if (typeof value !== 'object' || Array.isArray(value)) return false;
+    const names = Object.keys(value);
+    // A repeated name leaves fewer names than there are colons: these values hold no text with one.
+    if (names.length !== text.split(':').length - 1) return false;
+    return Object.entries(value).every(
+      ([name, flag]) =>
+        (name === 'include_usage' || name === 'continuous_usage_stats' || name === 'include_obfuscation') &&
+        typeof flag === 'boolean',
+    );
+  }
+
+  const flag = fc.constantFrom('true', 'false', 'true', 'false', 'null', '1', '"true"', '{}', '[]');
+  const option = fc.constantFrom(
+    ...['"include_usage"', '"include_usage"', '"continuous_usage_stats"', '"include_obfuscation"'],
+    ...['"include\\u005fusage"', '"Include_usage"', '"x"', '""', '"@this"', '"!"'],
+  );
+  const options = fc
+    .array(fc.tuple(option, flag), { maxLength: 3 })
+    .map((rows) => `{ ${rows.map(([name, value]) => `${name} :${value}`).join(', ')} }`);
+  const value = fc.oneof(
+    fc.constantFrom(
+      'true',
+      'false',
+      'null',
+      '1',
+      '0',
+      '-0',
+      '-1',
+      '1.5',
+      '2.0',
+      '1e3',
+      '1e16',
+      '1e-3',
+      '1e999',
+    ),
+    fc.constantFrom('9007199254740991', '9007199254740992', '"0123456789"', '"12345678901"', '""', '"true"'),
+    fc.constantFrom(
+      '"1\\n"',
+      '"\\u0031"',
+      '"١"',
+      '"1e3"',
+      '" 1"',
+      '"+1"',
+      '"-1"',
+      '"0x1"',
+      '[1]',
+      '{}',
+      '[]',
+    ),
+    fc.constantFrom(`1.${'0'.repeat(4094)}`, `1.${'0'.repeat(4095)}`, `{${' '.repeat(4095)}}`),
+    fc.nat().map(String),
+    fc.double({ noNaN: true, noDefaultInfinity: true }).map((number) => JSON.stringify(number)),
+    fc.string({ unit: fc.constantFrom('0', '7', 'x', ' ', '-') }).map((text) => JSON.stringify(text)),
+    options,
+  );
+
+  it('is what the rule of the member says; all else is refused by its name, and never quoted', async () => {
+    const seen = { accepted: 0, refused: 0 };
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...COUNTS, 'stream', 'stream_options'),
+        value,
+        fc.boolean(),
+        async (member, text, split) => {
+          const body = Buffer.from(`{"model":"m","${member}": ${text} }`);
+          const prepared = () => prepare(jsonBody(), split ? byteByByte(body) : [body]);
+          if (literallyAccepted(member, text)) {
+            seen.accepted += 1;
+            assert.equal(await sealText(prepared(), fixedCipher()), body.toString());
+            return;
+          }
+          seen.refused += 1;
+          assert.throws(prepared, (error: Error & { code: string }) => {
+            assert.equal(error.code, 'invalid_plain_member', `${member}: ${text}`);
+            assert.match(error.message, new RegExp(`^"${member}" must be (an integer|true|null)`));
+            return text.length < 6 || !error.message.includes(text);
+          });
+        },
+      ),
+      { seed: 20261122, numRuns: 3000 },
+    );
+    assert.ok(seen.accepted > 500 && seen.refused > 500, JSON.stringify(seen));
+  });
+
+  it('is judged only where the member stays plain', async () => {
+    for (const [plain, sealed] of [
+      [PLAIN_MEMBERS.M, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options']],
+      [PLAIN_MEMBERS.E, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options', 'stream']],
+    ] as const) {
+      for (const name of sealed) {
+        const text = await sealText(prepareText(`{"model":"m","${name}":"words"}`, { plain }), fixedCipher());
+        assert.equal(literalUnsealObject(EXCHANGE, text, ['model']).get(name), '"words"');
+      }
+    }
+    assert.throws(() => prepareText('{"model":"m","stream":"words"}', { plain: PLAIN_MEMBERS.M }), {
+      code: 'invalid_plain_member',
+    });
+  });
+
+  it('is not decoded where it is longer than 4 KiB', () => {
+    for (const text of [
+      `"${'\\u0031'.repeat(1_000_000)}"`,
+      `${'1'.repeat(5000)}`,
+      `[${'[],'.repeat(2000)}[]]`,
+    ]) {
+      assert.throws(() => prepareText(`{"model":"m","n":${text}}`), { code: 'invalid_plain_member' });
+    }
+  });
+});
