@@ -17,10 +17,10 @@ import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
 import { serviceManager } from './observe/service-manager.ts';
 import { reportStart, type StatusOutput, statusLine } from './observe/start-report.ts';
+import { openSession } from './open-session.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { inheritedSocket } from './server/socket-activation.ts';
-import type { Lifetimes } from './session/lifetimes.ts';
-import { openSession } from './session/open-session.ts';
+import type { Lifetimes } from './session/epoch.ts';
 import type { AttestedSession } from './session/session.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
@@ -83,7 +83,6 @@ async function openProxy(
   opened.defer(() => report.close());
   const session = await openSession(config, {
     outbound,
-    protocolVersion: PROTOCOL_VERSION,
     apiKey,
     log,
     counters,

@@ -22,10 +22,10 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   network: ['errors'],
   api: ['errors'],
   pipeline: ['errors', 'version', 'crypto', 'envelope', 'api', 'network'],
-  observe: ['errors', 'version'],
-  transparency: ['errors', 'crypto', 'attestation'],
-  session: ['errors', 'version', 'crypto', 'attestation', 'network', 'transparency', 'observe'],
-  config: ['errors', 'version', 'observe'],
+  transparency: ['errors', 'network'],
+  session: ['errors', 'attestation', 'network', 'transparency'],
+  observe: ['errors', 'version', 'session'],
+  config: ['errors', 'version', 'attestation', 'observe'],
   server: ['errors', 'api', 'config', 'observe'],
   gateway: [
     'errors',
@@ -53,6 +53,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'envelope',
   ],
   workers: ['errors', 'config', 'gateway', 'network', 'session', 'observe'],
+  'open-session': ['errors', 'config', 'envelope', 'network', 'observe', 'session', 'transparency'],
   cli: [
     'errors',
     'version',
@@ -69,7 +70,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
 };
 
 /** Rooms that are functions of bytes: nothing of Node's network or file system, no logger. */
-const PURE = ['crypto', 'attestation', 'envelope', 'api', 'pipeline'];
+const PURE = ['crypto', 'attestation', 'envelope', 'api', 'pipeline', 'session'];
 const IMPURE_MODULES =
   /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|mri|http-proxy-3)$/;
 /** What sends the encrypted request is the network's end of the pipeline. */

@@ -2,9 +2,9 @@ import type { CollateralSource, RevocationList } from '../attestation/verify.ts'
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
 import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
+import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { HttpAnswer, HttpCall } from '../network/http-call.ts';
 import type { Clock } from './clock.ts';
-import type { Collateral, CollateralStore } from './collateral-store.ts';
 
 export interface CollateralCache extends CollateralSource {
   /**

@@ -1,12 +1,12 @@
 import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { createKeyOffers } from './client-keys.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Epoch } from './epoch.ts';
-import { createEpochKeeper } from './epoch-keeper.ts';
+import { type Lifetimes, lifetimesOf } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { createKeyOffers } from './key-offers.ts';
-import { type Lifetimes, lifetimesOf } from './lifetimes.ts';
-import { createUpdate, type UpdateDeps } from './update.ts';
+import { createEpochKeeper } from './refresh.ts';
+import { createUpdate, type UpdateDeps } from './renewal.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -47,11 +47,11 @@ export interface SessionOptions extends Omit<UpdateDeps, 'clock' | 'lifetimes' |
    * manifest, a manifest this version does not understand (design decision 13). Once with a key that is held, each time
    * with one that a client offers, and never while an epoch is unexpired. The session goes on trying, slowly.
    */
-  readonly onPermanent?: (error: PrivatemodeError) => void;
+  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** Default: nobody watches. */
   readonly observe?: Observer;
   readonly clock?: Clock;
-  readonly lifetimes?: Lifetimes;
+  readonly lifetimes?: Lifetimes | undefined;
   readonly random?: () => number;
 }
 

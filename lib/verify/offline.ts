@@ -1,7 +1,7 @@
 /** Verifies what is in files, and touches nothing but these files. */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { readTrustRoots } from '../session/trust-roots.ts';
 import { parseCollateral, storedCollateral } from './collateral-file.ts';
 import {
   readDocument,

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpAnswer, HttpRequest } from '../../lib/network/http-call.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
-import { createCollateralStore } from '../../lib/session/collateral-store.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
 const file = (name: string): Uint8Array => new Uint8Array(readFileSync(join(VECTORS, name)));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { headline } from '../../lib/session/headlines.ts';
+import { headline } from '../../lib/session/failure-message.ts';
 
 describe('the headline of a failed update', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [

@@ -11,9 +11,8 @@ import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import type { Clock } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
-import type { Epoch } from './epoch.ts';
+import type { Epoch, Lifetimes } from './epoch.ts';
 import type { Observer } from './events.ts';
-import type { Lifetimes } from './lifetimes.ts';
 import { createExchange } from './secret-exchange.ts';
 
 /** What it takes to make an epoch. */

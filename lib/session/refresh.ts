@@ -2,8 +2,8 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import { type Epoch, isUsable } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { headline } from './headlines.ts';
-import type { Update } from './update.ts';
+import { headline } from './failure-message.ts';
+import type { Update } from './renewal.ts';
 
 /** The key that attests; `configured` tells an operator's key from one that a client brought. */
 export interface HeldKey {

@@ -3,8 +3,8 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from '
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { readTrustRoots, trustRoots } from '../../lib/config/trust-roots.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { isProductionHost, loadUnsafeTrustRoots, readTrustRoots } from '../../lib/session/trust-roots.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const ARK = join(VECTORS, 'attestation/synthetic/test_ark.pem');
@@ -24,6 +24,15 @@ const refused = (code: string, words: RegExp) => (error: unknown) => {
   assert.match(error.message, words);
   return true;
 };
+
+/** The roots of --unsafe-trust-roots for a configuration with this API host, and this CDN unless a manifest file is given. */
+const unsafeRoots = (unsafeTrustRoots: string, host = 'localhost', cdn?: string) =>
+  trustRoots({
+    unsafeTrustRoots,
+    apiEndpoint: { host, port: 9443 },
+    cdnBaseUrl: `https://${cdn ?? 'cdn.confidential.cloud'}`,
+    manifestPath: cdn === undefined ? 'manifest.json' : undefined,
+  });
 
 describe('production hosts', () => {
   for (const host of [
@@ -46,7 +55,8 @@ describe('production hosts', () => {
     'a b',
     'x:notaport',
   ]) {
-    it(`counts ${JSON.stringify(host)} as production`, () => assert.ok(isProductionHost(host)));
+    it(`counts ${JSON.stringify(host)} as production`, () =>
+      assert.throws(() => unsafeRoots('/nonexistent', host), { code: 'unsafe_roots_refused' }));
   }
   for (const host of [
     'localhost',
@@ -58,15 +68,14 @@ describe('production hosts', () => {
     'privatemode.ai.example',
     'privatemode.example',
   ]) {
-    it(`does not count ${JSON.stringify(host)} as production`, () => assert.ok(!isProductionHost(host)));
+    it(`does not count ${JSON.stringify(host)} as production`, () =>
+      assert.throws(() => unsafeRoots('/nonexistent', host), { code: 'config_invalid' }));
   }
 });
 
 describe('unsafe trust roots', () => {
   it('tells the certificates apart by their subject, whatever the files are called', (t) => {
-    const roots = loadUnsafeTrustRoots(directory(t, { 'x.pem': ARK, 'y.pem': INTEL, 'a.pem': ASK }), [
-      'localhost:9443',
-    ]);
+    const roots = unsafeRoots(directory(t, { 'x.pem': ARK, 'y.pem': INTEL, 'a.pem': ASK }));
     assert.deepEqual(Object.keys(roots.snp), ['Genoa']);
     assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
     assert.equal(roots.snp.Genoa?.ask, readFileSync(ASK, 'utf8'));
@@ -76,17 +85,25 @@ describe('unsafe trust roots', () => {
   it('takes several certificates in one file, and leaves out what is not there', (t) => {
     const created = directory(t, { 'notes.txt': ARK });
     writeFileSync(join(created, 'all.pem'), `${readFileSync(ASK)}${readFileSync(ARK)}`);
-    const roots = loadUnsafeTrustRoots(created, []);
+    const roots = unsafeRoots(created);
     assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
   });
 
   it('is refused when any host is a production host, before anything is read', () => {
-    for (const hosts of [['api.privatemode.ai.'], ['localhost', 'CDN.confidential.cloud:443']]) {
+    for (const hosts of [['api.privatemode.ai.'], ['localhost', 'cdn.confidential.cloud:8443']] as const) {
       assert.throws(
-        () => loadUnsafeTrustRoots('/nonexistent', hosts),
+        () => unsafeRoots('/nonexistent', ...hosts),
         refused('unsafe_roots_refused', new RegExp(`refused for ${hosts.at(-1)}`)),
       );
     }
+  });
+
+  it('does not count the CDN where the manifest is a file', (t) => {
+    const created = directory(t, { 'root.pem': INTEL });
+    assert.equal(unsafeRoots(created, 'localhost').tdx?.root, readFileSync(INTEL, 'utf8'));
+    assert.throws(() => unsafeRoots(created, 'localhost', 'cdn.confidential.cloud'), {
+      code: 'unsafe_roots_refused',
+    });
   });
 
   it('refuses what it cannot use', (t) => {
@@ -102,7 +119,7 @@ describe('unsafe trust roots', () => {
       [directory(t, { 'no.pem': join(VECTORS, 'attestation/README.md') }), /no.pem is not a PEM certificate/],
     ];
     for (const [path, words] of cases) {
-      assert.throws(() => loadUnsafeTrustRoots(path, ['localhost']), refused('config_invalid', words));
+      assert.throws(() => unsafeRoots(path), refused('config_invalid', words));
     }
   });
 });

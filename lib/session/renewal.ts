@@ -1,9 +1,9 @@
 import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
 import type { ManifestSource } from '../transparency/manifest-source.ts';
+import { type EstablishDeps, establish } from './attest.ts';
 import { pause } from './clock.ts';
 import type { Epoch } from './epoch.ts';
-import { type EstablishDeps, establish } from './establish.ts';
-import { headline } from './headlines.ts';
+import { headline } from './failure-message.ts';
 
 export interface UpdateDeps extends EstablishDeps {
   readonly manifests: ManifestSource;

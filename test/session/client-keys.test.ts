@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { createKeyOffers } from '../../lib/session/key-offers.ts';
+import { createKeyOffers } from '../../lib/session/client-keys.ts';
 import type { Epoch } from '../../lib/session/session.ts';
 import { createFakeClock, settle } from '../support/fake-clock.ts';
 import { fails, sessionScene } from '../support/fake-remote.ts';

@@ -1,36 +1,29 @@
+import { X509Certificate } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
-import { type Certificate, decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
+import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
 import { PrivatemodeError } from '../errors.ts';
+import type { Config } from './config.ts';
+import { isProductionHost } from './network.ts';
 
-const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
-
-/**
- * Whether `host` (with or without a port) belongs to the real service: privatemode.ai, its manifest CDN's
- * confidential.cloud, and everything below them. Spelling does not matter: case, trailing dots, port, percent-encoding
- * and full-width forms are normalised away as URLs do it. What cannot be read as a host counts as production.
- */
-export function isProductionHost(host: string): boolean {
-  const url = URL.parse(`https://${host.trim()}`);
-  if (url === null || url.hostname === '') return true;
-  const name = url.hostname.replace(/\.+$/, '');
-  return PRODUCTION_DOMAINS.some((domain) => name === domain || name.endsWith(`.${domain}`));
-}
-
-/** The certificates that a directory of roots may hold, by the common name of their subject. */
+/** The common names of the subjects that a directory of roots may hold. */
 const SLOTS = ['ARK-Milan', 'SEV-Milan', 'ARK-Genoa', 'SEV-Genoa', 'Intel SGX Root CA'] as const;
 type Slot = (typeof SLOTS)[number];
 
 /**
- * Hardware roots other than the vendors', for simulators only (design decision 8): every `*.pem` of `directory`, told
- * apart by subject CN. Throws unsafe_roots_refused if one of `hosts`, all that this process would attest or take
- * manifests from, is a production host; config_invalid for certificates that are unreadable, unknown, twice there or
- * without their counterpart.
+ * The vendors' hardware roots, or those of --unsafe-trust-roots, which are for simulators only. Throws
+ * unsafe_roots_refused if the API or the CDN of this configuration belongs to the real service, else as readTrustRoots.
  */
-export function loadUnsafeTrustRoots(directory: string, hosts: readonly string[]): TrustRoots {
-  const production = hosts.find(isProductionHost);
+export function trustRoots(
+  config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
+): TrustRoots {
+  const { unsafeTrustRoots: directory, apiEndpoint, cdnBaseUrl, manifestPath } = config;
+  if (directory === undefined) return PRODUCTION_ROOTS;
+  const hosts = [apiEndpoint.host, ...(manifestPath === undefined ? [new URL(cdnBaseUrl).host] : [])];
+  const production = hosts.find(belongsToService);
   if (production !== undefined) {
     throw new PrivatemodeError(
       'unsafe_roots_refused',
@@ -41,7 +34,16 @@ export function loadUnsafeTrustRoots(directory: string, hosts: readonly string[]
 }
 
 /**
- * The hardware roots in the `*.pem` files of a directory, told apart by subject CN; what to do with `others` than
+ * Whether `host` (with or without a port) is one of the real service, however it is spelled: a URL normalises case, port,
+ * percent-encoding and full-width forms. What cannot be read as a host counts as one.
+ */
+function belongsToService(host: string): boolean {
+  const url = URL.parse(`https://${host.trim()}`);
+  return url === null || url.hostname === '' || isProductionHost(url.hostname.replace(/\.+$/, ''));
+}
+
+/**
+ * The hardware roots in the `*.pem` files of a directory, told apart by subject CN; what happens to `others` than
  * hardware roots is the caller's choice. Throws config_invalid, naming `flag`, for certificates that are unreadable,
  * twice there or without their counterpart, and where there are none.
  */
@@ -49,11 +51,10 @@ export function readTrustRoots(
   directory: string,
   { flag, others }: { readonly flag: string; readonly others: 'refused' | 'ignored' },
 ): TrustRoots {
-  const invalid: Complaint = (words, cause) =>
-    new PrivatemodeError('config_invalid', `${flag}: ${words}`, { cause });
+  const invalid: Invalid = (message, cause) =>
+    new PrivatemodeError('config_invalid', `${flag}: ${message}`, { cause });
   const found = new Map<Slot, string>();
-  for (const { file, pem, certificate } of readCertificates(directory, invalid)) {
-    const name = commonName(certificate.subject) ?? '';
+  for (const { file, pem, name } of readCertificates(directory, invalid)) {
     const slot = SLOTS.find((known) => known === name);
     if (slot === undefined && others === 'ignored') continue;
     if (slot === undefined) throw invalid(`${file}: "${printable(name)}" is not one of ${SLOTS.join(', ')}`);
@@ -71,40 +72,31 @@ export function readTrustRoots(
   return { snp, tdx: root === undefined ? undefined : { root } };
 }
 
-interface Found {
-  readonly file: string;
-  readonly pem: string;
-  readonly certificate: Certificate;
-}
+type Invalid = (message: string, cause?: unknown) => PrivatemodeError;
 
-type Complaint = (words: string, cause?: unknown) => PrivatemodeError;
-
-function readCertificates(directory: string, invalid: Complaint): Found[] {
+/** Every certificate of the directory, with the common name of its subject. */
+function readCertificates(
+  directory: string,
+  invalid: Invalid,
+): { file: string; pem: string; name: string }[] {
   let names: string[];
   try {
     names = readdirSync(directory).filter((name) => name.endsWith('.pem'));
   } catch (cause) {
     throw invalid(`${directory} cannot be read`, cause);
   }
-  return names.sort().flatMap((name) => {
-    const file = join(directory, name);
+  return names.sort().flatMap((fileName) => {
+    const file = join(directory, fileName);
     try {
       return decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
         if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
-        return { file, pem: toPem(der), certificate: parseCertificate(der) };
+        const name = commonName(parseCertificate(der).subject) ?? '';
+        return { file, pem: new X509Certificate(der).toString(), name };
       });
     } catch (cause) {
       throw invalid(`${file} is not a PEM certificate`, cause);
     }
   });
-}
-
-function toPem(der: Uint8Array): string {
-  const lines =
-    Buffer.from(der)
-      .toString('base64')
-      .match(/.{1,64}/g) ?? [];
-  return `-----BEGIN CERTIFICATE-----\n${lines.join('\n')}\n-----END CERTIFICATE-----\n`;
 }
 
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
