@@ -12,7 +12,7 @@ import { injectSalt } from '../lib/pipeline/inject-salt.ts';
 import { createJsonIndex } from '../lib/pipeline/json/json-index.ts';
 import { createRequestBody } from '../lib/pipeline/request-body.ts';
 import { createShardKeyHash } from '../lib/pipeline/shard-key.ts';
-import { createExchange } from '../lib/session/secret-exchange.ts';
+import { startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { chatBody, OPEN_PROTECTION, OPEN_SECRET, sealedEvents } from './fixtures.ts';
 import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from './trust-fixtures.ts';
 
@@ -104,7 +104,7 @@ for (const [name, message] of Object.entries(NO_QUOTE)) {
   });
 }
 
-bench('key pair for a secret', () => createExchange());
+bench('key pair for a secret', () => startSecretExchange());
 
 const { complete } = await answeredExchange();
 bench('secret from the answer to a key pair', () => complete());

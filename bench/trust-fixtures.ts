@@ -1,7 +1,7 @@
 /** What the micro benches of the trust path work on: evidence of the test vectors, and both sides of a key exchange. */
 import type { Check, VerifyInput } from '../lib/attestation/verify.ts';
 import type { SecretResponse } from '../lib/session/control-api.ts';
-import { createExchange, type SharedSecret, SUITE } from '../lib/session/secret-exchange.ts';
+import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { syntheticInput as snpInput } from '../test/support/attestation-vectors.ts';
 import { syntheticInput as tdxInput } from '../test/support/tdx-vectors.ts';
 
@@ -63,6 +63,6 @@ export async function answeredExchange(): Promise<AnsweredExchange> {
   };
   return {
     theirs: sent.exportedSecret,
-    complete: async () => (await createExchange(keys)).complete(response, accepted),
+    complete: async () => (await startSecretExchange(keys)).complete(response, accepted),
   };
 }

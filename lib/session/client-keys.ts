@@ -3,17 +3,17 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import type { Epoch } from './epoch.ts';
 
-export interface KeyOffersOptions {
+export interface ClientKeysDeps {
   /** Attests with a key that a client brought. */
   readonly attest: (apiKey: string) => Promise<Epoch>;
   readonly clock: Clock;
 }
 
-export interface KeyOffers {
+export interface ClientKeys {
   /**
-   * Tries a key. The same key at the same time is one attempt, and a rejected one is not tried again for a while, so
-   * that a misconfigured client costs the service nothing. Throws api_key_rejected, not_ready when too many keys are
-   * being tried, and what the attestation threw: each to the clients of this key alone.
+   * Attests with a key. Requests that bring the same key at the same time share one attempt, and a rejected key is not
+   * tried again for a while, so that a misconfigured client costs the service nothing. Throws api_key_rejected, not_ready
+   * when too many keys are being tried, and what the attestation threw: each to the clients of this key alone.
    */
   offer(apiKey: string): Promise<Epoch>;
 }
@@ -25,8 +25,11 @@ const MAX_REMEMBERED = 1024;
 const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 
-/** Clients' keys for attestation where none is configured (inference.md 9). Keys are remembered only as a keyed hash. */
-export function createKeyOffers({ attest, clock }: KeyOffersOptions): KeyOffers {
+/**
+ * Attests with the keys of clients where none is configured (docs/protocol/inference.md 9). Remembers keys as a keyed hash
+ * only.
+ */
+export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeys {
   const hashKey = randomBytes(32);
   const running = new Map<string, Promise<Epoch>>();
   const rejectedUntil = new Map<string, number>();
@@ -36,7 +39,7 @@ export function createKeyOffers({ attest, clock }: KeyOffersOptions): KeyOffers 
   function wasRejected(id: string): boolean {
     const left = (rejectedUntil.get(id) ?? 0) - clock.now();
     if (left > 0 && left <= REMEMBER_REJECTION) return true;
-    rejectedUntil.delete(id);
+    rejectedUntil.delete(id); // it is over, or the clock was turned back
     return false;
   }
 
@@ -46,25 +49,27 @@ export function createKeyOffers({ attest, clock }: KeyOffersOptions): KeyOffers 
     rejectedUntil.set(id, clock.now() + REMEMBER_REJECTION);
   }
 
-  async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-    if (busy < MAX_RUNNING) busy++;
-    else {
-      if (turns.length >= MAX_WAITING)
-        throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
-      await new Promise<void>((resolve) => turns.push(resolve));
+  async function takeTurn(): Promise<void> {
+    if (busy < MAX_RUNNING) {
+      busy++;
+      return;
     }
-    try {
-      return await work();
-    } finally {
-      const next = turns.shift();
-      if (next === undefined) busy--;
-      else next();
+    if (turns.length >= MAX_WAITING) {
+      throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
     }
+    await new Promise<void>((resolve) => turns.push(resolve));
+  }
+
+  function passTurn(): void {
+    const next = turns.shift();
+    if (next === undefined) busy--;
+    else next();
   }
 
   async function tryKey(id: string, apiKey: string): Promise<Epoch> {
     try {
-      return await inTurn(() => attest(apiKey));
+      await takeTurn();
+      return await attest(apiKey).finally(passTurn);
     } catch (error) {
       if (error instanceof PrivatemodeError && error.code === 'api_key_rejected') rememberRejection(id);
       throw error;

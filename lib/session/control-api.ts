@@ -2,7 +2,7 @@ import { type JsonValue, parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
-/** What the service answers to a secret exchange, decoded (attestation.md 1.2). */
+/** The decoded response to a secret exchange (docs/protocol/attestation.md 1.2). */
 export interface SecretResponse {
   /** 1120 bytes. */
   readonly encapsulatedKey: Uint8Array;
@@ -13,7 +13,7 @@ export interface SecretResponse {
 }
 
 /**
- * The two calls to the service that lead to a secret (attestation.md 1). Both throw api_key_rejected for a 401,
+ * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
  * control_api_failed for any other status than 200, and what `HttpCall` throws.
  */
 export interface ControlApi {
@@ -23,23 +23,22 @@ export interface ControlApi {
   secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal): Promise<SecretResponse>;
 }
 
-export interface ControlApiOptions {
+export interface ControlApiDeps {
   readonly call: HttpCall;
   readonly endpoint: { readonly host: string; readonly port: number };
-  /** Value of Privatemode-Version: the protocol generation spoken (inference.md 3). */
+  /** Value of Privatemode-Version: the protocol generation spoken (docs/protocol/inference.md 3). */
   readonly protocolVersion: string;
-  /** ms per call. Default 30 s: evidence comes from a machine that may have to ask its hardware first. */
-  readonly timeout?: number;
-  /** Bytes per answer. Default 16 MiB (attestation.md 1); real ones are below 100 KiB. */
-  readonly maxBytes?: number;
 }
 
+/** ms per request: the service may have to ask its hardware for evidence first. */
+const TIMEOUT = 30_000;
+/** Real responses are below 100 KiB. */
+const MAX_BYTES = 16 * 1024 * 1024;
 const ENCAPSULATED_KEY_BYTES = 1120;
-/** The answers are flat objects of a few strings. */
-const ANSWER_SHAPE = { depth: 8, values: 256 };
+/** The responses are flat objects of a few strings. */
+const RESPONSE_LIMITS = { depth: 8, values: 256 };
 
-export function createControlApi(options: ControlApiOptions): ControlApi {
-  const { call, endpoint, protocolVersion, timeout = 30_000, maxBytes = 16 * 1024 * 1024 } = options;
+export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps): ControlApi {
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
 
   async function post(name: 'attest' | 'secret', apiKey: string, body: object, signal?: AbortSignal) {
@@ -49,7 +48,7 @@ export function createControlApi(options: ControlApiOptions): ControlApi {
         'the API key is empty or holds characters that no key has',
       );
     }
-    const { status, body: answer } = await call({
+    const response = await call({
       method: 'POST',
       url: `https://${host}:${endpoint.port}/privatemode/v1/${name}`,
       headers: {
@@ -58,56 +57,61 @@ export function createControlApi(options: ControlApiOptions): ControlApi {
         'content-type': 'application/json',
       },
       body: JSON.stringify(body),
-      maxBytes,
-      timeout,
+      maxBytes: MAX_BYTES,
+      timeout: TIMEOUT,
       signal,
     });
-    if (status === 200) return answer;
-    const said = excerpt(answer, apiKey);
-    if (status === 401)
-      throw new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${said}`);
-    throw new PrivatemodeError(
-      'control_api_failed',
-      `${name}: the service answered with status ${status}: ${said}`,
-    );
+    const { status } = response;
+    if (status === 200) return response.body;
+    const text = excerpt(response.body, apiKey);
+    throw status === 401
+      ? new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`)
+      : new PrivatemodeError(
+          'control_api_failed',
+          `${name}: the service answered with status ${status}: ${text}`,
+        );
   }
 
   return {
     async attest(apiKey, nonce, signal) {
-      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
-      return readMembers(answer, ['AttestationDoc'], 'attest', 'evidence_malformed').AttestationDoc;
+      const response = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
+      return readMembers(response, ['AttestationDoc'], 'attest', 'evidence_malformed').AttestationDoc;
     },
     async secret(apiKey, publicKey, signal) {
-      const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const names = ['EncapsulatedKey', 'Signature', 'MeshCert'] as const;
-      const members = readMembers(answer, names, 'secret', 'secret_exchange_failed');
-      if (members.EncapsulatedKey.length !== ENCAPSULATED_KEY_BYTES) {
+      const response = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
+      const {
+        EncapsulatedKey: encapsulatedKey,
+        Signature: signature,
+        MeshCert: meshCert,
+      } = readMembers(
+        response,
+        ['EncapsulatedKey', 'Signature', 'MeshCert'],
+        'secret',
+        'secret_exchange_failed',
+      );
+      if (encapsulatedKey.length !== ENCAPSULATED_KEY_BYTES) {
         throw new PrivatemodeError('secret_exchange_failed', 'secret: EncapsulatedKey has not 1120 bytes');
       }
-      return {
-        encapsulatedKey: members.EncapsulatedKey,
-        signature: members.Signature,
-        meshCert: members.MeshCert,
-      };
+      return { encapsulatedKey, signature, meshCert };
     },
   };
 }
 
 /**
- * The named base64 members of a JSON object (strict: UTF-8, no member twice). Unknown members are ignored, as the service may grow; the base64 is
- * canonical (RFC 4648 section 4, padded, no line breaks) and not empty. Everything else throws `code`.
+ * The named members of a strict JSON object, decoded: canonical base64 (RFC 4648 section 4, padded) and not empty.
+ * Unknown members are ignored, because the service may add some. Everything else throws `code`.
  */
 function readMembers<Name extends string>(
-  answer: Uint8Array,
+  body: Uint8Array,
   names: readonly Name[],
-  call: string,
+  request: string,
   code: ErrorCode,
 ): Record<Name, Uint8Array> {
-  const refuse = (words: string): Error =>
-    new PrivatemodeError(code, `${call}: the answer is refused: ${words}`);
+  const refuse = (why: string): Error =>
+    new PrivatemodeError(code, `${request}: the answer is refused: ${why}`);
   let parsed: JsonValue;
   try {
-    parsed = parseStrictJson(answer, ANSWER_SHAPE, refuse);
+    parsed = parseStrictJson(body, RESPONSE_LIMITS, refuse);
   } catch (thrown) {
     throw thrown instanceof PrivatemodeError ? thrown : refuse('not JSON');
   }

@@ -1,10 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import type { Clock } from './clock.ts';
 
-/**
- * Everything that has to be known before a byte may leave: which secret, shared with whom, proved when.
- * Immutable; a request attempt holds exactly one.
- */
+/** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
 export interface Epoch {
   readonly secretId: string;
   readonly key: KeyObject;
@@ -21,9 +18,8 @@ export interface Epoch {
 }
 
 /**
- * Whether requests may use it: it ends by whichever clock is first, and while the wall clock stands before the moment of
- * attestation. That clock was set back, and would otherwise keep a secret that the service has forgotten, and an
- * attestation as old as one likes.
+ * Whether requests may use the epoch. It ends by whichever clock is first, and counts for nothing while the wall clock
+ * stands before its attestation: that clock was set back, and would keep a secret that the service has forgotten.
  */
 export function isUsable(epoch: Epoch, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
   const now = clock.now();
@@ -40,15 +36,14 @@ export interface Lifetimes {
   readonly usable: number;
 }
 
-/** The service forgets a secret one hour after the exchange (inference.md 10). */
+/** The service forgets a secret one hour after the exchange (docs/protocol/inference.md 10). */
 const SERVICE_KEEPS_SECRET = 3_600_000;
 
 /**
- * For a service that keeps secrets for `secret` ms. The reference stops using a secret after three quarters of that
- * time, and requests then wait for the next one; here renewal begins there, which leaves it a sixth of the lifetime
- * (ten minutes of the hour) to get through an outage unnoticed. The last twelfth (five minutes) is not used: the
- * service looks the secret up when a request has arrived, which for a large upload on a slow line is minutes after it
- * was sealed, and the two clocks may drift apart while this machine sleeps.
+ * For a service that keeps secrets for `secret` ms. Renewal begins after three quarters, where the reference makes
+ * requests wait; a sixth of the lifetime (ten minutes of the hour) remains to get through an outage unnoticed. The last
+ * twelfth (five minutes) stays unused: the service looks the secret up when a request has arrived, which for a large
+ * upload is minutes after it was sealed, and the two clocks may drift apart while this machine sleeps.
  */
 export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET): Lifetimes {
   return { renewAfter: secret * (3 / 4), jitter: secret / 30, usable: secret * (11 / 12) };

@@ -1,7 +1,7 @@
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** What went wrong on the way to a secret, by the kind of its cause; only evidence that fails is a failed attestation. */
-const HEADLINES: Readonly<Partial<Record<ErrorCode, string>>> = {
+/** What went wrong, by the code of the error; only evidence that fails is a failed attestation. */
+const CAUSES: Readonly<Partial<Record<ErrorCode, string>>> = {
   upstream_unreachable: 'The service cannot be reached',
   upstream_connect_timeout: 'The service does not answer in time',
   upstream_reset: 'The service closed the connection',
@@ -21,9 +21,9 @@ const HEADLINES: Readonly<Partial<Record<ErrorCode, string>>> = {
   resources_exhausted: 'This machine has no resources left for a connection',
 };
 
-/** One line for the log: the cause and when it is tried again. `retryIn` in ms; undefined: when a client sends a key. */
-export function headline({ code }: PrivatemodeError, retryIn: number | undefined): string {
-  const what = HEADLINES[code] ?? 'The remote could not be verified';
+/** One line for the log: the cause, and when the next renewal begins. `retryIn` in ms; undefined: when a client sends a key. */
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
+  const what = CAUSES[code] ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
   return `${what}; trying again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}`;

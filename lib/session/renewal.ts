@@ -1,20 +1,20 @@
 import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
 import type { ManifestSource } from '../transparency/manifest-source.ts';
-import { type EstablishDeps, establish } from './attest.ts';
+import { type AttestDeps, attestAndExchange } from './attest.ts';
 import { pause } from './clock.ts';
 import type { Epoch } from './epoch.ts';
-import { headline } from './failure-message.ts';
+import { failureMessage } from './failure-message.ts';
 
-export interface UpdateDeps extends EstablishDeps {
+export interface RenewalDeps extends AttestDeps {
   readonly manifests: ManifestSource;
 }
 
 /** Makes an epoch with this key, in up to three rounds. Throws what the last round threw. */
-export type Update = (apiKey: string, signal: AbortSignal) => Promise<Epoch>;
+export type Renew = (apiKey: string, signal: AbortSignal) => Promise<Epoch>;
 
 const ROUNDS = 3;
 
-/** What may well be different a second later (inference.md 10). A rejected key is not: nobody waits for a second no. */
+/** Failures that may be over a second later. A rejected key is none: nobody waits for a second refusal. */
 const TRANSIENT: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'upstream_unreachable',
   'upstream_connect_timeout',
@@ -26,7 +26,7 @@ const TRANSIENT: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'secret_exchange_failed',
 ]);
 
-/** What a newer manifest may cure. */
+/** Failures that a newer manifest may cure. */
 const VALIDATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'attestation_failed',
   'manifest_mismatch',
@@ -34,12 +34,23 @@ const VALIDATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'manifest_invalid',
 ]);
 
+/** Whether waiting does not help. `configured`: the key is the operator's, not one that a client brought. */
+export function isPermanent(
+  { code }: PrivatemodeError,
+  { configured, manifests }: { configured: boolean; manifests: ManifestSource['kind'] },
+): boolean {
+  return (
+    (code === 'api_key_rejected' && configured) ||
+    code === 'manifest_unsupported' ||
+    (manifests === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid'))
+  );
+}
+
 /**
- * The manifest that was enforced last is expected again, so that renewals do not depend on the CDN. When validation
- * fails and the manifest is managed, the newest one is fetched and validation retried, once per update (spec, "States
- * and transitions"); with a static one it is not.
+ * Expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
+ * manifest is managed, a renewal fetches the newest one, once, and validates again.
  */
-export function createUpdate(deps: UpdateDeps): Update {
+export function createRenewal(deps: RenewalDeps): Renew {
   const { manifests, clock, random, observe } = deps;
   let enforced: Uint8Array | undefined;
 
@@ -53,7 +64,7 @@ export function createUpdate(deps: UpdateDeps): Update {
           observe({ type: 'step', message: 'Waiting for the manifest' });
           manifest = await manifests.newest(signal);
         }
-        const epoch = await establish(deps, { apiKey, manifest, signal });
+        const epoch = await attestAndExchange(deps, { apiKey, manifest, signal });
         enforced = manifest;
         return epoch;
       } catch (thrown) {
@@ -63,29 +74,20 @@ export function createUpdate(deps: UpdateDeps): Update {
           refetched = true;
           const newest = await newestOr(error, signal);
           const changed = Buffer.compare(newest, manifest) !== 0;
-          observe({
-            type: 'manifest-refetched',
-            message: 'Validation failed, trying the newest manifest',
-            error,
-            changed,
-          });
+          const message = 'Validation failed, trying the newest manifest';
+          observe({ type: 'manifest-refetched', message, error, changed });
           manifest = newest;
           continue;
         }
         if (round === ROUNDS || !TRANSIENT.has(error.code)) throw error;
-        observe({
-          type: 'round-failed',
-          message: headline(error, round * 1000),
-          error,
-          round,
-        });
+        observe({ type: 'round-failed', message: failureMessage(error, round * 1000), error, round });
         await pause(clock, round * 1000 + random() * 100, signal);
         round++;
       }
     }
   };
 
-  /** If the newest manifest cannot be had, the failed validation is what went wrong. */
+  /** Where the CDN does not have the newest manifest, the failed validation is the error to report. */
   async function newestOr(error: PrivatemodeError, signal: AbortSignal): Promise<Uint8Array> {
     try {
       return await manifests.newest(signal);

@@ -7,9 +7,9 @@ import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
 
 /**
- * The HPKE suite of the service: KEM 0x647a, HKDF-SHA256, export only (attestation.md 12). KEM and KDF come from the
- * noble suite because those built on Web Crypto raise an ExperimentalWarning on Node 24 and 26. An X25519 share of
- * low order makes the decapsulation fail.
+ * The HPKE suite of the service: KEM 0x647a, HKDF-SHA256, export only (docs/protocol/attestation.md 12). KEM and KDF come
+ * from the noble suite because those built on Web Crypto raise an ExperimentalWarning on Node 24 and 26. An X25519 share
+ * of low order makes the decapsulation fail.
  */
 export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
 
@@ -23,35 +23,31 @@ export interface SharedSecret {
   readonly key: KeyObject;
 }
 
-/** Judges who signed the answer: the secret service of the attested deployment, or not (attestation.md 12, 13.1). */
-export type SecretResponseJudge = (
-  exchange: SecretResponse & { readonly publicKey: Uint8Array },
-) => readonly Check[];
-
 export interface SecretExchange {
   /** 1216 bytes. */
   readonly publicKey: Uint8Array;
   /**
-   * Has `judge` look at the answer, then derives the secret. Works once: afterwards the private key is gone, whether
-   * it succeeded or not. Throws secret_exchange_failed.
+   * Derives the secret if `judge` finds that the secret service of the attested deployment signed the response
+   * (docs/protocol/attestation.md 12, 13). Works once: afterwards the private key is gone, whether it succeeded or not.
+   * Throws secret_exchange_failed.
    */
-  complete(response: SecretResponse, judge: SecretResponseJudge): Promise<SharedSecret>;
+  complete(
+    response: SecretResponse,
+    judge: (subject: SecretResponse & { readonly publicKey: Uint8Array }) => readonly Check[],
+  ): Promise<SharedSecret>;
 }
 
 /** Starts an exchange with a fresh key pair; tests bring a known one. */
-export async function createExchange(keys?: KeyPair<Key>): Promise<SecretExchange> {
+export async function startSecretExchange(keys?: KeyPair<Key>): Promise<SecretExchange> {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
   const publicKey = await SUITE.SerializePublicKey(pair.publicKey);
   let privateKey: Key | undefined = pair.privateKey;
-
   return {
     publicKey,
     async complete(response, judge) {
       const recipient = privateKey;
       privateKey = undefined;
-      if (recipient === undefined) {
-        throw new PrivatemodeError('secret_exchange_failed', 'the exchange has been completed before');
-      }
+      if (recipient === undefined) throw failed('the exchange has been completed before');
       requireAccepted(judge({ ...response, publicKey }));
       return {
         secretId: createHash('sha256').update(publicKey).digest('base64'),
@@ -61,17 +57,15 @@ export async function createExchange(keys?: KeyPair<Key>): Promise<SecretExchang
   };
 }
 
-/** An empty list proves nothing, and a rule that does not apply to a signature does not exist: every check has to pass. */
+/** Every check has to pass: all of them apply to any signature, and an empty list proves nothing. */
 function requireAccepted(checks: readonly Check[]): void {
-  const failed = checks.find(({ outcome }) => outcome !== 'pass');
-  if (failed !== undefined || checks.length === 0) {
-    const why = failed && `${failed.id}: expected ${failed.expected}, found ${failed.found}`;
-    throw new PrivatemodeError(
-      'secret_exchange_failed',
-      `the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`,
-      { remedy: concernsClock(failed?.found ?? '') ? CLOCK_REMEDY : undefined },
-    );
-  }
+  const refused = checks.find(({ outcome }) => outcome !== 'pass');
+  if (refused === undefined && checks.length > 0) return;
+  const why = refused && `${refused.id}: expected ${refused.expected}, found ${refused.found}`;
+  throw failed(
+    `the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`,
+    { remedy: concernsClock(refused?.found ?? '') ? CLOCK_REMEDY : undefined },
+  );
 }
 
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
@@ -80,9 +74,12 @@ async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promi
   try {
     secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
   } catch (cause) {
-    throw new PrivatemodeError('secret_exchange_failed', 'the encapsulated key cannot be opened', { cause });
+    throw failed('the encapsulated key cannot be opened', { cause });
   }
   const key = createSecretKey(secret);
   secret.fill(0);
   return key;
 }
+
+const failed = (why: string, options: { cause?: unknown; remedy?: string | undefined } = {}): PrivatemodeError =>
+  new PrivatemodeError('secret_exchange_failed', why, options);

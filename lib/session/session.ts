@@ -1,12 +1,10 @@
 import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { createKeyOffers } from './client-keys.ts';
-import { type Clock, systemClock } from './clock.ts';
-import type { Epoch } from './epoch.ts';
-import { type Lifetimes, lifetimesOf } from './epoch.ts';
+import { createClientKeys } from './client-keys.ts';
+import { type Epoch, type Lifetimes, lifetimesOf } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { createEpochKeeper } from './refresh.ts';
-import { createUpdate, type UpdateDeps } from './renewal.ts';
+import { createEpochRefresh } from './refresh.ts';
+import { createRenewal, isPermanent, type RenewalDeps } from './renewal.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -23,7 +21,7 @@ export interface Session {
     timeoutMs: number;
     signal?: AbortSignal;
   }): Promise<Epoch>;
-  /** After "no secret for ID": replaces the epoch with that secret id; bounded and single-flight (design decision 14). */
+  /** After "no secret for ID": replaces the epoch with that secret id. Bounded in time and rate; all callers share one renewal. */
   renewAfterRejection(secretId: string): Promise<Epoch>;
   state(): 'ready' | 'awaiting-key' | 'starting' | 'failing';
   lastError(): Error | undefined;
@@ -38,142 +36,152 @@ export interface AttestedSession extends Session {
   updateConfiguredKey(apiKey: string): void;
 }
 
-/** What the session is made of. All that has a default is for tests and simulators. */
-export interface SessionOptions extends Omit<UpdateDeps, 'clock' | 'lifetimes' | 'random' | 'observe'> {
-  /** Undefined: clients bring their own (inference.md 9). */
+export interface SessionDeps extends Omit<RenewalDeps, 'lifetimes' | 'random' | 'observe'> {
+  /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
   /**
-   * Told when nothing works any more and waiting will not help: 401 on the configured key, a mismatch with a static
-   * manifest, a manifest this version does not understand (design decision 13). Once with a key that is held, each time
-   * with one that a client offers, and never while an epoch is unexpired. The session goes on trying, slowly.
+   * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
+   * manifest, a manifest this version does not understand. Once with a key that is held, each time with one that a client
+   * offers, and never while an epoch is unexpired. The session goes on trying, slowly.
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** Default: nobody watches. */
   readonly observe?: Observer;
-  readonly clock?: Clock;
+  /** Default: those that fit the real service. */
   readonly lifetimes?: Lifetimes | undefined;
+  /** Default: Math.random. */
   readonly random?: () => number;
 }
 
-/** ms between two renewals that a rejection may force: its text is not authenticated (design decision 14). */
+/** ms between two renewals that a rejection may force: anybody on the way can write its text, which is not authenticated. */
 const FORCED_INTERVAL = 10_000;
 /** ms that a request which saw its secret rejected waits for the next one. */
 const FORCED_TIMEOUT = 30_000;
 
 /** One epoch at a time, kept fresh. With a key configured the first attestation begins at once. */
-export function createSession(options: SessionOptions): AttestedSession {
-  const { clock = systemClock, random = Math.random, lifetimes = lifetimesOf(), manifests } = options;
+export function createSession(deps: SessionDeps): AttestedSession {
+  const { clock, manifests, random = Math.random, lifetimes = lifetimesOf() } = deps;
+  const closing = new AbortController();
   let verdict: Verdict | undefined;
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
-    options.observe?.(event);
+    deps.observe?.(event);
   };
-  const closing = new AbortController();
-  const update = createUpdate({ ...options, clock, random, lifetimes, observe });
-  const onPermanent = (error: PrivatemodeError): void => options.onPermanent?.(error);
-  const isPermanent = ({ code }: PrivatemodeError, configured: boolean): boolean =>
-    (code === 'api_key_rejected' && configured) ||
-    code === 'manifest_unsupported' ||
-    (manifests.kind === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid'));
-  const keeper = createEpochKeeper({
-    update,
+  const onPermanent = (error: PrivatemodeError): void => deps.onPermanent?.(error);
+  const renew = createRenewal({ ...deps, random, lifetimes, observe });
+  const { signal } = closing;
+  const refresh = createEpochRefresh({
+    renew,
+    manifests,
     clock,
     random,
     observe,
-    isPermanent: (error, { configured }) => isPermanent(error, configured),
     onPermanent,
-    closing: closing.signal,
+    closing: signal,
   });
-  const offers = createKeyOffers({ attest: attestOffered, clock });
+  const clientKeys = createClientKeys({ attest: attestWith, clock });
 
   /** The epoch, unless it is time to renew it. */
   function fresh(): Epoch | undefined {
-    const epoch = keeper.current();
+    const epoch = refresh.current();
     return epoch !== undefined && clock.now() < epoch.renewAt ? epoch : undefined;
   }
 
-  async function attestOffered(apiKey: string): Promise<Epoch> {
-    const known = fresh(); // another client's key did it while this one waited for its turn
+  /** Makes an epoch with the key of a client, unless that of another client did while this one waited for its turn. */
+  async function attestWith(clientKey: string): Promise<Epoch> {
+    const known = fresh();
     if (known !== undefined) return known;
     let made: Epoch;
     try {
-      made = await update(apiKey, closing.signal);
-      closing.signal.throwIfAborted();
+      made = await renew(clientKey, signal);
+      signal.throwIfAborted();
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
       observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
-      if (keeper.current() === undefined && isPermanent(error, false)) onPermanent(error);
+      const hopeless = isPermanent(error, { configured: false, manifests: manifests.kind });
+      if (hopeless && refresh.current() === undefined) onPermanent(error);
       throw error;
     }
     const first = fresh();
     if (first !== undefined) return first;
-    keeper.keep(apiKey);
-    keeper.install(made);
+    refresh.adopt(made, clientKey);
     return made;
   }
 
-  /** What an epoch could come from next; resolves when it is worth looking again. */
+  /** Sets off what may bring the next epoch; resolves when it is worth looking again. */
   function nextChance(offeredKey: string | undefined): Promise<unknown> {
-    const changed = keeper.changed();
-    if (keeper.held() !== undefined) {
-      keeper.nudge();
+    const changed = refresh.changed();
+    if (refresh.hasKey()) {
+      refresh.hurry();
       return changed;
     }
     if (offeredKey === undefined) {
       throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
     }
-    return Promise.race([changed, offers.offer(offeredKey)]);
+    return Promise.race([changed, clientKeys.offer(offeredKey)]);
   }
 
-  /** Nobody waits for this one: the epoch at hand is still good. */
+  /** Renews an epoch that is still good: nobody waits for it. */
   function prepareNext(offeredKey: string | undefined): void {
-    if (keeper.held() === undefined && offeredKey === undefined) return;
-    if (!closing.signal.aborted) nextChance(offeredKey).catch(() => {});
+    if (!refresh.hasKey() && offeredKey === undefined) return;
+    if (!signal.aborted) nextChance(offeredKey).catch(() => {});
   }
 
-  function deadline(ms: number, signal: AbortSignal | undefined) {
-    const { promise, reject } = Promise.withResolvers<never>();
-    promise.catch(() => {});
-    const aborted = (): void => reject(signal?.reason);
+  /** `passed` rejects with not_ready after `ms`, or with the reason of the request that is aborted. */
+  function deadline(ms: number, request?: AbortSignal): { passed: Promise<never>; clear(): void } {
+    const { promise: passed, reject } = Promise.withResolvers<never>();
+    passed.catch(() => {});
+    const aborted = (): void => reject(request?.reason);
+    if (request?.aborted === true) aborted();
+    request?.addEventListener('abort', aborted, { once: true });
     const cancel = clock.after(ms, () => reject(notReady(ms)), 'waiting');
-    signal?.addEventListener('abort', aborted, { once: true });
-    if (signal?.aborted === true) aborted();
-    return {
-      passed: promise,
-      clear(): void {
-        cancel();
-        signal?.removeEventListener('abort', aborted);
-      },
+    const clear = (): void => {
+      cancel();
+      request?.removeEventListener('abort', aborted);
     };
+    return { passed, clear };
   }
 
   function notReady(ms: number): PrivatemodeError {
-    const cause = keeper.lastError();
+    const cause = refresh.lastError();
     const why = cause === undefined ? '' : `: ${cause.message}`;
     return new PrivatemodeError('not_ready', `the remote was not verified within ${ms / 1000} s${why}`, {
       cause,
     });
   }
 
-  if (options.apiKey !== undefined) keeper.configure(options.apiKey);
+  /** Admits the renewal that a rejection forces. Throws not_ready where the last one was a moment ago. */
+  function admitForced(secretId: string): void {
+    const now = clock.monotonic();
+    if (now - lastForced < FORCED_INTERVAL) {
+      throw new PrivatemodeError(
+        'not_ready',
+        'the secret is rejected again, a moment after its last renewal',
+      );
+    }
+    lastForced = now;
+    observe({ type: 'forced-renewal', message: 'The service does not know the secret any more', secretId });
+  }
+
+  if (deps.apiKey !== undefined) refresh.configure(deps.apiKey);
 
   return {
-    current: keeper.current,
-    async acquire({ offeredKey, timeoutMs, signal }) {
-      const ready = keeper.current();
+    current: refresh.current,
+    async acquire({ offeredKey, timeoutMs, signal: request }) {
+      const ready = refresh.current();
       if (ready !== undefined) {
         // A timer may be late (the machine slept), and without a kept key there is none.
         if (fresh() === undefined) prepareNext(offeredKey);
         return ready;
       }
-      const limit = deadline(timeoutMs, signal);
+      const limit = deadline(timeoutMs, request);
       try {
         for (;;) {
-          const epoch = keeper.current();
+          const epoch = refresh.current();
           if (epoch !== undefined) return epoch;
-          closing.signal.throwIfAborted();
-          const permanent = keeper.permanent();
+          signal.throwIfAborted();
+          const permanent = refresh.permanent();
           if (permanent !== undefined) throw permanent;
           await Promise.race([limit.passed, nextChance(offeredKey)]);
         }
@@ -182,39 +190,25 @@ export function createSession(options: SessionOptions): AttestedSession {
       }
     },
     async renewAfterRejection(secretId) {
-      const epoch = keeper.current();
+      const epoch = refresh.current();
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
-      closing.signal.throwIfAborted();
-      if (!keeper.renewing()) {
-        const now = clock.monotonic();
-        if (now - lastForced < FORCED_INTERVAL) {
-          throw new PrivatemodeError(
-            'not_ready',
-            'the secret is rejected again, a moment after its last renewal',
-          );
-        }
-        lastForced = now;
-        observe({
-          type: 'forced-renewal',
-          message: 'The service does not know the secret any more',
-          secretId,
-        });
-      }
-      const limit = deadline(FORCED_TIMEOUT, undefined);
+      signal.throwIfAborted();
+      if (!refresh.renewing()) admitForced(secretId);
+      const limit = deadline(FORCED_TIMEOUT);
       try {
-        return await Promise.race([keeper.renew(), limit.passed]);
+        return await Promise.race([refresh.renew(), limit.passed]);
       } finally {
         limit.clear();
       }
     },
     state() {
-      if (keeper.current() !== undefined) return 'ready';
-      if (keeper.held() === undefined) return 'awaiting-key';
-      return keeper.lastError() === undefined ? 'starting' : 'failing';
+      if (refresh.current() !== undefined) return 'ready';
+      if (!refresh.hasKey()) return 'awaiting-key';
+      return refresh.lastError() === undefined ? 'starting' : 'failing';
     },
-    lastError: keeper.lastError,
+    lastError: refresh.lastError,
     lastVerdict: () => verdict,
-    updateConfiguredKey: keeper.configure,
+    updateConfiguredKey: refresh.configure,
     close() {
       closing.abort(new PrivatemodeError('shutting_down', 'the proxy is shutting down'));
     },

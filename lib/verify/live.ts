@@ -13,7 +13,7 @@ import { createOutbound, type Environment } from '../network/outbound.ts';
 import { systemClock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { type ControlApi, createControlApi } from '../session/control-api.ts';
-import { createExchange } from '../session/secret-exchange.ts';
+import { startSecretExchange } from '../session/secret-exchange.ts';
 import { managedManifest } from '../transparency/manifest-source.ts';
 import { recordCollateral, type StoredCollateral } from './collateral-file.ts';
 import { readManifest } from './exchange-files.ts';
@@ -105,7 +105,7 @@ async function ask(means: {
 
 /** The secret itself is not wanted: its private key is dropped with the exchange object. */
 async function exchangeSecret(control: ControlApi, apiKey: string): Promise<SecretMessages> {
-  const { publicKey } = await createExchange();
+  const { publicKey } = await startSecretExchange();
   return { publicKey, ...(await control.secret(apiKey, publicKey)) };
 }
 

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
+import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
 import { newCanaries, writtenForms } from '../support/canaries.ts';
 import { assertClean, atRest, eventually } from '../support/invariants.ts';
 import { type Stack, startStack } from '../support/stack.ts';
@@ -216,7 +216,7 @@ describe('secrets hygiene', () => {
       handedOut = await receive(...given);
       return handedOut;
     });
-    const exchange = await createExchange();
+    const exchange = await startSecretExchange();
     const { encapsulatedSecret } = await SUITE.SendExport(
       await SUITE.DeserializePublicKey(exchange.publicKey),
       new Uint8Array(0),

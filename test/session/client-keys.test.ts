@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { createKeyOffers } from '../../lib/session/client-keys.ts';
+import { createClientKeys } from '../../lib/session/client-keys.ts';
 import type { Epoch } from '../../lib/session/session.ts';
 import { createFakeClock, settle } from '../support/fake-clock.ts';
 import { fails, sessionScene } from '../support/fake-remote.ts';
@@ -262,7 +262,7 @@ describe('session without a configured key', () => {
 describe('key offers', () => {
   const offersOf = (attest: (key: string) => Promise<Epoch>) => {
     const clock = createFakeClock();
-    return { clock, offers: createKeyOffers({ attest, clock }) };
+    return { clock, offers: createClientKeys({ attest, clock }) };
   };
 
   it('tries eight keys at a time, in the order of their coming', async () => {

@@ -75,9 +75,11 @@ describe('a session on the system clock', () => {
   it('lets the process end when it is closed, and by itself once nobody waits', () => {
     for (const close of ['session.close();', '']) {
       const { stdout, stderr, status } = run(`
+        const { systemClock } = await import('./lib/session/clock.ts');
         const { createSession } = await import('./lib/session/session.ts');
         const session = createSession({
           apiKey: 'key',
+          clock: systemClock,
           roots: { snp: {}, tdx: undefined },
           collateral: {},
           manifestLog: {},

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { headline } from '../../lib/session/failure-message.ts';
+import { failureMessage } from '../../lib/session/failure-message.ts';
 
-describe('the headline of a failed update', () => {
+describe('the message of a failed renewal', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
     ['upstream_unreachable', 900, 'The service cannot be reached; trying again in 1 second'],
     ['upstream_tls_untrusted', 45_200, 'A TLS certificate is not trusted; trying again in 45 seconds'],
@@ -17,7 +17,7 @@ describe('the headline of a failed update', () => {
     ['internal', 100, 'The remote could not be verified; trying again in 1 second'],
   ];
   for (const [code, retryIn, words] of rows) {
-    it(words, () => assert.equal(headline(new PrivatemodeError(code, 'x'), retryIn), words));
+    it(words, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
   }
 
   it('speaks of a failed attestation for no other cause', () => {
@@ -28,6 +28,6 @@ describe('the headline of a failed update', () => {
       'control_api_failed',
     ] as const;
     for (const code of others)
-      assert.doesNotMatch(headline(new PrivatemodeError(code, 'x'), 1), /ttestation/);
+      assert.doesNotMatch(failureMessage(new PrivatemodeError(code, 'x'), 1), /ttestation/);
   });
 });

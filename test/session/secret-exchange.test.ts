@@ -9,7 +9,7 @@ import type { Check } from '../../lib/attestation/check.ts';
 import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { SecretResponse } from '../../lib/session/control-api.ts';
-import { createExchange, SUITE } from '../../lib/session/secret-exchange.ts';
+import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const read = (path: string) => JSON.parse(readFileSync(join(VECTORS, path), 'utf8'));
@@ -95,7 +95,7 @@ describe('secret exchange', () => {
 
   for (const { name, seed, publicKey, enc, secret, id } of knownAnswers()) {
     it(`derives the known answer of ${name}`, async () => {
-      const exchange = await createExchange(await knownPair(seed, publicKey));
+      const exchange = await startSecretExchange(await knownPair(seed, publicKey));
       assert.deepEqual(exchange.publicKey, publicKey);
       const shared = await exchange.complete(answer(enc), accept);
       assert.equal(shared.key.export().toString('hex'), secret);
@@ -113,14 +113,14 @@ describe('secret exchange', () => {
     .mustFail) {
     it(`refuses: ${name}`, async () => {
       const { publicKeyHex } = read('inference/secret-exchange.json').vectors[0];
-      const exchange = await createExchange(await knownPair(hex(privateKeySeedHex), hex(publicKeyHex)));
+      const exchange = await startSecretExchange(await knownPair(hex(privateKeySeedHex), hex(publicKeyHex)));
       const attempt = exchange.complete(answer(hex(encapsulatedKeyHex)), accept);
       await assert.rejects(attempt, failsWith(/cannot be opened/));
     });
   }
 
   it('agrees with a sender, under a fresh key each time', async () => {
-    const exchanges = await Promise.all([createExchange(), createExchange()]);
+    const exchanges = await Promise.all([startSecretExchange(), startSecretExchange()]);
     assert.notDeepEqual(exchanges[0].publicKey, exchanges[1].publicKey);
     for (const exchange of exchanges) {
       assert.equal(exchange.publicKey.length, 1216);
@@ -133,7 +133,7 @@ describe('secret exchange', () => {
   });
 
   it('hands the judge what was sent and what came back', async () => {
-    const exchange = await createExchange();
+    const exchange = await startSecretExchange();
     const response = answer(new Uint8Array(1120));
     let judged: unknown;
     await assert.rejects(
@@ -156,7 +156,7 @@ describe('secret exchange', () => {
       [[check('pass'), check('not-evaluated')], /mesh.signature/],
     ];
     for (const [checks, words] of refused) {
-      const exchange = await createExchange(await knownPair(seed, publicKey));
+      const exchange = await startSecretExchange(await knownPair(seed, publicKey));
       await assert.rejects(
         exchange.complete(answer(enc), () => checks),
         failsWith(words),
@@ -175,7 +175,7 @@ describe('secret exchange', () => {
     async function complete(file: string) {
       const { EncapsulatedKey, Signature, MeshCert } = read(`${set}/${file}`);
       const seed = hex(read('attestation/hpke/secret_exchange_kat.json').recipient_seed_hex);
-      const exchange = await createExchange(
+      const exchange = await startSecretExchange(
         await knownPair(seed, base64(read(`${set}/secret_request.json`).PublicKey)),
       );
       const response = {
@@ -213,7 +213,7 @@ describe('secret exchange', () => {
   it('uses its private key once, also when the first use failed', async () => {
     const { seed, publicKey, enc } = knownAnswers()[0] as KnownAnswer;
     for (const first of [accept, () => []]) {
-      const exchange = await createExchange(await knownPair(seed, publicKey));
+      const exchange = await startSecretExchange(await knownPair(seed, publicKey));
       await exchange.complete(answer(enc), first).catch(() => {});
       await assert.rejects(exchange.complete(answer(enc), accept), failsWith(/completed before/));
     }
@@ -222,7 +222,7 @@ describe('secret exchange', () => {
   it('wipes the bytes that HPKE handed out', async (t) => {
     const { seed, publicKey, enc, secret } = knownAnswers()[0] as KnownAnswer;
     const handedOut = t.mock.method(SUITE, 'ReceiveExport');
-    const exchange = await createExchange(await knownPair(seed, publicKey));
+    const exchange = await startSecretExchange(await knownPair(seed, publicKey));
     const { key } = await exchange.complete(answer(enc), accept);
     assert.deepEqual(await handedOut.mock.calls[0]?.result, new Uint8Array(32));
     assert.equal(key.export().toString('hex'), secret);
@@ -230,7 +230,7 @@ describe('secret exchange', () => {
 
   it('makes a private key that nobody can take out', async (t) => {
     const made = t.mock.method(SUITE, 'GenerateKeyPair');
-    await createExchange();
+    await startSecretExchange();
     const pair = await made.mock.calls[0]?.result;
     assert.ok(pair !== undefined);
     assert.equal(pair.privateKey.extractable, false);
@@ -239,8 +239,8 @@ describe('secret exchange', () => {
 
   it('raises no warning on the terminal', () => {
     const program = `
-      const { createExchange, SUITE } = await import('./lib/session/secret-exchange.ts');
-      const exchange = await createExchange();
+      const { startSecretExchange, SUITE } = await import('./lib/session/secret-exchange.ts');
+      const exchange = await startSecretExchange();
       const recipient = await SUITE.DeserializePublicKey(exchange.publicKey);
       const { encapsulatedSecret } = await SUITE.SendExport(recipient, new Uint8Array(0), 32);
       await exchange.complete({ encapsulatedKey: encapsulatedSecret }, () => [{ outcome: 'pass' }]);

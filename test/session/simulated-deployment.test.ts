@@ -12,7 +12,7 @@ import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import { lifetimesOf } from '../../lib/session/epoch.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
-import { type AttestedSession, createSession, type SessionOptions } from '../../lib/session/session.ts';
+import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
 import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
 import type { FaultName } from '../../simulator/faults.ts';
@@ -25,9 +25,7 @@ interface Scene {
   readonly events: SessionEvent[];
   readonly permanent: PrivatemodeError[];
   /** A session as the program makes it, in the same workspace each time. */
-  open(
-    options?: Partial<SessionOptions> & { manifestPath?: string; caFile?: string },
-  ): Promise<AttestedSession>;
+  open(options?: Partial<SessionDeps> & { manifestPath?: string; caFile?: string }): Promise<AttestedSession>;
 }
 
 async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Scene> {
@@ -50,6 +48,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
       const call = createHttpCall(outbound.dispatcher);
       const session = createSession({
         apiKey: 'any',
+        clock: systemClock,
         control: createControlApi({
           call,
           endpoint: { host: 'localhost', port: simulator.port },

@@ -5,7 +5,7 @@ import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlApi } from '../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import { SUITE } from '../../lib/session/secret-exchange.ts';
-import { type AttestedSession, createSession, type SessionOptions } from '../../lib/session/session.ts';
+import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
 import type { ManifestRecord } from '../../lib/transparency/manifest-log.ts';
 import type { ManifestSource } from '../../lib/transparency/manifest-source.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
@@ -57,7 +57,7 @@ export const fails =
   };
 
 export function sessionScene(
-  options: Partial<Pick<SessionOptions, 'apiKey' | 'random' | 'lifetimes'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'random' | 'lifetimes'>> & {
     kind?: ManifestSource['kind'];
     prepare?: Partial<FakeRemote>;
   } = {},
@@ -143,7 +143,7 @@ function verdictOf(remote: FakeRemote, { manifest, document, nonce }: VerifyInpu
   };
 }
 
-function fakeLog(remote: FakeRemote): SessionOptions['manifestLog'] {
+function fakeLog(remote: FakeRemote): SessionDeps['manifestLog'] {
   let last: string | undefined;
   return {
     async record(manifest): Promise<ManifestRecord> {
