@@ -1,19 +1,14 @@
 import { type AgentOptions, Agent as HttpsAgent } from 'node:https';
 import type { Socket } from 'node:net';
-import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
+import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
-import { type ProxyRule, proxyFromEnvironment } from './proxy-environment.ts';
+import { proxyFromEnvironment } from './proxy-environment.ts';
 import { watchCertificate } from './tls-failure.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
 import { openTunnel } from './tunnel.ts';
 
-export { describeTlsFailure } from './tls-failure.ts';
-export type { Environment } from './trust-store.ts';
-
 /** How this process reaches the outside: whom it trusts and through which proxy, decided once for all paths. */
 export interface Outbound {
-  /** The trusted authorities, PEM. */
-  readonly ca: readonly string[];
   /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
   readonly dispatcher: Dispatcher;
   /** An agent for the data path; what it needs for trust and proxy is added to `options`. */
@@ -22,26 +17,26 @@ export interface Outbound {
   close(): Promise<void>;
 }
 
-/** ms to a usable connection on the control path, and to an answer of the HTTP proxy. */
-const CONNECT_TIMEOUT = 10_000;
+/** A raw connection through the proxy, or undefined where the rule says direct. */
+type Tunneller = (host: string, port: number) => Promise<Socket> | undefined;
 
 /**
  * Reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from `env`, once. The trust store becomes one secure
  * context that all connections share: parsing a system's authorities anew for each would cost more than the handshake.
- * Throws config_invalid.
+ * `connectTimeout` is ms to a usable connection on the control path, and to a response of the HTTP proxy. Throws
+ * config_invalid.
  */
-export function createOutbound(env: Environment, connectTimeout: number = CONNECT_TIMEOUT): Outbound {
-  const ca = loadTrustStore(env);
-  const proxyRule = proxyFromEnvironment(env);
-  const secureContext = createSecureContext({ ca: [...ca] });
-  const tunnelTo = tunneller(proxyRule, secureContext, connectTimeout);
-  const dispatcher = new ControlAgent({
-    connect: controlConnector(tunnelTo, secureContext, connectTimeout),
-    allowH2: false,
-  });
+export function createOutbound(env: Environment, connectTimeout: number): Outbound {
+  const secureContext = createSecureContext({ ca: [...loadTrustStore(env)] });
+  const proxyFor = proxyFromEnvironment(env);
+  const tunnelTo: Tunneller = (host, port) => {
+    const proxy = proxyFor(host, port);
+    return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout });
+  };
+  const connect = buildConnector({ secureContext, allowH2: false, timeout: connectTimeout });
+  const dispatcher = new ControlAgent({ connect: throughProxy(connect, tunnelTo), allowH2: false });
   const agents: HttpsAgent[] = [];
   return {
-    ca,
     dispatcher,
     agent(options = {}) {
       const agent = new TunnellingAgent({ ...options, secureContext }, tunnelTo);
@@ -55,34 +50,17 @@ export function createOutbound(env: Environment, connectTimeout: number = CONNEC
   };
 }
 
-/** A raw connection through the proxy, or undefined where the rule says direct. */
-type Tunneller = (host: string, port: number) => Promise<Socket> | undefined;
-
-function tunneller(rule: ProxyRule, secureContext: SecureContext, timeout: number): Tunneller {
-  return (host, port) => {
-    const proxy = rule(host, port);
-    return proxy === undefined ? undefined : openTunnel({ proxy, host, port, secureContext, timeout });
-  };
-}
-
-function controlConnector(
-  tunnelTo: Tunneller,
-  secureContext: SecureContext,
-  timeout: number,
-): buildConnector.connector {
-  const connect = buildConnector({ secureContext, allowH2: false, timeout });
+/** A connector of undici that goes through the proxy where there is one, and remembers certificates it is shown. */
+function throughProxy(connect: buildConnector.connector, tunnelTo: Tunneller): buildConnector.connector {
   const watched = (options: buildConnector.Options, callback: buildConnector.Callback): void => {
     // The declared type hides it, but the connector hands out its socket, and TLS it is for https.
     const socket = connect(options, callback) as unknown as TLSSocket;
     if (options.protocol === 'https:') watchCertificate(socket, options.hostname);
   };
   return (options, callback) => {
-    const port = Number(options.port || 443);
-    const tunnel = options.protocol === 'https:' ? tunnelTo(options.hostname, port) : undefined;
-    if (tunnel === undefined) {
-      watched(options, callback);
-      return;
-    }
+    const { protocol, hostname, port } = options;
+    const tunnel = protocol === 'https:' ? tunnelTo(hostname, Number(port || 443)) : undefined;
+    if (tunnel === undefined) return watched(options, callback);
     tunnel.then(
       (httpSocket) => watched({ ...options, httpSocket }, callback),
       (error: Error) => callback(error, null),
@@ -90,7 +68,7 @@ function controlConnector(
   };
 }
 
-/** An https.Agent whose connections go through the proxy where there is one, and remember what they were shown. */
+/** An https.Agent whose connections go through the proxy where there is one, and remember certificates they are shown. */
 class TunnellingAgent extends HttpsAgent {
   readonly #tunnelTo: Tunneller;
 
@@ -103,13 +81,13 @@ class TunnellingAgent extends HttpsAgent {
     ...[options, callback]: Parameters<HttpsAgent['createConnection']>
   ): ReturnType<HttpsAgent['createConnection']> {
     const host = String(options.host ?? 'localhost');
-    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
     const connect = (through: { socket?: Socket }): TLSSocket => {
       const connection = { ...options, ...through };
       const created = super.createConnection(connection) as TLSSocket;
       watchCertificate(created, host);
       return created;
     };
+    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
     if (tunnel === undefined) return connect({});
     tunnel.then(
       (socket) => callback?.(null, connect({ socket })),

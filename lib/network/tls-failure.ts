@@ -30,7 +30,6 @@ const OUT_OF_TIME: Readonly<Record<string, string>> = {
   CRL_NOT_YET_VALID: 'its revocation list is not valid yet',
 };
 
-/** The other ways a certificate can be refused, in words. */
 const OTHER_REFUSALS: Readonly<Record<string, string>> = {
   CERT_REVOKED: 'it was revoked',
   CERT_REJECTED: 'it was rejected',
@@ -45,19 +44,14 @@ const OTHER_REFUSALS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Remembers what `socket` is shown, for the case that Node refuses it. Node tears the connection down before it reports
- * the refusal, so the certificate has to be looked at earlier: at 'secure', where the handshake is done and nothing is
- * judged yet.
+ * Remembers the certificate that `socket` is shown, for the case that Node refuses it. Node tears the connection down
+ * before it reports the refusal, so this looks earlier: at 'secure', when the handshake is done and nothing is judged.
  */
 export function watchCertificate(socket: TLSSocket, host: string): void {
   let presented: Presented | undefined;
   socket.prependListener('secure', () => {
     const certificate = socket.getPeerCertificate();
-    presented = {
-      host,
-      subject: nameOf(certificate?.subject),
-      issuer: nameOf(certificate?.issuer),
-    };
+    presented = { host, subject: nameOf(certificate?.subject), issuer: nameOf(certificate?.issuer) };
   });
   socket.prependListener('error', (error: Error) => {
     if (presented !== undefined) presentedBy.set(error, presented);
@@ -72,26 +66,27 @@ export function describeTlsFailure(thrown: unknown, host = 'the server'): Privat
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const code = (thrown as NodeJS.ErrnoException).code ?? '';
   const time = OUT_OF_TIME[code];
-  const other = time ?? OTHER_REFUSALS[code];
-  if (!UNKNOWN_AUTHORITY.has(code) && other === undefined) {
+  const other = OTHER_REFUSALS[code];
+  if (!UNKNOWN_AUTHORITY.has(code) && time === undefined && other === undefined) {
     return thrown.cause === undefined ? undefined : describeTlsFailure(thrown.cause, host);
   }
   const presented = presentedBy.get(thrown);
-  const who = presented?.host ?? host;
-  const what =
-    presented === undefined
-      ? 'a certificate'
-      : `a certificate for "${presented.subject}" issued by "${presented.issuer}"`;
+  const names = presented && ` for "${presented.subject}" issued by "${presented.issuer}"`;
+  const what = `${presented?.host ?? host} presented a certificate${names ?? ''}`;
+  const refused = (message: string, remedy?: string): PrivatemodeError =>
+    new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
   if (time !== undefined) {
     const now = new Date().toISOString();
-    const words = `${who} presented ${what} that is refused: ${time}. Check the clock of this machine, which says ${now}`;
-    return new PrivatemodeError('upstream_tls_untrusted', words, { cause: thrown, remedy: CLOCK_REMEDY });
+    return refused(
+      `${what} that is refused: ${time}. Check the clock of this machine, which says ${now}`,
+      CLOCK_REMEDY,
+    );
   }
-  const words =
+  return refused(
     other === undefined
-      ? `certificate signed by unknown authority: ${who} presented ${what}`
-      : `${who} presented ${what} that is refused: ${other}`;
-  return new PrivatemodeError('upstream_tls_untrusted', words, { cause: thrown });
+      ? `certificate signed by unknown authority: ${what}`
+      : `${what} that is refused: ${other}`,
+  );
 }
 
 /** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */

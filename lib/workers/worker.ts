@@ -1,7 +1,8 @@
 import cluster from 'node:cluster';
 import type { Config } from '../config/config.ts';
 import { type Service, startService } from '../gateway/service.ts';
-import { createOutbound, type Environment } from '../network/outbound.ts';
+import { createOutbound } from '../network/outbound.ts';
+import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { ToPrimary, ToWorker } from './messages.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { Agent } from 'undici';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createHttpCall, type HttpAnswer, type HttpRequest } from '../../lib/network/http-call.ts';
+import { createHttpCall, type HttpRequest, type HttpResponse } from '../../lib/network/http-call.ts';
 import { serveHttps } from '../support/loopback.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
@@ -10,7 +10,7 @@ const authority = createTestAuthority('Test Root');
 const certificate = authority.issue(['localhost']);
 
 interface Scene {
-  readonly call: (request?: Partial<HttpRequest>) => Promise<HttpAnswer>;
+  readonly call: (request?: Partial<HttpRequest>) => Promise<HttpResponse>;
   readonly seen: string[];
 }
 

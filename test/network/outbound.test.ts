@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createHttpCall } from '../../lib/network/http-call.ts';
-import { createOutbound, describeTlsFailure, type Outbound } from '../../lib/network/outbound.ts';
+import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
+import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
 import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
 
@@ -30,7 +31,7 @@ function caFile(t: TestContext, ...pems: string[]): string {
   return path;
 }
 
-function outbound(t: TestContext, env: Record<string, string | undefined>, timeout?: number): Outbound {
+function outbound(t: TestContext, env: Record<string, string | undefined>, timeout = 10_000): Outbound {
   const created = createOutbound(env, timeout);
   t.after(() => created.close());
   return created;
@@ -77,27 +78,6 @@ const failsWith =
     for (const word of words) assert.match(error.message, word instanceof RegExp ? word : new RegExp(word));
     return true;
   };
-
-describe('trust store', () => {
-  it('is exactly the file that SSL_CERT_FILE names', (t) => {
-    const { ca } = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem, inspector.pem) });
-    assert.deepEqual(ca, [ours.pem.trim(), inspector.pem.trim()]);
-  });
-
-  it('is the system store and the bundled one where SSL_CERT_FILE is unset or empty', (t) => {
-    for (const env of [{}, { SSL_CERT_FILE: '' }]) assert.ok(outbound(t, env).ca.length > 50);
-  });
-
-  it('refuses a file that is missing, empty or not a certificate', (t) => {
-    const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n';
-    for (const path of ['/nonexistent/ca.pem', caFile(t, ''), caFile(t, broken)]) {
-      assert.throws(
-        () => createOutbound({ SSL_CERT_FILE: path }),
-        failsWith('config_invalid', 'SSL_CERT_FILE'),
-      );
-    }
-  });
-});
 
 for (const [path, get] of Object.entries(PATHS)) {
   describe(`outbound ${path}`, () => {
@@ -253,26 +233,4 @@ describe('data path agent', () => {
       assert.equal(connections.resumed - before.resumed, 1);
     }
   });
-});
-
-describe('a certificate whose time is not now', () => {
-  for (const [code, words] of [
-    ['CERT_HAS_EXPIRED', 'it has expired'],
-    ['CERT_NOT_YET_VALID', 'it is not valid yet'],
-  ] as const) {
-    it(`${code}: says to check the clock, and nothing of SSL_CERT_FILE`, () => {
-      const error = describeTlsFailure(Object.assign(new Error(code), { code }), 'api.example');
-      assert.match(
-        error?.message ?? '',
-        new RegExp(
-          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-`,
-        ),
-      );
-      assert.equal(
-        error?.remedy,
-        'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
-      );
-      assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
-    });
-  }
 });

@@ -58,7 +58,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     ],
     {},
   );
-  const outbound = createOutbound({});
+  const outbound = createOutbound({}, 10_000);
   const service = await startService(config, {
     session: fakeSession(),
     outbound,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
-import type { HttpAnswer, HttpRequest } from '../../lib/network/http-call.ts';
+import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
@@ -18,7 +18,7 @@ const CHIP = 'ab'.repeat(64);
 const CDP = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
 const MINUTE = 60_000;
 
-type Answers = (url: string) => Partial<HttpAnswer> | Error;
+type Answers = (url: string) => Partial<HttpResponse> | Error;
 
 interface Scene {
   readonly cache: CollateralCache;
@@ -42,7 +42,7 @@ function scene(
   const directory = join(mkdtempSync(join(tmpdir(), 'collateral-')), 'collateral');
   t.after(() => rmSync(join(directory, '..'), { recursive: true }));
   const asked: string[] = [];
-  const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpAnswer> => {
+  const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpResponse> => {
     asked.push(url);
     self.timeouts.push(timeout);
     assert.ok(maxBytes <= 8 * 1024 * 1024);
@@ -72,7 +72,7 @@ function scene(
   return self;
 }
 
-const chained = (header: string, chain: string, body: Uint8Array): Partial<HttpAnswer> => ({
+const chained = (header: string, chain: string, body: Uint8Array): Partial<HttpResponse> => ({
   headers: { [header]: encodeURIComponent(chain) },
   body,
 });
@@ -88,7 +88,7 @@ interface Question {
   readonly name: string;
   readonly ask: (cache: CollateralCache) => Promise<unknown>;
   readonly url: string;
-  readonly answer: Partial<HttpAnswer>;
+  readonly answer: Partial<HttpResponse>;
   readonly expected: unknown;
   readonly goodAt: string;
   readonly expiredAt: string;
@@ -268,7 +268,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
     });
 
     it('is unavailable when the answer is an error, another thing, or lacks its chain', async (t) => {
-      const wrong: [Partial<HttpAnswer> | Error, RegExp][] = [
+      const wrong: [Partial<HttpResponse> | Error, RegExp][] = [
         [{ ...answer, status: 404 }, /status 404/],
         [{ ...answer, status: 410 }, /status 410/],
         [{ ...answer, status: 429 }, /status 429/],

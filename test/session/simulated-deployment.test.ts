@@ -43,7 +43,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
     events,
     permanent,
     async open({ manifestPath, caFile = ownCa, ...rest } = {}) {
-      const outbound = createOutbound({ SSL_CERT_FILE: caFile });
+      const outbound = createOutbound({ SSL_CERT_FILE: caFile }, 10_000);
       t.after(() => outbound.close());
       const call = createHttpCall(outbound.dispatcher);
       const session = createSession({

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
+
+describe('a certificate whose time is not now', () => {
+  for (const [code, words] of [
+    ['CERT_HAS_EXPIRED', 'it has expired'],
+    ['CERT_NOT_YET_VALID', 'it is not valid yet'],
+  ] as const) {
+    it(`${code}: says to check the clock, and nothing of SSL_CERT_FILE`, () => {
+      const error = describeTlsFailure(Object.assign(new Error(code), { code }), 'api.example');
+      assert.match(
+        error?.message ?? '',
+        new RegExp(
+          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-`,
+        ),
+      );
+      assert.equal(
+        error?.remedy,
+        'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
+      );
+      assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
+    });
+  }
+});
