@@ -46,9 +46,7 @@ export async function openSession(config: Config, deps: OpenSessionDeps): Promis
     roots: trustRoots(config),
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock }),
     manifests:
-      manifestPath === undefined
-        ? managedManifest({ cdnBaseUrl, get: call })
-        : await staticManifest(manifestPath),
+      manifestPath === undefined ? managedManifest({ call, cdnBaseUrl }) : await staticManifest(manifestPath),
     manifestLog: createManifestLog(workspace),
     observe(event) {
       writeLog(event);

@@ -1,18 +1,18 @@
 import { randomUUID } from 'node:crypto';
-import { link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
+import { type FileHandle, link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 
 /**
- * The history of enforced manifests, for people to audit (design decision 5, inference.md 12):
+ * The history of enforced manifests, for people to audit (docs/protocol/inference.md 12):
  * `<workspace>/manifests/<n>.json` holds each manifest byte for byte, and `log.txt` beside them one line per change,
  * `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */
 export interface ManifestLog {
   /**
-   * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on, unless the last line of the log says so
-   * already: then nothing is written. That line may be of another process with the same workspace. Resolves when the record is on disk. Throws manifest_log_failed; the manifest must
-   * not be enforced then.
+   * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on. Writes nothing where the last line of
+   * the log says so already, even if another process with the same workspace wrote that line. Resolves when the record is
+   * on disk. Throws manifest_log_failed; the manifest must not be enforced then.
    */
   record(manifest: Uint8Array, at: number): Promise<ManifestRecord>;
 }
@@ -40,7 +40,6 @@ export function createManifestLog(workspace: string): ManifestLog {
   const directory = join(workspace, 'manifests');
   const logPath = join(directory, 'log.txt');
   let queue: Promise<unknown> = Promise.resolve();
-
   /** What this process recorded last: counts only where the log itself can no longer be read. */
   let own: { readonly manifest: Uint8Array; readonly path: string } | undefined;
 
@@ -53,22 +52,31 @@ export function createManifestLog(workspace: string): ManifestLog {
     // The workspace went away while the proxy runs: a manifest whose record was on disk needs no further one.
     if (text === undefined && known !== undefined) return { appended: false, path: known.path };
     const logged = await lastLogged(directory, text ?? '');
-    if (logged !== undefined && same(logged.manifest, manifest)) {
-      own = { manifest, path: join(directory, logged.name) };
-      return { appended: false, path: own.path };
-    }
+    const appended = logged === undefined || !same(logged.manifest, manifest);
+    const path = appended ? await appendLine(text, manifest, at) : join(directory, logged.name);
+    own = { manifest, path };
+    return { appended, path };
+  }
+
+  /** Stores the manifest and adds its line to the log, which holds `text` so far; resolves with the path in the line. */
+  async function appendLine(text: string | undefined, manifest: Uint8Array, at: number): Promise<string> {
     const created = await mkdir(directory, { recursive: true });
     if (created !== undefined) await syncDirectory(dirname(created));
     // The log exists before its first manifest does: a crash in between must not look like a log that was deleted.
     if (text === undefined) await appendDurably(logPath, '');
-    const number = linesOf(text ?? '').length + 1;
-    const path = join(directory, await storeManifest(directory, number, manifest));
+    const path = join(directory, await storeManifest(directory, linesOf(text ?? '').length + 1, manifest));
     // A line that a crash or a full disk cut off is closed, not joined to the next one.
     const separator = text === undefined || text === '' || text.endsWith('\n') ? '' : '\n';
     await appendDurably(logPath, `${separator}${localTime(at)} ${path}\n`);
     await syncDirectory(directory);
-    own = { manifest, path };
-    return { appended: true, path };
+    return path;
+  }
+
+  function logFailed(cause: unknown): PrivatemodeError {
+    if (cause instanceof PrivatemodeError) return cause;
+    const why = (cause as NodeJS.ErrnoException).code ?? 'unknown cause';
+    const message = `the manifest cannot be logged in ${directory} (${why})`;
+    return new PrivatemodeError('manifest_log_failed', message, { cause });
   }
 
   return {
@@ -76,13 +84,7 @@ export function createManifestLog(workspace: string): ManifestLog {
       const recorded = queue
         .then(() => append(manifest, at))
         .catch((cause: unknown) => {
-          throw cause instanceof PrivatemodeError
-            ? cause
-            : new PrivatemodeError(
-                'manifest_log_failed',
-                `the manifest cannot be logged in ${directory} (${(cause as NodeJS.ErrnoException).code ?? 'unknown cause'})`,
-                { cause },
-              );
+          throw logFailed(cause);
         });
       queue = recorded.catch(() => {});
       return recorded;
@@ -124,10 +126,9 @@ async function storeManifest(directory: string, number: number, manifest: Uint8A
     for (let n = number; ; n++) {
       const path = join(directory, `${n}.json`);
       const stored = (await publish(temporary, path, manifest)) || same(await readFile(path), manifest);
-      if (stored) {
-        await syncDirectory(directory);
-        return `${n}.json`;
-      }
+      if (!stored) continue;
+      await syncDirectory(directory);
+      return `${n}.json`;
     }
   } finally {
     await unlink(temporary).catch(() => {});
@@ -148,40 +149,42 @@ async function publish(temporary: string, path: string, manifest: Uint8Array): P
   }
 }
 
-async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
-  const file = await open(path, 'wx', 0o644);
+async function withFile(
+  path: string,
+  flags: string,
+  use: (file: FileHandle) => Promise<void>,
+): Promise<void> {
+  const file = await open(path, flags, 0o644);
   try {
-    await file.writeFile(bytes);
-    await file.sync();
+    await use(file);
   } finally {
     await file.close();
   }
 }
 
+const writeDurably = (path: string, bytes: Uint8Array): Promise<void> =>
+  withFile(path, 'wx', async (file) => {
+    await file.writeFile(bytes);
+    await file.sync();
+  });
+
 /** One write to the end of the file, creating it; the whole text or an error. */
-async function appendDurably(path: string, text: string): Promise<void> {
-  const bytes = Buffer.from(text);
-  const file = await open(path, 'a', 0o644);
-  try {
+const appendDurably = (path: string, text: string): Promise<void> =>
+  withFile(path, 'a', async (file) => {
+    const bytes = Buffer.from(text);
     const { bytesWritten } = await file.write(bytes);
     if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
     await file.sync();
-  } finally {
-    await file.close();
-  }
-}
+  });
 
 /** Makes new names in the directory survive a power cut, where the file system knows how (Windows does not). */
 async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync().catch((error: NodeJS.ErrnoException) => {
+  await withFile(path, 'r', (directory) =>
+    directory.sync().catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
-    });
-  } finally {
-    await directory.close();
-  }
+    }),
+  );
 }
 
 async function unlessMissing<T>(reading: Promise<T>): Promise<T | undefined> {
@@ -195,10 +198,9 @@ async function unlessMissing<T>(reading: Promise<T>): Promise<T | undefined> {
 
 /** RFC 3339 in the machine's own time zone, to the second; `Z` where that is UTC. */
 function localTime(ms: number): string {
-  const offset = -new Date(ms).getTimezoneOffset();
+  const offset = -new Date(ms).getTimezoneOffset(); // minutes
   const shifted = new Date(ms + offset * 60_000).toISOString().slice(0, 19);
   if (offset === 0) return `${shifted}Z`;
-  const two = (value: number): string => String(value).padStart(2, '0');
-  const minutes = Math.abs(offset);
-  return `${shifted}${offset < 0 ? '-' : '+'}${two(Math.floor(minutes / 60))}:${two(minutes % 60)}`;
+  const hoursAndMinutes = new Date(Math.abs(offset) * 60_000).toISOString().slice(11, 16);
+  return `${shifted}${offset < 0 ? '-' : '+'}${hoursAndMinutes}`;
 }

@@ -1,5 +1,7 @@
-import { open } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { buffer } from 'node:stream/consumers';
 import { PrivatemodeError } from '../errors.ts';
+import type { HttpCall, HttpResponse } from '../network/http-call.ts';
 
 /** Where the manifest that the remote has to match comes from. */
 export interface ManifestSource {
@@ -9,83 +11,57 @@ export interface ManifestSource {
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
-/** The manifest of today has 6 KB. */
+/** A manifest has about 6 KB. */
 const MAX_BYTES = 1024 * 1024;
+/** ms. */
+const TIMEOUT = 30_000;
 
 /** Reads the file once, now. Throws config_invalid. */
 export async function staticManifest(path: string): Promise<ManifestSource> {
-  const manifest = await readBounded(path);
-  return { kind: 'static', newest: async () => manifest };
-}
-
-async function readBounded(path: string): Promise<Uint8Array> {
   const refuse = (why: string, cause?: unknown): PrivatemodeError =>
     new PrivatemodeError('config_invalid', `failed to read manifest file: ${path} ${why}`, { cause });
-  const buffer = Buffer.alloc(MAX_BYTES + 1);
-  let size = 0;
+  let manifest: Uint8Array;
   try {
-    const file = await open(path, 'r');
-    try {
-      for (let read = 1; read > 0 && size < buffer.length; size += read) {
-        read = (await file.read(buffer, size)).bytesRead;
-      }
-    } finally {
-      await file.close();
-    }
+    // Up to one byte more than allowed; what follows in an endless file is not read.
+    manifest = new Uint8Array(await buffer(createReadStream(path, { end: MAX_BYTES })));
   } catch (cause) {
     throw refuse(`cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown cause'})`, cause);
   }
-  if (size === 0) throw refuse('is empty');
-  if (size > MAX_BYTES) throw refuse(`exceeds ${MAX_BYTES} bytes`);
-  return new Uint8Array(buffer.subarray(0, size));
+  if (manifest.length === 0) throw refuse('is empty');
+  if (manifest.length > MAX_BYTES) throw refuse(`exceeds ${MAX_BYTES} bytes`);
+  return { kind: 'static', newest: async () => manifest };
 }
 
-/** One bounded GET; any status but a redirect is an answer. */
-export type Get = (call: {
-  readonly method: 'GET';
-  readonly url: string;
-  readonly maxBytes: number;
-  readonly timeout: number;
-  readonly signal?: AbortSignal | undefined;
-}) => Promise<{ readonly status: number; readonly body: Uint8Array }>;
-
-export interface ManagedManifestOptions {
+export interface ManagedManifestDeps {
+  readonly call: HttpCall;
   /** E.g. `https://cdn.confidential.cloud`, with or without a slash at its end. */
   readonly cdnBaseUrl: string;
-  readonly get: Get;
-  /** ms. */
-  readonly timeout?: number;
-  /** Wall clock, ms since 1970. */
+  /** Wall clock, ms since 1970. Default: the system's. */
   readonly now?: () => number;
 }
 
-/** The manifest at the service's CDN; the time in the query defeats caches on the way (inference.md 1). */
-export function managedManifest(options: ManagedManifestOptions): ManifestSource {
-  const { cdnBaseUrl, get, timeout = 30_000, now = Date.now } = options;
+/** The manifest at the service's CDN; the time in the query defeats caches on the way (docs/protocol/inference.md 1). */
+export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedManifestDeps): ManifestSource {
   const base = `${cdnBaseUrl.replace(/\/+$/, '')}/privatemode/v2/manifest.json`;
+  const { host } = new URL(base);
   const unavailable = (why: string, cause?: unknown): PrivatemodeError =>
     new PrivatemodeError('manifest_unavailable', `the manifest cannot be fetched: ${why}`, { cause });
   return {
     kind: 'managed',
     async newest(signal) {
-      let answer: Awaited<ReturnType<Get>>;
+      let response: HttpResponse;
       try {
-        answer = await get({
-          method: 'GET',
-          url: `${base}?t=${now()}`,
-          maxBytes: MAX_BYTES,
-          timeout,
-          signal,
-        });
+        const url = `${base}?t=${now()}`;
+        response = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout: TIMEOUT, signal });
       } catch (thrown) {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;
         throw unavailable(thrown.message, thrown);
       }
-      if (answer.status !== 200)
-        throw unavailable(`${new URL(base).host} answered with status ${answer.status}`);
-      if (answer.body.length === 0) throw unavailable(`${new URL(base).host} sent an empty one`);
-      return answer.body;
+      const { status, body } = response;
+      if (status !== 200) throw unavailable(`${host} answered with status ${status}`);
+      if (body.length === 0) throw unavailable(`${host} sent an empty one`);
+      return body;
     },
   };
 }

@@ -1,4 +1,4 @@
-/** What an answer says about its own protection (design decision 6): the parts of an epoch that are told. */
+/** The parts of an epoch that a response names, so that a person can audit what protected it. */
 export interface ReceiptSource {
   readonly secretId: string;
   /** Lower-case hex. */
@@ -18,7 +18,7 @@ export const RECEIPT_HEADERS = {
 export const RECEIPT_HEADER_NAMES: readonly string[] = Object.values(RECEIPT_HEADERS);
 
 /**
- * The receipt of one answer, as headers by name. `source` is the epoch of the attempt that answered, not of the first
+ * The receipt of one response, as headers by name. `source` is the epoch of the attempt that led to it, not of the first
  * one; the time is RFC 3339 in UTC.
  */
 export function receiptHeaders(source: ReceiptSource, requestId: string): Record<string, string> {

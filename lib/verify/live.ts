@@ -72,7 +72,7 @@ async function ask(means: {
   try {
     manifest =
       manifestPath === undefined
-        ? await managedManifest({ cdnBaseUrl, get: call }).newest()
+        ? await managedManifest({ call, cdnBaseUrl }).newest()
         : readManifest(manifestPath);
     document = await control.attest(apiKey, nonce);
   } catch (error) {

@@ -56,7 +56,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
         }),
         manifests:
           manifestPath === undefined
-            ? managedManifest({ cdnBaseUrl: simulator.url, get: call })
+            ? managedManifest({ call, cdnBaseUrl: simulator.url })
             : await staticManifest(manifestPath),
         manifestLog: createManifestLog(workspace),
         roots: rootsOf(simulator),

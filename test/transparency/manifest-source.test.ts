@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type Get, managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
+import type { HttpCall } from '../../lib/network/http-call.ts';
+import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
 
 const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   assert.ok(error instanceof PrivatemodeError, String(error));
@@ -54,17 +55,17 @@ describe('the size of a static manifest', () => {
 });
 
 describe('managed manifest', () => {
-  const managed = (get: Get, cdnBaseUrl = 'https://cdn.example') =>
-    managedManifest({ cdnBaseUrl, get, now: () => 1234567890123 });
+  const managed = (call: HttpCall, cdnBaseUrl = 'https://cdn.example') =>
+    managedManifest({ cdnBaseUrl, call, now: () => 1234567890123 });
 
   it('asks the CDN past its caches, within limits', async () => {
-    const asked: Parameters<Get>[0][] = [];
-    const get: Get = async (call) => {
-      asked.push(call);
-      return { status: 200, body: new Uint8Array([1, 2, 3]) };
+    const asked: Parameters<HttpCall>[0][] = [];
+    const call: HttpCall = async (request) => {
+      asked.push(request);
+      return { status: 200, headers: {}, body: new Uint8Array([1, 2, 3]) };
     };
     for (const base of ['https://cdn.example', 'https://cdn.example/']) {
-      assert.deepEqual(await managed(get, base).newest(), new Uint8Array([1, 2, 3]));
+      assert.deepEqual(await managed(call, base).newest(), new Uint8Array([1, 2, 3]));
     }
     for (const { url, maxBytes, timeout } of asked) {
       assert.equal(url, 'https://cdn.example/privatemode/v2/manifest.json?t=1234567890123');
@@ -74,13 +75,13 @@ describe('managed manifest', () => {
 
   it('takes nothing but a 200 with content for a manifest', async () => {
     for (const status of [204, 206, 403, 404, 500]) {
-      const source = managed(async () => ({ status, body: new Uint8Array([1]) }));
+      const source = managed(async () => ({ status, headers: {}, body: new Uint8Array([1]) }));
       await assert.rejects(
         source.newest(),
         failsWith('manifest_unavailable', new RegExp(`status ${status}`)),
       );
     }
-    const empty = managed(async () => ({ status: 200, body: new Uint8Array(0) }));
+    const empty = managed(async () => ({ status: 200, headers: {}, body: new Uint8Array(0) }));
     await assert.rejects(empty.newest(), failsWith('manifest_unavailable', /empty/));
   });
 
