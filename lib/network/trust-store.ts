@@ -10,7 +10,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 
 /**
  * The authorities that outbound TLS connections may be signed by, PEM, one certificate each. SSL_CERT_FILE set and not
- * empty: exactly the certificates of that file, read once (inference.md 1). Otherwise the system's store and the one
+ * empty: exactly the certificates of that file, read once (docs/protocol/inference.md 1). Otherwise the system's store and the one
  * that ships with Node, because Node alone trusts only the latter. Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {

@@ -1,8 +1,9 @@
 /**
- * What the process that keeps the session and its workers tell each other (design decision 11). They travel over the
- * IPC channel of node:cluster with the structured clone algorithm, inside this machine and this user.
+ * The messages between the process that keeps the session (the primary) and its workers. They travel over the IPC channel
+ * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
-import type { ErrorCode } from '../errors.ts';
+import { createSecretKey } from 'node:crypto';
+import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Epoch, Session } from '../session/session.ts';
 
 /** An epoch with its key as bytes: a KeyObject does not cross processes. */
@@ -48,3 +49,23 @@ export type ToPrimary =
     }
   | { readonly type: 'renew'; readonly id: number; readonly secretId: string }
   | { readonly type: 'collected'; readonly id: number; readonly metrics: readonly object[] };
+
+export function epochToWire({ key, ...rest }: Epoch): EpochWire {
+  return { ...rest, keyBytes: key.export() };
+}
+
+/** The epoch as the gateway knows it; the bytes are zeroed once the KeyObject holds them. */
+export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
+  const key = createSecretKey(keyBytes);
+  keyBytes.fill(0);
+  return Object.freeze({ ...rest, key });
+}
+
+export function errorToWire(thrown: unknown): ErrorWire {
+  const { code, message } = asPrivatemodeError(thrown);
+  return { code, message };
+}
+
+export function errorFromWire({ code, message }: ErrorWire): PrivatemodeError {
+  return new PrivatemodeError(code, message);
+}

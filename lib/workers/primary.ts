@@ -3,13 +3,19 @@ import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { AttestedSession } from '../session/session.ts';
-import type { Standing, ToPrimary, ToWorker } from './messages.ts';
-import { epochToWire, errorFromWire, errorToWire } from './wire.ts';
+import {
+  epochToWire,
+  errorFromWire,
+  errorToWire,
+  type Standing,
+  type ToPrimary,
+  type ToWorker,
+} from './messages.ts';
 
 export interface WorkerPool {
   readonly url: string;
   readonly port: number;
-  /** Tells all workers what the session stands at; to be called whenever that may have changed. */
+  /** Sends the state of the session to all workers; to be called whenever that may have changed. */
   announce(): void;
   /** The metrics of every worker that answers within a second. */
   collect(): Promise<readonly (readonly object[])[]>;
@@ -18,7 +24,7 @@ export interface WorkerPool {
   close(): Promise<void>;
 }
 
-export interface WorkerPoolOptions {
+export interface WorkerPoolDeps {
   readonly count: number;
   readonly session: AttestedSession;
   readonly configuredKey: () => string | undefined;
@@ -36,55 +42,42 @@ const COLLECT_TIMEOUT = 1_000;
 
 /**
  * Forks the workers, hands them epochs, answers their questions, and replaces those that die: a crash costs the streams
- * of one worker and nothing else. Resolves when the first worker listens. Throws what the first worker could not start with.
+ * of one worker and nothing else. Resolves when the first worker listens. Throws the error that the first worker could not
+ * start with.
  */
-export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPool> {
-  const { count, session, log } = options;
-  cluster.setupPrimary({ serialization: 'advanced' });
+export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
+  const { count, session, sharedSalt, fd, log } = deps;
   const workers = new Set<Worker>();
   const collections = new Map<number, (metrics: readonly object[]) => void>();
-  const {
-    promise: listening,
-    resolve: listens,
-    reject: failed,
-  } = Promise.withResolvers<{ url: string; port: number }>();
+  const first = Promise.withResolvers<{ url: string; port: number }>();
   let nextCollection = 1;
   let closing = false;
   let delay = 0;
 
-  // A worker may die between the question and the sending; its 'exit' tells. Key bytes are needed until the message has
-  // been serialised, which cluster may put off: they are zeroed when it has, so every message has bytes of its own.
-  const tell = (worker: Worker, message: ToWorker): void => {
-    const sent = (): void => {
-      keyBytesOf(message)?.fill(0);
-    };
-    if (worker.isConnected()) worker.send(message, sent);
-    else sent();
-  };
-  const standing = (): Standing => {
+  function standing(): Standing {
     const epoch = session.current();
     const error = session.lastError();
     return {
       epoch: epoch && epochToWire(epoch),
       state: session.state(),
       lastError: error && errorToWire(error),
-      configuredKey: options.configuredKey(),
+      configuredKey: deps.configuredKey(),
     };
-  };
+  }
 
   async function answer(
     worker: Worker,
-    message: Extract<ToPrimary, { type: 'acquire' | 'renew' }>,
+    question: Extract<ToPrimary, { type: 'acquire' | 'renew' }>,
   ): Promise<void> {
-    const { id } = message;
+    const { id } = question;
     try {
       const epoch =
-        message.type === 'acquire'
-          ? await session.acquire({ offeredKey: message.offeredKey, timeoutMs: message.timeoutMs })
-          : await session.renewAfterRejection(message.secretId);
-      tell(worker, { type: 'answer', id, epoch: epochToWire(epoch) });
+        question.type === 'acquire'
+          ? await session.acquire({ offeredKey: question.offeredKey, timeoutMs: question.timeoutMs })
+          : await session.renewAfterRejection(question.secretId);
+      send(worker, { type: 'answer', id, epoch: epochToWire(epoch) });
     } catch (thrown) {
-      tell(worker, { type: 'answer', id, error: errorToWire(thrown) });
+      send(worker, { type: 'answer', id, error: errorToWire(thrown) });
     }
   }
 
@@ -92,14 +85,14 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     const bornAt = performance.now();
     const worker = cluster.fork();
     workers.add(worker);
-    worker.on('error', () => {}); // its end is told by 'exit'
-    tell(worker, { type: 'start', sharedSalt: options.sharedSalt, fd: options.fd, standing: standing() });
+    worker.on('error', () => {}); // 'exit' reports its end
+    send(worker, { type: 'start', sharedSalt, fd, standing: standing() });
     worker.on('message', (message: ToPrimary) => {
       switch (message.type) {
         case 'listening':
-          return listens(message);
+          return first.resolve(message);
         case 'failed':
-          return failed(errorFromWire(message.error));
+          return first.reject(errorFromWire(message.error));
         case 'acquire':
         case 'renew':
           return void answer(worker, message);
@@ -110,7 +103,7 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
       if (closing) return;
-      failed(new PrivatemodeError('internal', 'the first worker ended before it listened'));
+      first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));
       const lived = performance.now() - bornAt;
       delay =
         lived > HEALTHY_AFTER ? 0 : Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
@@ -124,9 +117,33 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     });
   }
 
+  async function collectFrom(worker: Worker): Promise<readonly object[]> {
+    const id = nextCollection++;
+    const { promise, resolve } = Promise.withResolvers<readonly object[]>();
+    const timer = setTimeout(() => resolve([]), COLLECT_TIMEOUT);
+    collections.set(id, resolve);
+    send(worker, { type: 'collect', id });
+    const metrics = await promise;
+    clearTimeout(timer);
+    collections.delete(id);
+    return metrics;
+  }
+
+  function drain(worker: Worker): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => worker.process.kill('SIGKILL'), deps.patience);
+    worker.once('exit', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+    send(worker, { type: 'drain' });
+    return promise;
+  }
+
+  cluster.setupPrimary({ serialization: 'advanced' });
   if (isSea()) cluster.setupPrimary(workerCommand(process.argv.slice(2), count));
   for (let i = 0; i < count; i++) fork();
-  const { url, port } = await listening.catch((error: unknown) => {
+  const { url, port } = await first.promise.catch((error: unknown) => {
     closing = true; // nobody is left to replace what could not start
     for (const worker of workers) worker.process.kill('SIGKILL');
     throw error;
@@ -136,45 +153,31 @@ export async function startWorkers(options: WorkerPoolOptions): Promise<WorkerPo
     url,
     port,
     announce() {
-      for (const worker of workers) tell(worker, { type: 'standing', standing: standing() });
+      for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
     },
-    collect: () =>
-      Promise.all(
-        [...workers].map((worker) => {
-          const id = nextCollection++;
-          const { promise, resolve } = Promise.withResolvers<readonly object[]>();
-          const timer = setTimeout(() => resolve([]), COLLECT_TIMEOUT);
-          collections.set(id, resolve);
-          tell(worker, { type: 'collect', id });
-          return promise.finally(() => {
-            clearTimeout(timer);
-            collections.delete(id);
-          });
-        }),
-      ),
+    collect: () => Promise.all([...workers].map(collectFrom)),
     reload() {
-      for (const worker of workers) tell(worker, { type: 'reload' });
+      for (const worker of workers) send(worker, { type: 'reload' });
     },
     async close() {
       closing = true;
-      await Promise.all([...workers].map((worker) => ended(worker, tell, options.patience)));
+      await Promise.all([...workers].map(drain));
     },
   };
 }
 
-function ended(
-  worker: Worker,
-  tell: (worker: Worker, message: ToWorker) => void,
-  patience: number,
-): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => worker.process.kill('SIGKILL'), patience);
-    worker.once('exit', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-    tell(worker, { type: 'drain' });
-  });
+/**
+ * Sends to a worker that may have died meanwhile; its 'exit' reports that. Cluster may put off the serialisation, and needs
+ * the key bytes until then: they are zeroed afterwards, so every message has bytes of its own.
+ */
+function send(worker: Worker, message: ToWorker): void {
+  const sent = (): void => {
+    const epoch =
+      'standing' in message ? message.standing.epoch : 'epoch' in message ? message.epoch : undefined;
+    epoch?.keyBytes.fill(0);
+  };
+  if (worker.isConnected()) worker.send(message, sent);
+  else sent();
 }
 
 /**
@@ -184,9 +187,4 @@ function ended(
 export function workerCommand(flags: readonly string[], count: number): { exec: string; args: string[] } {
   const [exec = `--workers=${count}`, ...args] = flags;
   return { exec, args };
-}
-
-function keyBytesOf(message: ToWorker): Uint8Array | undefined {
-  if (message.type === 'answer') return 'epoch' in message ? message.epoch.keyBytes : undefined;
-  return 'standing' in message ? message.standing.epoch?.keyBytes : undefined;
 }

@@ -2,8 +2,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { systemClock } from '../session/clock.ts';
 import { isUsable } from '../session/epoch.ts';
 import type { Epoch, Session } from '../session/session.ts';
-import type { Standing, ToPrimary, ToWorker } from './messages.ts';
-import { epochFromWire, errorFromWire } from './wire.ts';
+import { epochFromWire, errorFromWire, type Standing, type ToPrimary, type ToWorker } from './messages.ts';
 
 /** A session that lives in another process: epochs are handed over, questions are asked. */
 export interface RemoteSession extends Session {
@@ -12,19 +11,14 @@ export interface RemoteSession extends Session {
   configuredKey(): string | undefined;
 }
 
-interface Question {
-  readonly resolve: (epoch: Epoch) => void;
-  readonly reject: (error: Error) => void;
-}
-
 /**
  * The worker's half of the session. An unexpired epoch is used without asking anybody; whatever needs the session itself
  * (no epoch yet, a client's key, a rejected secret) is asked of the primary over `send`, which answers in its own time.
  */
 export function createRemoteSession(first: Standing, send: (message: ToPrimary) => void): RemoteSession {
-  const questions = new Map<number, Question>();
+  const questions = new Map<number, PromiseWithResolvers<Epoch>>();
   let nextId = 1;
-  let standing: Omit<Standing, 'epoch'> = withoutEpoch(first);
+  let standing = withoutEpoch(first);
   let epoch = first.epoch && epochFromWire(first.epoch);
 
   function current(): Epoch | undefined {
@@ -34,12 +28,12 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
   /** Asks, and waits as long as the primary takes: the time limit travels with the question. */
   function ask(question: (id: number) => ToPrimary, signal?: AbortSignal): Promise<Epoch> {
     const id = nextId++;
-    const { promise, resolve, reject } = Promise.withResolvers<Epoch>();
-    const aborted = (): void => reject(signal?.reason);
+    const answer = Promise.withResolvers<Epoch>();
+    const aborted = (): void => answer.reject(signal?.reason);
     signal?.addEventListener('abort', aborted, { once: true });
-    questions.set(id, { resolve, reject });
+    questions.set(id, answer);
     send(question(id));
-    return promise.finally(() => {
+    return answer.promise.finally(() => {
       questions.delete(id);
       signal?.removeEventListener('abort', aborted);
     });
@@ -64,10 +58,10 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
     configuredKey: () => standing.configuredKey,
     receive(message) {
       if (message.type === 'standing') {
-        const { epoch: told } = message.standing;
+        const next = message.standing.epoch;
         standing = withoutEpoch(message.standing);
-        if (told?.secretId === epoch?.secretId) told?.keyBytes.fill(0);
-        else epoch = told && epochFromWire(told);
+        if (next?.secretId === epoch?.secretId) next?.keyBytes.fill(0);
+        else epoch = next && epochFromWire(next);
         return;
       }
       const question = questions.get(message.id);
@@ -83,5 +77,5 @@ export function createRemoteSession(first: Standing, send: (message: ToPrimary) 
   };
 }
 
-/** What is kept of a standing; key bytes are not. */
+/** The part of a standing that is kept; key bytes are not. */
 const withoutEpoch = ({ epoch: _, ...rest }: Standing): Omit<Standing, 'epoch'> => rest;

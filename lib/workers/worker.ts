@@ -5,9 +5,8 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import type { ToPrimary, ToWorker } from './messages.ts';
+import { errorToWire, type ToPrimary, type ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
-import { errorToWire } from './wire.ts';
 
 type Start = Extract<ToWorker, { type: 'start' }>;
 
@@ -17,7 +16,7 @@ type Start = Extract<ToWorker, { type: 'start' }>;
  */
 export async function runWorker(config: Config, log: Logger, env: Environment): Promise<number> {
   const send = (message: ToPrimary): void => {
-    if (process.connected) process.send?.(message, undefined, {}, () => {}); // its loss is told by 'disconnect'
+    if (process.connected) process.send?.(message, undefined, {}, () => {}); // 'disconnect' reports its loss
   };
   // Signals go to the whole group; the primary decides what they mean.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
@@ -31,7 +30,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
     config.metricsAddress &&
     (await import('../observe/metrics.ts')).createMetrics({
       counters,
-      protection: () => undefined, // the primary tells
+      protection: () => undefined, // the primary shows it
       serverAddress: config.apiEndpoint.host,
     });
   let service: Service | undefined;
@@ -71,11 +70,11 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   await service?.close();
   session.close();
   await outbound.close();
-  if (process.connected) process.disconnect?.(); // the channel alone would keep the process alive
+  if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
   return code;
 }
 
-/** Messages in their order: the first one, and a handler for the rest that misses none that came meanwhile. */
+/** The messages in their order: the first one, then a handler for the rest, which misses none that came meanwhile. */
 function openInbox(): { readonly first: Promise<Start>; handle(handler: (message: ToWorker) => void): void } {
   const { promise: first, resolve } = Promise.withResolvers<Start>();
   const waiting: ToWorker[] = [];
