@@ -20,12 +20,10 @@ export interface CollateralStore {
   remove(url: string): Promise<void>;
 }
 
-interface StoredFile {
+interface StoredFile extends Omit<Collateral, 'body'> {
   readonly url: string;
-  readonly issuerChain: string;
   /** Base64. */
   readonly body: string;
-  readonly fetchedAt: number;
   /** Over the other four, so that damage is noticed here and not taken for forged evidence later. */
   readonly sha256: string;
 }
@@ -48,10 +46,8 @@ export function createCollateralStore(directory: string): CollateralStore {
       const temporary = join(directory, `.${randomUUID()}.tmp`);
       try {
         await mkdir(directory, { recursive: true });
-        await writeFile(temporary, JSON.stringify({ ...file, sha256: digestOf(file) }), {
-          flag: 'wx',
-          flush: true,
-        });
+        const content = JSON.stringify({ ...file, sha256: digestOf(file) });
+        await writeFile(temporary, content, { flag: 'wx', flush: true });
         await rename(temporary, pathOf(url));
       } catch {
         await rm(temporary, { force: true }).catch(() => {});

@@ -24,15 +24,22 @@ export const systemClock: Clock = {
   },
 };
 
-/** Resolves after `ms`, or rejects with the signal's reason. */
-export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+/** Resolves after `ms`, or rejects with the signal's reason. `waiting` as for Clock.after. */
+export function pause(clock: Clock, ms: number, signal: AbortSignal, waiting?: 'waiting'): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const aborted = (): void => reject(signal.reason);
-  if (signal.aborted) aborted();
-  signal.addEventListener('abort', aborted, { once: true });
-  const cancel = clock.after(ms, resolve);
-  return promise.finally(() => {
+  const cancel = clock.after(
+    ms,
+    () => {
+      signal.removeEventListener('abort', aborted);
+      resolve();
+    },
+    waiting,
+  );
+  function aborted(): void {
     cancel();
-    signal.removeEventListener('abort', aborted);
-  });
+    reject(signal.reason);
+  }
+  if (signal.aborted) aborted();
+  else signal.addEventListener('abort', aborted, { once: true });
+  return promise;
 }

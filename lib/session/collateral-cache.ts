@@ -220,25 +220,19 @@ function issuerChainOf({ headers }: HttpResponse, { chainHeader }: Kind): string
   return decodeURIComponent(value);
 }
 
-/** What goes into a URL comes from evidence that nobody has verified yet. */
-const refuse = (what: string): PrivatemodeError =>
-  unavailable(`the evidence asks for collateral of a strange ${what}`);
-
-function line(product: string): string {
-  if (product !== 'Milan' && product !== 'Genoa') throw refuse('product');
-  return product;
+/** A part of a URL that comes from evidence nobody has verified yet. */
+function part(text: string, what: 'product' | 'platform' | 'level', form: RegExp): string {
+  if (!form.test(text)) throw unavailable(`the evidence asks for collateral of a strange ${what}`);
+  return text;
 }
 
-function hex(value: string, bytes: number): string {
-  if (value.length !== 2 * bytes || !/^[0-9a-f]*$/i.test(value)) throw refuse('platform');
-  return value.toLowerCase();
-}
+const line = (product: string): string => part(product, 'product', /^(?:Milan|Genoa)$/);
 
-function evaluationNumber(separator: '?' | '&', number: number | undefined): string {
-  return number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;
-}
+const hex = (value: string, bytes: number): string =>
+  part(value.toLowerCase(), 'platform', new RegExp(`^[0-9a-f]{${2 * bytes}}$`));
 
-function decimal(value: number): string {
-  if (!Number.isSafeInteger(value) || value < 0) throw refuse('level');
-  return String(value);
-}
+const decimal = (value: number): string =>
+  part(Number.isSafeInteger(value) ? String(value) : '', 'level', /^\d+$/);
+
+const evaluationNumber = (separator: '?' | '&', number: number | undefined): string =>
+  number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;

@@ -79,20 +79,13 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
     },
     async secret(apiKey, publicKey, signal) {
       const response = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const {
-        EncapsulatedKey: encapsulatedKey,
-        Signature: signature,
-        MeshCert: meshCert,
-      } = readMembers(
-        response,
-        ['EncapsulatedKey', 'Signature', 'MeshCert'],
-        'secret',
-        'secret_exchange_failed',
-      );
+      const names = ['EncapsulatedKey', 'Signature', 'MeshCert'] as const;
+      const members = readMembers(response, names, 'secret', 'secret_exchange_failed');
+      const encapsulatedKey = members.EncapsulatedKey;
       if (encapsulatedKey.length !== ENCAPSULATED_KEY_BYTES) {
         throw new PrivatemodeError('secret_exchange_failed', 'secret: EncapsulatedKey has not 1120 bytes');
       }
-      return { encapsulatedKey, signature, meshCert };
+      return { encapsulatedKey, signature: members.Signature, meshCert: members.MeshCert };
     },
   };
 }

@@ -1,6 +1,7 @@
 import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
+import { pause } from './clock.ts';
 import { type Epoch, type Lifetimes, lifetimesOf } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { createEpochRefresh } from './refresh.ts';
@@ -128,19 +129,34 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (!signal.aborted) nextChance(offeredKey).catch(() => {});
   }
 
-  /** `passed` rejects with not_ready after `ms`, or with the reason of the request that is aborted. */
-  function deadline(ms: number, request?: AbortSignal): { passed: Promise<never>; clear(): void } {
-    const { promise: passed, reject } = Promise.withResolvers<never>();
-    passed.catch(() => {});
-    const aborted = (): void => reject(request?.reason);
-    if (request?.aborted === true) aborted();
-    request?.addEventListener('abort', aborted, { once: true });
-    const cancel = clock.after(ms, () => reject(notReady(ms)), 'waiting');
-    const clear = (): void => {
-      cancel();
-      request?.removeEventListener('abort', aborted);
-    };
-    return { passed, clear };
+  /** Gives `work` a promise that rejects with not_ready after `ms`, or with the reason of a request that is aborted. */
+  async function within<T>(
+    ms: number,
+    request: AbortSignal | undefined,
+    work: (late: Promise<never>) => Promise<T>,
+  ): Promise<T> {
+    const done = new AbortController();
+    const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
+    const late = pause(clock, ms, ended, 'waiting').then(() => {
+      throw notReady(ms);
+    });
+    late.catch(() => {});
+    try {
+      return await work(late);
+    } finally {
+      done.abort();
+    }
+  }
+
+  async function nextEpoch(offeredKey: string | undefined, late: Promise<never>): Promise<Epoch> {
+    for (;;) {
+      const epoch = refresh.current();
+      if (epoch !== undefined) return epoch;
+      signal.throwIfAborted();
+      const permanent = refresh.permanent();
+      if (permanent !== undefined) throw permanent;
+      await Promise.race([late, nextChance(offeredKey)]);
+    }
   }
 
   function notReady(ms: number): PrivatemodeError {
@@ -175,31 +191,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
         if (fresh() === undefined) prepareNext(offeredKey);
         return ready;
       }
-      const limit = deadline(timeoutMs, request);
-      try {
-        for (;;) {
-          const epoch = refresh.current();
-          if (epoch !== undefined) return epoch;
-          signal.throwIfAborted();
-          const permanent = refresh.permanent();
-          if (permanent !== undefined) throw permanent;
-          await Promise.race([limit.passed, nextChance(offeredKey)]);
-        }
-      } finally {
-        limit.clear();
-      }
+      return within(timeoutMs, request, (late) => nextEpoch(offeredKey, late));
     },
     async renewAfterRejection(secretId) {
       const epoch = refresh.current();
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
       signal.throwIfAborted();
       if (!refresh.renewing()) admitForced(secretId);
-      const limit = deadline(FORCED_TIMEOUT);
-      try {
-        return await Promise.race([refresh.renew(), limit.passed]);
-      } finally {
-        limit.clear();
-      }
+      return within(FORCED_TIMEOUT, undefined, (late) => Promise.race([refresh.renew(), late]));
     },
     state() {
       if (refresh.current() !== undefined) return 'ready';
