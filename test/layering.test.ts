@@ -104,6 +104,19 @@ function edgesOf(files: ReadonlyMap<string, string>): Edge[] {
   return edges;
 }
 
+/** Every module that loading `entry` loads: imports of types alone are erased. */
+function loadedBy(entry: string, files: ReadonlyMap<string, string>): Set<string> {
+  const withoutTypes = new Map(
+    [...files].map(([file, source]) => [file, source.replace(/^(?:import|export) type\b[^;]*;/gm, '')]),
+  );
+  const edges = edgesOf(withoutTypes);
+  const loaded = new Set([entry]);
+  for (const file of loaded) {
+    for (const { from, to } of edges) if (from === file) loaded.add(to);
+  }
+  return loaded;
+}
+
 const roomOf = (file: string): string =>
   file.includes('/') ? (file.split('/')[0] as string) : file.replace(/\.ts$/, '');
 
@@ -147,6 +160,17 @@ describe('layering', () => {
     ]) {
       assert.ok(rooms.has(edge), `no import seen for ${edge}: is the lexer blind?`);
     }
+  });
+
+  it('lets a session load nothing of the network, the file system or a logger, however far away', () => {
+    const files = readLib();
+    const impure = (entry: string): string[] =>
+      [...loadedBy(entry, files)].filter((name) => IMPURE_MODULES.test(name) || roomOf(name) === 'observe');
+    for (const entry of [...files.keys()].filter((file) => roomOf(file) === 'session')) {
+      assert.deepEqual(impure(entry), [], entry);
+    }
+    assert.ok(loadedBy('session/session.ts', files).has('attestation/verify.ts'));
+    assert.ok(impure('open-session.ts').includes('undici'), 'is the lexer blind?');
   });
 
   it('goes red on a planted upward import, of either kind', () => {
