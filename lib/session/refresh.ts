@@ -29,8 +29,6 @@ const LONGEST_BACKOFF = 60_000;
 /** Requests that wait make a renewal begin before its backoff ends, but not more often than this. */
 const HURRY_INTERVAL = 5_000;
 
-export type EpochRefresh = ReturnType<typeof createEpochRefresh>;
-
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */
 export function createEpochRefresh(deps: RefreshDeps) {
   const { clock, observe, closing } = deps;

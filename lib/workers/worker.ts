@@ -1,4 +1,5 @@
 import cluster from 'node:cluster';
+import { on } from 'node:events';
 import type { Config } from '../config/config.ts';
 import { type Service, startService } from '../gateway/service.ts';
 import { createOutbound } from '../network/outbound.ts';
@@ -7,8 +8,6 @@ import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { errorToWire, type ToPrimary, type ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
-
-type Start = Extract<ToWorker, { type: 'start' }>;
 
 /**
  * One of several processes behind one port: the whole application side, and nothing of the session. Runs until the
@@ -22,8 +21,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
-  const inbox = openInbox();
-  const start = await inbox.first;
+  // Keeps the messages that come while nobody asks for them; the first one is the start.
+  const inbox = on(process, 'message') as AsyncIterableIterator<[ToWorker]>;
+  const { value } = await inbox.next();
+  const start = value[0] as Extract<ToWorker, { type: 'start' }>;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
   const metrics =
@@ -34,7 +35,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       serverAddress: config.apiEndpoint.host,
     });
   let service: Service | undefined;
-  inbox.handle(async (message) => {
+  const receive = async (message: ToWorker): Promise<void> => {
     switch (message.type) {
       case 'standing':
       case 'answer':
@@ -46,7 +47,11 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       case 'drain':
         return end(0);
     }
-  });
+  };
+  const receiveAll = async (): Promise<void> => {
+    for await (const [message] of inbox) void receive(message);
+  };
+  void receiveAll();
   process.once('disconnect', () => end(1));
 
   const outbound = createOutbound(env, config.connectTimeout);
@@ -72,23 +77,4 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   await outbound.close();
   if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
   return code;
-}
-
-/** The messages in their order: the first one, then a handler for the rest, which misses none that came meanwhile. */
-function openInbox(): { readonly first: Promise<Start>; handle(handler: (message: ToWorker) => void): void } {
-  const { promise: first, resolve } = Promise.withResolvers<Start>();
-  const waiting: ToWorker[] = [];
-  let handler: ((message: ToWorker) => void) | undefined;
-  process.on('message', (message: ToWorker) => {
-    if (message.type === 'start') resolve(message);
-    else if (handler === undefined) waiting.push(message);
-    else handler(message);
-  });
-  return {
-    first,
-    handle(next) {
-      handler = next;
-      for (const message of waiting.splice(0)) next(message);
-    },
-  };
 }
