@@ -1,20 +1,18 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { ManifestSource } from '../transparency/manifest-source.ts';
 import type { Clock } from './clock.ts';
 import { type Epoch, isUsable } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { failureMessage } from './failure-message.ts';
-import { isPermanent, type Renew } from './renewal.ts';
+import type { Renewal } from './renewal.ts';
 
 export interface RefreshDeps {
-  readonly renew: Renew;
-  readonly manifests: Pick<ManifestSource, 'kind'>;
+  readonly renewal: Renewal;
   readonly clock: Clock;
   readonly random: () => number;
   readonly observe: Observer;
   /** Called once until a renewal succeeds or the key is replaced, and never while an epoch is usable. */
   readonly onPermanent: (error: PrivatemodeError) => void;
-  readonly closing: AbortSignal;
+  readonly closed: AbortSignal;
 }
 
 /** The key that attests: the operator's (`configured`), or one that a client brought. */
@@ -31,7 +29,7 @@ const HURRY_INTERVAL = 5_000;
 
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */
 export function createEpochRefresh(deps: RefreshDeps) {
-  const { clock, observe, closing } = deps;
+  const { clock, observe, closed } = deps;
   let epoch: Epoch | undefined;
   let held: HeldKey | undefined;
   let running: { readonly result: Promise<Epoch>; readonly abort: AbortController } | undefined;
@@ -85,7 +83,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
       held = undefined;
       observe({ type: 'key-dropped', message: 'The API key kept from a client is no longer accepted' });
     } else {
-      const hopeless = isPermanent(error, { configured, manifests: deps.manifests.kind });
+      const hopeless = deps.renewal.isPermanent(error, configured);
       retryIn = backoff(hopeless);
       wakeAt(clock.now() + retryIn);
       permanentNow = hopeless && permanent === undefined && current() === undefined;
@@ -108,8 +106,8 @@ export function createEpochRefresh(deps: RefreshDeps) {
   /** The renewal that runs, or a new one. Rejects with not_ready if there is no key. */
   function renew(): Promise<Epoch> {
     if (running !== undefined) return running.result;
-    if (held === undefined || closing.aborted) {
-      return Promise.reject(closing.reason ?? new PrivatemodeError('not_ready', 'no API key to attest with'));
+    if (held === undefined || closed.aborted) {
+      return Promise.reject(closed.reason ?? new PrivatemodeError('not_ready', 'no API key to attest with'));
     }
     cancelWake();
     const abort = new AbortController();
@@ -126,7 +124,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
 
   async function attempt(by: HeldKey, signal: AbortSignal): Promise<Epoch> {
     try {
-      const made = await deps.renew(by.value, signal);
+      const made = await deps.renewal.renew(by.value, signal);
       signal.throwIfAborted();
       running = undefined;
       use(made);
@@ -147,8 +145,8 @@ export function createEpochRefresh(deps: RefreshDeps) {
     cancelWake();
   }
 
-  closing.addEventListener('abort', () => {
-    giveUp(closing.reason);
+  closed.addEventListener('abort', () => {
+    giveUp(closed.reason);
     announce();
   });
 

@@ -9,8 +9,12 @@ export interface RenewalDeps extends AttestDeps {
   readonly manifests: ManifestSource;
 }
 
-/** Makes an epoch with this key, in up to three rounds. Throws what the last round threw. */
-export type Renew = (apiKey: string, signal: AbortSignal) => Promise<Epoch>;
+export interface Renewal {
+  /** Makes an epoch with this key, in up to three rounds. Throws what the last round threw. */
+  renew(apiKey: string, signal: AbortSignal): Promise<Epoch>;
+  /** Whether waiting does not help. `configured`: the key is the operator's, not one that a client brought. */
+  isPermanent(error: PrivatemodeError, configured: boolean): boolean;
+}
 
 const ROUNDS = 3;
 
@@ -34,29 +38,18 @@ const VALIDATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'manifest_invalid',
 ]);
 
-/** Whether waiting does not help. `configured`: the key is the operator's, not one that a client brought. */
-export function isPermanent(
-  { code }: PrivatemodeError,
-  { configured, manifests }: { configured: boolean; manifests: ManifestSource['kind'] },
-): boolean {
-  return (
-    (code === 'api_key_rejected' && configured) ||
-    code === 'manifest_unsupported' ||
-    (manifests === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid'))
-  );
-}
-
 /**
  * Expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
  * manifest is managed, a renewal fetches the newest one, once, and validates again.
  */
-export function createRenewal(deps: RenewalDeps): Renew {
+export function createRenewal(deps: RenewalDeps): Renewal {
   const { manifests, clock, random, observe } = deps;
+  const isStatic = manifests.kind === 'static';
   let enforced: Uint8Array | undefined;
 
-  return async (apiKey, signal) => {
+  async function renew(apiKey: string, signal: AbortSignal): Promise<Epoch> {
     let manifest = enforced;
-    let refetched = manifests.kind === 'static';
+    let refetched = isStatic;
     for (let round = 1; ; ) {
       try {
         signal.throwIfAborted();
@@ -85,7 +78,7 @@ export function createRenewal(deps: RenewalDeps): Renew {
         round++;
       }
     }
-  };
+  }
 
   /** Where the CDN does not have the newest manifest, the failed validation is the error to report. */
   async function newestOr(error: PrivatemodeError, signal: AbortSignal): Promise<Uint8Array> {
@@ -96,4 +89,14 @@ export function createRenewal(deps: RenewalDeps): Renew {
       throw error;
     }
   }
+
+  function isPermanent({ code }: PrivatemodeError, configured: boolean): boolean {
+    return (
+      code === 'manifest_unsupported' ||
+      (configured && code === 'api_key_rejected') ||
+      (isStatic && (code === 'manifest_mismatch' || code === 'manifest_invalid'))
+    );
+  }
+
+  return { renew, isPermanent };
 }

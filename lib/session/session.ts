@@ -5,7 +5,7 @@ import { pause } from './clock.ts';
 import { type Epoch, type Lifetimes, lifetimesOf } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { createEpochRefresh } from './refresh.ts';
-import { createRenewal, isPermanent, type RenewalDeps } from './renewal.ts';
+import { createRenewal, type RenewalDeps } from './renewal.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -61,8 +61,9 @@ const FORCED_TIMEOUT = 30_000;
 
 /** One epoch at a time, kept fresh. With a key configured the first attestation begins at once. */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock, manifests, random = Math.random, lifetimes = lifetimesOf() } = deps;
+  const { clock, random = Math.random, lifetimes = lifetimesOf() } = deps;
   const closing = new AbortController();
+  const closed = closing.signal;
   let verdict: Verdict | undefined;
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
@@ -70,17 +71,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
     deps.observe?.(event);
   };
   const onPermanent = (error: PrivatemodeError): void => deps.onPermanent?.(error);
-  const renew = createRenewal({ ...deps, random, lifetimes, observe });
-  const { signal } = closing;
-  const refresh = createEpochRefresh({
-    renew,
-    manifests,
-    clock,
-    random,
-    observe,
-    onPermanent,
-    closing: signal,
-  });
+  const renewal = createRenewal({ ...deps, random, lifetimes, observe });
+  const refresh = createEpochRefresh({ renewal, clock, random, observe, onPermanent, closed });
   const clientKeys = createClientKeys({ attest: attestWith, clock });
 
   /** The epoch, unless it is time to renew it. */
@@ -95,13 +87,12 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (known !== undefined) return known;
     let made: Epoch;
     try {
-      made = await renew(clientKey, signal);
-      signal.throwIfAborted();
+      made = await renewal.renew(clientKey, closed);
+      closed.throwIfAborted();
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
       observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
-      const hopeless = isPermanent(error, { configured: false, manifests: manifests.kind });
-      if (hopeless && refresh.current() === undefined) onPermanent(error);
+      if (refresh.current() === undefined && renewal.isPermanent(error, false)) onPermanent(error);
       throw error;
     }
     const first = fresh();
@@ -126,7 +117,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
   /** Renews an epoch that is still good: nobody waits for it. */
   function prepareNext(offeredKey: string | undefined): void {
     if (!refresh.hasKey() && offeredKey === undefined) return;
-    if (!signal.aborted) nextChance(offeredKey).catch(() => {});
+    if (!closed.aborted) nextChance(offeredKey).catch(() => {});
   }
 
   /** Gives `work` a promise that rejects with not_ready after `ms`, or with the reason of a request that is aborted. */
@@ -152,7 +143,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     for (;;) {
       const epoch = refresh.current();
       if (epoch !== undefined) return epoch;
-      signal.throwIfAborted();
+      closed.throwIfAborted();
       const permanent = refresh.permanent();
       if (permanent !== undefined) throw permanent;
       await Promise.race([late, nextChance(offeredKey)]);
@@ -184,19 +175,19 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   return {
     current: refresh.current,
-    async acquire({ offeredKey, timeoutMs, signal: request }) {
+    async acquire({ offeredKey, timeoutMs, signal }) {
       const ready = refresh.current();
       if (ready !== undefined) {
         // A timer may be late (the machine slept), and without a kept key there is none.
         if (fresh() === undefined) prepareNext(offeredKey);
         return ready;
       }
-      return within(timeoutMs, request, (late) => nextEpoch(offeredKey, late));
+      return within(timeoutMs, signal, (late) => nextEpoch(offeredKey, late));
     },
     async renewAfterRejection(secretId) {
       const epoch = refresh.current();
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
-      signal.throwIfAborted();
+      closed.throwIfAborted();
       if (!refresh.renewing()) admitForced(secretId);
       return within(FORCED_TIMEOUT, undefined, (late) => Promise.race([refresh.renew(), late]));
     },

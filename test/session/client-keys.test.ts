@@ -259,7 +259,7 @@ describe('session without a configured key', () => {
   });
 });
 
-describe('key offers', () => {
+describe('client keys', () => {
   const offersOf = (attest: (key: string) => Promise<Epoch>) => {
     const clock = createFakeClock();
     return { clock, offers: createClientKeys({ attest, clock }) };
