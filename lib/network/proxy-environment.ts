@@ -52,7 +52,6 @@ function plainHost(host: string): string {
 type Exception = (host: string, port: number) => boolean;
 
 function parseException(entry: string): Exception {
-  if (entry === '*') return () => true;
   const block = subnet(entry);
   if (block !== undefined) return block;
   const [, name, port] = /^(\[[^\]]*\]|[^:]*|.*:.*:.*?)(?::(\d+))?$/.exec(entry) ?? [];
@@ -66,12 +65,12 @@ function parseException(entry: string): Exception {
 }
 
 function subnet(entry: string): Exception | undefined {
-  const [address, prefix, ...rest] = entry.split('/');
-  const family = isIP(address ?? '');
-  if (address === undefined || prefix === undefined || rest.length > 0 || family === 0) return undefined;
+  const [, address = '', prefix] = /^([^/]*)\/(\d+)$/.exec(entry) ?? [];
   const bits = Number(prefix);
-  if (!/^\d+$/.test(prefix) || bits > (family === 4 ? 32 : 128)) return undefined;
+  if (isIP(address) === 0 || bits > (isIP(address) === 4 ? 32 : 128)) return undefined;
   const list = new BlockList();
-  list.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6');
-  return (host) => isIP(host) !== 0 && list.check(host, isIP(host) === 4 ? 'ipv4' : 'ipv6');
+  list.addSubnet(address, bits, familyOf(address));
+  return (host) => isIP(host) !== 0 && list.check(host, familyOf(host));
 }
+
+const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'ipv4' : 'ipv6');

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { getCACertificates } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
 
-/** Only these of the process's environment decide how the remote is reached. */
+/** SSL_CERT_FILE, https_proxy and no_proxy of the process's environment decide how the remote is reached. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;

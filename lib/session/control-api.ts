@@ -1,4 +1,4 @@
-import { type JsonValue, parseStrictJson } from '../attestation/strict-json.ts';
+import { parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
@@ -102,20 +102,13 @@ function readMembers<Name extends string>(
 ): Record<Name, Uint8Array> {
   const refuse = (why: string): Error =>
     new PrivatemodeError(code, `${request}: the answer is refused: ${why}`);
-  let parsed: JsonValue;
-  try {
-    parsed = parseStrictJson(body, RESPONSE_LIMITS, refuse);
-  } catch (thrown) {
-    throw thrown instanceof PrivatemodeError ? thrown : refuse('not JSON');
-  }
+  const parsed = parseStrictJson(body, RESPONSE_LIMITS, refuse);
   if (!(parsed instanceof Map)) throw refuse('not an object');
   const found: Partial<Record<Name, Uint8Array>> = {};
   for (const name of names) {
     const text: unknown = parsed.get(name);
-    const bytes = typeof text === 'string' ? new Uint8Array(Buffer.from(text, 'base64')) : undefined;
-    if (bytes === undefined || bytes.length === 0 || toBase64(bytes) !== text) {
-      throw refuse(`${name} is missing or not base64`);
-    }
+    const bytes = new Uint8Array(Buffer.from(typeof text === 'string' ? text : '', 'base64'));
+    if (bytes.length === 0 || toBase64(bytes) !== text) throw refuse(`${name} is missing or not base64`);
     found[name] = bytes;
   }
   return found as Record<Name, Uint8Array>;
