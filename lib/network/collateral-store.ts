@@ -2,18 +2,16 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** A piece of collateral as it came: the body, and the PEM chain of its signer where a header carries it. */
+/** A piece of collateral as AMD or Intel sent it. */
 export interface Collateral {
   readonly body: Uint8Array;
+  /** The PEM chain of its signer, where a header carries it; else empty. */
   readonly issuerChain: string;
   /** Wall clock, ms since 1970. */
   readonly fetchedAt: number;
 }
 
-/**
- * Collateral on disk, one file per URL. It holds nothing secret and decides nothing: a file that is missing, damaged or
- * about another URL is no file, and what cannot be stored is fetched again next time. Never throws.
- */
+/** Keeps collateral, which is not secret, by its URL. A failure to read or write costs a fetch. Never throws. */
 export interface CollateralStore {
   read(url: string): Promise<Collateral | undefined>;
   write(url: string, collateral: Collateral): Promise<void>;
@@ -28,6 +26,7 @@ interface StoredFile extends Omit<Collateral, 'body'> {
   readonly sha256: string;
 }
 
+/** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${sha256(url).slice(0, 32)}.json`);
   return {

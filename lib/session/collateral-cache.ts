@@ -1,7 +1,7 @@
 import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
-import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { HttpCall, HttpResponse } from '../network/http-call.ts';
 import type { Clock } from './clock.ts';
@@ -72,8 +72,8 @@ function signedExpiry(body: Uint8Array, member: string): number {
 
 type Obtained = Collateral & Pick<RevocationList, 'stored'>;
 
-const unavailable = (message: string, options?: { cause?: unknown; remedy?: string }): PrivatemodeError =>
-  new PrivatemodeError('collateral_unavailable', message, options);
+const unavailable = (message: string, cause?: unknown): PrivatemodeError =>
+  new PrivatemodeError('collateral_unavailable', message, { cause });
 
 /**
  * Collateral from AMD's KDS and Intel's PCS (docs/protocol/attestation.md 7, 10), kept until the expiry date that its
@@ -88,9 +88,9 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
   const running = new Map<string, Promise<Obtained>>();
-  /** URL → end on the monotonic clock, of what this process has seen. */
+  /** URL → its end on the monotonic clock, for collateral that this process has seen. */
   const ends = new Map<string, { readonly fetchedAt: number; readonly end: number }>();
-  /** URL → when it was fetched (0: it came from the store), for what was handed out since the last rejected verdict. */
+  /** URL → when it was fetched (0: it came from the store), for collateral that no rejected verdict has cleared yet. */
   const handedOut = new Map<string, number>();
 
   function ask(url: string, kind: Kind): Promise<Obtained> {
@@ -111,7 +111,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
         startMonotonic(url, fetched, expiry);
         await store.write(url, fetched);
       } else if (stored !== undefined) {
-        throw unavailable(`${kind.name}: the fetched one has expired`, { remedy: CLOCK_REMEDY });
+        throw unavailable(`${kind.name}: the fetched one has expired`);
       }
       handedOut.set(url, now());
       return fetched;
@@ -127,7 +127,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return stored;
   }
 
-  /** From here on the monotonic clock runs against it as well. */
+  /** Lets the collateral end by the monotonic clock too, counted from here. */
   function startMonotonic(url: string, { fetchedAt }: Collateral, expiry: number): void {
     ends.set(url, { fetchedAt, end: clock.monotonic() + expiry - now() });
   }
@@ -142,7 +142,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return undefined;
     }
     if (!(stored.fetchedAt <= now() && now() < expiry)) return undefined;
-    // Of what an earlier process stored, this one knows only the wall clock's word.
+    // Only the wall clock knows the age of what an earlier process stored.
     if (ends.get(url)?.fetchedAt !== stored.fetchedAt) startMonotonic(url, stored, expiry);
     return clock.monotonic() < (ends.get(url)?.end ?? 0) ? stored : undefined;
   }
@@ -154,7 +154,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       response = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
     } catch (cause) {
       const why = cause instanceof PrivatemodeError ? cause.message : 'the fetch failed';
-      throw unavailable(`${kind.name}: ${why}`, { cause });
+      throw unavailable(`${kind.name}: ${why}`, cause);
     }
     const { status, body } = response;
     if (status !== 200) throw unavailable(`${kind.name}: ${host} answered with status ${status}`);
@@ -162,7 +162,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       kind.expiry(body);
       return { body, issuerChain: issuerChainOf(response, kind), fetchedAt: now() };
     } catch (cause) {
-      throw unavailable(`${kind.name}: ${host} sent something else`, { cause });
+      throw unavailable(`${kind.name}: ${host} sent something else`, cause);
     }
   }
 
