@@ -1,18 +1,15 @@
 /** TDX evidence: a version 4 quote, signed by the quoting enclave, which the PCK vouches for (attestation.md 9, 10). */
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 import {
-  type EnclaveReport,
-  encodeQuoteV4,
-  type QuoteV4,
-  type TdQuoteBody,
-} from '../../lib/attestation/tdx/message.ts';
-import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,
+  type EnclaveReport,
   QE_REPORT_BYTES,
   QUOTE_VERSION,
+  type QuoteV4,
   qeReportBytes,
   signedQuoteBytes,
+  type TdQuoteBody,
   TEE_TYPE_TDX,
 } from '../../lib/attestation/tdx/quote.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
@@ -24,6 +21,7 @@ import { sgxExtension } from '../pki/sgx-extension.ts';
 import { TDX_GUEST } from '../reference-values.ts';
 import { TD_QE, TDX_PLATFORM } from '../tdx-platform.ts';
 import type { EvidenceRequest } from './request.ts';
+import { encodeQuoteV4 } from './tdx-message.ts';
 
 /** SEPT_VE_DISABLE, and in byte 0 the DEBUG bit. */
 const TD_ATTRIBUTES = [0, 0, 0, 0x10, 0, 0, 0, 0];

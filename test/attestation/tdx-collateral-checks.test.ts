@@ -4,10 +4,12 @@ import { allAccepted } from '../../lib/attestation/check.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CertificateRequest } from '../../simulator/pki/certificate.ts';
-import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
+import { element, sequence } from '../../simulator/pki/der.ts';
+import { basicConstraints, type EncodedExtension, keyUsage } from '../../simulator/pki/extensions.ts';
 import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/tdx-authorities.ts';
 import {
   FUTURE,
+  failed,
   filled,
   itAccepts,
   itRefuses,
@@ -247,8 +249,9 @@ const FORGED: readonly Changes[] = [
 ];
 
 describe('collateral of TDX', () => {
-  const asked = (changes: Changes): { readonly questions: unknown[]; readonly changes: Changes } => {
-    const questions: unknown[] = [];
+  type Question = readonly [name: string, query?: object];
+  const asked = (changes: Changes): { readonly questions: Question[]; readonly changes: Changes } => {
+    const questions: Question[] = [];
     const { collateral } = tdxPlatform(changes).context;
     const answers: Changes['answers'] = {
       intelTcbInfo: (query) => {
@@ -302,7 +305,49 @@ describe('collateral of TDX', () => {
   it('includes no root CRL from an address that an untrusted root names', async () => {
     const { questions, changes } = asked({ qeSigning: (r) => ({ ...r, issuer: STRANGE_ROOT }) });
     await judge(changes);
-    assert.ok(!questions.some((question) => (question as unknown[])[0] === 'root crl'));
+    assert.ok(!questions.some((question) => question[0] === 'root crl'));
+  });
+
+  describe('of the root', () => {
+    const uri = element(0x86, Buffer.from('https://example.test/'));
+    const point = (...names: readonly Uint8Array[]): Uint8Array =>
+      sequence(element(0xa0, element(0xa0, ...names)));
+    const points = (...list: readonly Uint8Array[]): EncodedExtension => ({
+      oid: '2.5.29.31',
+      critical: false,
+      value: sequence(...list),
+    });
+    /** The address that is asked, with these extensions in the root beside the signers, and what fails. */
+    const askedWith = async (...extensions: readonly EncodedExtension[]) => {
+      const root = rootLike({ extensions: [basicConstraints(true, 1), ...extensions] });
+      const { questions, changes } = asked(vouchedBy(root));
+      const failing = failed(await judge(changes));
+      return { address: questions.find(([name]) => name === 'root crl')?.[1], failing };
+    };
+
+    it('comes from the one URI of the one distribution point', async () => {
+      const { address, failing } = await askedWith(points(point(uri)));
+      assert.deepEqual([address, failing], [{ url: 'https://example.test/' }, []]);
+    });
+
+    const refused: readonly (readonly [string, readonly EncodedExtension[]])[] = [
+      ['no extension', []],
+      ['no point', [points()]],
+      ['two points', [points(point(uri), point(uri))]],
+      ['two URIs', [points(point(uri, uri))]],
+      ['no URI', [points(point())]],
+      ['a name of another kind', [points(point(element(0x82, Buffer.from('example.test'))))]],
+      [
+        'a point with reasons',
+        [points(sequence(element(0xa0, element(0xa0, uri)), element(0x81, Uint8Array.of(7, 0x80))))],
+      ],
+    ];
+    for (const [name, extensions] of refused) {
+      it(`is asked of nobody where the root has ${name}`, async () => {
+        const { address, failing } = await askedWith(...extensions);
+        assert.deepEqual([address, failing], [undefined, ['tdx.root_crl.format']]);
+      });
+    }
   });
 
   it('that cannot be had or read fails with collateral_unavailable, and leaves the rest to be told', async () => {

@@ -1,5 +1,5 @@
 import { describe } from 'node:test';
-import type { QuoteV4 } from '../../lib/attestation/tdx/message.ts';
+import type { QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
 import { filled, itRefuses, type Row } from '../support/tdx-cases.ts';
 
 type Certification = QuoteV4['signedData']['certificationData'];

@@ -5,8 +5,13 @@
 import { createPublicKey, type KeyObject, sign } from 'node:crypto';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
-import type { EnclaveReport, QuoteHeader, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/message.ts';
-import { qeReportBytes, signedQuoteBytes } from '../../lib/attestation/tdx/quote.ts';
+import {
+  type EnclaveReport,
+  type QuoteV4,
+  qeReportBytes,
+  signedQuoteBytes,
+  type TdQuoteBody,
+} from '../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
 import { pointOf } from '../../lib/crypto/signature.ts';
@@ -28,7 +33,7 @@ type Json = Readonly<Record<string, unknown>>;
 
 /** What to change, each before it is signed; `quote`, `chain`, `entry` and the `answers` after everything. */
 export interface Changes extends CertificateChanges {
-  readonly header?: Change<QuoteHeader>;
+  readonly header?: Change<QuoteV4['header']>;
   readonly body?: Change<TdQuoteBody>;
   readonly qeReport?: Change<EnclaveReport>;
   readonly tcbInfo?: Change<Json>;
@@ -65,7 +70,7 @@ const ENTRY: TdxReferenceValues = {
   staticPlatform: true,
 };
 
-const HEADER: QuoteHeader = {
+const HEADER: QuoteV4['header'] = {
   version: 4,
   attestationKeyType: 2,
   teeType: 0x81,

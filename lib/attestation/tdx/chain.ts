@@ -1,22 +1,62 @@
 /**
- * Path validation for the short chains that Intel issues (attestation.md 10, RFC 5280 6.1). Each function names what is
- * wrong; an empty list means nothing is.
+ * Intel's certificate chains: reading them, and path validation (attestation.md 10, RFC 5280 6.1). Each `…Defects`
+ * function names what is wrong; an empty list means nothing is.
  */
 import { period } from '../period.ts';
 import {
   type Certificate,
+  decodePem,
   isTimeValid,
   maySignCertificates,
+  parseCertificate,
   unhandledCritical,
   verifySignedBy,
 } from '../x509/certificate.ts';
+import { malformed } from '../x509/der.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
 import { commonName, nameText, sameName } from '../x509/name.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
-const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
+/** The chain of a PCK certificate. */
+export interface PckChain {
+  readonly leaf: Certificate;
+  readonly intermediate: Certificate;
+  readonly root: Certificate;
+}
 
-/** X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, no critical extension that is not understood. */
+/** Common names. A chain through the processor CA is refused (attestation.md 10). */
+export const INTEL_NAMES = {
+  root: 'Intel SGX Root CA',
+  platformCa: 'Intel SGX PCK Platform CA',
+  pck: 'Intel SGX PCK Certificate',
+  tcbSigning: 'Intel SGX TCB Signing',
+} as const;
+
+const HANDLED_CRITICAL = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage, SGX_EXTENSION_OID];
+/** Real chains have under 4 KB. */
+const MAX_CHAIN_BYTES = 32 * 1024;
+const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
+
+/** Reads PEM text of `count` certificates and nothing else. Throws evidence_malformed. */
+export function readCertificates(text: string, count: number): Certificate[] {
+  if (text.length > MAX_CHAIN_BYTES) throw malformed('a certificate chain is too large');
+  const blocks = decodePem(text);
+  if (blocks.length !== count || blocks.some(({ label }) => label !== 'CERTIFICATE')) {
+    throw malformed(`a chain of ${blocks.length} PEM blocks instead of ${count} certificates`);
+  }
+  return blocks.map(({ der }) => parseCertificate(der));
+}
+
+/** Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
+export function readPckChain(pem: Uint8Array): PckChain {
+  const text = Buffer.from(pem).toString('latin1');
+  if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
+  const certificates = readCertificates(text.replace(/\0$/, ''), 3);
+  const [leaf, intermediate, root] = certificates as [Certificate, Certificate, Certificate];
+  return { leaf, intermediate, root };
+}
+
+/** Wants X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical extension. */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   const defects: string[] = [];
@@ -34,7 +74,7 @@ export function profileDefects(certificate: Certificate, expectedName: string): 
   return defects;
 }
 
-/** Names, signature, CA flag and path length between a certificate and its issuer, `below` CAs under the issuer. */
+/** Compares names, signature, CA flag and path length of a certificate and its issuer, which has `below` CAs under it. */
 export function linkDefects(child: Certificate, issuer: Certificate, below: number): string[] {
   const name = commonName(child.subject) ?? nameText(child.subject);
   const defects: string[] = [];
@@ -48,13 +88,13 @@ export function linkDefects(child: Certificate, issuer: Certificate, below: numb
   return defects;
 }
 
-/** Whether a root that came with the evidence is the pinned one: its name and its key (Intel reissued it with both kept). */
+/** Compares name and key of a root from the evidence with the pinned one: Intel reissued its root with both kept. */
 export function anchorDefects(root: Certificate, pinned: Certificate): string[] {
   const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
   return same ? [] : ['the root is not the trusted one'];
 }
 
-/** Certificates that are not valid yet, or no longer. */
+/** Names the certificates that are not valid yet, or no longer. */
 export function validityDefects(certificates: readonly Certificate[], now: Date): string[] {
   return certificates
     .filter((certificate) => !isTimeValid(certificate, now))

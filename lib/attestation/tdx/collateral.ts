@@ -1,21 +1,24 @@
 /**
- * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (attestation.md 10). Fetched
- * from the source that was handed in, and read; whether any of it may be believed is for the checks.
+ * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (attestation.md 10). Asks the
+ * given source for them and reads the answers; the checks decide whether any of it is believed.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attemptAsync, valueIn } from '../attempt.ts';
-import type { RevocationList, SignedCollateral } from '../collateral.ts';
-import type { EvidenceContext } from '../evidence.ts';
+import type { CollateralSource, RevocationList, SignedCollateral } from '../collateral.ts';
 import { type ReadList, readRevocationList } from '../revocation-list.ts';
 import type { Certificate } from '../x509/certificate.ts';
-import { anchorDefects, linkDefects, profileDefects, validityDefects } from './chain.ts';
-import { distributionPoint } from './distribution-point.ts';
-import { type JsonObject, unusable } from './json-object.ts';
-import { INTEL_NAMES, readCertificates } from './pck.ts';
-import { type QeIdentity, readQeIdentity } from './qe-identity.ts';
-import { readSignedJson, type SignedJson } from './signed-json.ts';
-import { hex } from './subject.ts';
-import { readTcbInfo, type TcbInfo } from './tcb-info.ts';
+import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from '../x509/der.ts';
+import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
+import {
+  anchorDefects,
+  INTEL_NAMES,
+  linkDefects,
+  profileDefects,
+  readCertificates,
+  validityDefects,
+} from './chain.ts';
+import { type JsonObject, readSignedJson, type SignedJson, unusable } from './signed-json.ts';
+import { type QeIdentity, readQeIdentity, readTcbInfo, type TcbInfo } from './tcb-info.ts';
 
 /** A signed JSON body with what it says and who signed it. */
 export interface SignedDocument<T> extends SignedJson {
@@ -28,36 +31,37 @@ export interface Collateral {
   readonly tcbInfo: Attempt<SignedDocument<TcbInfo>>;
   readonly qeIdentity: Attempt<SignedDocument<QeIdentity>>;
   readonly pckCrl: Attempt<ReadList>;
-  /** Undefined where the chain that says where to fetch it from is not trusted. */
+  /** Undefined where the root that names its address is not trusted. */
   readonly rootCrl: Attempt<ReadList>;
 }
 
-/** Asks for everything that a platform of this FMSPC needs. Rejects only with what is not a PrivatemodeError. */
-export async function fetchCollateral(input: {
-  readonly fmspc: Uint8Array;
-  /** 0 = whatever is current. */
+/** Asks for all collateral of a platform model. Rejects only with what is not a PrivatemodeError. */
+export async function fetchCollateral(query: {
+  /** Lower-case hex. */
+  readonly fmspc: string;
+  /** 0: whatever is current. */
   readonly evaluationDataNumber: number;
   readonly pinnedRoot: Certificate;
-  readonly context: EvidenceContext;
+  readonly source: CollateralSource;
+  readonly now: Date;
 }): Promise<Collateral> {
-  const { evaluationDataNumber, pinnedRoot } = input;
-  const { collateral: source, now } = input.context;
+  const { fmspc, evaluationDataNumber, pinnedRoot, source, now } = query;
   const ofNumber = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
-  const query = { fmspc: hex(input.fmspc), ...ofNumber };
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
-    attemptAsync(async () => readDocument(await source.intelTcbInfo(query), 'tcbInfo', readTcbInfo)),
-    attemptAsync(async () => {
-      const answer = await source.intelQeIdentity(ofNumber);
-      return readDocument(answer, 'enclaveIdentity', readQeIdentity);
-    }),
+    attemptAsync(async () =>
+      readDocument(await source.intelTcbInfo({ fmspc, ...ofNumber }), 'tcbInfo', readTcbInfo),
+    ),
+    attemptAsync(async () =>
+      readDocument(await source.intelQeIdentity(ofNumber), 'enclaveIdentity', readQeIdentity),
+    ),
     attemptAsync(async () => readCrl(await source.intelPckCrl())),
   ]);
-  const vouched = valueIn(qeIdentity);
-  if (vouched === undefined || signerDefects(vouched, pinnedRoot, now).length > 0) {
+  const identity = valueIn(qeIdentity);
+  if (identity === undefined || signerDefects(identity, pinnedRoot, now).length > 0) {
     return { tcbInfo, qeIdentity, pckCrl, rootCrl: undefined };
   }
   const rootCrl = await attemptAsync(async () => {
-    const url = asCollateral('the root certificate', () => distributionPoint(vouched.root));
+    const url = asCollateral('the root certificate', () => distributionPoint(identity.root));
     return readCrl(await source.intelRootCrl({ url }));
   });
   return { tcbInfo, qeIdentity, pckCrl, rootCrl };
@@ -78,7 +82,7 @@ function readCrl(list: RevocationList): ReadList {
   return asCollateral('the CRL', () => readRevocationList(list));
 }
 
-/** The readers call what they cannot read evidence; this was fetched, and is not. */
+/** Turns the readers' evidence_malformed into collateral_unavailable: what they read here was fetched. */
 function asCollateral<T>(what: string, read: () => T): T {
   try {
     return read();
@@ -86,6 +90,22 @@ function asCollateral<T>(what: string, read: () => T): T {
     if (!(error instanceof PrivatemodeError)) throw error;
     throw unusable(`${what} cannot be read: ${error.message}`);
   }
+}
+
+const CONTEXT_0 = contextTag(0, true);
+const URI = contextTag(6, false);
+
+/** Where the CRL of a root is published: the one URI of its one distribution point (RFC 5280 4.2.1.13). */
+function distributionPoint({ extensions }: Certificate): string {
+  const value = extensionValue(extensions, EXTENSION_OID.crlDistributionPoints);
+  if (value === undefined) throw malformed('the root names no distribution point for its CRL');
+  const point = new DerCursor(onlyChild(parseDer(value, TAG.sequence)));
+  const fullName = onlyChild(point.take(CONTEXT_0));
+  point.end();
+  const names = new DerCursor(fullName, CONTEXT_0);
+  const { content } = names.take(URI);
+  names.end();
+  return Buffer.from(content).toString('latin1');
 }
 
 /** What is wrong with the certificates that vouch for a document: names, profile, chain to the pinned root, dates. */

@@ -3,7 +3,7 @@ import { constantTimeEqual } from '../../crypto/digest.ts';
 import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import type { TdQuoteBody } from './message.ts';
+import type { TdQuoteBody } from './quote.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 import { hex, type TdxRow, type TdxSubject } from './subject.ts';
 

@@ -1,6 +1,6 @@
-/** Form and signatures of the quote: attestation key, quoting enclave, and the link between the two (attestation.md 10). */
+/** The checks of the quote: its form, its signatures, and the link from attestation key to quoting enclave (attestation.md 10). */
 import { constantTimeEqual, sha256 } from '../../crypto/digest.ts';
-import { publicKeyFromPoint, verifyEcdsa } from '../../crypto/signature.ts';
+import { publicKeyFromPoint } from '../../crypto/signature.ts';
 import { valueIn } from '../attempt.ts';
 import { finding } from '../check.ts';
 import {
@@ -12,11 +12,11 @@ import {
   statedSizes,
   TEE_TYPE_TDX,
 } from './quote.ts';
-import { hex, noDefects, type TdxRow } from './subject.ts';
+import { hex, noDefects, signatureFinding, type TdxRow } from './subject.ts';
 
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
-/** Judged first: a quote of another form has no meaning here. */
+/** Run first: a quote of another form means nothing here. */
 export const FORM_ROWS: readonly TdxRow[] = [
   {
     id: 'tdx.quote.version',
@@ -61,7 +61,7 @@ export const FORM_ROWS: readonly TdxRow[] = [
   },
 ];
 
-/** Judged when the PCK chain has been: one of the keys comes from it. */
+/** Run after the checks of the PCK chain, which one of the keys comes from. */
 export const SIGNATURE_ROWS: readonly TdxRow[] = [
   {
     id: 'tdx.quote.signature',
@@ -71,9 +71,7 @@ export const SIGNATURE_ROWS: readonly TdxRow[] = [
     judge: ({ quote }) => {
       const { signature, ecdsaAttestationKey } = quote.signedData;
       const key = publicKeyFromPoint('P-256', ecdsaAttestationKey);
-      const data = signedQuoteBytes(quote);
-      const holds = verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature });
-      return finding(holds, holds ? 'valid' : 'not valid');
+      return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
   },
   {
@@ -85,14 +83,7 @@ export const SIGNATURE_ROWS: readonly TdxRow[] = [
       const leaf = valueIn(chain)?.leaf;
       if (leaf === undefined) return undefined;
       const { qeReport, qeReportSignature } = quote.signedData.certificationData.qeReportCertificationData;
-      const holds = verifyEcdsa({
-        key: leaf.publicKey.key,
-        hash: 'sha256',
-        encoding: 'raw',
-        data: qeReportBytes(qeReport),
-        signature: qeReportSignature,
-      });
-      return finding(holds, holds ? 'valid' : 'not valid');
+      return signatureFinding(leaf.publicKey.key, qeReportBytes(qeReport), qeReportSignature);
     },
   },
   {

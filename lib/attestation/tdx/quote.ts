@@ -1,17 +1,113 @@
 /**
- * The binary TDX quote, version 4 (attestation.md 9.2). The evidence carries its fields as a message, so the bytes that
- * were signed are rebuilt here; the parser reads quotes in their binary form. All integers are little-endian.
+ * A TDX quote of version 4. Evidence carries it as a protobuf message (attestation.md 9.1), but the signatures in it
+ * cover its binary form (9.2, integers little-endian). One table of fields gives the message, its types and that form.
  */
-import { malformed } from '../x509/der.ts';
 import {
-  ENCLAVE_REPORT,
-  type EnclaveReport,
-  HEADER,
-  type MessageOf,
-  type QuoteV4,
-  type Schema,
-  TD_QUOTE_BODY,
-} from './message.ts';
+  bytesField,
+  messageField,
+  readWireFields,
+  repeatedBytesField,
+  uintField,
+  type WireFields,
+} from '../protobuf.ts';
+import { malformed } from '../x509/der.ts';
+
+/** A field: its number in the message, and its shape. `width`: bytes of the integer in the binary form. */
+export type Field =
+  | { readonly kind: 'uint'; readonly no: number; readonly width: 2 | 4 }
+  | { readonly kind: 'bytes'; readonly no: number; readonly length: number | undefined }
+  | { readonly kind: 'list'; readonly no: number; readonly length: number; readonly count: number }
+  | { readonly kind: 'message'; readonly no: number; readonly fields: Schema };
+
+export interface Schema {
+  readonly [name: string]: Field;
+}
+
+type ValueOf<F extends Field> = F extends { kind: 'uint' }
+  ? number
+  : F extends { kind: 'bytes' }
+    ? Uint8Array
+    : F extends { kind: 'list' }
+      ? readonly Uint8Array[]
+      : F extends { kind: 'message'; fields: infer S extends Schema }
+        ? MessageOf<S>
+        : never;
+
+export type MessageOf<S extends Schema> = { readonly [K in keyof S]: ValueOf<S[K]> };
+
+const u16 = <const N extends number>(no: N) => ({ kind: 'uint', no, width: 2 }) as const;
+const u32 = <const N extends number>(no: N) => ({ kind: 'uint', no, width: 4 }) as const;
+const fixed = (no: number, length: number) => ({ kind: 'bytes', no, length }) as const;
+const blob = (no: number) => ({ kind: 'bytes', no, length: undefined }) as const;
+const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;
+
+// In each of these three the fields stand in the order of the binary form.
+const HEADER = {
+  version: u16(1),
+  attestationKeyType: u16(2),
+  teeType: u32(3),
+  pceSvn: fixed(5, 2),
+  qeSvn: fixed(4, 2),
+  qeVendorId: fixed(6, 16),
+  userData: fixed(7, 20),
+} as const;
+
+const TD_QUOTE_BODY = {
+  teeTcbSvn: fixed(1, 16),
+  mrSeam: fixed(2, 48),
+  mrSignerSeam: fixed(3, 48),
+  seamAttributes: fixed(4, 8),
+  tdAttributes: fixed(5, 8),
+  xfam: fixed(6, 8),
+  mrTd: fixed(7, 48),
+  mrConfigId: fixed(8, 48),
+  mrOwner: fixed(9, 48),
+  mrOwnerConfig: fixed(10, 48),
+  rtmrs: { kind: 'list', no: 11, length: 48, count: 4 },
+  reportData: fixed(12, 64),
+} as const;
+
+const ENCLAVE_REPORT = {
+  cpuSvn: fixed(1, 16),
+  miscSelect: u32(2),
+  reserved1: fixed(3, 28),
+  attributes: fixed(4, 16),
+  mrEnclave: fixed(5, 32),
+  reserved2: fixed(6, 32),
+  mrSigner: fixed(7, 32),
+  reserved3: fixed(8, 96),
+  isvProdId: u16(9),
+  isvSvn: u16(10),
+  reserved4: fixed(11, 60),
+  reportData: fixed(12, 64),
+} as const;
+
+const QE_REPORT_CERTIFICATION_DATA = {
+  qeReport: message(1, ENCLAVE_REPORT),
+  qeReportSignature: fixed(2, 64),
+  qeAuthData: message(3, { parsedDataSize: u16(1), data: blob(2) }),
+  pckCertificateChainData: message(4, { certificateDataType: u16(1), size: u32(2), pckCertChain: blob(3) }),
+} as const;
+
+export const QUOTE_V4 = {
+  header: message(1, HEADER),
+  tdQuoteBody: message(2, TD_QUOTE_BODY),
+  signedDataSize: u32(3),
+  signedData: message(4, {
+    signature: fixed(1, 64),
+    ecdsaAttestationKey: fixed(2, 64),
+    certificationData: message(3, {
+      certificateDataType: u16(1),
+      size: u32(2),
+      qeReportCertificationData: message(3, QE_REPORT_CERTIFICATION_DATA),
+    }),
+  }),
+  extraBytes: blob(5),
+} as const;
+
+export type QuoteV4 = MessageOf<typeof QUOTE_V4>;
+export type TdQuoteBody = MessageOf<typeof TD_QUOTE_BODY>;
+export type EnclaveReport = MessageOf<typeof ENCLAVE_REPORT>;
 
 export const QUOTE_VERSION = 4;
 /** ECDSA over P-256. */
@@ -19,43 +115,81 @@ export const ATTESTATION_KEY_TYPE = 2;
 export const TEE_TYPE_TDX = 0x81;
 /** A QE report with its own certification data; a PEM chain of the PCK certificate. */
 export const CERTIFICATE_DATA_TYPE = { qeReport: 6, pckChain: 5 } as const;
-export const HEADER_BYTES = 48;
-export const BODY_BYTES = 584;
 export const QE_REPORT_BYTES = 384;
 
-/** The order of the fields in the binary form: where it differs from the numbers of the message, it is spelled out. */
-const HEADER_ORDER = [
-  'version',
-  'attestationKeyType',
-  'teeType',
-  'pceSvn',
-  'qeSvn',
-  'qeVendorId',
-  'userData',
-] as const satisfies readonly (keyof typeof HEADER)[];
-const BODY_ORDER = Object.keys(TD_QUOTE_BODY);
-const REPORT_ORDER = Object.keys(ENCLAVE_REPORT);
+/** A quote with its chain has about 5 KB; the collateral that Contrast adds in `extra_bytes` has 70 to 86 KB, and grows. */
+const MAX_MESSAGE_BYTES = 1024 * 1024;
 
-/** Bytes that the attestation key signs: header and TD body, 632 bytes. */
+/**
+ * Reads the message. Throws evidence_malformed for a byte field of another length than listed, any number of RTMRs but
+ * four, a missing sub-message, a number too large for its place in the binary form, a singular field twice.
+ */
+export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
+  if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
+  return decode(QUOTE_V4, readWireFields(bytes));
+}
+
+function decode<S extends Schema>(schema: S, wire: WireFields): MessageOf<S> {
+  const entries = Object.entries(schema).map(([name, field]) => [name, decodeField(name, field, wire)]);
+  return Object.fromEntries(entries) as MessageOf<S>;
+}
+
+function decodeField(name: string, field: Field, wire: WireFields): unknown {
+  switch (field.kind) {
+    case 'uint': {
+      const value = Number(uintField(wire, field.no, 32));
+      if (value >= 2 ** (8 * field.width)) throw malformed(`${name} exceeds ${field.width} bytes`);
+      return value;
+    }
+    case 'bytes':
+      return bytesField(wire, field.no, field.length);
+    case 'list': {
+      const list = repeatedBytesField(wire, field.no);
+      if (list.length !== field.count || list.some(({ length }) => length !== field.length)) {
+        throw malformed(`${name} must be ${field.count} byte strings of ${field.length} bytes`);
+      }
+      return list;
+    }
+    case 'message': {
+      const inner = messageField(wire, field.no);
+      if (inner === undefined) throw malformed(`the TDX message has no ${name}`);
+      return decode(field.fields, inner);
+    }
+  }
+}
+
+/** The bytes that the attestation key signs: header (48 bytes) and TD body (584 bytes). */
 export function signedQuoteBytes({
   header,
   tdQuoteBody,
 }: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array {
-  return Buffer.concat([
-    write(HEADER, HEADER_ORDER, header, HEADER_BYTES),
-    write(TD_QUOTE_BODY, BODY_ORDER, tdQuoteBody, BODY_BYTES),
-  ]);
+  return Buffer.concat([write(HEADER, header, 48), write(TD_QUOTE_BODY, tdQuoteBody, 584)]);
 }
 
-/** Bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
+/** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
 export function qeReportBytes(report: EnclaveReport): Uint8Array {
-  return write(ENCLAVE_REPORT, REPORT_ORDER, report, QE_REPORT_BYTES);
+  return write(ENCLAVE_REPORT, report, QE_REPORT_BYTES);
 }
 
-/**
- * The sizes that a quote states about itself, against what is there (attestation.md 10, structure checks):
- * each row has what is stated and what was counted.
- */
+function write(
+  schema: Schema,
+  values: Readonly<Record<string, number | Uint8Array | readonly Uint8Array[]>>,
+  total: number,
+): Uint8Array {
+  const parts = Object.entries(schema).flatMap(([name, field]) => {
+    const value = values[name];
+    if (typeof value !== 'number') return value ?? [];
+    const width = field.kind === 'uint' ? field.width : 0;
+    return Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
+  });
+  const bytes = Buffer.concat(parts);
+  if (bytes.length !== total) {
+    throw malformed(`a part of the quote has ${bytes.length} bytes instead of ${total}`);
+  }
+  return bytes;
+}
+
+/** The sizes that a quote states about its parts, beside what is there (attestation.md 10). */
 export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {
   const { certificationData } = quote.signedData;
   const { qeAuthData, pckCertificateChainData } = certificationData.qeReportCertificationData;
@@ -67,119 +201,4 @@ export function statedSizes(quote: QuoteV4): readonly { name: string; stated: nu
     { name: 'certification data', stated: certificationData.size, actual: certificationBytes },
     { name: 'signed data', stated: quote.signedDataSize, actual: 128 + 6 + certificationBytes },
   ];
-}
-
-/**
- * Reads a binary quote of version 4; what follows the signed data becomes `extraBytes`.
- * Throws evidence_malformed for another version (version 5 by name), a truncated quote, or sizes that disagree.
- */
-export function parseQuote(bytes: Uint8Array): QuoteV4 {
-  const source = new ByteSource(bytes);
-  const version = source.peekUint16();
-  if (version === 5) throw malformed('the quote has version 5, which is not supported');
-  if (version !== QUOTE_VERSION) throw malformed(`the quote has version ${version} instead of 4`);
-  const header = read(HEADER, HEADER_ORDER, source);
-  const tdQuoteBody = read(TD_QUOTE_BODY, BODY_ORDER, source);
-  const signedDataSize = source.uint(4);
-  const signed = new ByteSource(source.take(signedDataSize));
-  const signature = signed.take(64);
-  const ecdsaAttestationKey = signed.take(64);
-  const [certificateDataType, size] = [signed.uint(2), signed.uint(4)];
-  const inner = new ByteSource(signed.take(size));
-  signed.end();
-  const qeReport = read(ENCLAVE_REPORT, REPORT_ORDER, inner);
-  const qeReportSignature = inner.take(64);
-  const parsedDataSize = inner.uint(2);
-  const data = inner.take(parsedDataSize);
-  const [chainType, chainSize] = [inner.uint(2), inner.uint(4)];
-  const pckCertChain = inner.take(chainSize);
-  inner.end();
-  return {
-    header,
-    tdQuoteBody,
-    signedDataSize,
-    signedData: {
-      signature,
-      ecdsaAttestationKey,
-      certificationData: {
-        certificateDataType,
-        size,
-        qeReportCertificationData: {
-          qeReport,
-          qeReportSignature,
-          qeAuthData: { parsedDataSize, data },
-          pckCertificateChainData: { certificateDataType: chainType, size: chainSize, pckCertChain },
-        },
-      },
-    },
-    extraBytes: source.rest(),
-  };
-}
-
-function write(
-  schema: Schema,
-  order: readonly string[],
-  value: Readonly<Record<string, number | Uint8Array | readonly Uint8Array[]>>,
-  total: number,
-): Uint8Array {
-  const parts = order.flatMap((name) => {
-    const [field, part] = [schema[name], value[name]];
-    if (typeof part !== 'number') return part ?? [];
-    return littleEndian(part, field?.kind === 'uint' ? field.width : 0);
-  });
-  const out = new Uint8Array(Buffer.concat(parts));
-  if (out.length !== total)
-    throw malformed(`a part of the quote has ${out.length} bytes instead of ${total}`);
-  return out;
-}
-
-const littleEndian = (value: number, width: number): Uint8Array =>
-  Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
-
-function read<S extends Schema>(schema: S, order: readonly string[], source: ByteSource): MessageOf<S> {
-  const entries = order.map((name) => {
-    const field = schema[name];
-    if (field?.kind === 'uint') return [name, source.uint(field.width)];
-    if (field?.kind === 'list') {
-      return [name, Array.from({ length: field.count }, () => source.take(field.length))];
-    }
-    return [name, source.take(field?.kind === 'bytes' ? (field.length ?? 0) : 0)];
-  });
-  return Object.fromEntries(entries) as MessageOf<S>;
-}
-
-/** Takes bytes from the front; every take beyond the end throws evidence_malformed. */
-class ByteSource {
-  readonly #bytes: Uint8Array;
-  #offset = 0;
-
-  constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
-  }
-
-  take(length: number): Uint8Array {
-    if (length > this.#bytes.length - this.#offset) throw malformed('the quote ends too early');
-    this.#offset += length;
-    return this.#bytes.subarray(this.#offset - length, this.#offset);
-  }
-
-  uint(width: 2 | 4): number {
-    const part = this.take(width);
-    const view = new DataView(part.buffer, part.byteOffset, width);
-    return width === 2 ? view.getUint16(0, true) : view.getUint32(0, true);
-  }
-
-  peekUint16(): number {
-    const value = this.uint(2);
-    this.#offset -= 2;
-    return value;
-  }
-
-  rest(): Uint8Array {
-    return this.take(this.#bytes.length - this.#offset);
-  }
-
-  end(): void {
-    if (this.#offset !== this.#bytes.length) throw malformed('bytes follow where the quote should end');
-  }
 }

@@ -1,9 +1,8 @@
 /**
- * Intel's signed JSON bodies, `{"<name>": {...}, "signature": "<hex>"}` (attestation.md 10). The signature covers the
- * bytes of the value exactly as they were received, so the value is cut out of the text and never written anew.
- * Everything throws PrivatemodeError('collateral_unavailable'): what Intel answered is not usable.
+ * Intel's signed JSON bodies (attestation.md 10), and strict access to what they say. Everything here throws
+ * PrivatemodeError('collateral_unavailable').
  */
-import { asRecord, JsonObject, unusable } from './json-object.ts';
+import { PrivatemodeError } from '../../errors.ts';
 
 export interface SignedJson {
   /** The bytes that were signed. */
@@ -13,11 +12,15 @@ export interface SignedJson {
   readonly content: JsonObject;
 }
 
-/** Real bodies have 1 to 10 KB, and objects seven deep. */
+/** Real bodies have 1 to 10 KB and nest seven deep. */
 const MAX_BODY_CHARACTERS = 64 * 1024;
 const MAX_DEPTH = 16;
 
-/** Cuts the value of `name` and the signature out of a body. A member that appears twice is refused. */
+/**
+ * Cuts the value of `name` and the signature out of a body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers
+ * the bytes of the value as they were received, so they are cut out of the text, never serialised again. Refuses a
+ * member that appears twice.
+ */
 export function readSignedJson(body: string, name: string): SignedJson {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the answer is too large');
   const texts = memberTexts(body);
@@ -50,8 +53,8 @@ function parseObject(text: string): Readonly<Record<string, unknown>> {
 }
 
 /**
- * Names (still quoted) and source texts of the top-level members, in one pass over the nesting. What it finds means
- * something only if the text is JSON. Throws for a nesting that would be slow to parse.
+ * Finds names (still quoted) and source texts of the top-level members in one pass. The result is valid only if the text
+ * is JSON. Refuses a nesting that would be slow to parse.
  */
 function memberTexts(text: string): readonly (readonly [quotedKey: string, text: string])[] {
   const members: (readonly [string, string])[] = [];
@@ -79,11 +82,92 @@ function memberTexts(text: string): readonly (readonly [quotedKey: string, text:
   return members;
 }
 
-/** The index of the quote that ends the string which starts at `start`; the end of the text where there is none. */
+/** The index of the quote that ends the string starting at `start`, or the end of the text. */
 function endOfString(text: string, start: number): number {
   for (let i = start + 1; i < text.length; i++) {
     if (text[i] === '\\') i++;
     else if (text[i] === '"') return i;
   }
   return text.length;
+}
+
+/** The error of collateral that was fetched and cannot be used. */
+export function unusable(message: string): PrivatemodeError {
+  return new PrivatemodeError('collateral_unavailable', message);
+}
+
+function asRecord(value: unknown, where: string): Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw unusable(`${where} is not a JSON object`);
+  }
+  return value as Readonly<Record<string, unknown>>;
+}
+
+/** A JSON object; `path` names it in errors. Every method throws collateral_unavailable. */
+export class JsonObject {
+  readonly #members: Readonly<Record<string, unknown>>;
+  readonly #path: string;
+
+  constructor(members: Readonly<Record<string, unknown>>, path: string) {
+    this.#members = members;
+    this.#path = path;
+  }
+
+  #get(name: string): unknown {
+    return Object.hasOwn(this.#members, name) ? this.#members[name] : undefined;
+  }
+
+  #wrong(name: string, wanted: string): PrivatemodeError {
+    return unusable(`${this.#path}.${name} is not ${wanted}`);
+  }
+
+  string(name: string): string {
+    const value = this.#get(name);
+    if (typeof value !== 'string') throw this.#wrong(name, 'a string');
+    return value;
+  }
+
+  /** An integer from 0 to `max`. */
+  integer(name: string, max: number): number {
+    const value = this.#get(name);
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > max) {
+      throw this.#wrong(name, `an integer from 0 to ${max}`);
+    }
+    return value;
+  }
+
+  /** Exactly `length` bytes from hex of either case. */
+  hex(name: string, length: number): Uint8Array {
+    const value = this.#get(name);
+    if (typeof value !== 'string' || value.length !== 2 * length || !/^[0-9a-fA-F]*$/.test(value)) {
+      throw this.#wrong(name, `hex of ${length} bytes`);
+    }
+    return new Uint8Array(Buffer.from(value, 'hex'));
+  }
+
+  /** A moment as `2026-11-01T00:00:00Z`. */
+  date(name: string): Date {
+    const value = this.#get(name);
+    const date = new Date(typeof value === 'string' ? value : Number.NaN);
+    const exact = Number.isNaN(date.getTime()) ? '' : `${date.toISOString().slice(0, 19)}Z`;
+    if (exact !== value) throw this.#wrong(name, 'a UTC time in seconds');
+    return date;
+  }
+
+  object(name: string): JsonObject {
+    return new JsonObject(asRecord(this.#get(name), `${this.#path}.${name}`), `${this.#path}.${name}`);
+  }
+
+  has(name: string): boolean {
+    return this.#get(name) !== undefined;
+  }
+
+  /** A list of objects, `size` of them where that is given. */
+  list(name: string, size?: number): JsonObject[] {
+    const value = this.#get(name);
+    const path = `${this.#path}.${name}`;
+    if (!Array.isArray(value)) throw this.#wrong(name, 'a list');
+    if (size !== undefined && value.length !== size) throw this.#wrong(name, `a list of ${size}`);
+    return value.map((item, i) => new JsonObject(asRecord(item, `${path}[${i}]`), `${path}[${i}]`));
+  }
 }

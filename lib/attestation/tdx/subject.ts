@@ -1,14 +1,17 @@
-/** What the TDX checks judge: the evidence, the reference value, and the parts of both that could be read. */
-
-import { type Attempt, demand } from '../attempt.ts';
+/** What the TDX checks judge, and the findings that several of them make. */
+import type { KeyObject } from 'node:crypto';
+import { verifyEcdsa } from '../../crypto/signature.ts';
+import { PrivatemodeError } from '../../errors.ts';
+import { type Attempt, attempt, demand, valueIn } from '../attempt.ts';
 import { type CheckRow, type Finding, finding } from '../check.ts';
 import type { EvidenceContext } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import type { Certificate } from '../x509/certificate.ts';
+import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
+import { extensionValue } from '../x509/extensions.ts';
+import { type PckChain, readPckChain } from './chain.ts';
 import type { Collateral } from './collateral.ts';
-import type { QuoteV4 } from './message.ts';
-import type { PckChain } from './pck.ts';
-import type { SgxExtension } from './sgx-extension.ts';
+import type { QuoteV4 } from './quote.ts';
+import { readSgxExtension, SGX_EXTENSION_OID, type SgxExtension } from './sgx-extension.ts';
 
 export interface TdxSubject {
   readonly quote: QuoteV4;
@@ -19,11 +22,40 @@ export interface TdxSubject {
   readonly chain: Attempt<PckChain>;
   /** From the PCK certificate. */
   readonly sgx: Attempt<SgxExtension>;
-  /** Undefined where a check has failed that needs none: forged evidence must not make this program call anybody. */
+  /** Undefined where a check of the evidence alone has failed. */
   readonly collateral: Collateral | undefined;
 }
 
 export type TdxRow = CheckRow<TdxSubject>;
+
+/** Reads the certificates in evidence and context; what cannot be read fails the check responsible for it. */
+export function readSubject(quote: QuoteV4, entry: TdxReferenceValues, context: EvidenceContext): TdxSubject {
+  const { pckCertificateChainData } = quote.signedData.certificationData.qeReportCertificationData;
+  const chain = attempt(() => readPckChain(pckCertificateChainData.pckCertChain));
+  const leaf = valueIn(chain)?.leaf;
+  return {
+    quote,
+    entry,
+    context,
+    chain,
+    pinnedRoot: attempt(() => readPinnedRoot(context.roots.tdx?.root)),
+    sgx: leaf === undefined ? undefined : attempt(() => readSgx(leaf)),
+    collateral: undefined,
+  };
+}
+
+function readPinnedRoot(pem: string | undefined): Certificate {
+  if (pem === undefined) throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted');
+  return parseCertificate(decodeOneCertificate(pem));
+}
+
+function readSgx({ extensions }: Certificate): SgxExtension {
+  const value = extensionValue(extensions, SGX_EXTENSION_OID);
+  if (value === undefined) {
+    throw new PrivatemodeError('evidence_malformed', `the PCK certificate has no ${SGX_EXTENSION_OID}`);
+  }
+  return readSgxExtension(value);
+}
 
 /** Passes when there are no defects, else names them all. */
 export function noDefects(defects: readonly string[], held: string): Finding {
@@ -33,6 +65,12 @@ export function noDefects(defects: readonly string[], held: string): Finding {
 /** Passes when the part was read; undefined where that was not tried. Throws the error of the reading. */
 export function wasRead(part: Attempt<unknown>, found: string): Finding | undefined {
   return demand(part) === undefined ? undefined : finding(true, found);
+}
+
+/** Whether an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data` is valid. */
+export function signatureFinding(key: KeyObject, data: Uint8Array, signature: Uint8Array): Finding {
+  const holds = verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature });
+  return finding(holds, holds ? 'valid' : 'not valid');
 }
 
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

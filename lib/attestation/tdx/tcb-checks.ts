@@ -1,17 +1,49 @@
 /** Whether platform, TDX module and quoting enclave are genuine and up to date (attestation.md 10, 13.3). */
 import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
-import { equalUnderMask, type QeIdentity } from './qe-identity.ts';
+import type { EnclaveReport, TdQuoteBody } from './quote.ts';
 import { hex, type TdxRow, type TdxSubject } from './subject.ts';
-import { moduleIdentity, platformLevel, svnLevel, type TcbInfo, UP_TO_DATE } from './tcb-info.ts';
+import {
+  equalUnderMask,
+  moduleIdentity,
+  platformLevel,
+  type QeIdentity,
+  svnLevel,
+  type TcbInfo,
+  UP_TO_DATE,
+  type VersionedModuleIdentity,
+} from './tcb-info.ts';
 
-const tcbInfo = ({ collateral }: TdxSubject): TcbInfo | undefined => valueIn(collateral?.tcbInfo)?.value;
-const qeIdentity = ({ collateral }: TdxSubject): QeIdentity | undefined =>
-  valueIn(collateral?.qeIdentity)?.value;
-const qeReport = ({ quote }: TdxSubject) =>
-  quote.signedData.certificationData.qeReportCertificationData.qeReport;
+/** Judges the quote by TCB info; undefined where that could not be had. */
+const byTcbInfo =
+  (judge: (info: TcbInfo, body: TdQuoteBody, subject: TdxSubject) => Finding | undefined): TdxRow['judge'] =>
+  (subject) => {
+    const info = valueIn(subject.collateral?.tcbInfo)?.value;
+    return info && judge(info, subject.quote.tdQuoteBody, subject);
+  };
 
-/** Every status but the one is refused: `SWHardeningNeeded` and its like ask for work that nobody here can verify. */
+/** Judges the report of the quoting enclave by QE identity; undefined where that could not be had. */
+const byQeIdentity =
+  (judge: (identity: QeIdentity, report: EnclaveReport) => Finding): TdxRow['judge'] =>
+  ({ collateral, quote }) => {
+    const identity = valueIn(collateral?.qeIdentity)?.value;
+    const { qeReport } = quote.signedData.certificationData.qeReportCertificationData;
+    return identity && judge(identity, qeReport);
+  };
+
+/** Judges by the identity of the module's own version where the quote names one (TEE_TCB_SVN[1] above 0). */
+const byModuleVersion = (
+  judge: (identity: VersionedModuleIdentity, body: TdQuoteBody) => Finding,
+): TdxRow['judge'] =>
+  byTcbInfo((info, body) => {
+    const major = body.teeTcbSvn[1];
+    if (major === 0) return notApplicable('TDX module of major version 0');
+    const identity = moduleIdentity(info, body.teeTcbSvn);
+    if (identity === undefined) return finding(false, `TCB info does not know module version ${major}`);
+    return judge(identity, body);
+  });
+
+/** Refuses every status but one: `SWHardeningNeeded` and its like ask for work that nobody here can verify. */
 function statusFinding(level: { readonly status: string } | undefined): Finding {
   return finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 }
@@ -30,43 +62,22 @@ function littleEndian32(value: number): Uint8Array {
   return bytes;
 }
 
-/** Judges the identity of the module's own version where the quote names one (TEE_TCB_SVN[1] above 0). */
-function ofModuleVersion(
-  judge: (identity: NonNullable<ReturnType<typeof moduleIdentity>>, subject: TdxSubject) => Finding,
-): TdxRow['judge'] {
-  return (subject) => {
-    const info = tcbInfo(subject);
-    if (info === undefined) return undefined;
-    const { teeTcbSvn } = subject.quote.tdQuoteBody;
-    if (teeTcbSvn[1] === 0) return notApplicable('TDX module of major version 0');
-    const identity = moduleIdentity(info, teeTcbSvn);
-    if (identity === undefined)
-      return finding(false, `TCB info does not know module version ${teeTcbSvn[1]}`);
-    return judge(identity, subject);
-  };
-}
-
 export const TCB_ROWS: readonly TdxRow[] = [
   {
     id: 'tdx.tcb.module_signer',
     source: 'attestation.md 10',
     title: 'The TDX module is signed by Intel',
     expected: 'MRSIGNERSEAM of TCB info',
-    judge: (subject) => {
-      const info = tcbInfo(subject);
-      return info && equalHex(subject.quote.tdQuoteBody.mrSignerSeam, info.module.mrSigner);
-    },
+    judge: byTcbInfo(({ module }, { mrSignerSeam }) => equalHex(mrSignerSeam, module.mrSigner)),
   },
   {
     id: 'tdx.tcb.module_attributes',
     source: 'attestation.md 10',
     title: 'The TDX module has the attributes of a production module',
     expected: 'SEAMATTRIBUTES of TCB info, under its mask',
-    judge: (subject) => {
-      const module = tcbInfo(subject)?.module;
-      const { seamAttributes } = subject.quote.tdQuoteBody;
-      return module && underMask(seamAttributes, module.attributesMask, module.attributes);
-    },
+    judge: byTcbInfo(({ module: { attributes, attributesMask } }, { seamAttributes }) =>
+      underMask(seamAttributes, attributesMask, attributes),
+    ),
   },
   {
     id: 'tdx.tcb.module_identity',
@@ -74,24 +85,23 @@ export const TCB_ROWS: readonly TdxRow[] = [
     title: 'The TDX module is of a version that TCB info describes',
     expected: 'signer and attributes of that version',
     conditional: true,
-    judge: ofModuleVersion((identity, { quote: { tdQuoteBody } }) => {
-      const signed = hex(tdQuoteBody.mrSignerSeam) === hex(identity.mrSigner);
-      const { attributesMask, attributes, id } = identity;
-      const holds = signed && equalUnderMask(tdQuoteBody.seamAttributes, attributesMask, attributes);
-      return finding(holds, holds ? id : `${id} has another signer or other attributes`);
-    }),
+    judge: byModuleVersion(
+      ({ id, mrSigner, attributes, attributesMask }, { mrSignerSeam, seamAttributes }) => {
+        const signed = hex(mrSignerSeam) === hex(mrSigner);
+        const holds = signed && equalUnderMask(seamAttributes, attributesMask, attributes);
+        return finding(holds, holds ? id : `${id} has another signer or other attributes`);
+      },
+    ),
   },
   {
     id: 'tdx.tcb.platform_status',
     source: 'attestation.md 10, 13.3',
     title: 'The platform is up to date',
     expected: `level ${UP_TO_DATE}`,
-    judge: (subject) => {
-      const [info, sgx] = [tcbInfo(subject), valueIn(subject.sgx)];
-      if (info === undefined || sgx === undefined) return undefined;
-      const { teeTcbSvn } = subject.quote.tdQuoteBody;
-      return statusFinding(platformLevel(info, { ...sgx, teeTcbSvn }));
-    },
+    judge: byTcbInfo((info, { teeTcbSvn }, { sgx }) => {
+      const platform = valueIn(sgx);
+      return platform && statusFinding(platformLevel(info, { ...platform, teeTcbSvn }));
+    }),
   },
   {
     id: 'tdx.tcb.module_status',
@@ -99,63 +109,47 @@ export const TCB_ROWS: readonly TdxRow[] = [
     title: 'The TDX module is up to date',
     expected: `level ${UP_TO_DATE}`,
     conditional: true,
-    judge: ofModuleVersion((identity, { quote }) =>
-      statusFinding(svnLevel(identity.levels, quote.tdQuoteBody.teeTcbSvn[0] ?? 0)),
-    ),
+    judge: byModuleVersion(({ levels }, { teeTcbSvn }) => statusFinding(svnLevel(levels, teeTcbSvn[0] ?? 0))),
   },
   {
     id: 'tdx.qe.misc_select',
     source: 'attestation.md 10',
     title: 'The quoting enclave has the expected extended features',
     expected: 'MISCSELECT of QE identity, under its mask',
-    judge: (subject) => {
-      const identity = qeIdentity(subject);
-      const found = littleEndian32(qeReport(subject).miscSelect);
-      return identity && underMask(found, identity.miscSelectMask, identity.miscSelect);
-    },
+    judge: byQeIdentity(({ miscSelectMask, miscSelect }, report) =>
+      underMask(littleEndian32(report.miscSelect), miscSelectMask, miscSelect),
+    ),
   },
   {
     id: 'tdx.qe.attributes',
     source: 'attestation.md 10',
     title: 'The quoting enclave has the attributes of a production enclave',
     expected: 'ATTRIBUTES of QE identity, under its mask',
-    judge: (subject) => {
-      const identity = qeIdentity(subject);
-      return (
-        identity && underMask(qeReport(subject).attributes, identity.attributesMask, identity.attributes)
-      );
-    },
+    judge: byQeIdentity(({ attributesMask, attributes }, report) =>
+      underMask(report.attributes, attributesMask, attributes),
+    ),
   },
   {
     id: 'tdx.qe.signer',
     source: 'attestation.md 10',
     title: 'The quoting enclave is signed by Intel',
     expected: 'MRSIGNER of QE identity',
-    judge: (subject) => {
-      const identity = qeIdentity(subject);
-      return identity && equalHex(qeReport(subject).mrSigner, identity.mrSigner);
-    },
+    judge: byQeIdentity((identity, report) => equalHex(report.mrSigner, identity.mrSigner)),
   },
   {
     id: 'tdx.qe.product',
     source: 'attestation.md 10',
     title: 'The quoting enclave is the one for trust domains',
     expected: 'ISVPRODID of QE identity',
-    judge: (subject) => {
-      const [identity, { isvProdId }] = [qeIdentity(subject), qeReport(subject)];
-      return (
-        identity && finding(isvProdId === identity.isvProdId, String(isvProdId), String(identity.isvProdId))
-      );
-    },
+    judge: byQeIdentity(({ isvProdId: expected }, { isvProdId: found }) =>
+      finding(found === expected, String(found), String(expected)),
+    ),
   },
   {
     id: 'tdx.qe.status',
     source: 'attestation.md 10',
     title: 'The quoting enclave is up to date',
     expected: `level ${UP_TO_DATE}`,
-    judge: (subject) => {
-      const identity = qeIdentity(subject);
-      return identity && statusFinding(svnLevel(identity.levels, qeReport(subject).isvSvn));
-    },
+    judge: byQeIdentity(({ levels }, { isvSvn }) => statusFinding(svnLevel(levels, isvSvn))),
   },
 ];

@@ -1,22 +1,43 @@
-/** Intel's TCB info for TDX: which versions of platform and TDX module are up to date (attestation.md 10). */
-import { type JsonObject, unusable } from './json-object.ts';
+/**
+ * Which versions of platform, TDX module and quoting enclave Intel calls up to date: its TCB info and its identity of
+ * the quoting enclave (attestation.md 10).
+ */
+import { type JsonObject, unusable } from './signed-json.ts';
 
-export interface TcbInfo {
+/** What both documents state about themselves. */
+export interface IntelDocument {
   readonly id: string;
   readonly version: number;
-  readonly tcbType: number;
   readonly issueDate: Date;
   readonly nextUpdate: Date;
+  readonly evaluationDataNumber: number;
+}
+
+export interface TcbInfo extends IntelDocument {
+  readonly tcbType: number;
   /** 6 bytes. */
   readonly fmspc: Uint8Array;
   /** 2 bytes. */
   readonly pceId: Uint8Array;
-  readonly evaluationDataNumber: number;
   readonly module: ModuleIdentity;
   /** One per major version of the TDX module. */
   readonly moduleIdentities: readonly VersionedModuleIdentity[];
   /** Best first; at least one. */
   readonly levels: readonly PlatformLevel[];
+}
+
+export interface QeIdentity extends IntelDocument {
+  /** 4 bytes, little-endian as in the enclave report. */
+  readonly miscSelect: Uint8Array;
+  readonly miscSelectMask: Uint8Array;
+  /** 16 bytes. */
+  readonly attributes: Uint8Array;
+  readonly attributesMask: Uint8Array;
+  /** 32 bytes. */
+  readonly mrSigner: Uint8Array;
+  readonly isvProdId: number;
+  /** Best first; at least one. */
+  readonly levels: readonly SvnLevel[];
 }
 
 /** Who signed the TDX module, and its attributes under a mask. */
@@ -48,7 +69,7 @@ export interface PlatformLevel {
   readonly status: string;
 }
 
-/** The one status that is accepted, of every level. */
+/** The one status that is accepted, for every level. */
 export const UP_TO_DATE = 'UpToDate';
 const COMPONENTS = 16;
 
@@ -74,6 +95,24 @@ export function readTcbInfo(info: JsonObject): TcbInfo {
   };
 }
 
+/** Reads the value of `enclaveIdentity`. Throws collateral_unavailable when a member is missing or of another shape. */
+export function readQeIdentity(identity: JsonObject): QeIdentity {
+  return {
+    id: identity.string('id'),
+    version: identity.integer('version', 0xffff),
+    issueDate: identity.date('issueDate'),
+    nextUpdate: identity.date('nextUpdate'),
+    evaluationDataNumber: identity.integer('tcbEvaluationDataNumber', 0xffff_ffff),
+    miscSelect: identity.hex('miscselect', 4),
+    miscSelectMask: identity.hex('miscselectMask', 4),
+    attributes: identity.hex('attributes', 16),
+    attributesMask: identity.hex('attributesMask', 16),
+    mrSigner: identity.hex('mrsigner', 32),
+    isvProdId: identity.integer('isvprodid', 0xffff),
+    levels: readSvnLevels(identity),
+  };
+}
+
 function readModule(module: JsonObject): ModuleIdentity {
   return {
     mrSigner: module.hex('mrsigner', 48),
@@ -82,8 +121,7 @@ function readModule(module: JsonObject): ModuleIdentity {
   };
 }
 
-/** The `tcbLevels` of something with one security version; at least one level. */
-export function readSvnLevels(owner: JsonObject): readonly SvnLevel[] {
+function readSvnLevels(owner: JsonObject): readonly SvnLevel[] {
   const levels = owner.list('tcbLevels').map((level) => ({
     isvSvn: level.object('tcb').integer('isvsvn', 0xffff),
     status: level.string('tcbStatus'),
@@ -118,8 +156,8 @@ export interface PlatformSvns {
 }
 
 /**
- * The first level that the platform reaches in all its components; undefined where there is none. From module version 1
- * on the first two TDX components are left to `moduleLevel`.
+ * The first level that the platform reaches in all components; undefined where there is none. From module version 1 on
+ * the first two TDX components do not count: they have a level of their own, that of `moduleIdentity`.
  */
 export function platformLevel(info: TcbInfo, platform: PlatformSvns): PlatformLevel | undefined {
   const { componentSvns, pceSvn, teeTcbSvn } = platform;
@@ -134,7 +172,7 @@ export function platformLevel(info: TcbInfo, platform: PlatformSvns): PlatformLe
   );
 }
 
-/** The identity of the TDX module of this quote, for versions above 0; undefined where TCB info has none. */
+/** The identity of the quote's TDX module, for major versions above 0; undefined where TCB info has none. */
 export function moduleIdentity(info: TcbInfo, teeTcbSvn: Uint8Array): VersionedModuleIdentity | undefined {
   const id = `TDX_${(teeTcbSvn[1] ?? 0).toString(16).padStart(2, '0')}`;
   return info.moduleIdentities.find((identity) => identity.id === id);
@@ -143,4 +181,13 @@ export function moduleIdentity(info: TcbInfo, teeTcbSvn: Uint8Array): VersionedM
 /** The first level whose security version is reached; undefined where there is none. */
 export function svnLevel(levels: readonly SvnLevel[], isvSvn: number): SvnLevel | undefined {
   return levels.find((level) => level.isvSvn <= isvSvn);
+}
+
+/** Whether the bits of `value` under the mask are those of `wanted`; all three of the same length. */
+export function equalUnderMask(value: Uint8Array, mask: Uint8Array, wanted: Uint8Array): boolean {
+  return (
+    value.length === mask.length &&
+    value.length === wanted.length &&
+    value.every((byte, i) => (byte & (mask[i] ?? 0)) === wanted[i])
+  );
 }

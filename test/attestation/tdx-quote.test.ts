@@ -1,8 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import { decodeQuoteV4, encodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/message.ts';
-import { parseQuote, qeReportBytes, signedQuoteBytes, statedSizes } from '../../lib/attestation/tdx/quote.ts';
+import {
+  decodeQuoteV4,
+  type QuoteV4,
+  qeReportBytes,
+  signedQuoteBytes,
+  statedSizes,
+} from '../../lib/attestation/tdx/quote.ts';
+import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
+import { parseQuote } from '../support/tdx-binary-quote.ts';
 import { tdxPlatform } from '../support/tdx-platform.ts';
 import { vector } from '../support/tdx-vectors.ts';
 

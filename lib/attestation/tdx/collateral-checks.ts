@@ -1,0 +1,211 @@
+/** Whether collateral may be believed: who signed it, when it holds, and what it revokes (attestation.md 10, 13.4). */
+import { type Attempt, demand, valueIn } from '../attempt.ts';
+import { type Finding, finding, notApplicable } from '../check.ts';
+import { period } from '../period.ts';
+import { obtained, type ReadList } from '../revocation-list.ts';
+import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
+import { isCurrent } from '../x509/crl.ts';
+import { nameText, sameName } from '../x509/name.ts';
+import { type Collateral, type SignedDocument, signerDefects } from './collateral.ts';
+import { hex, noDefects, signatureFinding, type TdxRow, type TdxSubject, wasRead } from './subject.ts';
+import type { IntelDocument } from './tcb-info.ts';
+
+/** Judges a part of the collateral; undefined where that part could not be had. */
+const judging =
+  <T>(
+    pick: (collateral: Collateral) => Attempt<T>,
+    judge: (part: T, subject: TdxSubject) => Finding | undefined,
+  ): TdxRow['judge'] =>
+  (subject) => {
+    const part = subject.collateral && valueIn(pick(subject.collateral));
+    return part && judge(part, subject);
+  };
+
+/** The checks that TCB info and QE identity share. */
+function documentChecks(
+  prefix: string,
+  name: string,
+  identity: { readonly id: string; readonly version: number },
+  pick: (collateral: Collateral) => Attempt<SignedDocument<IntelDocument>>,
+): readonly TdxRow[] {
+  return [
+    {
+      id: `${prefix}.format`,
+      source: 'attestation.md 10',
+      title: `${name} was fetched and can be read`,
+      expected: 'a signed JSON body of the known form, and its issuer chain',
+      code: 'collateral_unavailable',
+      judge: ({ collateral }) => collateral && wasRead(pick(collateral), 'as expected'),
+    },
+    {
+      id: `${prefix}.signer`,
+      source: 'attestation.md 10',
+      title: `${name} has a signer under the trusted root`,
+      expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
+      judge: judging(pick, (document, { pinnedRoot, context }) => {
+        const pinned = valueIn(pinnedRoot);
+        if (pinned === undefined) return undefined;
+        return noDefects(signerDefects(document, pinned, context.now), nameText(document.signer.subject));
+      }),
+    },
+    {
+      id: `${prefix}.signature`,
+      source: 'attestation.md 10',
+      title: `${name} is signed`,
+      expected: 'ECDSA P-256 by the signer over the exact bytes',
+      judge: judging(pick, ({ signed, signature, signer }) =>
+        signatureFinding(signer.publicKey.key, signed, signature),
+      ),
+    },
+    {
+      id: `${prefix}.identity`,
+      source: 'attestation.md 10',
+      title: `${name} is of the right kind`,
+      expected: `id ${identity.id}, version ${identity.version}`,
+      judge: judging(pick, ({ value: { id, version } }) =>
+        finding(id === identity.id && version === identity.version, `id ${id}, version ${version}`),
+      ),
+    },
+    {
+      id: `${prefix}.dates`,
+      source: 'attestation.md 10, 13.4',
+      title: `${name} is in force`,
+      expected: 'issued already, next update not yet due',
+      judge: judging(pick, ({ value: { issueDate, nextUpdate } }, { context: { now } }) =>
+        finding(issueDate <= now && now <= nextUpdate, period(issueDate, nextUpdate, now)),
+      ),
+    },
+    {
+      id: `${prefix}.evaluation_number`,
+      source: 'attestation.md 10, 13.4',
+      title: `${name} is recent enough for the manifest`,
+      expected: 'tcbEvaluationDataNumber not below MinTCBEvaluationDataNumber',
+      conditional: true,
+      judge: judging(pick, ({ value }, { entry: { minTcbEvaluationDataNumber: minimum } }) => {
+        if (minimum === 0) return notApplicable('the manifest sets no minimum');
+        const found = value.evaluationDataNumber;
+        return finding(found >= minimum, String(found), `${minimum} or above`);
+      }),
+    },
+  ];
+}
+
+export const DOCUMENT_ROWS: readonly TdxRow[] = [
+  ...documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, ({ tcbInfo }) => tcbInfo),
+  {
+    id: 'tdx.tcb_info.platform',
+    source: 'attestation.md 10',
+    title: 'TCB info is about this platform',
+    expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
+    judge: judging(
+      ({ tcbInfo }) => tcbInfo,
+      ({ value: info }, { sgx }) => {
+        const platform = valueIn(sgx);
+        if (platform === undefined) return undefined;
+        const found = `FMSPC ${hex(info.fmspc)}, PCE-ID ${hex(info.pceId)}, type ${info.tcbType}`;
+        const expected = `FMSPC ${hex(platform.fmspc)}, PCE-ID ${hex(platform.pceId)}, type 0`;
+        return finding(found === expected, found, expected);
+      },
+    ),
+  },
+  ...documentChecks(
+    'tdx.qe_identity',
+    'QE identity',
+    { id: 'TD_QE', version: 2 },
+    ({ qeIdentity }) => qeIdentity,
+  ),
+];
+
+/** The checks that both revocation lists share; `issuer` must have signed the list. */
+function crlChecks(
+  prefix: string,
+  name: string,
+  pick: (collateral: Collateral) => Attempt<ReadList>,
+  issuer: (subject: TdxSubject) => Certificate | undefined,
+): readonly TdxRow[] {
+  return [
+    {
+      id: `${prefix}.format`,
+      source: 'attestation.md 10',
+      title: `${name} was fetched and can be read`,
+      expected: 'a DER revocation list',
+      code: 'collateral_unavailable',
+      judge: ({ collateral, context }) => {
+        const list = collateral && demand(pick(collateral));
+        return list && obtained(list, 'as expected', context.now);
+      },
+    },
+    {
+      id: `${prefix}.signature`,
+      source: 'attestation.md 10',
+      title: `${name} is signed by its issuer`,
+      expected: 'the issuer of the certificates it is about, by name and by signature',
+      judge: judging(pick, ({ crl }, subject) => {
+        const signer = issuer(subject);
+        if (signer === undefined) return undefined;
+        const defects: string[] = [];
+        if (!sameName(crl.issuer, signer.subject)) defects.push(`the issuer is "${nameText(crl.issuer)}"`);
+        if (!verifySignedBy(crl, signer)) defects.push("the issuer's key did not sign it");
+        if (signer.keyUsage?.has('cRLSign') === false) {
+          defects.push('the issuer may not sign revocation lists');
+        }
+        return noDefects(defects, nameText(crl.issuer));
+      }),
+    },
+    {
+      id: `${prefix}.dates`,
+      source: 'attestation.md 10, 13.4',
+      title: `${name} is in force`,
+      expected: 'issued already, next update named and not yet due',
+      judge: judging(pick, ({ crl }, { context: { now } }) =>
+        finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now)),
+      ),
+    },
+  ];
+}
+
+/** A check that certificates are not on a revocation list; not evaluated unless all of them were read. */
+function revocationCheck(
+  id: string,
+  title: string,
+  pick: (collateral: Collateral) => Attempt<ReadList>,
+  certificates: (subject: TdxSubject) => readonly (Certificate | undefined)[],
+): TdxRow {
+  return {
+    id: `tdx.revocation.${id}`,
+    source: 'attestation.md 10',
+    title,
+    expected: 'serial number not in the revocation list',
+    judge: judging(pick, ({ crl }, subject) => {
+      const found = certificates(subject);
+      if (found.includes(undefined)) return undefined;
+      const serials = found.flatMap((certificate) => certificate?.serial ?? []);
+      const revoked = serials.filter((serial) => crl.revoked.has(serial));
+      return noDefects(
+        revoked.map((serial) => `serial ${serial} is revoked`),
+        `serial ${serials.join(', ')} not revoked`,
+      );
+    }),
+  };
+}
+
+const rootCrl = (collateral: Collateral): Attempt<ReadList> => collateral.rootCrl;
+const pckCrl = (collateral: Collateral): Attempt<ReadList> => collateral.pckCrl;
+const platformCa = ({ chain }: TdxSubject): Certificate | undefined => valueIn(chain)?.intermediate;
+
+export const CRL_ROWS: readonly TdxRow[] = [
+  ...crlChecks('tdx.root_crl', "The root's revocation list", rootCrl, ({ pinnedRoot }) =>
+    valueIn(pinnedRoot),
+  ),
+  ...crlChecks('tdx.pck_crl', "The platform CA's revocation list", pckCrl, platformCa),
+  revocationCheck('platform_ca', 'The platform CA is not revoked', rootCrl, (subject) => [
+    platformCa(subject),
+  ]),
+  revocationCheck(
+    'tcb_signing',
+    'The signers of the collateral are not revoked',
+    rootCrl,
+    ({ collateral }) => [valueIn(collateral?.tcbInfo)?.signer, valueIn(collateral?.qeIdentity)?.signer],
+  ),
+  revocationCheck('pck', 'The PCK certificate is not revoked', pckCrl, ({ chain }) => [valueIn(chain)?.leaf]),
+];

@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { JsonObject, readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+
+const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
+const SIGNATURE = 'ab'.repeat(64);
+
+describe('signed JSON of Intel', () => {
+  const texts: readonly (readonly [name: string, value: string])[] = [
+    ['as Intel writes it', '{"id":"TDX","version":3}'],
+    ['with white space inside', '{ "id" :\t"TDX",\n"version" : 3 }'],
+    [
+      'with the structure of JSON inside strings',
+      String.raw`{"a":"},\"signature\":\"}","b":["{","]",{"c":"\\"}]}`,
+    ],
+    ['with escapes and other alphabets', String.raw`{"ü":"\u00fc","n":1e2}`],
+    ['with the name of the member inside', '{"tcbInfo":{"tcbInfo":1}}'],
+  ];
+  for (const [name, value] of texts) {
+    it(`gives the exact bytes of the value ${name}`, () => {
+      for (const body of [
+        `{"tcbInfo":${value},"signature":"${SIGNATURE}"}`,
+        `{"signature":"${SIGNATURE}","tcbInfo":${value}}`,
+        ` {\n "tcbInfo" : ${value} ,\r\n "later": [1,{"x":"y"}], "signature":"${SIGNATURE.toUpperCase()}"\t}\n`,
+      ]) {
+        const { signed, signature } = readSignedJson(body, 'tcbInfo');
+        assert.equal(Buffer.from(signed).toString('utf8'), value);
+        assert.equal(Buffer.from(signature).toString('hex'), SIGNATURE);
+      }
+    });
+  }
+
+  const refused: readonly (readonly [name: string, body: string])[] = [
+    ['nothing', ''],
+    ['a page of HTML', '<html>portal</html>'],
+    ['a list', `[{"tcbInfo":{},"signature":"${SIGNATURE}"}]`],
+    ['null', 'null'],
+    ['no value', `{"signature":"${SIGNATURE}"}`],
+    ['a value of another name', `{"enclaveIdentity":{},"signature":"${SIGNATURE}"}`],
+    ['a value that is no object', `{"tcbInfo":[],"signature":"${SIGNATURE}"}`],
+    ['a value inside another member only', `{"x":{"tcbInfo":{}},"signature":"${SIGNATURE}"}`],
+    ['the value twice', `{"tcbInfo":{},"tcbInfo":{},"signature":"${SIGNATURE}"}`],
+    [
+      'the value twice, once escaped',
+      String.raw`{"tcbInfo":{},"tcb\u0049nfo":{},"signature":"${SIGNATURE}"}`,
+    ],
+    ['the signature twice', `{"tcbInfo":{},"signature":"${SIGNATURE}","signature":"${SIGNATURE}"}`],
+    ['no signature', '{"tcbInfo":{}}'],
+    ['a signature of 63 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE.slice(2)}"}`],
+    ['a signature of 65 bytes', `{"tcbInfo":{},"signature":"${SIGNATURE}00"}`],
+    ['a signature that is not hex', `{"tcbInfo":{},"signature":"${'zz'.repeat(64)}"}`],
+    ['a text after the object', `{"tcbInfo":{},"signature":"${SIGNATURE}"}x`],
+    [
+      'what is nested too deeply',
+      `{"tcbInfo":{"x":${'['.repeat(20)}${']'.repeat(20)}},"signature":"${SIGNATURE}"}`,
+    ],
+    ['an unterminated string', '{"tcbInfo":{},"signature":"'],
+    ['closing brackets only', '}}]]'],
+    ['a megabyte', `{"tcbInfo":{"x":"${' '.repeat(1 << 20)}"},"signature":"${SIGNATURE}"}`],
+  ];
+  for (const [name, body] of refused) {
+    it(`refuses ${name}`, () => assert.throws(() => readSignedJson(body, 'tcbInfo'), UNUSABLE));
+  }
+});
+
+const members = (value: object): JsonObject => new JsonObject(value as Record<string, unknown>, 'x');
+
+describe('members of Intel’s JSON', () => {
+  it('are read with their type, length and range', () => {
+    const object = members({ s: 'a', n: 3, h: 'A0b1', d: '2026-11-01T00:00:00Z', l: [{}] });
+    assert.equal(object.string('s'), 'a');
+    assert.equal(object.integer('n', 3), 3);
+    assert.deepEqual(object.hex('h', 2), Uint8Array.of(0xa0, 0xb1));
+    assert.equal(object.date('d').getTime(), Date.UTC(2026, 10, 1));
+    assert.equal(object.list('l', 1).length, 1);
+    assert.equal(object.has('toString'), false);
+  });
+
+  const refusals: readonly (readonly [string, unknown, (object: JsonObject) => unknown])[] = [
+    ['a missing string', undefined, (o) => o.string('m')],
+    ['a number for a string', 3, (o) => o.string('m')],
+    ['an inherited member', undefined, (o) => o.string('constructor')],
+    ['a fraction', 2.5, (o) => o.integer('m', 9)],
+    ['a negative number', -1, (o) => o.integer('m', 9)],
+    ['a number above its range', 10, (o) => o.integer('m', 9)],
+    ['a number as text', '3', (o) => o.integer('m', 9)],
+    ['hex of another length', 'abcd', (o) => o.hex('m', 3)],
+    ['hex with a stray letter', 'abcg', (o) => o.hex('m', 2)],
+    ['a date without time', '2026-11-01', (o) => o.date('m')],
+    ['a date in another zone', '2026-11-01T00:00:00+01:00', (o) => o.date('m')],
+    ['a date that does not exist', '2026-02-30T00:00:00Z', (o) => o.date('m')],
+    ['a date as a number', 0, (o) => o.date('m')],
+    ['an object for a list', {}, (o) => o.list('m')],
+    ['a list of another length', [{}], (o) => o.list('m', 2)],
+    ['a list of numbers', [1], (o) => o.list('m')],
+    ['a list for an object', [], (o) => o.object('m')],
+    ['null for an object', null, (o) => o.object('m')],
+  ];
+  for (const [name, value, read] of refusals) {
+    it(`refuse ${name}`, () => assert.throws(() => read(members({ m: value })), UNUSABLE));
+  }
+});

@@ -1,0 +1,122 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { JsonObject } from '../../lib/attestation/tdx/signed-json.ts';
+import {
+  equalUnderMask,
+  moduleIdentity,
+  platformLevel,
+  readQeIdentity,
+  readTcbInfo,
+  svnLevel,
+  type TcbInfo,
+} from '../../lib/attestation/tdx/tcb-info.ts';
+import { platformLevelJson, tdxPlatform } from '../support/tdx-platform.ts';
+
+const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
+const members = (value: object): JsonObject => new JsonObject(value as Record<string, unknown>, 'x');
+
+const info = async (): Promise<Record<string, unknown>> => {
+  const { body } = await tdxPlatform().context.collateral.intelTcbInfo({ fmspc: '' });
+  return JSON.parse(body).tcbInfo;
+};
+
+describe('TCB info', () => {
+  const without = [
+    'id',
+    'version',
+    'issueDate',
+    'nextUpdate',
+    'fmspc',
+    'pceId',
+    'tcbType',
+    'tcbEvaluationDataNumber',
+    'tdxModule',
+    'tcbLevels',
+  ];
+  for (const name of without) {
+    it(`is refused without ${name}`, async () => {
+      const { [name]: _, ...rest } = await info();
+      assert.throws(() => readTcbInfo(members(rest)), UNUSABLE);
+    });
+  }
+
+  it('is refused with a level of 15 components or a component above 255', async () => {
+    const whole = await info();
+    for (const sgx of [Array(15).fill(0), [...Array(15).fill(0), 256]]) {
+      const tcbLevels = [platformLevelJson('UpToDate', sgx)];
+      assert.throws(() => readTcbInfo(members({ ...whole, tcbLevels })), UNUSABLE);
+    }
+  });
+
+  const sixteen = (...first: number[]): number[] => Array.from({ length: 16 }, (_, i) => first[i] ?? 0);
+  const platform = { componentSvns: sixteen(3, 3), pceSvn: 13, teeTcbSvn: Uint8Array.from(sixteen(7, 1, 3)) };
+  const levelsOf = async (...tcbLevels: readonly object[]): Promise<TcbInfo> =>
+    readTcbInfo(members({ ...(await info()), tcbLevels }));
+
+  it('gives the first level that is reached in every component', async () => {
+    const levels = await levelsOf(
+      platformLevelJson('first', sixteen(3, 4)),
+      platformLevelJson('second', sixteen(3, 3), 14),
+      platformLevelJson('third', sixteen(3, 3), 13, sixteen(0, 0, 4)),
+      platformLevelJson('fourth', [...sixteen().slice(1), 1]),
+      platformLevelJson('fifth', sixteen(), 0, [...sixteen().slice(1), 1]),
+      platformLevelJson('sixth', sixteen(3, 3), 13, sixteen(255, 255, 3)),
+      platformLevelJson('seventh', sixteen(), 0, sixteen()),
+    );
+    assert.equal(platformLevel(levels, platform)?.status, 'sixth');
+  });
+
+  it('counts the first two TDX components for module version 0 only', async () => {
+    const levels = await levelsOf(platformLevelJson('high', sixteen(), 0, sixteen(8)));
+    assert.equal(platformLevel(levels, platform)?.status, 'high');
+    const teeTcbSvn = Uint8Array.from(sixteen(7, 0, 3));
+    assert.equal(platformLevel(levels, { ...platform, teeTcbSvn }), undefined);
+  });
+
+  it('names module identities by two lower-case hex digits', async () => {
+    const whole = await info();
+    const [identity] = whole['tdxModuleIdentities'] as object[];
+    const named = (id: string): TcbInfo =>
+      readTcbInfo(members({ ...whole, tdxModuleIdentities: [{ ...identity, id }] }));
+    const version = (number: number): Uint8Array => Uint8Array.from(sixteen(7, number));
+    assert.equal(moduleIdentity(named('TDX_0a'), version(10))?.id, 'TDX_0a');
+    assert.equal(moduleIdentity(named('TDX_10'), version(10)), undefined);
+    assert.equal(moduleIdentity(named('TDX_1'), version(1)), undefined);
+  });
+
+  it('takes the first security version that is reached', () => {
+    const levels = [
+      { isvSvn: 7, status: 'a' },
+      { isvSvn: 3, status: 'b' },
+    ];
+    assert.deepEqual(
+      [8, 7, 6, 3, 2].map((svn) => svnLevel(levels, svn)?.status),
+      ['a', 'a', 'b', 'b', undefined],
+    );
+  });
+});
+
+describe('QE identity', () => {
+  const identity = async (): Promise<Record<string, unknown>> => {
+    const { body } = await tdxPlatform().context.collateral.intelQeIdentity({});
+    return JSON.parse(body).enclaveIdentity;
+  };
+  it('is refused without any one of its members', async () => {
+    const whole = await identity();
+    assert.equal(readQeIdentity(members(whole)).isvProdId, 2);
+    for (const name of Object.keys(whole)) {
+      const { [name]: _, ...rest } = whole;
+      assert.throws(() => readQeIdentity(members(rest)), UNUSABLE, name);
+    }
+  });
+
+  it('compares under a mask, and only equal lengths', () => {
+    const bytes = (...list: number[]): Uint8Array => Uint8Array.from(list);
+    assert.ok(equalUnderMask(bytes(0x15, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));
+    assert.ok(!equalUnderMask(bytes(0x17, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));
+    // A wanted bit outside the mask can never be met.
+    assert.ok(!equalUnderMask(bytes(0x15), bytes(0x11), bytes(0x15)));
+    assert.ok(!equalUnderMask(bytes(0x15), bytes(0xfb, 0), bytes(0x11)));
+    assert.ok(!equalUnderMask(bytes(0x11), bytes(0xfb), bytes(0x11, 0)));
+  });
+});

@@ -1,0 +1,103 @@
+/**
+ * Reads binary TDX quotes of version 4 (attestation.md 9.2), as other projects publish them: with it the tests compare
+ * the signed bytes that lib rebuilds from a message with the bytes of real quotes.
+ */
+import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../lib/attestation/tdx/quote.ts';
+import { malformed } from '../../lib/attestation/x509/der.ts';
+
+const QE_REPORT =
+  QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;
+
+/**
+ * Reads a binary quote of version 4; what follows the signed data becomes `extraBytes`.
+ * Throws evidence_malformed for another version (version 5 by name), a truncated quote, or sizes that disagree.
+ */
+export function parseQuote(bytes: Uint8Array): QuoteV4 {
+  const source = new ByteSource(bytes);
+  const version = source.peekUint16();
+  if (version === 5) throw malformed('the quote has version 5, which is not supported');
+  if (version !== 4) throw malformed(`the quote has version ${version} instead of 4`);
+  const header = read(QUOTE_V4.header.fields, source);
+  const tdQuoteBody = read(QUOTE_V4.tdQuoteBody.fields, source);
+  const signedDataSize = source.uint(4);
+  const signed = new ByteSource(source.take(signedDataSize));
+  const signature = signed.take(64);
+  const ecdsaAttestationKey = signed.take(64);
+  const [certificateDataType, size] = [signed.uint(2), signed.uint(4)];
+  const inner = new ByteSource(signed.take(size));
+  signed.end();
+  const qeReport = read(QE_REPORT, inner);
+  const qeReportSignature = inner.take(64);
+  const parsedDataSize = inner.uint(2);
+  const data = inner.take(parsedDataSize);
+  const [chainType, chainSize] = [inner.uint(2), inner.uint(4)];
+  const pckCertChain = inner.take(chainSize);
+  inner.end();
+  return {
+    header,
+    tdQuoteBody,
+    signedDataSize,
+    signedData: {
+      signature,
+      ecdsaAttestationKey,
+      certificationData: {
+        certificateDataType,
+        size,
+        qeReportCertificationData: {
+          qeReport,
+          qeReportSignature,
+          qeAuthData: { parsedDataSize, data },
+          pckCertificateChainData: { certificateDataType: chainType, size: chainSize, pckCertChain },
+        },
+      },
+    },
+    extraBytes: source.rest(),
+  };
+}
+
+function read<S extends Schema>(schema: S, source: ByteSource): MessageOf<S> {
+  const entries = Object.entries(schema).map(([name, field]) => {
+    if (field.kind === 'uint') return [name, source.uint(field.width)];
+    if (field.kind === 'list') {
+      return [name, Array.from({ length: field.count }, () => source.take(field.length))];
+    }
+    return [name, source.take(field.kind === 'bytes' ? (field.length ?? 0) : 0)];
+  });
+  return Object.fromEntries(entries) as MessageOf<S>;
+}
+
+/** Takes bytes from the front; every take beyond the end throws evidence_malformed. */
+class ByteSource {
+  readonly #bytes: Uint8Array;
+  #offset = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  take(length: number): Uint8Array {
+    if (length > this.#bytes.length - this.#offset) throw malformed('the quote ends too early');
+    this.#offset += length;
+    return this.#bytes.subarray(this.#offset - length, this.#offset);
+  }
+
+  uint(width: 2 | 4): number {
+    const part = this.take(width);
+    const view = new DataView(part.buffer, part.byteOffset, width);
+    return width === 2 ? view.getUint16(0, true) : view.getUint32(0, true);
+  }
+
+  peekUint16(): number {
+    const value = this.uint(2);
+    this.#offset -= 2;
+    return value;
+  }
+
+  rest(): Uint8Array {
+    return this.take(this.#bytes.length - this.#offset);
+  }
+
+  end(): void {
+    if (this.#offset !== this.#bytes.length) throw malformed('bytes follow where the quote should end');
+  }
+}
