@@ -3,9 +3,8 @@ import { constantTimeEqual } from '../../crypto/digest.ts';
 import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import type { TdQuoteBody } from './quote.ts';
 import type { SgxExtension } from './sgx-extension.ts';
-import { hex, type TdxRow, type TdxSubject } from './subject.ts';
+import { hex, type TdxRow } from './subject.ts';
 
 /** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (attestation.md 11). */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
@@ -21,27 +20,10 @@ const u64 = (bytes: Uint8Array): bigint => {
   return new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true);
 };
 
-/** The found value must be one of the allowed ones; with none allowed nothing passes. */
+/** Passes for one of the allowed values; with none allowed, nothing passes. */
 function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
   const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
   return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
-}
-
-/** A field of the TD body that must be one of the values of the manifest or of this verification. */
-function bodyCheck(
-  name: string,
-  title: string,
-  source: string,
-  field: (body: TdQuoteBody) => Uint8Array | undefined,
-  allowed: (subject: TdxSubject) => readonly Uint8Array[],
-): TdxRow {
-  return {
-    id: `tdx.policy.${name}`,
-    source,
-    title,
-    expected: 'the value of the manifest',
-    judge: (subject) => oneOf(field(subject.quote.tdQuoteBody), allowed(subject)),
-  };
 }
 
 /** A property of the platform, from the PCK certificate, that the manifest may ask for. */
@@ -71,45 +53,46 @@ const mustBeOff = (flag: boolean | undefined): Finding =>
   finding(flag === false, String(flag ?? 'not stated'));
 
 export const POLICY_ROWS: readonly TdxRow[] = [
-  bodyCheck(
-    'report_data',
-    'The evidence answers our nonce and binds the CA certificates',
-    'attestation.md 3',
-    ({ reportData }) => reportData,
-    ({ context }) => [context.expectedReportData],
-  ),
-  bodyCheck(
-    'mrconfigid',
-    'The domain runs as the coordinator',
-    'attestation.md 4.3, 19.12',
-    ({ mrConfigId }) => mrConfigId,
-    ({ context }) => context.coordinatorHashes.map((hash) => Uint8Array.of(...hash, ...new Uint8Array(16))),
-  ),
-  bodyCheck(
-    'mrseam',
-    'The TDX module is the expected one',
-    'attestation.md 11',
-    ({ mrSeam }) => mrSeam,
-    ({ entry }) => [entry.mrSeam],
-  ),
-  bodyCheck(
-    'mrtd',
-    'The initial memory is the expected one',
-    'attestation.md 11',
-    ({ mrTd }) => mrTd,
-    ({ entry }) => [entry.mrTd],
-  ),
-  ...[0, 1, 2, 3].map((i) =>
-    bodyCheck(
-      `rtmr${i}`,
-      `Run-time measurement ${i} is the expected one`,
-      i === 0 ? 'attestation.md 11, 19.10' : 'attestation.md 11',
-      ({ rtmrs }) => rtmrs[i],
-      ({ entry }) => {
-        const expected = entry.rtmrs[i];
-        return [...(expected === undefined ? [] : [expected]), ...(i === 0 ? entry.rtmr0Alternatives : [])];
-      },
-    ),
+  {
+    id: 'tdx.policy.report_data',
+    source: 'attestation.md 3',
+    title: 'The evidence answers our nonce and binds the CA certificates',
+    expected: 'the value of the manifest',
+    judge: ({ quote, context }) => oneOf(quote.tdQuoteBody.reportData, [context.expectedReportData]),
+  },
+  {
+    id: 'tdx.policy.mrconfigid',
+    source: 'attestation.md 4.3, 19.12',
+    title: 'The domain runs as the coordinator',
+    expected: 'the value of the manifest',
+    judge: ({ quote, context }) => {
+      const padded = context.coordinatorHashes.map((hash) => Uint8Array.of(...hash, ...new Uint8Array(16)));
+      return oneOf(quote.tdQuoteBody.mrConfigId, padded);
+    },
+  },
+  {
+    id: 'tdx.policy.mrseam',
+    source: 'attestation.md 11',
+    title: 'The TDX module is the expected one',
+    expected: 'the value of the manifest',
+    judge: ({ quote, entry }) => oneOf(quote.tdQuoteBody.mrSeam, [entry.mrSeam]),
+  },
+  {
+    id: 'tdx.policy.mrtd',
+    source: 'attestation.md 11',
+    title: 'The initial memory is the expected one',
+    expected: 'the value of the manifest',
+    judge: ({ quote, entry }) => oneOf(quote.tdQuoteBody.mrTd, [entry.mrTd]),
+  },
+  ...([0, 1, 2, 3] as const).map(
+    (i): TdxRow => ({
+      id: `tdx.policy.rtmr${i}`,
+      source: i === 0 ? 'attestation.md 11, 19.10' : 'attestation.md 11',
+      title: `Run-time measurement ${i} is the expected one`,
+      expected: 'the value of the manifest',
+      judge: ({ quote, entry: { rtmrs, rtmr0Alternatives } }) =>
+        oneOf(quote.tdQuoteBody.rtmrs[i], [rtmrs[i], ...(i === 0 ? rtmr0Alternatives : [])]),
+    }),
   ),
   {
     id: 'tdx.policy.xfam',

@@ -25,18 +25,16 @@ export interface Schema {
 
 type ValueOf<F extends Field> = F extends { kind: 'uint' }
   ? number
-  : F extends { kind: 'bytes' }
-    ? Uint8Array
-    : F extends { kind: 'list' }
-      ? readonly Uint8Array[]
-      : F extends { kind: 'message'; fields: infer S extends Schema }
-        ? MessageOf<S>
-        : never;
+  : F extends { kind: 'list' }
+    ? readonly Uint8Array[]
+    : F extends { kind: 'message'; fields: infer S extends Schema }
+      ? MessageOf<S>
+      : Uint8Array;
 
 export type MessageOf<S extends Schema> = { readonly [K in keyof S]: ValueOf<S[K]> };
 
-const u16 = <const N extends number>(no: N) => ({ kind: 'uint', no, width: 2 }) as const;
-const u32 = <const N extends number>(no: N) => ({ kind: 'uint', no, width: 4 }) as const;
+const u16 = (no: number) => ({ kind: 'uint', no, width: 2 }) as const;
+const u32 = (no: number) => ({ kind: 'uint', no, width: 4 }) as const;
 const fixed = (no: number, length: number) => ({ kind: 'bytes', no, length }) as const;
 const blob = (no: number) => ({ kind: 'bytes', no, length: undefined }) as const;
 const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;

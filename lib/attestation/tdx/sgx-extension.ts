@@ -4,50 +4,39 @@ import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 
-export interface SgxExtension {
-  /** SVNs of the 16 platform components, 0..255 each. */
-  readonly componentSvns: readonly number[];
-  readonly pceSvn: number;
-  /** 2 bytes. */
-  readonly pceId: Uint8Array;
-  /** 6 bytes: the platform model that TCB info is issued for. */
-  readonly fmspc: Uint8Array;
-  /** 0 standard, 1 scalable, 2 scalable with integrity. */
-  readonly sgxType: number;
-  /** 16 bytes: the platform instance. */
-  readonly piid: Uint8Array;
-  /** Undefined where the certificate does not say. */
-  readonly dynamicPlatform: boolean | undefined;
-  readonly smtEnabled: boolean | undefined;
-}
-
-const COMPONENTS = 16;
+export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
  * Reads the extension of a certificate of the platform CA. Every part must be there once, with its length, and nothing
- * else (of the configuration flags: nothing else). Throws evidence_malformed.
+ * else; only the configuration flags may be left out. Throws evidence_malformed.
  */
-export function readSgxExtension(value: Uint8Array): SgxExtension {
+export function readSgxExtension(value: Uint8Array) {
   const parts = new Parts(parseDer(value), SGX_EXTENSION_OID);
   octets(parts.take(1), 16, 'PPID');
   const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
-  const pceId = octets(parts.take(3), 2, 'PCE-ID');
-  const fmspc = octets(parts.take(4), 6, 'FMSPC');
-  const sgxType = readSmallInteger(parts.take(5), 2, TAG.enumerated);
-  const piid = octets(parts.take(6), 16, 'PIID');
+  const platform = {
+    pceId: octets(parts.take(3), 2, 'PCE-ID'),
+    /** The platform model that TCB info is issued for. */
+    fmspc: octets(parts.take(4), 6, 'FMSPC'),
+    /** 0 standard, 1 scalable, 2 scalable with integrity. */
+    sgxType: readSmallInteger(parts.take(5), 2, TAG.enumerated),
+    /** The platform instance. */
+    piid: octets(parts.take(6), 16, 'PIID'),
+  };
   const configuration = new Parts(parts.take(7), `${SGX_EXTENSION_OID}.7`);
   parts.end();
-  const componentSvns = Array.from({ length: COMPONENTS }, (_, i) => readSmallInteger(tcb.take(i + 1), 0xff));
-  const pceSvn = readSmallInteger(tcb.take(17), 0xffff);
+  const versions = {
+    componentSvns: Array.from({ length: 16 }, (_, i) => readSmallInteger(tcb.take(i + 1), 0xff)),
+    pceSvn: readSmallInteger(tcb.take(17), 0xffff),
+  };
   octets(tcb.take(18), 16, 'CPUSVN');
   tcb.end();
-  const flag = (number: number): boolean | undefined => {
-    const element = configuration.takeIf(number);
-    return element === undefined ? undefined : readBoolean(element);
-  };
-  const [dynamicPlatform, , smtEnabled] = [flag(1), flag(2), flag(3)];
+  const [dynamicPlatform, , smtEnabled] = [1, 2, 3].map((number) => {
+    const flag = configuration.takeIf(number);
+    return flag && readBoolean(flag);
+  });
   configuration.end();
-  return { componentSvns, pceSvn, pceId, fmspc, sgxType, piid, dynamicPlatform, smtEnabled };
+  return { ...platform, ...versions, dynamicPlatform, smtEnabled };
 }
 
 function octets(element: Der, length: number, name: string): Uint8Array {

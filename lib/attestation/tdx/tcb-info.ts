@@ -5,76 +5,25 @@
 import { type JsonObject, unusable } from './signed-json.ts';
 
 /** What both documents state about themselves. */
-export interface IntelDocument {
-  readonly id: string;
-  readonly version: number;
-  readonly issueDate: Date;
-  readonly nextUpdate: Date;
-  readonly evaluationDataNumber: number;
-}
-
-export interface TcbInfo extends IntelDocument {
-  readonly tcbType: number;
-  /** 6 bytes. */
-  readonly fmspc: Uint8Array;
-  /** 2 bytes. */
-  readonly pceId: Uint8Array;
-  readonly module: ModuleIdentity;
-  /** One per major version of the TDX module. */
-  readonly moduleIdentities: readonly VersionedModuleIdentity[];
-  /** Best first; at least one. */
-  readonly levels: readonly PlatformLevel[];
-}
-
-export interface QeIdentity extends IntelDocument {
-  /** 4 bytes, little-endian as in the enclave report. */
-  readonly miscSelect: Uint8Array;
-  readonly miscSelectMask: Uint8Array;
-  /** 16 bytes. */
-  readonly attributes: Uint8Array;
-  readonly attributesMask: Uint8Array;
-  /** 32 bytes. */
-  readonly mrSigner: Uint8Array;
-  readonly isvProdId: number;
-  /** Best first; at least one. */
-  readonly levels: readonly SvnLevel[];
-}
-
-/** Who signed the TDX module, and its attributes under a mask. */
-export interface ModuleIdentity {
-  /** 48 bytes. */
-  readonly mrSigner: Uint8Array;
-  /** 8 bytes. */
-  readonly attributes: Uint8Array;
-  readonly attributesMask: Uint8Array;
-}
-
-export interface VersionedModuleIdentity extends ModuleIdentity {
-  /** `TDX_` and the major version in two hex digits. */
-  readonly id: string;
-  readonly levels: readonly SvnLevel[];
-}
-
-/** A security version and the status of what has at least that version. */
-export interface SvnLevel {
-  readonly isvSvn: number;
-  readonly status: string;
-}
-
-export interface PlatformLevel {
-  /** 16 each. */
-  readonly sgxComponents: readonly number[];
-  readonly tdxComponents: readonly number[];
-  readonly pceSvn: number;
-  readonly status: string;
-}
+export type IntelDocument = Pick<
+  TcbInfo,
+  'id' | 'version' | 'issueDate' | 'nextUpdate' | 'evaluationDataNumber'
+>;
+export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
+export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
+export type VersionedModuleIdentity = TcbInfo['moduleIdentities'][number];
+type PlatformLevel = TcbInfo['levels'][number];
+type SvnLevel = QeIdentity['levels'][number];
 
 /** The one status that is accepted, for every level. */
 export const UP_TO_DATE = 'UpToDate';
 const COMPONENTS = 16;
 
-/** Reads the value of `tcbInfo`. Throws collateral_unavailable when a member is missing or of another shape. */
-export function readTcbInfo(info: JsonObject): TcbInfo {
+/**
+ * Reads the value of `tcbInfo`; byte strings have the length given here. Throws collateral_unavailable when a member is
+ * missing or of another shape.
+ */
+export function readTcbInfo(info: JsonObject) {
   const identities = info.has('tdxModuleIdentities') ? info.list('tdxModuleIdentities') : [];
   return {
     id: info.string('id'),
@@ -86,23 +35,26 @@ export function readTcbInfo(info: JsonObject): TcbInfo {
     pceId: info.hex('pceId', 2),
     evaluationDataNumber: info.integer('tcbEvaluationDataNumber', 0xffff_ffff),
     module: readModule(info.object('tdxModule')),
+    /** One per major version of the TDX module; `id` is `TDX_` and that version in two hex digits. */
     moduleIdentities: identities.map((identity) => ({
       ...readModule(identity),
       id: identity.string('id'),
       levels: readSvnLevels(identity),
     })),
+    /** Best first; at least one. */
     levels: nonEmpty(info.list('tcbLevels').map(readPlatformLevel)),
   };
 }
 
-/** Reads the value of `enclaveIdentity`. Throws collateral_unavailable when a member is missing or of another shape. */
-export function readQeIdentity(identity: JsonObject): QeIdentity {
+/** Reads the value of `enclaveIdentity`, as readTcbInfo does. */
+export function readQeIdentity(identity: JsonObject) {
   return {
     id: identity.string('id'),
     version: identity.integer('version', 0xffff),
     issueDate: identity.date('issueDate'),
     nextUpdate: identity.date('nextUpdate'),
     evaluationDataNumber: identity.integer('tcbEvaluationDataNumber', 0xffff_ffff),
+    /** Little-endian, as in the enclave report. */
     miscSelect: identity.hex('miscselect', 4),
     miscSelectMask: identity.hex('miscselectMask', 4),
     attributes: identity.hex('attributes', 16),
@@ -113,7 +65,8 @@ export function readQeIdentity(identity: JsonObject): QeIdentity {
   };
 }
 
-function readModule(module: JsonObject): ModuleIdentity {
+/** Who signed the TDX module, and its attributes under a mask. */
+function readModule(module: JsonObject) {
   return {
     mrSigner: module.hex('mrsigner', 48),
     attributes: module.hex('attributes', 8),
@@ -121,7 +74,8 @@ function readModule(module: JsonObject): ModuleIdentity {
   };
 }
 
-function readSvnLevels(owner: JsonObject): readonly SvnLevel[] {
+/** Security versions, best first, each with the status of what has at least that version. */
+function readSvnLevels(owner: JsonObject) {
   const levels = owner.list('tcbLevels').map((level) => ({
     isvSvn: level.object('tcb').integer('isvsvn', 0xffff),
     status: level.string('tcbStatus'),
@@ -129,9 +83,9 @@ function readSvnLevels(owner: JsonObject): readonly SvnLevel[] {
   return nonEmpty(levels);
 }
 
-function readPlatformLevel(level: JsonObject): PlatformLevel {
+function readPlatformLevel(level: JsonObject) {
   const tcb = level.object('tcb');
-  const components = (name: string): number[] =>
+  const components = (name: string): readonly number[] =>
     tcb.list(name, COMPONENTS).map((component) => component.integer('svn', 0xff));
   return {
     sgxComponents: components('sgxtcbcomponents'),
@@ -147,7 +101,7 @@ function nonEmpty<T>(levels: readonly T[]): readonly T[] {
 }
 
 /** The security versions of a platform: from the PCK certificate and from the quote. */
-export interface PlatformSvns {
+interface PlatformSvns {
   /** 16, 0..255. */
   readonly componentSvns: readonly number[];
   readonly pceSvn: number;
