@@ -5,7 +5,7 @@ import type { Judgement } from './judge.ts';
 
 export interface Circumstances {
   readonly mode: 'live' | 'offline';
-  /** `managed`: live, and the service's published manifest was taken. */
+  /** `managed`: live, under the manifest that the service publishes. */
   readonly manifest: 'static' | 'managed';
   /** Live: whether the exchange is being stored. */
   readonly saved: boolean;
@@ -15,7 +15,7 @@ export interface Circumstances {
 
 type Advice = (circumstances: Circumstances, judgement: Judgement) => string;
 
-const CODES = {
+const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   attestation_failed: ({ mode, saved, atGiven }, { roots }) => {
     if (mode === 'live') {
       const proof = saved
@@ -23,18 +23,18 @@ const CODES = {
         : 'Keep the exchange as proof (--save DIR) and report it';
       return `Do not send anything to this remote. ${proof}.`;
     }
+    const earlier = 'If it is from an earlier day, judge it by the time it was made, with --at.';
+    const simulated = 'If it is from a simulator, name its roots with --roots.';
     return [
       'Do not trust any deployment on this evidence.',
-      atGiven ? '' : 'If it is from an earlier day, judge it by the time it was made, with --at.',
-      roots === 'custom' ? '' : 'If it is from a simulator, name its roots with --roots.',
-    ]
-      .filter((sentence) => sentence !== '')
-      .join(' ');
+      ...(atGiven ? [] : [earlier]),
+      ...(roots === 'custom' ? [] : [simulated]),
+    ].join(' ');
   },
   evidence_malformed: () =>
     'Do not trust this answer: it is not what a coordinator sends. If it persists, report it.',
-  manifest_mismatch: ({ mode, manifest }) =>
-    mode === 'live' && manifest === 'managed'
+  manifest_mismatch: ({ manifest }) =>
+    manifest === 'managed'
       ? 'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.'
       : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
   manifest_unsupported: () =>
@@ -43,28 +43,32 @@ const CODES = {
     mode === 'live'
       ? 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/verification.md names them), and try again.'
       : 'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.',
-} as const satisfies { readonly [Code in ErrorCode]?: Advice };
+};
 
 /** A few sentences. */
 export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
-  const { failure, roots, checks } = judgement;
-  if (failure !== undefined) {
-    const { code } = failure.error;
-    const words: Readonly<Partial<Record<ErrorCode, Advice>>> = CODES;
-    const clock = concernsClock(failure.check?.found ?? '') && circumstances.mode === 'live';
-    const advice = words[code]?.(circumstances, judgement) ?? failure.error.remedy;
-    return clock ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
+  const { failure, checks } = judgement;
+  if (failure === undefined) {
+    const evidenceOnly = checks.some(
+      ({ id, outcome }) => id === 'secret.signature' && outcome === 'not-applicable',
+    );
+    const meaning = meaningOf(judgement, circumstances);
+    return evidenceOnly
+      ? `${meaning} Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.`
+      : meaning;
   }
-  const evidenceOnly = checks.some(
-    ({ id, outcome }) => id === 'secret.signature' && outcome === 'not-applicable',
-  );
-  const meaning =
-    roots === 'custom'
-      ? 'This holds under the roots that were named, and says nothing about real hardware.'
-      : circumstances.mode === 'live'
-        ? 'A proxy started with the same flags encrypts for this deployment and for no other. What it runs is what the manifest names.'
-        : 'It was so at the time above. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';
-  return evidenceOnly
-    ? `${meaning} Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.`
-    : meaning;
+  const { check, error } = failure;
+  const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;
+  const clock = circumstances.mode === 'live' && concernsClock(check?.found ?? '');
+  return clock ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
+}
+
+/** What acceptance means. */
+function meaningOf({ roots }: Judgement, { mode }: Circumstances): string {
+  if (roots === 'custom') {
+    return 'This holds under the roots that were named, and says nothing about real hardware.';
+  }
+  return mode === 'live'
+    ? 'A proxy started with the same flags encrypts for this deployment and for no other. What it runs is what the manifest names.'
+    : 'It was so at the time above. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';
 }

@@ -1,11 +1,11 @@
 /**
- * What AMD and Intel say about a platform, in one JSON file: certificate chains as PEM, certificates and revocation
- * lists as hex of their DER, Intel's signed values as exactly the text that was signed, with their signatures in hex.
+ * The collateral of AMD and Intel about a platform in one JSON file: certificate chains as PEM, certificates and
+ * revocation lists as hex of their DER, Intel's signed values as exactly the text that was signed, signatures as hex.
  */
 import { attempt, valueIn } from '../attestation/attempt.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { readSignedJson } from '../attestation/tdx/signed-json.ts';
-import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
+import type { CollateralSource, SignedCollateral } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 const MEMBERS = [
@@ -29,8 +29,8 @@ export type StoredCollateral = { readonly [M in Member]?: string };
 const HEX = ['vcek', 'ark_crl', 'pck_crl', 'root_ca_crl'] as const satisfies readonly Member[];
 const LIMITS = { depth: 4, values: 1000 };
 
-/** Unknown members are ignored. Throws what `refuse` makes of a text that is not such an object. */
-export function parseCollateral(bytes: Uint8Array, refuse: (words: string) => Error): StoredCollateral {
+/** Ignores unknown members. Throws what `refuse` makes of the defect in a text that is not such an object. */
+export function parseCollateral(bytes: Uint8Array, refuse: (defect: string) => Error): StoredCollateral {
   const json = parseStrictJson(bytes, LIMITS, refuse);
   if (!(json instanceof Map)) throw refuse('not a JSON object');
   const stored: Partial<Record<Member, string>> = {};
@@ -46,7 +46,7 @@ export function parseCollateral(bytes: Uint8Array, refuse: (words: string) => Er
   return stored;
 }
 
-/** Answers from what was stored, and from nothing else; `place` is where it would have to be, for the error. */
+/** Answers from what was stored, and from nothing else; `place` begins the error's message about what is missing. */
 export function storedCollateral(stored: StoredCollateral, place: string): CollateralSource {
   const get = (name: Member): string => {
     const value = stored[name];
@@ -74,47 +74,40 @@ export function recordCollateral(source: CollateralSource): {
   readonly recorded: () => StoredCollateral;
 } {
   const stored: Partial<Record<Member, string>> = {};
-  const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
-  const keepList = async <T extends RevocationList>(
-    name: 'ark_crl' | 'pck_crl' | 'root_ca_crl',
-    answer: Promise<T>,
-  ): Promise<T> => {
-    const list = await answer;
-    stored[name] = hex(list.crl);
-    return list;
-  };
-  const keepSigned = async <T extends { readonly body: string; readonly issuerChain: string }>(
-    member: string,
-    name: 'tcb_info' | 'qe_identity',
-    answer: Promise<T>,
-  ): Promise<T> => {
-    const received = await answer;
-    // What cannot be read fails its check now, and fails it as missing later.
-    const read = valueIn(attempt(() => readSignedJson(received.body, member)));
-    if (read !== undefined) {
-      stored[name] = Buffer.from(read.signed).toString('utf8');
-      stored[`${name}_signature`] = hex(read.signature);
-      stored[`${name}_issuer_chain`] = received.issuerChain;
-    }
-    return received;
+  const keep = async <T>(asked: Promise<T>, members: (answer: T) => StoredCollateral): Promise<T> => {
+    const answer = await asked;
+    Object.assign(stored, members(answer));
+    return answer;
   };
   return {
     source: {
-      async amdVcek(query) {
-        const vcek = await source.amdVcek(query);
-        stored.vcek = hex(vcek);
-        return vcek;
-      },
-      amdCrl: (query) => keepList('ark_crl', source.amdCrl(query)),
-      intelTcbInfo: (query) => keepSigned('tcbInfo', 'tcb_info', source.intelTcbInfo(query)),
-      intelQeIdentity: (query) => keepSigned('enclaveIdentity', 'qe_identity', source.intelQeIdentity(query)),
-      async intelPckCrl() {
-        const answer = await keepList('pck_crl', source.intelPckCrl());
-        stored.pck_crl_issuer_chain = answer.issuerChain;
-        return answer;
-      },
-      intelRootCrl: (query) => keepList('root_ca_crl', source.intelRootCrl(query)),
+      amdVcek: (query) => keep(source.amdVcek(query), (vcek) => ({ vcek: hex(vcek) })),
+      amdCrl: (query) => keep(source.amdCrl(query), ({ crl }) => ({ ark_crl: hex(crl) })),
+      intelTcbInfo: (query) => keep(source.intelTcbInfo(query), signedMembers('tcbInfo', 'tcb_info')),
+      intelQeIdentity: (query) =>
+        keep(source.intelQeIdentity(query), signedMembers('enclaveIdentity', 'qe_identity')),
+      intelPckCrl: () =>
+        keep(source.intelPckCrl(), ({ crl, issuerChain }) => ({
+          pck_crl: hex(crl),
+          pck_crl_issuer_chain: issuerChain,
+        })),
+      intelRootCrl: (query) => keep(source.intelRootCrl(query), ({ crl }) => ({ root_ca_crl: hex(crl) })),
     },
     recorded: () => ({ ...stored }),
   };
 }
+
+/** The stored form of a signed value; nothing of an answer that cannot be read, which fails its check now and later. */
+const signedMembers =
+  (member: string, name: 'tcb_info' | 'qe_identity') =>
+  ({ body, issuerChain }: SignedCollateral): StoredCollateral => {
+    const read = valueIn(attempt(() => readSignedJson(body, member)));
+    if (read === undefined) return {};
+    return {
+      [name]: Buffer.from(read.signed).toString('utf8'),
+      [`${name}_signature`]: hex(read.signature),
+      [`${name}_issuer_chain`]: issuerChain,
+    };
+  };
+
+const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

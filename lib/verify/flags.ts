@@ -1,89 +1,74 @@
-/** The command line of `verify`: the proxy's flags, and its own. */
-
+/** The command line of `verify`: the proxy's flags and its own, what they ask for, and the help text. */
 import { type FlagRow, parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS, type FlagName } from '../config/flags.ts';
+import { described, renderFlag } from '../config/help.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
 
-interface VerifyFlag extends FlagRow {
-  /** Which kind of verification it is for; undefined: both. */
-  readonly mode?: 'live' | 'offline';
-}
-
-const ROWS = [
+/** Flags for the live service. */
+const LIVE = [
   {
     name: 'save',
     type: 'string',
     value: 'DIR',
-    mode: 'live',
     help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
   },
+] as const satisfies readonly FlagRow[];
+
+/** Flags for a saved exchange. */
+const OFFLINE = [
   {
     name: 'evidence',
     type: 'string',
     value: 'FILE',
-    mode: 'offline',
     help: 'Answer of the attestation call: {"AttestationDoc": base64}.',
   },
-  {
-    name: 'nonce',
-    type: 'string',
-    value: 'FILE',
-    mode: 'offline',
-    help: 'Body of that call: {"Nonce": base64 of 32 bytes}.',
-  },
-  {
-    name: 'manifest',
-    type: 'string',
-    value: 'FILE',
-    mode: 'offline',
-    help: 'The expected manifest, byte for byte.',
-  },
+  { name: 'nonce', type: 'string', value: 'FILE', help: 'Body of that call: {"Nonce": base64 of 32 bytes}.' },
+  { name: 'manifest', type: 'string', value: 'FILE', help: 'The expected manifest, byte for byte.' },
   {
     name: 'secret-request',
     type: 'string',
     value: 'FILE',
-    mode: 'offline',
     help: 'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
   },
   {
     name: 'secret-response',
     type: 'string',
     value: 'FILE',
-    mode: 'offline',
     help: 'Its answer: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
   },
   {
     name: 'collateral',
     type: 'string',
     value: 'FILE',
-    mode: 'offline',
     help: 'What AMD or Intel say about the platform, as --save writes it. SEV-SNP evidence usually brings its own; TDX evidence never does.',
   },
   {
     name: 'roots',
     type: 'string',
     value: 'DIR',
-    mode: 'offline',
     help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
   },
   {
     name: 'at',
     type: 'string',
     value: 'TIME',
-    mode: 'offline',
     help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
   },
+] as const satisfies readonly FlagRow[];
+
+/** Flags for both. */
+const OUTPUT = [
   {
     name: 'accept-custom-roots',
     type: 'boolean',
     help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
   },
   { name: 'json', type: 'boolean', help: 'Print the verdict as one JSON object (docs/verification.md).' },
-] as const satisfies readonly VerifyFlag[];
+] as const satisfies readonly FlagRow[];
 
-export const VERIFY_FLAGS: readonly VerifyFlag[] = ROWS;
-type VerifyFlagName = (typeof ROWS)[number]['name'];
+export const VERIFY_FLAGS: readonly FlagRow[] = [...LIVE, ...OFFLINE, ...OUTPUT];
 
 /** Flags of the proxy that name the service; they have no meaning for files. */
 const NAMES_SERVICE: readonly FlagName[] = [
@@ -123,31 +108,30 @@ export interface OfflineRequest extends Common {
   readonly at: Date | undefined;
 }
 
-export type VerifyRequest = { readonly mode: 'help' } | LiveRequest | OfflineRequest;
-
 /** What is asked for. Throws config_invalid. */
-export function parseVerifyArgv(argv: readonly string[], env: Environment = {}): VerifyRequest {
+export function parseVerifyArgv(
+  argv: readonly string[],
+  env: Environment = {},
+): { readonly mode: 'help' } | LiveRequest | OfflineRequest {
   const parsed = parseArgv(argv, [...FLAGS, ...VERIFY_FLAGS]);
   const { values, warnings } = parsed;
   if (values.get('help') === 'true') return { mode: 'help' };
-  for (const { name, type } of VERIFY_FLAGS) {
-    if (type === 'string' && values.get(name) === '') throw invalid(`--${name} wants a value, and got none`);
+  for (const { name } of [...LIVE, ...OFFLINE]) {
+    if (values.get(name) === '') throw invalid(`--${name} wants a value, and got none`);
   }
   const common = {
     json: values.get('json') === 'true',
     acceptCustomRoots: values.get('accept-custom-roots') === 'true',
     warnings,
   };
-  const offline = VERIFY_FLAGS.find(({ name, mode }) => mode === 'offline' && values.has(name));
-  if (offline !== undefined) return offlineRequest(values, common, `--${offline.name}`);
+  const offline = OFFLINE.find(({ name }) => values.has(name));
+  if (offline !== undefined) return offlineRequest(values, common, offline.name);
   // Files are judged by what the command line names; for the live service the proxy's environment counts too.
   const settings = withEnvironment(parsed, env);
   return liveRequest(settings.values, { ...common, warnings: settings.warnings });
 }
 
-type Values = ReadonlyMap<string, string>;
-
-function liveRequest(values: Values, common: Common): LiveRequest {
+function liveRequest(values: ReadonlyMap<string, string>, common: Common): LiveRequest {
   if (!values.has('api-key')) {
     throw invalid(
       'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
@@ -157,29 +141,30 @@ function liveRequest(values: Values, common: Common): LiveRequest {
   const manifestPath = values.get('manifest-path');
   if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
   const proxyFlags = new Set(FLAGS.map(({ name }) => name).filter((name) => name !== 'manifest-path'));
-  return {
-    ...common,
-    mode: 'live',
-    proxyArgv: [...values]
-      .filter(([name]) => proxyFlags.has(name))
-      .map(([name, text]) => `--${name}=${text}`),
-    manifestPath,
-    save: values.get('save'),
-  };
+  const proxyArgv = [...values]
+    .filter(([name]) => proxyFlags.has(name))
+    .map(([name, text]) => `--${name}=${text}`);
+  return { ...common, mode: 'live', proxyArgv, manifestPath, save: values.get('save') };
 }
 
-function offlineRequest(values: Values, common: Common, because: string): OfflineRequest {
-  const get = (name: VerifyFlagName): string | undefined => values.get(name);
+/** `because`: the flag that asks for this kind of verification. */
+function offlineRequest(
+  values: ReadonlyMap<string, string>,
+  common: Common,
+  because: string,
+): OfflineRequest {
+  const get = (name: (typeof OFFLINE)[number]['name']): string | undefined => values.get(name);
   const stray = ['save', ...NAMES_SERVICE].find((name) => values.has(name));
   if (stray !== undefined) {
     const instead = stray === 'manifest-path' ? '; the file is named with --manifest here' : '';
-    throw invalid(`--${stray} is for the live service, and ${because} is for a saved exchange${instead}`);
+    throw invalid(`--${stray} is for the live service, and --${because} is for a saved exchange${instead}`);
   }
-  const need = (name: VerifyFlagName): string => {
-    const text = get(name);
-    if (text === undefined)
+  const need = (name: 'evidence' | 'nonce' | 'manifest'): string => {
+    const path = get(name);
+    if (path === undefined) {
       throw invalid(`a saved exchange needs --evidence, --nonce and --manifest: --${name} is missing`);
-    return text;
+    }
+    return path;
   };
   const [request, response] = [get('secret-request'), get('secret-response')];
   if ((request === undefined) !== (response === undefined)) {
@@ -199,7 +184,7 @@ function offlineRequest(values: Values, common: Common, because: string): Offlin
   };
 }
 
-/** RFC 3339, with a zone; fractions beyond milliseconds are cut off. Throws config_invalid. */
+/** Reads RFC 3339 with a zone; cuts off fractions beyond milliseconds. Throws config_invalid. */
 function parseMoment(text: string): Date {
   const parts = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$/.exec(text);
   const [, day = '', time = '', fraction = '', zone = ''] = parts ?? [];
@@ -212,10 +197,53 @@ function parseMoment(text: string): Date {
   return date;
 }
 
-/** Date makes 2 March of 30 February. */
+/** Whether the day exists: Date makes 2 March of 30 February. */
 function isCalendarDay(day: string): boolean {
   const midnight = new Date(`${day}T00:00:00Z`);
   return !Number.isNaN(midnight.getTime()) && midnight.toISOString().startsWith(day);
 }
 
-const invalid = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);
+const invalid = (message: string): PrivatemodeError => new PrivatemodeError('config_invalid', message);
+
+/** Help texts of the proxy's flags that matter here. */
+const SERVICE: Readonly<Partial<Record<FlagName, string>>> = {
+  'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
+  'api-endpoint': 'Endpoint of the remote API.',
+  'manifest-path':
+    'Manifest file to verify the remote against. If unset, the newest one that the service publishes.',
+  'connect-timeout': 'Time to reach a host, TLS included.',
+};
+
+/** The text of `verify --help`, for a terminal of 100 columns. */
+export function renderVerifyHelp(): string {
+  const flags = (rows: readonly FlagRow[]): string => rows.map(renderFlag).join('');
+  const proxyFlag = (wanted: string, change: Partial<FlagRow> = {}): string =>
+    flags(FLAGS.filter(({ name }) => name === wanted).map((row) => ({ ...row, ...change })));
+  const service = Object.entries(SERVICE).map(([name, help]) => proxyFlag(name, { help }));
+  const foreign = "under roots that are not the vendors', without --accept-custom-roots";
+  const codes = [
+    ...Object.entries(OUTCOMES).map(([outcome, row]) => [row.exitCode, outcome, row.meaning] as const),
+    [CUSTOM_ROOTS_EXIT_CODE, 'accepted', foreign] as const,
+  ]
+    .sort(([a], [b]) => a - b)
+    .map(([code, outcome, meaning]) => described(`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`));
+  return `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
+prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.
+
+Usage:
+  privatemode-proxy verify --api-key KEY [flags]
+  privatemode-proxy verify --evidence FILE --nonce FILE --manifest FILE [flags]
+
+The live service:
+${service.join('')}${flags(LIVE)}
+The proxy's other flags are taken too, so that its command line can be used as it is.
+
+A saved exchange (no network is used):
+${flags(OFFLINE)}
+Output:
+${flags(OUTPUT)}${proxyFlag('help')}
+Exit codes:
+${codes.join('')}${described(`   ${USAGE_EXIT_CODE}  no outcome`, 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.')}
+Environment:
+${described('  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.')}${described('  NO_COLOR', 'No colours, also on a terminal.')}`;
+}

@@ -1,90 +1,112 @@
-/** Evidence first, then the secret exchange, as one list of checks with one outcome. */
-import { allAccepted, type Check, firstFailure } from '../attestation/check.ts';
-import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
-import { PrivatemodeError } from '../errors.ts';
-import { outcomeOfError, type VerificationOutcome } from './outcome.ts';
+/** Judges the evidence first, then the secret exchange: one list of checks with one outcome. */
 import {
-  judgeSecretExchange,
-  SECRET_EXCHANGE_ROWS,
-  type SecretMessages,
-  secretNotEvaluated,
-  secretNotGiven,
-} from './secret-checks.ts';
+  allAccepted,
+  type Check,
+  type CheckDescription,
+  checkOf,
+  finding,
+  firstFailure,
+  notApplicable,
+} from '../attestation/check.ts';
+import { MESH_ROWS, SECRET_ROWS, verifySecretResponse } from '../attestation/mesh.ts';
+import { type Verdict, type VerifyInput, verify } from '../attestation/verify.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { SecretResponse } from '../session/control-api.ts';
+import { SUITE } from '../session/secret-exchange.ts';
+import { outcomeOfError, type VerificationOutcome } from './outcome.ts';
 
-/** What decided against acceptance: a check, or an error outside of the checks. */
-export interface Failure {
-  readonly check: Check | undefined;
-  readonly error: PrivatemodeError;
+/** Both messages of a secret exchange; `publicKey` is the HPKE public key of 1216 bytes. */
+export interface SecretMessages extends SecretResponse {
+  readonly publicKey: Uint8Array;
 }
 
-export interface Judgement {
+export interface Judgement extends Pick<Verdict, 'tee' | 'checks'> {
   readonly outcome: VerificationOutcome;
-  readonly tee: Verdict['tee'];
   /** Lower-case hex; undefined where there was no manifest to judge by. */
   readonly manifestSha256: string | undefined;
   /** The moment that all dates were compared with. */
   readonly at: Date;
   /** Whether the built-in roots of AMD and Intel were trusted, or others. */
   readonly roots: 'vendor' | 'custom';
-  /** Every check, in order; empty where it did not come to that. */
-  readonly checks: readonly Check[];
-  readonly failure: Failure | undefined;
+  /** The check or the other error that decided against acceptance. */
+  readonly failure: { readonly check: Check | undefined; readonly error: PrivatemodeError } | undefined;
 }
 
-export interface Subject {
-  readonly document: Uint8Array;
-  /** 32 bytes. */
-  readonly nonce: Uint8Array;
-  readonly manifest: Uint8Array;
-  readonly roots: TrustRoots;
+export interface Subject extends Omit<VerifyInput, 'now'> {
   readonly rootsKind: Judgement['roots'];
-  readonly collateral: CollateralSource;
   readonly at: Date;
-  /** Undefined: the secret exchange is not part of it. Called only once the evidence is accepted. */
+  /** Undefined: evidence only. Called only once the evidence is accepted. */
   readonly secret: (() => Promise<SecretMessages>) | undefined;
-  /** Live, what could not be fetched leaves the question open; offline, what is not in the files counts as missing. */
+  /** Live, collateral that could not be fetched leaves the question open; offline, it is missing from the files. */
   readonly live: boolean;
 }
 
+type End = Pick<Judgement, 'outcome' | 'failure'>;
+
 /** Bad input is a judgement, never an error; rejects only with what is not a PrivatemodeError. */
 export async function judge(subject: Subject): Promise<Judgement> {
-  const { document, nonce, manifest, roots, collateral, at } = subject;
-  const verdict = await verify({ document, nonce, manifest, roots, collateral, now: at });
-  const { outcome, meshCaPem, failure, tee, manifestSha256 } = verdict;
-  const conclude = (
-    end: Pick<Judgement, 'outcome' | 'failure'>,
-    secretChecks: readonly Check[],
-  ): Judgement => ({
-    tee,
-    manifestSha256,
-    at,
-    roots: subject.rootsKind,
-    checks: [...verdict.checks, ...secretChecks],
+  const { rootsKind, at, secret, live, ...input } = subject;
+  const { outcome, meshCaPem, failure, tee, manifestSha256, checks } = await verify({ ...input, now: at });
+  const conclude = (end: End, secretChecks: readonly Check[]): Judgement => ({
+    ...{ tee, manifestSha256, at, roots: rootsKind, checks: [...checks, ...secretChecks] },
     ...end,
   });
-
   if (outcome !== 'accepted' || meshCaPem === undefined) {
-    const open = subject.live && failure?.code === 'collateral_unavailable';
+    const open = live && failure?.code === 'collateral_unavailable';
     return conclude(
       { outcome: open ? 'unavailable' : outcome, failure: failureOf(failure) },
       secretNotEvaluated(),
     );
   }
-  if (subject.secret === undefined) return conclude({ outcome, failure: undefined }, secretNotGiven());
+  if (secret === undefined) {
+    const notGiven = notApplicable('no secret exchange was given');
+    return conclude(
+      { outcome, failure: undefined },
+      SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, notGiven)),
+    );
+  }
   try {
-    const messages = await subject.secret();
-    const checks = await judgeSecretExchange(messages, { meshCaPem, manifest, now: at });
-    return conclude(secretOutcome(checks), checks);
+    const messages = await secret();
+    const judged = verifySecretResponse({ ...messages, meshCaPem, manifest: input.manifest, now: at });
+    const secretChecks = [...judged, await judgeOpening(messages.encapsulatedKey)];
+    return conclude(secretEnd(secretChecks), secretChecks);
   } catch (error) {
     if (!(error instanceof PrivatemodeError)) throw error;
-    return conclude(
-      { outcome: outcomeOfError(error.code), failure: { check: undefined, error } },
-      secretNotEvaluated(),
-    );
+    return conclude(endOf(error), secretNotEvaluated());
   }
 }
 
-function secretOutcome(checks: readonly Check[]): Pick<Judgement, 'outcome' | 'failure'> {
+/** The judgement where an error came before any check. */
+export function notJudged(
+  error: PrivatemodeError,
+  known: Pick<Judgement, 'at' | 'roots' | 'manifestSha256'>,
+): Judgement {
+  return { ...known, ...endOf(error), tee: undefined, checks: [] };
+}
+
+const endOf = (error: PrivatemodeError): End => ({
+  outcome: outcomeOfError(error.code),
+  failure: { check: undefined, error },
+});
+
+function failureOf(check: Check | undefined): Judgement['failure'] {
+  const { code = 'attestation_failed', expected = 'every check to pass', found = 'not so' } = check ?? {};
+  return { check, error: new PrivatemodeError(code, `expected ${expected}; found ${found}`) };
+}
+
+const OPENS: CheckDescription = {
+  id: 'secret.opens',
+  title: 'Encapsulated key',
+  source: 'attestation.md 12',
+  expected: 'opens: its X25519 share is not of low order',
+};
+
+/** The checks of a secret exchange, in order; it is good if every one passes. */
+export const SECRET_EXCHANGE_ROWS: readonly CheckDescription[] = [...MESH_ROWS, ...SECRET_ROWS, OPENS];
+
+const secretNotEvaluated = (): readonly Check[] => SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, undefined));
+
+function secretEnd(checks: readonly Check[]): End {
   if (allAccepted(SECRET_EXCHANGE_ROWS, checks)) return { outcome: 'accepted', failure: undefined };
   const failed = firstFailure(checks);
   return {
@@ -93,23 +115,21 @@ function secretOutcome(checks: readonly Check[]): Pick<Judgement, 'outcome' | 'f
   };
 }
 
-function failureOf(check: Check | undefined): Failure {
-  const { code = 'attestation_failed', expected = 'every check to pass', found = 'not so' } = check ?? {};
-  return { check, error: new PrivatemodeError(code, `expected ${expected}; found ${found}`) };
-}
+const SECRET_BYTES = 32;
+const NO_CONTEXT = new Uint8Array(0);
 
-/** Where it came to no check at all. */
-export function notJudged(
-  error: PrivatemodeError,
-  { at, roots, manifestSha256 }: Pick<Judgement, 'at' | 'roots' | 'manifestSha256'>,
-): Judgement {
-  return {
-    outcome: outcomeOfError(error.code),
-    tee: undefined,
-    manifestSha256,
-    at,
-    roots,
-    checks: [],
-    failure: { check: undefined, error },
-  };
+/**
+ * Tries to open the encapsulated key with a fresh key, which tells as much as the right one: ML-KEM-768 decapsulates
+ * every ciphertext of the right length to something, and X25519 with a point of low order is zero for all keys. So
+ * a saved exchange, without its private key, is judged like a live one.
+ */
+async function judgeOpening(encapsulatedKey: Uint8Array): Promise<Check> {
+  const { privateKey } = await SUITE.GenerateKeyPair(false);
+  try {
+    const secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
+    secret.fill(0);
+    return checkOf(OPENS, finding(true, 'opens'));
+  } catch {
+    return checkOf(OPENS, finding(false, 'cannot be opened'));
+  }
 }

@@ -1,4 +1,4 @@
-/** Verifies the service itself, as the session of the proxy does before anything is encrypted for it. */
+/** Verifies the live service, as the proxy's session does before anything is encrypted for it. */
 import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { TrustRoots } from '../attestation/verify.ts';
@@ -8,21 +8,20 @@ import { trustRoots } from '../config/trust-roots.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
-import { createHttpCall } from '../network/http-call.ts';
+import { createHttpCall, type HttpCall } from '../network/http-call.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { systemClock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
-import { type ControlApi, createControlApi } from '../session/control-api.ts';
+import { createControlApi } from '../session/control-api.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
 import { managedManifest } from '../transparency/manifest-source.ts';
 import { recordCollateral, type StoredCollateral } from './collateral-file.ts';
-import { readManifest } from './exchange-files.ts';
 import type { LiveRequest } from './flags.ts';
-import { type Judgement, judge, notJudged } from './judge.ts';
-import type { SecretMessages } from './secret-checks.ts';
+import { type Judgement, judge, notJudged, type SecretMessages } from './judge.ts';
+import { readManifest } from './offline.ts';
 
-/** What went over the wire, and what it was judged by; the secret's private key is not part of it, and gone. */
+/** What crossed the wire, and what it was judged by. The secret's private key is no part of it, and dropped. */
 export interface LiveExchange {
   readonly nonce: Uint8Array;
   readonly document: Uint8Array;
@@ -40,11 +39,10 @@ export interface LiveVerification {
   readonly exchange: LiveExchange | undefined;
 }
 
-/** Failures of the network are a judgement as well. Throws config_invalid and unsafe_roots_refused before any call. */
+/** Failures of the network are a judgement as well. Throws config_invalid and unsafe_roots_refused before any request. */
 export async function verifyLive(request: LiveRequest, env: Environment): Promise<LiveVerification> {
-  const { manifestPath } = request;
-  const { config: proxyConfig } = parseConfig(request.proxyArgv, env);
-  const config = { ...proxyConfig, manifestPath };
+  const parsed = parseConfig(request.proxyArgv, env);
+  const config = { ...parsed.config, manifestPath: request.manifestPath };
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   if (apiKey === undefined) throw new PrivatemodeError('config_invalid', '--api-key is missing');
   const roots = trustRoots(config);
@@ -56,13 +54,13 @@ export async function verifyLive(request: LiveRequest, env: Environment): Promis
   }
 }
 
-async function ask(means: {
+async function ask(deps: {
   readonly config: Config;
   readonly apiKey: string;
   readonly roots: TrustRoots;
-  readonly call: ReturnType<typeof createHttpCall>;
+  readonly call: HttpCall;
 }): Promise<LiveVerification> {
-  const { config, apiKey, roots, call } = means;
+  const { config, apiKey, roots, call } = deps;
   const { cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl } = config;
   const rootsKind = config.unsafeTrustRoots === undefined ? 'vendor' : 'custom';
   const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion: PROTOCOL_VERSION });
@@ -85,32 +83,25 @@ async function ask(means: {
   const collateral = recordCollateral(
     createCollateralCache({ call, store: memoryStore(), amdKdsUrl, intelPcsUrl, clock: systemClock }),
   );
+  const sent = { nonce, document, manifest, roots };
   let secret: SecretMessages | undefined;
   const judgement = await judge({
-    document,
-    nonce,
-    manifest,
-    roots,
+    ...sent,
     rootsKind,
     collateral: collateral.source,
     at: new Date(),
     live: true,
     async secret() {
-      secret = await exchangeSecret(control, apiKey);
+      // The secret itself is not wanted: its private key is dropped with the exchange object.
+      const { publicKey } = await startSecretExchange();
+      secret = { publicKey, ...(await control.secret(apiKey, publicKey)) };
       return secret;
     },
   });
-  const exchange = { nonce, document, manifest, roots, secret, collateral: collateral.recorded() };
-  return { judgement, config, exchange };
+  return { judgement, config, exchange: { ...sent, secret, collateral: collateral.recorded() } };
 }
 
-/** The secret itself is not wanted: its private key is dropped with the exchange object. */
-async function exchangeSecret(control: ControlApi, apiKey: string): Promise<SecretMessages> {
-  const { publicKey } = await startSecretExchange();
-  return { publicKey, ...(await control.secret(apiKey, publicKey)) };
-}
-
-/** A verification asks for everything anew, and leaves nothing behind. */
+/** Keeps collateral for this verification only: each asks for everything anew and leaves nothing behind. */
 function memoryStore(): CollateralStore {
   const stored = new Map<string, Collateral>();
   return {

@@ -2,7 +2,7 @@
 import type { Outcome } from '../attestation/verify.ts';
 import type { ErrorCode } from '../errors.ts';
 
-/** `unavailable`: of the live service only, where something that the verdict needs could not be had. */
+/** `unavailable`: live only, where something that the verdict needs could not be fetched. */
 export type VerificationOutcome = Outcome | 'unavailable';
 
 interface OutcomeRow {
@@ -32,19 +32,19 @@ export const OUTCOMES: Readonly<Record<VerificationOutcome, OutcomeRow>> = {
 };
 
 /**
- * Exit code of evidence that was accepted under roots other than the vendors', unless --accept-custom-roots is given: a
- * script that looks at nothing but the exit code must not take a simulator for protected hardware.
+ * Exit code of evidence accepted under roots other than the vendors', without --accept-custom-roots: a script that looks
+ * at nothing but the exit code must not take a simulator for protected hardware.
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** Exit code of wrong flags and of what else keeps a verification from beginning: `Error: …` on stderr. */
+/** Exit code of wrong flags, and of all else that prevents a verification: `Error: …` on stderr. */
 export const USAGE_EXIT_CODE = 1;
 
-/** What an error outside the checks amounts to; the rest of the codes is `unavailable`. */
+/** The outcome of errors outside the checks; every other code is `unavailable`. */
 const OF_ERROR: Readonly<Partial<Record<ErrorCode, VerificationOutcome>>> = {
   verify_input_invalid: 'malformed',
   evidence_malformed: 'malformed',
-  // What the control path throws for an answer to the secret exchange that cannot be read.
+  // Thrown for an unreadable response of the secret service.
   secret_exchange_failed: 'malformed',
 };
 

@@ -6,20 +6,28 @@ import type { TrustRoots } from '../attestation/verify.ts';
 import { makeDirectory } from '../config/workspace.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { VERSION } from '../version.ts';
-import { exchangeFiles, json, SAVED } from './exchange-files.ts';
 import { renderJson } from './json-report.ts';
 import type { Judgement } from './judge.ts';
 import type { LiveExchange } from './live.ts';
+import { NONCE_MEMBER } from './offline.ts';
 import { OUTCOMES } from './outcome.ts';
 
-const VERDICT = 'verdict.json';
-const README = 'README.txt';
-const ROOTS = 'roots';
-const ALL = [...Object.values(SAVED), VERDICT, README, ROOTS];
+/** Names in the directory. */
+const SAVED = {
+  nonce: 'attest_request.json',
+  evidence: 'attest_response.json',
+  manifest: 'manifest.json',
+  collateral: 'collateral.json',
+  secretRequest: 'secret_request.json',
+  secretResponse: 'secret_response.json',
+  verdict: 'verdict.json',
+  readme: 'README.txt',
+  roots: 'roots',
+} as const;
 
-/** Makes sure, before anybody is asked, that the directory is there and holds no other exchange. Throws config_invalid. */
+/** Ensures, before anybody is asked, that the directory exists and holds no other exchange. Throws config_invalid. */
 export function prepareSave(directory: string): void {
-  const taken = ALL.find((name) => existsSync(join(directory, name)));
+  const taken = Object.values(SAVED).find((name) => existsSync(join(directory, name)));
   if (taken !== undefined) {
     throw new PrivatemodeError(
       'config_invalid',
@@ -36,19 +44,55 @@ export function saveExchange(
   judgement: Judgement,
   endpoint: string,
 ): void {
-  const roots = judgement.roots === 'custom' ? rootFiles(exchange.roots) : {};
+  const custom = judgement.roots === 'custom';
   const files = {
-    ...roots,
-    ...exchangeFiles(exchange),
+    ...(custom ? rootFiles(exchange.roots) : {}),
+    ...messageFiles(exchange),
     [SAVED.collateral]: json(exchange.collateral),
-    [README]: readme(exchange, judgement, endpoint),
-    [VERDICT]: renderJson(judgement),
+    [SAVED.readme]: readme(exchange, judgement, endpoint),
+    [SAVED.verdict]: renderJson(judgement),
   };
   orRefuse(directory, () => {
-    if (judgement.roots === 'custom') mkdirSync(join(directory, ROOTS), { mode: 0o700 });
+    if (custom) mkdirSync(join(directory, SAVED.roots), { mode: 0o700 });
     for (const [name, content] of Object.entries(files)) writeWhole(join(directory, name), content);
   });
 }
+
+/** The messages as they crossed the wire, each with the nonce of the attempt, and the manifest. */
+function messageFiles({
+  nonce,
+  document,
+  manifest,
+  secret,
+}: LiveExchange): Record<string, string | Uint8Array> {
+  const message = (members: Readonly<Record<string, Uint8Array>>): string =>
+    json(
+      Object.fromEntries(
+        Object.entries({ ...members, [NONCE_MEMBER]: nonce }).map(([name, bytes]) => [
+          name,
+          Buffer.from(bytes).toString('base64'),
+        ]),
+      ),
+    );
+  const attestation = {
+    [SAVED.nonce]: message({}),
+    [SAVED.evidence]: message({ AttestationDoc: document }),
+    [SAVED.manifest]: manifest,
+  };
+  if (secret === undefined) return attestation;
+  const { publicKey, encapsulatedKey, signature, meshCert } = secret;
+  return {
+    ...attestation,
+    [SAVED.secretRequest]: message({ PublicKey: publicKey }),
+    [SAVED.secretResponse]: message({
+      EncapsulatedKey: encapsulatedKey,
+      Signature: signature,
+      MeshCert: meshCert,
+    }),
+  };
+}
+
+const json = (value: unknown): string => `${JSON.stringify(value, undefined, 2)}\n`;
 
 function writeWhole(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.${randomUUID()}.tmp`;
@@ -72,14 +116,14 @@ function orRefuse(directory: string, write: () => void): void {
   }
 }
 
-/** Roots of a simulator: without them its evidence cannot be verified again. */
+/** Roots of a simulator, without which its evidence cannot be verified again. */
 function rootFiles({ snp, tdx }: TrustRoots): Record<string, string> {
   const files: Record<string, string> = {};
   for (const [product, pair] of Object.entries(snp)) {
-    files[join(ROOTS, `ARK-${product}.pem`)] = pair.ark;
-    files[join(ROOTS, `SEV-${product}.pem`)] = pair.ask;
+    files[join(SAVED.roots, `ARK-${product}.pem`)] = pair.ark;
+    files[join(SAVED.roots, `SEV-${product}.pem`)] = pair.ask;
   }
-  if (tdx !== undefined) files[join(ROOTS, 'Intel-SGX-Root-CA.pem')] = tdx.root;
+  if (tdx !== undefined) files[join(SAVED.roots, 'Intel-SGX-Root-CA.pem')] = tdx.root;
   return files;
 }
 
@@ -94,7 +138,7 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
     ...(secret
       ? [`--secret-request ${SAVED.secretRequest}`, `--secret-response ${SAVED.secretResponse}`]
       : []),
-    ...(roots === 'custom' ? [`--roots ${ROOTS}`] : []),
+    ...(roots === 'custom' ? [`--roots ${SAVED.roots}`] : []),
     `--at ${at.toISOString()}`,
   ];
   const exchanged = secret
@@ -107,7 +151,7 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
 `;
   const foreign =
     roots === 'custom'
-      ? `${ROOTS}/
+      ? `${SAVED.roots}/
     The hardware roots that were trusted. They are NOT the built-in ones of AMD and Intel: this exchange is with a
     simulator, and its verdict says nothing about real hardware. So the exit code is 35 where it is accepted, or 0 with
     --accept-custom-roots.
@@ -133,7 +177,7 @@ ${SAVED.manifest}
     The manifest that was expected, byte for byte.
 ${SAVED.collateral}
     What had to be fetched from AMD or Intel to judge it; {} if the evidence brought everything.
-${exchanged}${VERDICT}
+${exchanged}${SAVED.verdict}
     Every check, as it came out then.
 ${foreign}`;
 }

@@ -1,19 +1,51 @@
 /** The verdict for a person: every check in its group, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
+import { CHECK_SECTIONS } from '../attestation/checks.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
-import { GROUPS, groupOf, titleOf } from './groups.ts';
-import type { Judgement } from './judge.ts';
+import { type Judgement, SECRET_EXCHANGE_ROWS } from './judge.ts';
 import { OUTCOMES } from './outcome.ts';
 
 export interface TextReport extends Circumstances {
-  /** What was verified, where the manifest comes from, whose roots were trusted: as the heading shows it. */
+  /** For the heading: what was verified, where the manifest comes from, whose roots were trusted. */
   readonly subject: string;
   readonly manifestFrom: string;
   readonly rootsFrom: string;
   readonly colours: boolean;
-  /** Of the terminal; undefined: it is none. */
+  /** Width of the terminal; undefined where there is none. */
   readonly columns: number | undefined;
 }
+
+/** Groups in order, each with the prefixes of its check ids; of several prefixes that fit, the longest decides. */
+const GROUPS: Readonly<Record<string, readonly string[]>> = {
+  Documents: ['nonce.', 'document.', 'manifest.', 'evidence.'],
+  Evidence: ['snp.report', 'tdx.quote.', 'tdx.qe.', 'tdx.policy.report_data'],
+  'Certificate chain': [
+    'snp.vcek.',
+    'snp.product',
+    'snp.roots',
+    'snp.chain.',
+    'snp.crl.',
+    'tdx.pck.',
+    'tdx.tcb_info.',
+    'tdx.qe_identity.',
+    'tdx.root_crl.',
+    'tdx.pck_crl.',
+    'tdx.revocation.',
+  ],
+  Policy: ['snp.', 'tdx.', ''],
+  'Secret exchange': ['mesh.', 'secret.'],
+};
+const LONGEST_FIRST = Object.entries(GROUPS)
+  .flatMap(([group, prefixes]) => prefixes.map((prefix) => ({ prefix, group })))
+  .sort((a, b) => b.prefix.length - a.prefix.length);
+
+const groupOf = (id: string): string | undefined =>
+  LONGEST_FIRST.find(({ prefix }) => id.startsWith(prefix))?.group;
+
+const TITLES = new Map(
+  [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS].map((row) => [row.id, row.title]),
+);
+const titleOf = (id: string): string => TITLES.get(id) ?? id;
 
 const STYLES = { good: 32, bad: 31, plain: 2, bold: 1 } as const;
 type Paint = (style: keyof typeof STYLES, text: string) => string;
@@ -25,7 +57,7 @@ const MARKS = {
   'not-evaluated': ['?', 'plain'],
 } as const satisfies Record<Check['outcome'], readonly [string, keyof typeof STYLES]>;
 
-/** Columns for what a passed check found, where there is no terminal: enough for a SHA-256. */
+/** Columns for what a check found, where there is no terminal: enough for a SHA-256. */
 const ROOM = 72;
 
 const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
@@ -34,7 +66,7 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   const paint: Paint = (style, text) => (report.colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text);
   const { checks } = judgement;
   const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
-  const groups = GROUPS.flatMap((group) => {
+  const groups = Object.keys(GROUPS).flatMap((group) => {
     const members = checks.filter(({ id }) => groupOf(id) === group);
     if (members.length === 0) return [];
     const lines = runsOf(members).flatMap((run) =>
@@ -59,7 +91,7 @@ function heading({ outcome, tee, manifestSha256, at }: Judgement, report: TextRe
     .join('\n');
 }
 
-/** Neighbours that were not judged for the same reason are told together. */
+/** Joins neighbours that were not judged for the same reason; they share one line. */
 function runsOf(checks: readonly Check[]): readonly (readonly [Check, ...Check[]])[] {
   const runs: [Check, ...Check[]][] = [];
   for (const check of checks) {
@@ -99,7 +131,7 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   const { word, meaning } = OUTCOMES[outcome];
   const count = (wanted: Check['outcome']): number =>
     checks.filter((check) => check.outcome === wanted).length;
-  const tally = [
+  const counts = [
     `${count('pass')} passed`,
     `${count('fail')} failed`,
     `${count('not-applicable')} did not apply`,
@@ -107,7 +139,7 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   ].filter((part) => !part.startsWith('0 '));
   const caveat = outcome === 'accepted' && roots === 'custom' ? ' under roots that are not the vendors’' : '';
   const lines = [`${paint(outcome === 'accepted' ? 'good' : 'bad', word)}${caveat}: ${meaning}.`];
-  if (tally.length > 0) lines.push(`${checks.length} checks: ${tally.join(', ')}.`);
+  if (counts.length > 0) lines.push(`${checks.length} checks: ${counts.join(', ')}.`);
   if (failure !== undefined) {
     const { check, error } = failure;
     const what = check === undefined ? error.message : `${titleOf(check.id)} (${check.id})`;
@@ -116,7 +148,7 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   return [...lines, adviceFor(judgement, report)].join('\n');
 }
 
-/** Findings quote what the remote sent: nothing in them may steer a terminal. */
+/** Findings quote what the remote sent, which must not steer a terminal. */
 function printable(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu, '\ufffd');
 }

@@ -9,9 +9,10 @@ import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
 import { SUITE } from '../../lib/session/secret-exchange.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
-import { judgeSecretExchange } from '../../lib/verify/secret-checks.ts';
+import { judge } from '../../lib/verify/judge.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
+import { syntheticInput } from '../support/attestation-vectors.ts';
 import { EPOCH } from '../support/gateway.ts';
 import { recordingLogger } from '../support/logger.ts';
 
@@ -27,7 +28,8 @@ describe('key bytes', () => {
     });
     const empty = new Uint8Array();
     const messages = { publicKey: empty, encapsulatedKey: empty, signature: empty, meshCert: empty };
-    await judgeSecretExchange(messages, { meshCaPem: '', manifest: empty, now: new Date() });
+    const { now: at, ...evidence } = syntheticInput('synthetic_v158');
+    await judge({ ...evidence, at, rootsKind: 'custom', secret: async () => messages, live: false });
     assert.ok(handedOut !== undefined && wiped(handedOut));
   });
 

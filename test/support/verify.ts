@@ -1,9 +1,33 @@
 /** The `verify` command in this process: arguments in, what it wrote and its exit code out. */
 import { join } from 'node:path';
 import { main } from '../../lib/cli.ts';
-import type { JsonVerdict } from '../../lib/verify/json-report.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
+
+/** The verdict for a program, as docs/verification.md shows it. */
+export interface JsonVerdict {
+  readonly outcome: 'accepted' | 'rejected' | 'unsupported' | 'malformed' | 'unavailable';
+  readonly tee: 'snp' | 'tdx' | null;
+  readonly manifestSha256: string | null;
+  readonly at: string;
+  readonly roots: 'vendor' | 'custom';
+  readonly checks: readonly {
+    readonly id: string;
+    readonly outcome: 'pass' | 'fail' | 'not-applicable' | 'not-evaluated';
+    readonly expected: string;
+    readonly found: string;
+    readonly source: string;
+    readonly age?: number;
+    readonly code?: string;
+  }[];
+  readonly failure: {
+    readonly id: string | null;
+    readonly code: string;
+    readonly expected: string | null;
+    readonly found: string;
+    readonly source: string | null;
+  } | null;
+}
 
 export interface Verified {
   readonly code: number;

@@ -5,13 +5,11 @@ import { describe, it } from 'node:test';
 import { CHECK_SECTIONS } from '../../lib/attestation/checks.ts';
 import type { Check } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { GROUPS, groupOf, titleOf } from '../../lib/verify/groups.ts';
-import { jsonVerdict, renderJson } from '../../lib/verify/json-report.ts';
-import type { Judgement } from '../../lib/verify/judge.ts';
+import { renderJson } from '../../lib/verify/json-report.ts';
+import { type Judgement, SECRET_EXCHANGE_ROWS } from '../../lib/verify/judge.ts';
 import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verify/outcome.ts';
-import { SECRET_EXCHANGE_ROWS } from '../../lib/verify/secret-checks.ts';
 import { renderText, type TextReport } from '../../lib/verify/text-report.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from '../support/verify.ts';
+import { flagsOf, type JsonVerdict, secretFlagsOf, verifyCommand } from '../support/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({
   ...{ id, outcome, found, expected: 'what should be', source: 'attestation.md 8' },
@@ -43,14 +41,22 @@ const REPORT: TextReport = {
 
 const HOSTILE = 'a\u001b[2J\u009b31m\r\nb\u202ec\u2028d\u0007';
 
+/** The group and the title that a check is shown with. */
+function shown(id: string): { readonly group: string | undefined; readonly title: string | undefined } {
+  const text = renderText(judgement([check(id, 'pass', 'as it should be')]), REPORT);
+  const [, group, title] = /^(.+)\n {2}✓ (.+?) +as it should be$/m.exec(text) ?? [];
+  return { group, title };
+}
+
 describe('the verdict for a person', () => {
   it('has every check in a group, with a title', () => {
     const rows = [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS];
-    const used = new Set(rows.map(({ id }) => groupOf(id)));
-    assert.deepEqual([...used].sort(), [...GROUPS].sort());
-    for (const { id, title } of rows) assert.equal(titleOf(id), title);
+    const used = new Set(rows.map(({ id }) => shown(id).group));
+    const groups = ['Certificate chain', 'Documents', 'Evidence', 'Policy', 'Secret exchange'];
+    assert.deepEqual([...used].sort(), groups);
+    for (const { id, title } of rows) assert.equal(shown(id).title, title);
     for (const id of ['snp.vcek.form', 'tdx.pck.chain', 'tdx.root_crl.dates']) {
-      assert.equal(groupOf(id), 'Certificate chain', id);
+      assert.equal(shown(id).group, 'Certificate chain', id);
     }
     for (const id of [
       'snp.report_data',
@@ -58,10 +64,10 @@ describe('the verdict for a person', () => {
       'tdx.policy.report_data',
       'tdx.quote.signature',
     ]) {
-      assert.equal(groupOf(id), 'Evidence', id);
+      assert.equal(shown(id).group, 'Evidence', id);
     }
     for (const id of ['snp.policy.debug', 'snp.measurement', 'tdx.tcb.module_status', 'tdx.policy.mrtd']) {
-      assert.equal(groupOf(id), 'Policy', id);
+      assert.equal(shown(id).group, 'Policy', id);
     }
   });
 
@@ -166,6 +172,8 @@ describe('the verdict for a person', () => {
     }
   });
 });
+
+const jsonVerdict = (judged: Judgement): JsonVerdict => JSON.parse(renderJson(judged)) as JsonVerdict;
 
 describe('the heading', () => {
   const first = (outcome: Judgement['outcome']): string =>
