@@ -88,25 +88,8 @@ interface Common {
   readonly warnings: readonly string[];
 }
 
-export interface LiveRequest extends Common {
-  readonly mode: 'live';
-  /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
-  readonly proxyArgv: readonly string[];
-  readonly manifestPath: string | undefined;
-  readonly save: string | undefined;
-}
-
-export interface OfflineRequest extends Common {
-  readonly mode: 'offline';
-  readonly evidence: string;
-  readonly nonce: string;
-  readonly manifest: string;
-  readonly secret: { readonly request: string; readonly response: string } | undefined;
-  readonly collateral: string | undefined;
-  readonly roots: string | undefined;
-  /** Undefined: now. */
-  readonly at: Date | undefined;
-}
+export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
+export type OfflineRequest = Readonly<ReturnType<typeof offlineRequest>>;
 
 /** What is asked for. Throws config_invalid. */
 export function parseVerifyArgv(
@@ -131,7 +114,7 @@ export function parseVerifyArgv(
   return liveRequest(settings.values, { ...common, warnings: settings.warnings });
 }
 
-function liveRequest(values: ReadonlyMap<string, string>, common: Common): LiveRequest {
+function liveRequest(values: ReadonlyMap<string, string>, common: Common) {
   if (!values.has('api-key')) {
     throw invalid(
       'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
@@ -141,18 +124,19 @@ function liveRequest(values: ReadonlyMap<string, string>, common: Common): LiveR
   const manifestPath = values.get('manifest-path');
   if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
   const proxyFlags = new Set(FLAGS.map(({ name }) => name).filter((name) => name !== 'manifest-path'));
-  const proxyArgv = [...values]
-    .filter(([name]) => proxyFlags.has(name))
-    .map(([name, text]) => `--${name}=${text}`);
-  return { ...common, mode: 'live', proxyArgv, manifestPath, save: values.get('save') };
+  const proxyGiven = [...values].filter(([name]) => proxyFlags.has(name));
+  return {
+    ...common,
+    mode: 'live' as const,
+    /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
+    proxyArgv: proxyGiven.map(([name, text]) => `--${name}=${text}`),
+    manifestPath,
+    save: values.get('save'),
+  };
 }
 
 /** `because`: the flag that asks for this kind of verification. */
-function offlineRequest(
-  values: ReadonlyMap<string, string>,
-  common: Common,
-  because: string,
-): OfflineRequest {
+function offlineRequest(values: ReadonlyMap<string, string>, common: Common, because: string) {
   const get = (name: (typeof OFFLINE)[number]['name']): string | undefined => values.get(name);
   const stray = ['save', ...NAMES_SERVICE].find((name) => values.has(name));
   if (stray !== undefined) {
@@ -173,13 +157,14 @@ function offlineRequest(
   const at = get('at');
   return {
     ...common,
-    mode: 'offline',
+    mode: 'offline' as const,
     evidence: need('evidence'),
     nonce: need('nonce'),
     manifest: need('manifest'),
     secret: request === undefined || response === undefined ? undefined : { request, response },
     collateral: get('collateral'),
     roots: get('roots'),
+    /** Undefined: now. */
     at: at === undefined ? undefined : parseMoment(at),
   };
 }

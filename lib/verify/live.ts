@@ -106,11 +106,7 @@ function memoryStore(): CollateralStore {
   const stored = new Map<string, Collateral>();
   return {
     read: async (url) => stored.get(url),
-    async write(url, collateral) {
-      stored.set(url, collateral);
-    },
-    async remove(url) {
-      stored.delete(url);
-    },
+    write: async (url, collateral) => void stored.set(url, collateral),
+    remove: async (url) => void stored.delete(url),
   };
 }

@@ -65,33 +65,25 @@ function messageFiles({
   manifest,
   secret,
 }: LiveExchange): Record<string, string | Uint8Array> {
-  const message = (members: Readonly<Record<string, Uint8Array>>): string =>
-    json(
-      Object.fromEntries(
-        Object.entries({ ...members, [NONCE_MEMBER]: nonce }).map(([name, bytes]) => [
-          name,
-          Buffer.from(bytes).toString('base64'),
-        ]),
-      ),
-    );
+  const message = (members: Readonly<Record<string, Uint8Array>>): string => {
+    const entries = Object.entries({ ...members, [NONCE_MEMBER]: nonce });
+    return json(Object.fromEntries(entries.map(([name, bytes]) => [name, base64(bytes)])));
+  };
   const attestation = {
     [SAVED.nonce]: message({}),
     [SAVED.evidence]: message({ AttestationDoc: document }),
     [SAVED.manifest]: manifest,
   };
   if (secret === undefined) return attestation;
-  const { publicKey, encapsulatedKey, signature, meshCert } = secret;
+  const { publicKey, encapsulatedKey: EncapsulatedKey, signature: Signature, meshCert: MeshCert } = secret;
   return {
     ...attestation,
     [SAVED.secretRequest]: message({ PublicKey: publicKey }),
-    [SAVED.secretResponse]: message({
-      EncapsulatedKey: encapsulatedKey,
-      Signature: signature,
-      MeshCert: meshCert,
-    }),
+    [SAVED.secretResponse]: message({ EncapsulatedKey, Signature, MeshCert }),
   };
 }
 
+const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 const json = (value: unknown): string => `${JSON.stringify(value, undefined, 2)}\n`;
 
 function writeWhole(path: string, content: string | Uint8Array): void {

@@ -241,7 +241,7 @@ describe('real collateral of Intel', () => {
     const info = readTcbInfo(content);
     const { teeTcbSvn } = quote.tdQuoteBody;
     assert.equal(Buffer.from(info.fmspc).toString('hex'), '50806f000000');
-    assert.equal(platformLevel(info, { ...sgxOf(chain.leaf), teeTcbSvn }), undefined);
+    assert.equal(platformLevel(info, sgxOf(chain.leaf), teeTcbSvn), undefined);
     assert.equal(moduleIdentity(info, teeTcbSvn), undefined);
   });
 
@@ -277,7 +277,7 @@ describe('real collateral of Intel', () => {
       /-----BEGIN[^\0]*-----END CERTIFICATE-----\n/.exec(Buffer.from(bytes).toString('latin1')) ?? [];
     const { leaf } = readPckChain(Buffer.from(pem, 'latin1'));
     const teeTcbSvn = bytes.subarray(54, 70); // after the header, body type and body size
-    assert.equal(platformLevel(info, { ...sgxOf(leaf), teeTcbSvn }), undefined);
+    assert.equal(platformLevel(info, sgxOf(leaf), teeTcbSvn), undefined);
   });
 });
 

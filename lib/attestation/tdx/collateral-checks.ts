@@ -1,32 +1,28 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (attestation.md 10, 13.4). */
-import { type Attempt, demand, valueIn } from '../attempt.ts';
-import { type Finding, finding, notApplicable } from '../check.ts';
+import { demand, valueIn } from '../attempt.ts';
+import { finding, notApplicable } from '../check.ts';
 import { period } from '../period.ts';
-import { obtained, type ReadList } from '../revocation-list.ts';
+import { obtained } from '../revocation-list.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
-import { type Collateral, type SignedDocument, signerDefects } from './collateral.ts';
-import { hex, noDefects, signatureFinding, type TdxRow, type TdxSubject, wasRead } from './subject.ts';
-import type { IntelDocument } from './tcb-info.ts';
-
-/** Judges a part of the collateral; undefined where that part could not be had. */
-const judging =
-  <T>(
-    pick: (collateral: Collateral) => Attempt<T>,
-    judge: (part: T, subject: TdxSubject) => Finding | undefined,
-  ): TdxRow['judge'] =>
-  (subject) => {
-    const part = subject.collateral && valueIn(pick(subject.collateral));
-    return part && judge(part, subject);
-  };
+import { signerDefects } from './collateral.ts';
+import {
+  hex,
+  judging,
+  noDefects,
+  signatureFinding,
+  type TdxRow,
+  type TdxSubject,
+  wasRead,
+} from './subject.ts';
 
 /** The checks that TCB info and QE identity share. */
 function documentChecks(
   prefix: string,
   name: string,
   identity: { readonly id: string; readonly version: number },
-  pick: (collateral: Collateral) => Attempt<SignedDocument<IntelDocument>>,
+  part: 'tcbInfo' | 'qeIdentity',
 ): readonly TdxRow[] {
   return [
     {
@@ -35,14 +31,14 @@ function documentChecks(
       title: `${name} was fetched and can be read`,
       expected: 'a signed JSON body of the known form, and its issuer chain',
       code: 'collateral_unavailable',
-      judge: ({ collateral }) => collateral && wasRead(pick(collateral), 'as expected'),
+      judge: ({ collateral }) => collateral && wasRead(collateral[part], 'as expected'),
     },
     {
       id: `${prefix}.signer`,
       source: 'attestation.md 10',
       title: `${name} has a signer under the trusted root`,
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
-      judge: judging(pick, (document, { pinnedRoot, context }) => {
+      judge: judging(part, (document, { pinnedRoot, context }) => {
         const pinned = valueIn(pinnedRoot);
         if (pinned === undefined) return undefined;
         return noDefects(signerDefects(document, pinned, context.now), nameText(document.signer.subject));
@@ -53,7 +49,7 @@ function documentChecks(
       source: 'attestation.md 10',
       title: `${name} is signed`,
       expected: 'ECDSA P-256 by the signer over the exact bytes',
-      judge: judging(pick, ({ signed, signature, signer }) =>
+      judge: judging(part, ({ signed, signature, signer }) =>
         signatureFinding(signer.publicKey.key, signed, signature),
       ),
     },
@@ -62,7 +58,7 @@ function documentChecks(
       source: 'attestation.md 10',
       title: `${name} is of the right kind`,
       expected: `id ${identity.id}, version ${identity.version}`,
-      judge: judging(pick, ({ value: { id, version } }) =>
+      judge: judging(part, ({ value: { id, version } }) =>
         finding(id === identity.id && version === identity.version, `id ${id}, version ${version}`),
       ),
     },
@@ -71,7 +67,7 @@ function documentChecks(
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
       expected: 'issued already, next update not yet due',
-      judge: judging(pick, ({ value: { issueDate, nextUpdate } }, { context: { now } }) =>
+      judge: judging(part, ({ value: { issueDate, nextUpdate } }, { context: { now } }) =>
         finding(issueDate <= now && now <= nextUpdate, period(issueDate, nextUpdate, now)),
       ),
     },
@@ -81,7 +77,7 @@ function documentChecks(
       title: `${name} is recent enough for the manifest`,
       expected: 'tcbEvaluationDataNumber not below MinTCBEvaluationDataNumber',
       conditional: true,
-      judge: judging(pick, ({ value }, { entry: { minTcbEvaluationDataNumber: minimum } }) => {
+      judge: judging(part, ({ value }, { entry: { minTcbEvaluationDataNumber: minimum } }) => {
         if (minimum === 0) return notApplicable('the manifest sets no minimum');
         const found = value.evaluationDataNumber;
         return finding(found >= minimum, String(found), `${minimum} or above`);
@@ -91,36 +87,28 @@ function documentChecks(
 }
 
 export const DOCUMENT_ROWS: readonly TdxRow[] = [
-  ...documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, ({ tcbInfo }) => tcbInfo),
+  ...documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, 'tcbInfo'),
   {
     id: 'tdx.tcb_info.platform',
     source: 'attestation.md 10',
     title: 'TCB info is about this platform',
     expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
-    judge: judging(
-      ({ tcbInfo }) => tcbInfo,
-      ({ value: info }, { sgx }) => {
-        const platform = valueIn(sgx);
-        if (platform === undefined) return undefined;
-        const found = `FMSPC ${hex(info.fmspc)}, PCE-ID ${hex(info.pceId)}, type ${info.tcbType}`;
-        const expected = `FMSPC ${hex(platform.fmspc)}, PCE-ID ${hex(platform.pceId)}, type 0`;
-        return finding(found === expected, found, expected);
-      },
-    ),
+    judge: judging('tcbInfo', ({ value: info }, { sgx }) => {
+      const platform = valueIn(sgx);
+      if (platform === undefined) return undefined;
+      const found = `FMSPC ${hex(info.fmspc)}, PCE-ID ${hex(info.pceId)}, type ${info.tcbType}`;
+      const expected = `FMSPC ${hex(platform.fmspc)}, PCE-ID ${hex(platform.pceId)}, type 0`;
+      return finding(found === expected, found, expected);
+    }),
   },
-  ...documentChecks(
-    'tdx.qe_identity',
-    'QE identity',
-    { id: 'TD_QE', version: 2 },
-    ({ qeIdentity }) => qeIdentity,
-  ),
+  ...documentChecks('tdx.qe_identity', 'QE identity', { id: 'TD_QE', version: 2 }, 'qeIdentity'),
 ];
 
 /** The checks that both revocation lists share; `issuer` must have signed the list. */
 function crlChecks(
   prefix: string,
   name: string,
-  pick: (collateral: Collateral) => Attempt<ReadList>,
+  part: 'rootCrl' | 'pckCrl',
   issuer: (subject: TdxSubject) => Certificate | undefined,
 ): readonly TdxRow[] {
   return [
@@ -131,7 +119,7 @@ function crlChecks(
       expected: 'a DER revocation list',
       code: 'collateral_unavailable',
       judge: ({ collateral, context }) => {
-        const list = collateral && demand(pick(collateral));
+        const list = collateral && demand(collateral[part]);
         return list && obtained(list, 'as expected', context.now);
       },
     },
@@ -140,7 +128,7 @@ function crlChecks(
       source: 'attestation.md 10',
       title: `${name} is signed by its issuer`,
       expected: 'the issuer of the certificates it is about, by name and by signature',
-      judge: judging(pick, ({ crl }, subject) => {
+      judge: judging(part, ({ crl }, subject) => {
         const signer = issuer(subject);
         if (signer === undefined) return undefined;
         const defects: string[] = [];
@@ -157,7 +145,7 @@ function crlChecks(
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
       expected: 'issued already, next update named and not yet due',
-      judge: judging(pick, ({ crl }, { context: { now } }) =>
+      judge: judging(part, ({ crl }, { context: { now } }) =>
         finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now)),
       ),
     },
@@ -168,7 +156,7 @@ function crlChecks(
 function revocationCheck(
   id: string,
   title: string,
-  pick: (collateral: Collateral) => Attempt<ReadList>,
+  part: 'rootCrl' | 'pckCrl',
   certificates: (subject: TdxSubject) => readonly (Certificate | undefined)[],
 ): TdxRow {
   return {
@@ -176,7 +164,7 @@ function revocationCheck(
     source: 'attestation.md 10',
     title,
     expected: 'serial number not in the revocation list',
-    judge: judging(pick, ({ crl }, subject) => {
+    judge: judging(part, ({ crl }, subject) => {
       const found = certificates(subject);
       if (found.includes(undefined)) return undefined;
       const serials = found.flatMap((certificate) => certificate?.serial ?? []);
@@ -189,23 +177,23 @@ function revocationCheck(
   };
 }
 
-const rootCrl = (collateral: Collateral): Attempt<ReadList> => collateral.rootCrl;
-const pckCrl = (collateral: Collateral): Attempt<ReadList> => collateral.pckCrl;
 const platformCa = ({ chain }: TdxSubject): Certificate | undefined => valueIn(chain)?.intermediate;
 
 export const CRL_ROWS: readonly TdxRow[] = [
-  ...crlChecks('tdx.root_crl', "The root's revocation list", rootCrl, ({ pinnedRoot }) =>
-    valueIn(pinnedRoot),
+  ...crlChecks('tdx.root_crl', "The root's revocation list", 'rootCrl', (subject) =>
+    valueIn(subject.pinnedRoot),
   ),
-  ...crlChecks('tdx.pck_crl', "The platform CA's revocation list", pckCrl, platformCa),
-  revocationCheck('platform_ca', 'The platform CA is not revoked', rootCrl, (subject) => [
+  ...crlChecks('tdx.pck_crl', "The platform CA's revocation list", 'pckCrl', platformCa),
+  revocationCheck('platform_ca', 'The platform CA is not revoked', 'rootCrl', (subject) => [
     platformCa(subject),
   ]),
   revocationCheck(
     'tcb_signing',
     'The signers of the collateral are not revoked',
-    rootCrl,
+    'rootCrl',
     ({ collateral }) => [valueIn(collateral?.tcbInfo)?.signer, valueIn(collateral?.qeIdentity)?.signer],
   ),
-  revocationCheck('pck', 'The PCK certificate is not revoked', pckCrl, ({ chain }) => [valueIn(chain)?.leaf]),
+  revocationCheck('pck', 'The PCK certificate is not revoked', 'pckCrl', ({ chain }) => [
+    valueIn(chain)?.leaf,
+  ]),
 ];

@@ -27,13 +27,15 @@ export interface SignedDocument<T> extends SignedJson {
   readonly root: Certificate;
 }
 
-export interface Collateral {
-  readonly tcbInfo: Attempt<SignedDocument<TcbInfo>>;
-  readonly qeIdentity: Attempt<SignedDocument<QeIdentity>>;
-  readonly pckCrl: Attempt<ReadList>;
-  /** Undefined where the root that names its address is not trusted. */
-  readonly rootCrl: Attempt<ReadList>;
+export interface CollateralParts {
+  readonly tcbInfo: SignedDocument<TcbInfo>;
+  readonly qeIdentity: SignedDocument<QeIdentity>;
+  readonly pckCrl: ReadList;
+  readonly rootCrl: ReadList;
 }
+
+/** `rootCrl` is undefined where the root that names its address is not trusted. */
+export type Collateral = { readonly [Part in keyof CollateralParts]: Attempt<CollateralParts[Part]> };
 
 /** Asks for all collateral of a platform model. Rejects only with what is not a PrivatemodeError. */
 export async function fetchCollateral(query: {

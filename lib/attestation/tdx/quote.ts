@@ -177,8 +177,7 @@ function write(
   const parts = Object.entries(schema).flatMap(([name, field]) => {
     const value = values[name];
     if (typeof value !== 'number') return value ?? [];
-    const width = field.kind === 'uint' ? field.width : 0;
-    return Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
+    return littleEndian(value, field.kind === 'uint' ? field.width : 0);
   });
   const bytes = Buffer.concat(parts);
   if (bytes.length !== total) {
@@ -186,6 +185,9 @@ function write(
   }
   return bytes;
 }
+
+export const littleEndian = (value: number, width: number): Uint8Array =>
+  Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
 
 /** The sizes that a quote states about its parts, beside what is there (attestation.md 10). */
 export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {

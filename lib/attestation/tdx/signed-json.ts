@@ -52,6 +52,9 @@ function parseObject(text: string): Readonly<Record<string, unknown>> {
   return asRecord(parsed, 'the answer');
 }
 
+/** A string, or a character of the structure. */
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]:,]/gs;
+
 /**
  * Finds names (still quoted) and source texts of the top-level members in one pass. The result is valid only if the text
  * is JSON. Refuses a nesting that would be slow to parse.
@@ -61,34 +64,22 @@ function memberTexts(text: string): readonly (readonly [quotedKey: string, text:
   let depth = 0;
   let key = '';
   let start = 0;
-  for (let i = 0; i < text.length; i++) {
-    const character = text[i];
-    if (character === '"') {
-      const end = endOfString(text, i);
-      if (depth === 1 && key === '') key = text.slice(i, end + 1);
-      i = end;
-    } else if (character === '{' || character === '[') {
+  for (const { 0: token, index } of text.matchAll(TOKEN)) {
+    if (token === '{' || token === '[') {
       if (++depth > MAX_DEPTH) throw unusable('the answer is nested too deeply');
-    } else if (depth === 1 && character === ':') {
-      start = i + 1;
-    } else if (character === '}' || character === ']' || (depth === 1 && character === ',')) {
+    } else if (depth === 1 && key === '' && token.startsWith('"')) {
+      key = token;
+    } else if (depth === 1 && token === ':') {
+      start = index + 1;
+    } else if (token === '}' || token === ']' || (depth === 1 && token === ',')) {
       if (depth === 1 && key !== '') {
-        members.push([key, text.slice(start, i).trim()]);
+        members.push([key, text.slice(start, index).trim()]);
         key = '';
       }
-      if (character !== ',') depth--;
+      if (token !== ',') depth--;
     }
   }
   return members;
-}
-
-/** The index of the quote that ends the string starting at `start`, or the end of the text. */
-function endOfString(text: string, start: number): number {
-  for (let i = start + 1; i < text.length; i++) {
-    if (text[i] === '\\') i++;
-    else if (text[i] === '"') return i;
-  }
-  return text.length;
 }
 
 /** The error of collateral that was fetched and cannot be used. */

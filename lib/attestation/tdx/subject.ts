@@ -9,7 +9,7 @@ import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { extensionValue } from '../x509/extensions.ts';
 import { type PckChain, readPckChain } from './chain.ts';
-import type { Collateral } from './collateral.ts';
+import type { Collateral, CollateralParts } from './collateral.ts';
 import type { QuoteV4 } from './quote.ts';
 import { readSgxExtension, SGX_EXTENSION_OID, type SgxExtension } from './sgx-extension.ts';
 
@@ -56,6 +56,17 @@ function readSgx({ extensions }: Certificate): SgxExtension {
   }
   return readSgxExtension(value);
 }
+
+/** Judges a part of the collateral; undefined where that part could not be had. */
+export const judging =
+  <Part extends keyof CollateralParts>(
+    name: Part,
+    judge: (part: CollateralParts[Part], subject: TdxSubject) => Finding | undefined,
+  ): TdxRow['judge'] =>
+  (subject) => {
+    const part = subject.collateral && valueIn(subject.collateral[name]);
+    return part && judge(part, subject);
+  };
 
 /** Passes when there are no defects, else names them all. */
 export function noDefects(defects: readonly string[], held: string): Finding {

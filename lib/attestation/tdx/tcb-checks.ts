@@ -1,8 +1,8 @@
 /** Whether platform, TDX module and quoting enclave are genuine and up to date (attestation.md 10, 13.3). */
 import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
-import type { EnclaveReport, TdQuoteBody } from './quote.ts';
-import { hex, type TdxRow, type TdxSubject } from './subject.ts';
+import { type EnclaveReport, littleEndian, type TdQuoteBody } from './quote.ts';
+import { hex, judging, type TdxRow, type TdxSubject } from './subject.ts';
 import {
   equalUnderMask,
   moduleIdentity,
@@ -14,22 +14,17 @@ import {
   type VersionedModuleIdentity,
 } from './tcb-info.ts';
 
-/** Judges the quote by TCB info; undefined where that could not be had. */
-const byTcbInfo =
-  (judge: (info: TcbInfo, body: TdQuoteBody, subject: TdxSubject) => Finding | undefined): TdxRow['judge'] =>
-  (subject) => {
-    const info = valueIn(subject.collateral?.tcbInfo)?.value;
-    return info && judge(info, subject.quote.tdQuoteBody, subject);
-  };
+/** Judges the quote by TCB info. */
+const byTcbInfo = (
+  judge: (info: TcbInfo, body: TdQuoteBody, subject: TdxSubject) => Finding | undefined,
+): TdxRow['judge'] =>
+  judging('tcbInfo', ({ value }, subject) => judge(value, subject.quote.tdQuoteBody, subject));
 
-/** Judges the report of the quoting enclave by QE identity; undefined where that could not be had. */
-const byQeIdentity =
-  (judge: (identity: QeIdentity, report: EnclaveReport) => Finding): TdxRow['judge'] =>
-  ({ collateral, quote }) => {
-    const identity = valueIn(collateral?.qeIdentity)?.value;
-    const { qeReport } = quote.signedData.certificationData.qeReportCertificationData;
-    return identity && judge(identity, qeReport);
-  };
+/** Judges the report of the quoting enclave by QE identity. */
+const byQeIdentity = (judge: (identity: QeIdentity, report: EnclaveReport) => Finding): TdxRow['judge'] =>
+  judging('qeIdentity', ({ value }, { quote }) =>
+    judge(value, quote.signedData.certificationData.qeReportCertificationData.qeReport),
+  );
 
 /** Judges by the identity of the module's own version where the quote names one (TEE_TCB_SVN[1] above 0). */
 const byModuleVersion = (
@@ -54,12 +49,6 @@ function equalHex(found: Uint8Array, expected: Uint8Array): Finding {
 
 function underMask(found: Uint8Array, mask: Uint8Array, expected: Uint8Array): Finding {
   return finding(equalUnderMask(found, mask, expected), hex(found), `${hex(expected)} under ${hex(mask)}`);
-}
-
-function littleEndian32(value: number): Uint8Array {
-  const bytes = new Uint8Array(4);
-  new DataView(bytes.buffer).setUint32(0, value, true);
-  return bytes;
 }
 
 export const TCB_ROWS: readonly TdxRow[] = [
@@ -100,7 +89,7 @@ export const TCB_ROWS: readonly TdxRow[] = [
     expected: `level ${UP_TO_DATE}`,
     judge: byTcbInfo((info, { teeTcbSvn }, { sgx }) => {
       const platform = valueIn(sgx);
-      return platform && statusFinding(platformLevel(info, { ...platform, teeTcbSvn }));
+      return platform && statusFinding(platformLevel(info, platform, teeTcbSvn));
     }),
   },
   {
@@ -117,7 +106,7 @@ export const TCB_ROWS: readonly TdxRow[] = [
     title: 'The quoting enclave has the expected extended features',
     expected: 'MISCSELECT of QE identity, under its mask',
     judge: byQeIdentity(({ miscSelectMask, miscSelect }, report) =>
-      underMask(littleEndian32(report.miscSelect), miscSelectMask, miscSelect),
+      underMask(littleEndian(report.miscSelect, 4), miscSelectMask, miscSelect),
     ),
   },
   {

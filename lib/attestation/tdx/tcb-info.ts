@@ -2,13 +2,9 @@
  * Which versions of platform, TDX module and quoting enclave Intel calls up to date: its TCB info and its identity of
  * the quoting enclave (attestation.md 10).
  */
+import type { SgxExtension } from './sgx-extension.ts';
 import { type JsonObject, unusable } from './signed-json.ts';
 
-/** What both documents state about themselves. */
-export type IntelDocument = Pick<
-  TcbInfo,
-  'id' | 'version' | 'issueDate' | 'nextUpdate' | 'evaluationDataNumber'
->;
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
 export type VersionedModuleIdentity = TcbInfo['moduleIdentities'][number];
@@ -100,21 +96,16 @@ function nonEmpty<T>(levels: readonly T[]): readonly T[] {
   return levels;
 }
 
-/** The security versions of a platform: from the PCK certificate and from the quote. */
-interface PlatformSvns {
-  /** 16, 0..255. */
-  readonly componentSvns: readonly number[];
-  readonly pceSvn: number;
-  /** 16 bytes; [0] and [1] are minor and major version of the TDX module. */
-  readonly teeTcbSvn: Uint8Array;
-}
-
 /**
- * The first level that the platform reaches in all components; undefined where there is none. From module version 1 on
- * the first two TDX components do not count: they have a level of their own, that of `moduleIdentity`.
+ * The first level that a platform reaches in all components; undefined where there is none. `teeTcbSvn` is the quote's, 16
+ * bytes, of which [0] and [1] are minor and major version of the TDX module. From major version 1 on these two do not
+ * count here: they have levels of their own, those of `moduleIdentity`.
  */
-export function platformLevel(info: TcbInfo, platform: PlatformSvns): PlatformLevel | undefined {
-  const { componentSvns, pceSvn, teeTcbSvn } = platform;
+export function platformLevel(
+  info: TcbInfo,
+  { componentSvns, pceSvn }: Pick<SgxExtension, 'componentSvns' | 'pceSvn'>,
+  teeTcbSvn: Uint8Array,
+): PlatformLevel | undefined {
   const firstTdx = (teeTcbSvn[1] ?? 0) > 0 ? 2 : 0;
   const reaches = (svns: ArrayLike<number>, needed: readonly number[], from: number): boolean =>
     needed.every((svn, i) => i < from || (svns[i] ?? -1) >= svn);
