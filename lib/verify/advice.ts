@@ -1,4 +1,4 @@
-/** What the reader should do next, by what decided. The error table's remedies speak to users of the proxy. */
+/** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
 import { concernsClock } from '../attestation/period.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './judge.ts';

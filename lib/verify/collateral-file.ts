@@ -46,7 +46,7 @@ export function parseCollateral(bytes: Uint8Array, refuse: (defect: string) => E
   return stored;
 }
 
-/** Answers from what was stored, and from nothing else; `place` begins the error's message about what is missing. */
+/** Answers from what was stored, and from nothing else. `place` begins the message about a missing member. */
 export function storedCollateral(stored: StoredCollateral, place: string): CollateralSource {
   const get = (name: Member): string => {
     const value = stored[name];
@@ -68,7 +68,7 @@ export function storedCollateral(stored: StoredCollateral, place: string): Colla
   };
 }
 
-/** The same source, and what it has answered so far, to be stored. Of several answers of a kind the last one stays. */
+/** Wraps a source and records what it answers; of several answers of a kind, the last one. */
 export function recordCollateral(source: CollateralSource): {
   readonly source: CollateralSource;
   readonly recorded: () => StoredCollateral;
@@ -97,7 +97,7 @@ export function recordCollateral(source: CollateralSource): {
   };
 }
 
-/** The stored form of a signed value; nothing of an answer that cannot be read, which fails its check now and later. */
+/** The stored form of a signed value. Stores nothing of an unreadable answer, which fails its check now and offline. */
 const signedMembers =
   (member: string, name: 'tcb_info' | 'qe_identity') =>
   ({ body, issuerChain }: SignedCollateral): StoredCollateral => {

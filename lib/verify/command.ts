@@ -14,7 +14,7 @@ interface Output {
   readonly columns?: number;
 }
 
-export interface VerifyDeps {
+interface VerifyDeps {
   readonly stdout: Output;
   readonly stderr: Output;
   /** Default: the system's clock. */
@@ -24,7 +24,10 @@ export interface VerifyDeps {
 /** Prints the judgement; gives the exit code. */
 type Show = (judgement: Judgement, report: Omit<TextReport, 'colours' | 'columns'>) => number;
 
-/** Exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and unsafe_roots_refused, for the caller to show. */
+/**
+ * Gives an exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and unsafe_roots_refused, which the
+ * caller prints.
+ */
 export async function runVerify(
   argv: readonly string[],
   env: Environment,

@@ -6,69 +6,55 @@ import { described, renderFlag } from '../config/help.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
 
+const flag = <const Name extends string>(name: Name, value: string, help: string) =>
+  ({ name, type: 'string', value, help }) as const;
+
 /** Flags for the live service. */
 const LIVE = [
-  {
-    name: 'save',
-    type: 'string',
-    value: 'DIR',
-    help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
-  },
-] as const satisfies readonly FlagRow[];
+  flag(
+    'save',
+    'DIR',
+    'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
+  ),
+];
 
 /** Flags for a saved exchange. */
 const OFFLINE = [
-  {
-    name: 'evidence',
-    type: 'string',
-    value: 'FILE',
-    help: 'Answer of the attestation call: {"AttestationDoc": base64}.',
-  },
-  { name: 'nonce', type: 'string', value: 'FILE', help: 'Body of that call: {"Nonce": base64 of 32 bytes}.' },
-  { name: 'manifest', type: 'string', value: 'FILE', help: 'The expected manifest, byte for byte.' },
-  {
-    name: 'secret-request',
-    type: 'string',
-    value: 'FILE',
-    help: 'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
-  },
-  {
-    name: 'secret-response',
-    type: 'string',
-    value: 'FILE',
-    help: 'Its answer: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
-  },
-  {
-    name: 'collateral',
-    type: 'string',
-    value: 'FILE',
-    help: 'What AMD or Intel say about the platform, as --save writes it. SEV-SNP evidence usually brings its own; TDX evidence never does.',
-  },
-  {
-    name: 'roots',
-    type: 'string',
-    value: 'DIR',
-    help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
-  },
-  {
-    name: 'at',
-    type: 'string',
-    value: 'TIME',
-    help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
-  },
-] as const satisfies readonly FlagRow[];
+  flag('evidence', 'FILE', 'Answer of the attestation call: {"AttestationDoc": base64}.'),
+  flag('nonce', 'FILE', 'Body of that call: {"Nonce": base64 of 32 bytes}.'),
+  flag('manifest', 'FILE', 'The expected manifest, byte for byte.'),
+  flag(
+    'secret-request',
+    'FILE',
+    'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
+  ),
+  flag('secret-response', 'FILE', 'Its answer: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.'),
+  flag(
+    'collateral',
+    'FILE',
+    'What AMD or Intel say about the platform, as --save writes it. SEV-SNP evidence usually brings its own; TDX evidence never does.',
+  ),
+  flag(
+    'roots',
+    'DIR',
+    'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
+  ),
+  flag(
+    'at',
+    'TIME',
+    'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
+  ),
+];
 
 /** Flags for both. */
-const OUTPUT = [
+const OUTPUT: readonly FlagRow[] = [
   {
     name: 'accept-custom-roots',
     type: 'boolean',
     help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
   },
   { name: 'json', type: 'boolean', help: 'Print the verdict as one JSON object (docs/verification.md).' },
-] as const satisfies readonly FlagRow[];
-
-export const VERIFY_FLAGS: readonly FlagRow[] = [...LIVE, ...OFFLINE, ...OUTPUT];
+];
 
 /** Flags of the proxy that name the service; they have no meaning for files. */
 const NAMES_SERVICE: readonly FlagName[] = [
@@ -91,12 +77,12 @@ interface Common {
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
 export type OfflineRequest = Readonly<ReturnType<typeof offlineRequest>>;
 
-/** What is asked for. Throws config_invalid. */
+/** Reads the command line; any flag for a saved exchange makes it offline. Throws config_invalid. */
 export function parseVerifyArgv(
   argv: readonly string[],
   env: Environment = {},
 ): { readonly mode: 'help' } | LiveRequest | OfflineRequest {
-  const parsed = parseArgv(argv, [...FLAGS, ...VERIFY_FLAGS]);
+  const parsed = parseArgv(argv, [...FLAGS, ...LIVE, ...OFFLINE, ...OUTPUT]);
   const { values, warnings } = parsed;
   if (values.get('help') === 'true') return { mode: 'help' };
   for (const { name } of [...LIVE, ...OFFLINE]) {
@@ -109,7 +95,7 @@ export function parseVerifyArgv(
   };
   const offline = OFFLINE.find(({ name }) => values.has(name));
   if (offline !== undefined) return offlineRequest(values, common, offline.name);
-  // Files are judged by what the command line names; for the live service the proxy's environment counts too.
+  // The proxy's environment counts for the live service only: a saved exchange is judged by what the command line names.
   const settings = withEnvironment(parsed, env);
   return liveRequest(settings.values, { ...common, warnings: settings.warnings });
 }

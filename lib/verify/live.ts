@@ -21,18 +21,18 @@ import type { LiveRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type SecretMessages } from './judge.ts';
 import { readManifest } from './offline.ts';
 
-/** What crossed the wire, and what it was judged by. The secret's private key is no part of it, and dropped. */
+/** What crossed the wire, and what it was judged by; without the private key of the secret exchange. */
 export interface LiveExchange {
   readonly nonce: Uint8Array;
   readonly document: Uint8Array;
   readonly manifest: Uint8Array;
   readonly collateral: StoredCollateral;
-  /** Undefined where it did not come to the secret exchange. */
+  /** Undefined where no secret exchange was completed. */
   readonly secret: SecretMessages | undefined;
   readonly roots: TrustRoots;
 }
 
-export interface LiveVerification {
+interface LiveVerification {
   readonly judgement: Judgement;
   readonly config: Config;
   /** Undefined where the service did not answer. */

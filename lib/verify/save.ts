@@ -25,7 +25,7 @@ const SAVED = {
   roots: 'roots',
 } as const;
 
-/** Ensures, before anybody is asked, that the directory exists and holds no other exchange. Throws config_invalid. */
+/** Creates the directory; refuses one that holds another exchange. For before the first request. Throws config_invalid. */
 export function prepareSave(directory: string): void {
   const taken = Object.values(SAVED).find((name) => existsSync(join(directory, name)));
   if (taken !== undefined) {

@@ -56,7 +56,7 @@ export function readPckChain(pem: Uint8Array): PckChain {
   return { leaf, intermediate, root };
 }
 
-/** Wants X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical extension. */
+/** Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical extension. */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   const defects: string[] = [];

@@ -21,7 +21,7 @@ import { type JsonObject, readSignedJson, type SignedJson, unusable } from './si
 import { type QeIdentity, readQeIdentity, readTcbInfo, type TcbInfo } from './tcb-info.ts';
 
 /** A signed JSON body with what it says and who signed it. */
-export interface SignedDocument<T> extends SignedJson {
+interface SignedDocument<T> extends SignedJson {
   readonly value: T;
   readonly signer: Certificate;
   readonly root: Certificate;

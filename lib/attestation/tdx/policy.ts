@@ -8,7 +8,7 @@ import { hex, type TdxRow } from './subject.ts';
 
 /** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (attestation.md 11). */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
-/** CET_U and CET_S: a newer VMM hands the host's capability on (attestation.md 19.10). */
+/** CET_U and CET_S: newer VMMs pass the host's capability on to the domain (attestation.md 19.10). */
 const XFAM_IGNORED = 0x1800n;
 /** x87 and SSE. */
 const XFAM_ALWAYS_SET = 0x3n;
