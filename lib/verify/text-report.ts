@@ -32,7 +32,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
     'tdx.pck_crl.',
     'tdx.revocation.',
   ],
-  Policy: ['snp.', 'tdx.', ''],
+  Policy: [''],
   'Secret exchange': ['mesh.', 'secret.'],
 };
 const LONGEST_FIRST = Object.entries(GROUPS)

@@ -1,7 +1,7 @@
 /** `verify` over files: roots, dates, what is left out, and files that cannot be used. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -181,6 +181,15 @@ describe('files that cannot be used', () => {
       assert.match(stdout, words);
     });
   }
+
+  it('a file that is larger than any exchange is malformed input', async () => {
+    const path = join(directory, 'large.json');
+    writeFileSync(path, '');
+    truncateSync(path, 67_108_865);
+    const { code, json } = await verifyCommand([...GOOD, '--evidence', path, '--json']);
+    assert.equal(code, 30);
+    assert.match(json().failure?.found ?? '', /it is larger than 64 MiB/);
+  });
 
   it('a nonce of another length, and a document that is none, are for the checks to tell', async () => {
     const nonce = join(directory, 'short.json');
