@@ -74,10 +74,10 @@ export function recordCollateral(source: CollateralSource): {
   readonly recorded: () => StoredCollateral;
 } {
   const stored: Partial<Record<Member, string>> = {};
-  const keep = async <T>(asked: Promise<T>, members: (answer: T) => StoredCollateral): Promise<T> => {
-    const answer = await asked;
-    Object.assign(stored, members(answer));
-    return answer;
+  const keep = async <T>(received: Promise<T>, members: (value: T) => StoredCollateral): Promise<T> => {
+    const value = await received;
+    Object.assign(stored, members(value));
+    return value;
   };
   return {
     source: {

@@ -48,13 +48,13 @@ export async function verifyLive(request: LiveRequest, env: Environment): Promis
   const roots = trustRoots(config);
   const outbound = createOutbound(env, config.connectTimeout);
   try {
-    return await ask({ config, apiKey, roots, call: createHttpCall(outbound.dispatcher) });
+    return await verifyService({ config, apiKey, roots, call: createHttpCall(outbound.dispatcher) });
   } finally {
     await outbound.close();
   }
 }
 
-async function ask(deps: {
+async function verifyService(deps: {
   readonly config: Config;
   readonly apiKey: string;
   readonly roots: TrustRoots;
