@@ -3,22 +3,20 @@ import { concernsClock } from '../attestation/period.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './judge.ts';
 
-export interface Circumstances {
-  readonly mode: 'live' | 'offline';
-  /** `managed`: live, under the manifest that the service publishes. */
-  readonly manifest: 'static' | 'managed';
-  /** Live: whether the exchange is being stored. */
-  readonly saved: boolean;
-  /** Offline: whether the moment to judge by was given. */
-  readonly atGiven: boolean;
-}
+/**
+ * What the advice depends on beside the judgement. `managed`: under the manifest that the service publishes; `saved`:
+ * --save keeps the exchange; `atGiven`: --at named the moment to judge by.
+ */
+export type Circumstances =
+  | { readonly mode: 'live'; readonly manifest: 'static' | 'managed'; readonly saved: boolean }
+  | { readonly mode: 'offline'; readonly atGiven: boolean };
 
 type Advice = (circumstances: Circumstances, judgement: Judgement) => string;
 
 const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
-  attestation_failed: ({ mode, saved, atGiven }, { roots }) => {
-    if (mode === 'live') {
-      const proof = saved
+  attestation_failed: (circumstances, { roots }) => {
+    if (circumstances.mode === 'live') {
+      const proof = circumstances.saved
         ? 'Report it with the saved exchange'
         : 'Keep the exchange as proof (--save DIR) and report it';
       return `Do not send anything to this remote. ${proof}.`;
@@ -27,14 +25,14 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
     const simulated = 'If it is from a simulator, name its roots with --roots.';
     return [
       'Do not trust any deployment on this evidence.',
-      ...(atGiven ? [] : [earlier]),
+      ...(circumstances.atGiven ? [] : [earlier]),
       ...(roots === 'custom' ? [] : [simulated]),
     ].join(' ');
   },
   evidence_malformed: () =>
     'Do not trust this answer: it is not what a coordinator sends. If it persists, report it.',
-  manifest_mismatch: ({ manifest }) =>
-    manifest === 'managed'
+  manifest_mismatch: (circumstances) =>
+    circumstances.mode === 'live' && circumstances.manifest === 'managed'
       ? 'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.'
       : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
   manifest_unsupported: () =>

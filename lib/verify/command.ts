@@ -1,11 +1,12 @@
 /** `privatemode-proxy verify`: command line in, verdict out, exit code by its outcome. */
 import type { Environment } from '../network/trust-store.ts';
+import type { Circumstances } from './advice.ts';
 import { type LiveRequest, type OfflineRequest, parseVerifyArgv, renderVerifyHelp } from './flags.ts';
 import { renderJson } from './json-report.ts';
 import type { Judgement } from './judge.ts';
 import { verifyFiles } from './offline.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from './outcome.ts';
-import { renderText, type TextReport } from './text-report.ts';
+import { type Heading, renderText } from './text-report.ts';
 
 /** A terminal, or what stands for one. */
 interface Output {
@@ -22,7 +23,7 @@ interface VerifyDeps {
 }
 
 /** Prints the judgement; gives the exit code. */
-type Show = (judgement: Judgement, report: Omit<TextReport, 'colours' | 'columns'>) => number;
+type Show = (judgement: Judgement, report: Circumstances & Heading) => number;
 
 /**
  * Gives an exit code of OUTCOMES, or CUSTOM_ROOTS_EXIT_CODE. Throws config_invalid and unsafe_roots_refused, which the
@@ -70,9 +71,7 @@ async function offline(
     mode: 'offline',
     subject: `${evidence} (offline)`,
     manifestFrom: manifest,
-    manifest: 'static',
     rootsFrom: rootsFrom(roots),
-    saved: false,
     atGiven: at !== undefined,
   });
 }
@@ -102,7 +101,6 @@ async function live(
     manifest: manifestPath === undefined ? 'managed' : 'static',
     rootsFrom: rootsFrom(unsafeTrustRoots),
     saved: save !== undefined && exchange !== undefined,
-    atGiven: false,
   });
   if (save !== undefined && exchange === undefined) {
     stderr.write(`Nothing was saved in ${save}: the service did not answer.\n`);

@@ -5,15 +5,16 @@ import { adviceFor, type Circumstances } from './advice.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from './judge.ts';
 import { OUTCOMES } from './outcome.ts';
 
-export interface TextReport extends Circumstances {
-  /** For the heading: what was verified, where the manifest comes from, whose roots were trusted. */
+/** What was verified, where the manifest comes from, whose roots were trusted. */
+export interface Heading {
   readonly subject: string;
   readonly manifestFrom: string;
   readonly rootsFrom: string;
-  readonly colours: boolean;
-  /** Width of the terminal; undefined where there is none. */
-  readonly columns: number | undefined;
 }
+
+/** `columns` is the width of the terminal; undefined where there is none. */
+export type TextReport = Circumstances &
+  Heading & { readonly colours: boolean; readonly columns: number | undefined };
 
 /** Groups in order, each with the prefixes of its check ids; of several prefixes that fit, the longest decides. */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
@@ -77,7 +78,7 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
 }
 
-function heading({ outcome, tee, manifestSha256, at }: Judgement, report: TextReport): string {
+function heading({ outcome, tee, manifestSha256, at }: Judgement, report: Heading): string {
   const rows: readonly (readonly [string, string | undefined])[] = [
     [outcome === 'accepted' ? 'Verified' : 'Subject', report.subject],
     ['Hardware', tee && HARDWARE[tee]],

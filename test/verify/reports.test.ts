@@ -98,7 +98,7 @@ describe('the verdict for a person', () => {
       [false, 'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.'],
       [true, 'Do not send anything to this remote. Report it with the saved exchange.'],
     ] as const) {
-      const text = renderText(failed, { ...REPORT, saved }).replaceAll(/\s+/g, ' ');
+      const text: string = renderText(failed, { ...REPORT, saved }).replaceAll(/\s+/g, ' ');
       assert.ok(text.includes(` ${advice}`), text);
     }
   });

@@ -11,6 +11,7 @@ import {
   hex,
   judging,
   noDefects,
+  rowsFrom,
   signatureFinding,
   type TdxRow,
   type TdxSubject,
@@ -24,10 +25,9 @@ function documentChecks(
   identity: { readonly id: string; readonly version: number },
   part: 'tcbInfo' | 'qeIdentity',
 ): readonly TdxRow[] {
-  return [
+  return rowsFrom('attestation.md 10', [
     {
       id: `${prefix}.format`,
-      source: 'attestation.md 10',
       title: `${name} was fetched and can be read`,
       expected: 'a signed JSON body of the known form, and its issuer chain',
       code: 'collateral_unavailable',
@@ -35,7 +35,6 @@ function documentChecks(
     },
     {
       id: `${prefix}.signer`,
-      source: 'attestation.md 10',
       title: `${name} has a signer under the trusted root`,
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
       judge: judging(part, (document, { pinnedRoot, context }) => {
@@ -46,7 +45,6 @@ function documentChecks(
     },
     {
       id: `${prefix}.signature`,
-      source: 'attestation.md 10',
       title: `${name} is signed`,
       expected: 'ECDSA P-256 by the signer over the exact bytes',
       judge: judging(part, ({ signed, signature, signer }) =>
@@ -55,7 +53,6 @@ function documentChecks(
     },
     {
       id: `${prefix}.identity`,
-      source: 'attestation.md 10',
       title: `${name} is of the right kind`,
       expected: `id ${identity.id}, version ${identity.version}`,
       judge: judging(part, ({ value: { id, version } }) =>
@@ -83,7 +80,7 @@ function documentChecks(
         return finding(found >= minimum, String(found), `${minimum} or above`);
       }),
     },
-  ];
+  ]);
 }
 
 export const DOCUMENT_ROWS: readonly TdxRow[] = [
@@ -111,10 +108,9 @@ function crlChecks(
   part: 'rootCrl' | 'pckCrl',
   issuer: (subject: TdxSubject) => Certificate | undefined,
 ): readonly TdxRow[] {
-  return [
+  return rowsFrom('attestation.md 10', [
     {
       id: `${prefix}.format`,
-      source: 'attestation.md 10',
       title: `${name} was fetched and can be read`,
       expected: 'a DER revocation list',
       code: 'collateral_unavailable',
@@ -125,7 +121,6 @@ function crlChecks(
     },
     {
       id: `${prefix}.signature`,
-      source: 'attestation.md 10',
       title: `${name} is signed by its issuer`,
       expected: 'the issuer of the certificates it is about, by name and by signature',
       judge: judging(part, ({ crl }, subject) => {
@@ -149,7 +144,7 @@ function crlChecks(
         finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now)),
       ),
     },
-  ];
+  ]);
 }
 
 /** A check that certificates are not on a revocation list; not evaluated unless all of them were read. */

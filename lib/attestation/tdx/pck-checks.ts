@@ -4,21 +4,19 @@ import { finding } from '../check.ts';
 import { nameText } from '../x509/name.ts';
 import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
-import { hex, noDefects, type TdxRow, wasRead } from './subject.ts';
+import { hex, noDefects, rowsFrom, wasRead } from './subject.ts';
 
 const PCK_EXTENSIONS = 6;
 
-export const PCK_ROWS: readonly TdxRow[] = [
+export const PCK_ROWS = rowsFrom('attestation.md 10', [
   {
     id: 'tdx.pck.format',
-    source: 'attestation.md 10',
     title: 'The PCK chain can be read',
     expected: 'three certificates in PEM, at most a NUL byte after them',
     judge: ({ chain }) => wasRead(chain, 'three certificates'),
   },
   {
     id: 'tdx.pck.profile',
-    source: 'attestation.md 10',
     title: 'The certificates are of the kind Intel issues',
     expected: 'X.509 v3, ECDSA on P-256 with SHA-256, subjects of a platform CA chain',
     judge: (subject) => {
@@ -34,7 +32,6 @@ export const PCK_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.pck.chain',
-    source: 'attestation.md 10',
     title: 'The PCK chain leads to the trusted root',
     expected: 'leaf, platform CA and the trusted root, each issued by the next',
     judge: (subject) => {
@@ -51,7 +48,6 @@ export const PCK_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.pck.validity',
-    source: 'attestation.md 10',
     title: 'The PCK chain is in its validity',
     expected: 'every certificate valid now',
     judge: (subject) => {
@@ -63,7 +59,6 @@ export const PCK_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.pck.extensions',
-    source: 'attestation.md 10',
     title: 'The PCK certificate describes its platform',
     expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,
     judge: ({ chain, sgx }) => {
@@ -74,4 +69,4 @@ export const PCK_ROWS: readonly TdxRow[] = [
       return extension && finding(true, `${count} extensions, platform model ${hex(extension.fmspc)}`);
     },
   },
-];
+]);

@@ -4,7 +4,7 @@ import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import type { SgxExtension } from './sgx-extension.ts';
-import { hex, type TdxRow } from './subject.ts';
+import { hex, rowsFrom, type TdxRow } from './subject.ts';
 
 /** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (attestation.md 11). */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
@@ -52,7 +52,7 @@ function platformCheck(
 const mustBeOff = (flag: boolean | undefined): Finding =>
   finding(flag === false, String(flag ?? 'not stated'));
 
-export const POLICY_ROWS: readonly TdxRow[] = [
+export const POLICY_ROWS = rowsFrom('attestation.md 11', [
   {
     id: 'tdx.policy.report_data',
     source: 'attestation.md 3',
@@ -72,14 +72,12 @@ export const POLICY_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.policy.mrseam',
-    source: 'attestation.md 11',
     title: 'The TDX module is the expected one',
     expected: 'the value of the manifest',
     judge: ({ quote, entry }) => oneOf(quote.tdQuoteBody.mrSeam, [entry.mrSeam]),
   },
   {
     id: 'tdx.policy.mrtd',
-    source: 'attestation.md 11',
     title: 'The initial memory is the expected one',
     expected: 'the value of the manifest',
     judge: ({ quote, entry }) => oneOf(quote.tdQuoteBody.mrTd, [entry.mrTd]),
@@ -109,7 +107,6 @@ export const POLICY_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.policy.xfam_fixed_bits',
-    source: 'attestation.md 11',
     title: 'The processor features are ones that exist',
     expected: 'bits 0 and 1 set, no bit outside 0x6dbe7',
     judge: ({ quote }) => {
@@ -120,7 +117,6 @@ export const POLICY_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.policy.td_attributes',
-    source: 'attestation.md 11',
     title: 'The domain is not under debug',
     expected: hex(TD_ATTRIBUTES),
     judge: ({ quote }) => oneOf(quote.tdQuoteBody.tdAttributes, [TD_ATTRIBUTES]),
@@ -153,4 +149,4 @@ export const POLICY_ROWS: readonly TdxRow[] = [
     (entry) => entry.allowedPiids.length > 0,
     ({ piid }, { allowedPiids }) => oneOf(piid, allowedPiids),
   ),
-];
+]);

@@ -28,6 +28,12 @@ export interface TdxSubject {
 
 export type TdxRow = CheckRow<TdxSubject>;
 
+/** A table of checks whose rule comes from this section, unless a row names another. */
+export const rowsFrom = (
+  source: string,
+  rows: readonly (Omit<TdxRow, 'source'> & { readonly source?: string })[],
+): readonly TdxRow[] => rows.map((row) => ({ source, ...row }));
+
 /** Reads the certificates in evidence and context; what cannot be read fails the check responsible for it. */
 export function readSubject(quote: QuoteV4, entry: TdxReferenceValues, context: EvidenceContext): TdxSubject {
   const { pckCertificateChainData } = quote.signedData.certificationData.qeReportCertificationData;

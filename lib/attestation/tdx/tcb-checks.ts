@@ -2,7 +2,7 @@
 import { valueIn } from '../attempt.ts';
 import { type Finding, finding, notApplicable } from '../check.ts';
 import { type EnclaveReport, littleEndian, type TdQuoteBody } from './quote.ts';
-import { hex, judging, type TdxRow, type TdxSubject } from './subject.ts';
+import { hex, judging, rowsFrom, type TdxRow, type TdxSubject } from './subject.ts';
 import {
   equalUnderMask,
   moduleIdentity,
@@ -51,17 +51,15 @@ function underMask(found: Uint8Array, mask: Uint8Array, expected: Uint8Array): F
   return finding(equalUnderMask(found, mask, expected), hex(found), `${hex(expected)} under ${hex(mask)}`);
 }
 
-export const TCB_ROWS: readonly TdxRow[] = [
+export const TCB_ROWS = rowsFrom('attestation.md 10', [
   {
     id: 'tdx.tcb.module_signer',
-    source: 'attestation.md 10',
     title: 'The TDX module is signed by Intel',
     expected: 'MRSIGNERSEAM of TCB info',
     judge: byTcbInfo(({ module }, { mrSignerSeam }) => equalHex(mrSignerSeam, module.mrSigner)),
   },
   {
     id: 'tdx.tcb.module_attributes',
-    source: 'attestation.md 10',
     title: 'The TDX module has the attributes of a production module',
     expected: 'SEAMATTRIBUTES of TCB info, under its mask',
     judge: byTcbInfo(({ module: { attributes, attributesMask } }, { seamAttributes }) =>
@@ -70,7 +68,6 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.tcb.module_identity',
-    source: 'attestation.md 10',
     title: 'The TDX module is of a version that TCB info describes',
     expected: 'signer and attributes of that version',
     conditional: true,
@@ -94,7 +91,6 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.tcb.module_status',
-    source: 'attestation.md 10',
     title: 'The TDX module is up to date',
     expected: `level ${UP_TO_DATE}`,
     conditional: true,
@@ -102,7 +98,6 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.qe.misc_select',
-    source: 'attestation.md 10',
     title: 'The quoting enclave has the expected extended features',
     expected: 'MISCSELECT of QE identity, under its mask',
     judge: byQeIdentity(({ miscSelectMask, miscSelect }, report) =>
@@ -111,7 +106,6 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.qe.attributes',
-    source: 'attestation.md 10',
     title: 'The quoting enclave has the attributes of a production enclave',
     expected: 'ATTRIBUTES of QE identity, under its mask',
     judge: byQeIdentity(({ attributesMask, attributes }, report) =>
@@ -120,14 +114,12 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.qe.signer',
-    source: 'attestation.md 10',
     title: 'The quoting enclave is signed by Intel',
     expected: 'MRSIGNER of QE identity',
     judge: byQeIdentity((identity, report) => equalHex(report.mrSigner, identity.mrSigner)),
   },
   {
     id: 'tdx.qe.product',
-    source: 'attestation.md 10',
     title: 'The quoting enclave is the one for trust domains',
     expected: 'ISVPRODID of QE identity',
     judge: byQeIdentity(({ isvProdId: expected }, { isvProdId: found }) =>
@@ -136,9 +128,8 @@ export const TCB_ROWS: readonly TdxRow[] = [
   },
   {
     id: 'tdx.qe.status',
-    source: 'attestation.md 10',
     title: 'The quoting enclave is up to date',
     expected: `level ${UP_TO_DATE}`,
     judge: byQeIdentity(({ levels }, { isvSvn }) => statusFinding(svnLevel(levels, isvSvn))),
   },
-];
+]);
