@@ -1,4 +1,4 @@
-/** First step of a request: its body is taken in and checked while it arrives. Two more follow: inject-salt.ts, encrypt-body.ts. */
+/** First step of a request: take in its body, and check it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { FormContent } from './form/encrypt-form.ts';
@@ -49,19 +49,19 @@ export interface ParsedBody {
   readonly content: JsonContent | FormContent | RawContent;
 }
 
-/** A body of any kind, which becomes one message. */
+/** A body of any kind; it becomes one message. */
 interface RawContent {
   readonly kind: 'raw';
   readonly bytes: readonly Uint8Array[];
 }
 
-/** What the steps need to know of an endpoint. */
+/** The columns of the endpoint table that say how a body is taken in. */
 export type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
- * What takes in the request body of that endpoint, or undefined where it has none. `sharedSalt` is the one that injectSalt will be
- * given: the shard key of a prompt is hashed under it while the body arrives. Throws invalid_multipart where a form's content
- * type is none.
+ * Begins to take in a request body of that endpoint; undefined where it has none. `sharedSalt` must be the one that injectSalt
+ * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. Throws invalid_multipart where
+ * the endpoint takes a form and the content type is none.
  */
 export function createRequestBody(
   endpoint: BodyRules,
@@ -81,16 +81,15 @@ export function createRequestBody(
 }
 
 /**
- * Indexes a JSON object as it arrives. Throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
- * context_too_large from `feed` or `finish`; missing_model, invalid_model, invalid_plain_member and media_url_refused from
- * `finish`.
+ * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
+ * context_too_large; `finish` throws invalid_json, missing_model, invalid_model, invalid_plain_member and media_url_refused.
  */
 function createJsonBody(
   { id, requestPlain: plain, salted }: BodyRules,
   sharedSalt: string | undefined,
 ): RequestBody {
   const chain = createByteChain();
-  // The service inspects the prompts of the endpoints with a salt, and quotes the URLs it refuses.
+  // Where there is a salt there are messages, whose media URLs the service inspects.
   const media = salted ? createMediaScan() : undefined;
   const prompts = id === 'completions' ? createPromptCounts() : [];
   const index = createJsonIndex({ visitors: media === undefined ? prompts : [media, ...prompts] });
@@ -120,7 +119,7 @@ function createJsonBody(
   };
 }
 
-/** Only JSON answers can be encrypted: json, verbose_json, and what may come of their kind. */
+/** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
 const JSON_FORMAT = /json$/;
 
 const textOf =
@@ -133,10 +132,9 @@ const textOf =
   };
 
 /**
- * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart at once where the
- * content type is no form; invalid_multipart and repeated_form_field (the service keeps only the first value)
- * from `feed` or `finish`; unsupported_response_format, missing_model, invalid_model and invalid_plain_member from
- * `finish`.
+ * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart where the content type is
+ * no form. `feed` and `finish` fail with invalid_multipart and repeated_form_field (the service keeps only the first value);
+ * `finish` also with unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
  */
 function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
   const form = createFormReader(contentType);

@@ -12,12 +12,12 @@ export const SALT_MEMBER = 'cache_salt';
 export const SALT_BYTES = 32;
 
 /**
- * Bytes of JSON text beyond which a string or a number is not decoded, for that holds everybody up. No prompt that may be
- * hashed is longer: a million tokens of four bytes, each byte escaped with six.
+ * Longest JSON text, in bytes, of a string or a number that is decoded: decoding holds up every other request. No prompt that may
+ * be hashed is longer: a million tokens of four bytes, each byte escaped with six.
  */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 
-/** The digits as written for integers, else the shortest plain decimal: `1.50` is `1.5`, `1e3` is `1000`. */
+/** Digits as written for integers, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes `1000`. */
 function numberText(written: string): string {
   if (/^-?[0-9]+$/.test(written)) return written;
   const value = Number(written);
@@ -26,8 +26,8 @@ function numberText(written: string): string {
 }
 
 /**
- * What the service reads where it wants the text of a member (docs/protocol/inference.md 8, "text()"), as UTF-8, in pieces: a
- * string decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer than 24 MiB.
+ * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in pieces of UTF-8: a string decoded,
+ * arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer than 24 MiB.
  */
 function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonly Uint8Array[] {
   if (kind === 'object' || kind === 'array') return chain.slices(start, end);
@@ -58,7 +58,7 @@ const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
 const TOKEN_LIMIT = 1_000_000;
-/** From that token on, a link covers that many tokens. */
+/** How many tokens a link covers, by its first token. */
 const STEPS = [
   { from: 100_096, tokens: 512 },
   { from: 1024, tokens: 128 },
@@ -119,9 +119,9 @@ export interface ShardKeyScan {
 }
 
 /**
- * The shard key of a body, hashed early as long as its members come in the order of the content and under
- * the salt that is known so far; otherwise, once more from the start when the body is complete.
- * `sharedSalt` is what counts where the body has none. Throws context_too_large and salt_too_short.
+ * Hashes the shard key of a body while it arrives, as long as its members come in the order of the content and no other salt turns
+ * up; otherwise once more from the start when the body is complete. `sharedSalt` counts where the body has no salt of its own.
+ * Both functions throw context_too_large and salt_too_short.
  */
 export function createShardKeyScan(
   chain: ByteChain,
@@ -130,7 +130,7 @@ export function createShardKeyScan(
 ): ShardKeyScan {
   let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
   let early: ShardKeyHash | undefined;
-  let possible = true;
+  let possible = true; // to hash early
   let done = 0; // members dealt with
   let rank = -1; // of the last content member hashed
   let fed = 0; // absolute position up to which the arriving member is hashed

@@ -1,8 +1,7 @@
 /**
- * Finds the members of one JSON object while its bytes arrive, without parsing a value: the envelope
- * encrypts the raw text of each member (docs/protocol/inference.md 4), so where a value begins and ends is all
- * that has to be known. The grammar is checked whole, as JSON.parse would judge it (RFC 8259, valid UTF-8,
- * no byte order mark), since what is not JSON must never leave.
+ * Finds the members of one JSON object while its bytes arrive, without parsing a value: the envelope encrypts the raw text of
+ * each member (docs/protocol/inference.md 4), so only where it begins and ends matters. Accepts what JSON.parse accepts (RFC 8259,
+ * valid UTF-8, no byte order mark) and nothing else, since what is not JSON must never leave.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
@@ -10,6 +9,7 @@ import {
   createUtf8Check,
   INVALID,
   invalidJson,
+  isHexDigit,
   mayEnd,
   NUMBER_START,
   nextNumberState,
@@ -95,9 +95,6 @@ KINDS[QUOTE] = 'string';
 KINDS[OBJECT] = 'object';
 KINDS[ARRAY] = 'array';
 for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCodeAt(0)] = literal;
-
-const isHexDigit = (byte: number): boolean =>
-  (byte >= 0x30 && byte <= 0x39) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
 export interface JsonIndexOptions {
   /**
@@ -273,15 +270,12 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
           if (progress === literal.length) valueEnded(base + i);
           break;
         case NUMBER: {
-          let next = nextNumberState(number, byte);
-          for (; next !== INVALID; next = nextNumberState(number, chunk[i]!)) {
+          const next = nextNumberState(number, byte);
+          if (next !== INVALID) {
             number = next;
             i += 1;
-            if (i === size) break;
-          }
-          if (i === size) break;
-          if (!mayEnd(number)) throw invalidJson(base + i);
-          valueEnded(base + i);
+          } else if (mayEnd(number)) valueEnded(base + i);
+          else throw invalidJson(base + i);
           break;
         }
         default:

@@ -41,6 +41,9 @@ export function createUtf8Check(): (chunk: Uint8Array) => boolean {
   };
 }
 
+export const isHexDigit = (byte: number): boolean =>
+  (byte >= 0x30 && byte <= 0x39) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
+
 /** 1 for what may follow a backslash, `u` aside. */
 export const SIMPLE_ESCAPES = new Uint8Array(256);
 for (const byte of Buffer.from('"\\/bfnrt')) SIMPLE_ESCAPES[byte] = 1;

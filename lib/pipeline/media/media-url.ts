@@ -2,6 +2,7 @@
  * Judges an image URL as the service does: the scheme is https or data, and Go 1.26's net/url parses it
  * (docs/protocol/inference.md 5.6). Works while the URL arrives, since images come as data URLs of many megabytes.
  */
+import { isHexDigit } from '../json/json-text.ts';
 
 const USERINFO = /^(?:[\w\-.:~!$&'()*+,;=@]|%[\dA-Fa-f]{2})*$/;
 
@@ -82,9 +83,6 @@ for (const stop of [...STOPS.values()].flat()) IS_STOP[stop] = 1;
 
 /** Bytes looked at one by one before native searches, of about 0.2 us each, take over. */
 const SHORT = 256;
-
-const isHexDigit = (byte: number): boolean =>
-  (byte >= 0x30 && byte <= 0x39) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
 /** The bytes before the first one of that value. */
 function before(bytes: Uint8Array, byte: number): Uint8Array {
