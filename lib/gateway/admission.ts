@@ -1,7 +1,7 @@
 /** What a request is, decided from its head before anything is done for it. */
 import type { IncomingMessage } from 'node:http';
-import { type EndpointMatch, type LocalMatch, matchEndpoint } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
+import { type EndpointMatch, type LocalMatch, matchEndpoint } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { headerPairs } from '../pipeline/rewrite-auth.ts';
 import { type CorsPolicy, decideOrigin, preflightHeaders } from './cors.ts';

@@ -1,7 +1,7 @@
 /** One request of an application and its response, whole: what the gateway knows of it, and what it is given to work with. */
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { EndpointMatch } from '../api/endpoints.ts';
+import type { EndpointMatch } from '../api/match-endpoint.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Counters } from '../observe/counters.ts';

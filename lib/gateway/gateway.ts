@@ -1,7 +1,8 @@
 /** Every request of an application: admitted, and then answered here or forwarded. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type EndpointMatch, type LocalId, SERVED } from '../api/endpoints.ts';
+import { type LocalId, SERVED } from '../api/endpoints.ts';
 import { INERT_HEADERS } from '../api/error-format.ts';
+import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';

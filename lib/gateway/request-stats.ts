@@ -1,6 +1,7 @@
 /** What is counted along one exchange, and what the metrics and the log say of it at its end. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type Endpoint, pathForLog } from '../api/endpoints.ts';
+import type { Endpoint } from '../api/endpoints.ts';
+import { pathForLog } from '../api/match-endpoint.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { TokenUsage } from '../pipeline/token-usage.ts';

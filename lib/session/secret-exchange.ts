@@ -62,10 +62,9 @@ function requireAccepted(checks: readonly Check[]): void {
   const refused = checks.find(({ outcome }) => outcome !== 'pass');
   if (refused === undefined && checks.length > 0) return;
   const why = refused && `${refused.id}: expected ${refused.expected}, found ${refused.found}`;
-  throw failed(
-    `the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`,
-    { remedy: concernsClock(refused?.found ?? '') ? CLOCK_REMEDY : undefined },
-  );
+  throw failed(`the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`, {
+    remedy: concernsClock(refused?.found ?? '') ? CLOCK_REMEDY : undefined,
+  });
 }
 
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
@@ -81,5 +80,7 @@ async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promi
   return key;
 }
 
-const failed = (why: string, options: { cause?: unknown; remedy?: string | undefined } = {}): PrivatemodeError =>
-  new PrivatemodeError('secret_exchange_failed', why, options);
+const failed = (
+  why: string,
+  options: { cause?: unknown; remedy?: string | undefined } = {},
+): PrivatemodeError => new PrivatemodeError('secret_exchange_failed', why, options);

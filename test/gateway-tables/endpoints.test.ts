@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ENDPOINTS, type EndpointId, matchEndpoint, type Refusal } from '../../lib/api/endpoints.ts';
+import { ENDPOINTS, type EndpointId } from '../../lib/api/endpoints.ts';
+import { matchEndpoint, type Refusal } from '../../lib/api/match-endpoint.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 
 function endpointOf(method: string, target: string): readonly [EndpointId, string] {

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { pathForLog } from '../../lib/api/endpoints.ts';
+import { pathForLog } from '../../lib/api/match-endpoint.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createLogger, type Logger } from '../../lib/observe/log.ts';
 import { fakeSession, type TestGateway } from '../support/gateway.ts';

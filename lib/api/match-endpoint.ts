@@ -1,0 +1,173 @@
+/** What a request line means: a row of the endpoint table, or why there is none. */
+import type { ErrorCode } from '../errors.ts';
+import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type PathRow, UNSUPPORTED } from './endpoints.ts';
+import type { ErrorFormat } from './error-format.ts';
+
+export interface EndpointMatch {
+  readonly kind: 'endpoint';
+  readonly endpoint: Endpoint;
+  /** What to send upstream: the canonical path and the allowed parameters of the query, exactly as received. */
+  readonly target: string;
+  /** Names of the query parameters that were dropped, for the log; their values are nowhere. */
+  readonly dropped: readonly string[];
+}
+
+export interface LocalMatch {
+  readonly kind: 'local';
+  readonly id: LocalId;
+  readonly format: ErrorFormat;
+}
+
+export interface Refusal {
+  readonly kind: 'refusal';
+  readonly code: ErrorCode;
+  readonly message: string;
+  readonly format: ErrorFormat;
+  /** With method_not_allowed: the value of `Allow`. */
+  readonly allow: readonly string[] | undefined;
+}
+
+/**
+ * Decides what a request line means; the target exactly as it came over the wire.
+ * Preflights are answered before (cors.ts); an OPTIONS that arrives here is a wrong method.
+ */
+export function matchEndpoint(method: string, rawTarget: string): EndpointMatch | LocalMatch | Refusal {
+  const parsed = parseTarget(rawTarget);
+  if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
+  const { path, query } = parsed;
+
+  const local = meant(LOCAL, path);
+  if (local !== undefined) {
+    const { id, methods } = local.row;
+    if (!allows(methods, method)) return wrongMethod(methods, local.path);
+    return { kind: 'local', id, format: formatOf(local.path) };
+  }
+  const unsupported = meant(UNSUPPORTED, path);
+  if (unsupported !== undefined) {
+    return refuse(unsupported.row.code, unsupported.row.message, formatOf(unsupported.path));
+  }
+  const known = meant(ENDPOINTS, path);
+  if (known === undefined) return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
+  const { row: endpoint, path: canonical } = known;
+  if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, canonical);
+  const { kept, dropped } = filterQuery(query, endpoint.query);
+  return { kind: 'endpoint', endpoint, target: canonical + kept, dropped };
+}
+
+/**
+ * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`
+ * every byte belongs to somebody else's path and stays.
+ */
+function meant<R extends PathRow>(
+  rows: readonly R[],
+  path: string,
+): { readonly row: R; readonly path: string } | undefined {
+  const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+  for (const row of rows) {
+    const written = row.path.endsWith('/*') ? path : trimmed;
+    if (covers(row.path, written)) return { row, path: written };
+    if (row.versionless && covers(row.path, `/v1${written}`)) return { row, path: `/v1${written}` };
+  }
+  return undefined;
+}
+
+/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
+const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
+
+/**
+ * The path of a request as a log may show it: the row of a table that covers it, else its first segment where that is a plain word
+ * (`/openai/*`), else `unknown`. Never the query.
+ */
+export function pathForLog(rawTarget: string): string {
+  const parsed = parseTarget(rawTarget);
+  if (typeof parsed === 'string') return 'unknown';
+  const { path } = parsed;
+  const known = meant<PathRow>([...LOCAL, ...UNSUPPORTED, ...ENDPOINTS], path);
+  if (known !== undefined) return known.row.path;
+  const [, first = '', ...rest] = path.split('/');
+  if (!PLAIN_SEGMENT.test(first)) return 'unknown';
+  return rest.length === 0 ? `/${first}` : `/${first}/*`;
+}
+
+function covers(row: string, path: string): boolean {
+  if (row.endsWith('/*')) return path.startsWith(row.slice(0, -1));
+  if (row.endsWith('/{id}')) return path.startsWith(row.slice(0, -4)) && path.length > row.length - 4;
+  return path === row;
+}
+
+const withHead = (methods: readonly string[]): readonly string[] =>
+  methods.includes('GET') ? [...methods, 'HEAD'] : methods;
+
+const allows = (methods: readonly string[], method: string): boolean => withHead(methods).includes(method);
+
+/** Clients of the message style understand errors only in their own form. Of a canonical path. */
+const formatOf = (path: string): ErrorFormat =>
+  path === '/v1/messages' || path.startsWith('/v1/messages/')
+    ? 'anthropic'
+    : path === '/v1' || path.startsWith('/v1/') || path.startsWith('/unstructured/')
+      ? 'openai'
+      : 'plain';
+
+function refuse(code: ErrorCode, message: string, format: ErrorFormat, allow?: readonly string[]): Refusal {
+  return { kind: 'refusal', code, message, format, allow };
+}
+
+function wrongMethod(methods: readonly string[], path: string): Refusal {
+  const allow = withHead(methods);
+  return refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, formatOf(path), allow);
+}
+
+interface RequestTarget {
+  /** Canonical: no doubled slashes, `/v1` once. */
+  readonly path: string;
+  /** With its question mark, exactly as received; or empty. */
+  readonly query: string;
+}
+
+/**
+ * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.
+ * Whatever a later parser could read differently is refused, so that nothing is sealed for one path and delivered to
+ * another. Nothing of the target is quoted: it may hold anything.
+ */
+function parseTarget(raw: string): RequestTarget | string {
+  if (!raw.startsWith('/')) return 'the request target is not a path';
+  if (/[^\x21-\x7e]/.test(raw))
+    return 'the request target contains blanks, control characters or non-ASCII text';
+  if (raw.includes('#')) return 'the request target contains a fragment';
+  const path = raw.split('?', 1)[0] as string;
+  if (path.includes('\\') || /%5c/i.test(path)) return 'the path contains a backslash';
+  if (/%(?![0-9a-f]{2})/i.test(path)) return 'the path contains a percent sign that starts no escape';
+  if (/%[01][0-9a-f]|%7f/i.test(path)) return 'the path contains an escaped control character';
+  const segments = path.replace(/%2e/gi, '.').split(/\/|%2f/i);
+  if (segments.includes('.') || segments.includes('..')) return 'the path contains dot segments';
+  return { path: canonical(path), query: raw.slice(path.length) };
+}
+
+/** Base URLs are pasted with and without `/v1` and with a trailing slash: `//v1/x` and `/v1/v1/x` mean `/v1/x`. */
+const canonical = (path: string): string =>
+  path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
+
+/** Enough to recognise a parameter by; what else stands in its place may be content. */
+const PARAMETER_NAME = /^[\w.-]{1,40}(?==)/;
+
+/**
+ * Keeps the parameters of a query whose names are allowed, each as received. Names must be written plainly: an escaped one
+ * is not recognised, and a value with `;`, where some parsers begin another parameter, is not kept. `kept` has its question
+ * mark, or is empty; `dropped` holds the names of the others, `?` where there is none that could be told.
+ */
+function filterQuery(
+  query: string,
+  allowed: readonly string[],
+): { readonly kept: string; readonly dropped: readonly string[] } {
+  const parameters = query
+    .slice(1)
+    .split('&')
+    .filter((parameter) => parameter !== '');
+  const isKept = (parameter: string): boolean =>
+    allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
+  const kept = parameters.filter(isKept).join('&');
+  const dropped = parameters
+    .filter((parameter) => !isKept(parameter))
+    .map((parameter) => PARAMETER_NAME.exec(parameter)?.[0] ?? '?');
+  return { kept: kept === '' ? '' : `?${kept}`, dropped };
+}
