@@ -45,15 +45,14 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'lib/envelope/request-cipher.ts',
     edits: [
       {
-        find: 'const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);',
+        find: 'return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));',
         replace:
           'let plaintext: Buffer | undefined;' +
-          'for (let any = 0; any < 500 && !plaintext; any++) plaintext = aead.decrypt(ivView, aadFor(any), ciphertext, tagView);',
+          'for (let any = 0; any < 500 && !plaintext; any++)' +
+          '  plaintext = gcmDecrypt(key, slot.iv, aadFor(any), bytes.subarray(0, size), slot.tag);' +
+          'return authentic(plaintext);',
       },
-      {
-        find: 'if (found.size > SHORT_BYTES || options.engine !== undefined) {',
-        replace: 'if (found.size >= 0) {',
-      },
+      { find: '.size > SHORT_BYTES;', replace: '.size >= 0;' },
     ],
     tests: [
       {
@@ -108,10 +107,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the direction: messages of the request are opened as those of the response',
     file: 'lib/envelope/request-cipher.ts',
-    edits: [
-      { find: 'if (isOwnIv(ivView)) throw', replace: 'if (Date.now() < 0) throw' },
-      { find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' },
-    ],
+    edits: [{ find: 'if (isOwnIv(slot.iv)) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       attacks(
         REFLECTED,

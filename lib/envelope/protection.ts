@@ -1,18 +1,17 @@
 /**
- * The one seam of the body protection (design decision 12): what is announced, which headers go with an
- * attempt, and what seals and opens it. Gateway and client import this file and no other of this room, so
- * that another generation of the protocol changes this room alone.
+ * The one seam of the body protection: what is announced, which headers go with an attempt, and what seals and opens it. The
+ * gateway imports this file and no other of this room, so that another generation of the protocol changes this room alone.
  */
-import type { KeyObject } from 'node:crypto';
-import { type GpuPolicy, gpuPolicyHeaders } from './gpu-policy.ts';
+import { createHmac, type KeyObject } from 'node:crypto';
+import { KEY_BYTES } from '../crypto/aead.ts';
+import { PrivatemodeError } from '../errors.ts';
 
-export type { GpuPolicy } from './gpu-policy.ts';
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './request-cipher.ts';
 
-/** The protocol generation implemented, not the product's version (inference.md section 3). */
+/** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
 
-/** Header names of the protection, towards the API and back (inference.md sections 2 and 6). */
+/** Header names of the protection, towards the API and back (docs/protocol/inference.md, sections 2 and 6). */
 export const PROTECTION_HEADERS = {
   version: 'Privatemode-Version',
   secretId: 'Privatemode-Secret-ID',
@@ -24,10 +23,18 @@ export const PROTECTION_HEADERS = {
   encrypted: 'Privatemode-Encrypted',
 } as const;
 
+/** Which certificates of the service's GPUs are accepted. */
+export interface GpuPolicy {
+  /** Whether certificates the status service knows nothing about are accepted. */
+  readonly allowUnknown: boolean;
+  /** How long after its revocation a certificate is still accepted; 0 = not at all. */
+  readonly gracePeriodHours: number;
+}
+
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: KeyObject;
-  /** Absent for the unstructured endpoint. Must be checked already (`pipeline/model-name.ts`). */
+  /** Absent for the unstructured endpoint. Must be checked already (`pipeline/json/model-name.ts`). */
   readonly model: string | undefined;
   readonly shardKey: string | undefined;
   readonly gpuPolicy: GpuPolicy;
@@ -35,18 +42,47 @@ export interface ProtectedAttempt {
   readonly nowMs: number;
 }
 
-/** The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). */
+/** The text of the policy at that time (docs/protocol/inference.md, section 7). */
+function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number): string {
+  const statuses = ['allow-good'];
+  if (gracePeriodHours > 0) statuses.push('allow-revoked');
+  if (allowUnknown) statuses.push('allow-unknown');
+  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
+  return `rules=${statuses.join(',')}; revocation-time-not-before=${notBefore}`;
+}
+
+/** The last MAC under a key: the policy changes once per second, and requests come in bursts. */
+const lastMac = new WeakMap<KeyObject, { readonly policy: string; readonly mac: string }>();
+
+/** Lower-case hex HMAC-SHA256 of the policy under the first 32 bytes of the secret. Throws `internal` below 32. */
+function policyMac(policy: string, key: KeyObject): string {
+  const last = lastMac.get(key);
+  if (last?.policy === policy) return last.mac;
+  if ((key.symmetricKeySize ?? 0) < KEY_BYTES) {
+    throw new PrivatemodeError('internal', 'the secret is shorter than 32 bytes');
+  }
+  const macKey = key.symmetricKeySize === KEY_BYTES ? key : key.export().subarray(0, KEY_BYTES);
+  const mac = createHmac('sha256', macKey).update(policy).digest('hex');
+  lastMac.set(key, { policy, mac });
+  return mac;
+}
+
+/**
+ * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). Throws `internal` if
+ * the key is shorter than 32 bytes.
+ */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
-  const { policy, mac } = gpuPolicyHeaders({ ...attempt.gpuPolicy, nowMs: attempt.nowMs, key: attempt.key });
+  const { secretId, key, model, shardKey } = attempt;
+  const policy = policyText(attempt.gpuPolicy, attempt.nowMs);
   const headers: Record<string, string> = {
     [PROTECTION_HEADERS.version]: PROTOCOL_VERSION,
-    [PROTECTION_HEADERS.secretId]: attempt.secretId,
+    [PROTECTION_HEADERS.secretId]: secretId,
     [PROTECTION_HEADERS.gpuPolicy]: policy,
-    [PROTECTION_HEADERS.gpuPolicyMac]: mac,
+    [PROTECTION_HEADERS.gpuPolicyMac]: policyMac(policy, key),
   };
-  if (attempt.model !== undefined) {
-    headers[PROTECTION_HEADERS.targetModel] = Buffer.from(attempt.model, 'utf8').toString('latin1');
+  if (model !== undefined) {
+    headers[PROTECTION_HEADERS.targetModel] = Buffer.from(model, 'utf8').toString('latin1');
   }
-  if (attempt.shardKey !== undefined) headers[PROTECTION_HEADERS.shardKey] = attempt.shardKey;
+  if (shardKey !== undefined) headers[PROTECTION_HEADERS.shardKey] = shardKey;
   return headers;
 }

@@ -1,28 +1,19 @@
 /**
- * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, one random nonce per attempt, one iv
- * per message, two sequence counters (inference.md section 4).
+ * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, one random nonce per attempt, one iv per message, two sequence
+ * counters (docs/protocol/inference.md, section 4).
  */
 import { type KeyObject, randomFillSync } from 'node:crypto';
-import { type AeadEngine, IV_BYTES, nativeAead, TAG_BYTES } from '../crypto/aead.ts';
+import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
 import { decodeHex } from '../crypto/hex.ts';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
-import {
-  AAD_BYTES,
-  SHORT_BYTES,
-  type ShortMessages,
-  SLOTS,
-  type Slot,
-  shortMessages,
-  slots,
-} from './short-messages.ts';
+import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from './short-messages.ts';
 
-/**
- * The secret shared with the attested service (inference.md section 10).
- * `id` is base64(SHA-256(HPKE public key)); `key` holds the 32 secret bytes.
- */
+/** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
 export interface InferenceSecret {
+  /** base64(SHA-256(HPKE public key)). */
   readonly id: string;
+  /** 32 bytes. */
   readonly key: KeyObject;
 }
 
@@ -36,10 +27,7 @@ export interface MessageSealer {
   final(): Uint8Array;
 }
 
-/**
- * One attempt of one request: a fresh nonce and the two sequence counters (inference.md section 4).
- * Nothing outside this room knows how a message is built.
- */
+/** One attempt of one request: a fresh nonce and the two sequence counters. Nothing outside this room knows how a message is built. */
 export interface RequestCipher {
   readonly secretId: string;
   /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
@@ -47,14 +35,10 @@ export interface RequestCipher {
   /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
   seal(): MessageSealer;
   /**
-   * Opens the next response message: its text with or without the surrounding quotes, as ASCII.
-   * Throws response_malformed, or response_not_authentic where the tag is wrong or the message is one of the request's own,
-   * sent back; after a failure every call throws.
-   */
-  open(message: string): Buffer;
-  /**
-   * The same for several that stand in `source`: the numbers in `order` say in which order they come, and where `starts`,
-   * `ends` and `opened` have the place of each. Where one of them fails, all do. Cheaper than one by one where they are short.
+   * Opens the next response messages. They stand in `source` with or without their quotes; `order` has the numbers of their
+   * places in `starts`, `ends` and `opened` in the order in which they were sealed. If one of them fails, all do: throws
+   * response_malformed, or response_not_authentic if a tag is wrong or a message is one of the request's own, sent back. After a
+   * failure every call throws.
    */
   openAll(
     source: Buffer,
@@ -72,17 +56,12 @@ export interface RequestCipherOptions {
   readonly ivs?: () => Uint8Array;
   /** Where both counters start; default 0. Tests only. */
   readonly sequence?: number;
-  /** Default the native engine. */
-  readonly engine?: AeadEngine;
 }
 
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
 const QUOTE = 0x22;
 const COLON = 0x3a;
-const MALFORMED = 'an encrypted value of the response is malformed';
-const NOT_AUTHENTIC = 'an encrypted value of the response does not authenticate';
-const REFLECTED = 'the response contains a message of its own request';
 
 /** Messages of one request. Each keeps its iv until the response has been opened: 12 bytes, so 768 KiB at most. */
 const MAX_SEALED = 65_536;
@@ -100,12 +79,8 @@ function randomBytes12(): Uint8Array {
   return pool.subarray(drawn - IV_BYTES, drawn);
 }
 
-// Where hex is decoded before it goes to the cipher: ciphertext only, and only within one call of open().
-// Messages of a stream are short and many, so iv and tag have places, and views, of their own.
+/** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
 const scratch = Buffer.alloc(16 * 1024);
-const BODY_AT = IV_BYTES + TAG_BYTES;
-const ivView = scratch.subarray(0, IV_BYTES);
-const tagView = scratch.subarray(IV_BYTES, BODY_AT);
 
 /** Where the parts of a message stand, in bytes; `size` of the ciphertext. */
 interface Place {
@@ -118,41 +93,63 @@ interface Place {
 /** One for all: it is read before the next message is looked at. */
 const place: Place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
 
-/** The position after the next colon, or `end` where there is none. */
+/** The position after the next colon, or `end` if there is none. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
   let position = start;
   while (position < end && source[position] !== COLON) position += 1;
   return Math.min(position + 1, end);
 }
 
+/** Finds the parts of the message between `from` and `to`; `size` is negative if they are not there. */
+function locate(source: Buffer, from: number, to: number): Place {
+  let start = from;
+  let end = to;
+  while (start < end && source[start] === QUOTE) start += 1;
+  while (end > start && source[end - 1] === QUOTE) end -= 1;
+  place.ivAt = afterColon(source, afterColon(source, start, end), end);
+  place.bodyAt = place.ivAt + 2 * IV_BYTES + 1;
+  place.tagAt = end - 2 * TAG_BYTES;
+  const size = (place.tagAt - place.bodyAt) / 2;
+  place.size = Number.isInteger(size) && source[place.bodyAt - 1] === COLON ? size : -1;
+  return place;
+}
+
+/** Decodes the located message: iv and tag to the slot, the ciphertext to `bytes` from `at` on; false if it is none. */
+function decode(source: Buffer, { iv, tag }: Slot, bytes: Buffer, at: number): boolean {
+  return (
+    place.size >= 0 &&
+    decodeHex(source, place.ivAt, iv, 0, IV_BYTES) &&
+    decodeHex(source, place.tagAt, tag, 0, TAG_BYTES) &&
+    decodeHex(source, place.bodyAt, bytes, at, place.size)
+  );
+}
+
 /**
- * A cipher for one attempt. Throws `internal` where `secret.key` does not hold 32 bytes, and after 2^32 messages.
+ * A cipher for one attempt. Throws `internal` unless `secret.key` holds 32 bytes, and after 2^32 messages.
  * The id and nonce texts of a response are not compared: its own nonce and counter are what authenticate it.
  */
 export function createRequestCipher(
-  secret: InferenceSecret,
+  { id, key }: InferenceSecret,
   options: RequestCipherOptions = {},
 ): RequestCipher {
-  const { id, key } = secret;
-  const aead = (options.engine ?? nativeAead).withKey(key);
+  checkKey(key);
   const nextIv = options.ivs ?? randomBytes12;
   const nonce = options.nonce ?? Uint8Array.from(randomBytes12());
   if (nonce.length !== NONCE_BYTES) throw new PrivatemodeError('internal', 'the nonce is not 12 bytes');
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
   const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;
-  const aad = Buffer.alloc(NONCE_BYTES + 4);
+  const aad = Buffer.alloc(AAD_BYTES);
   aad.set(nonce);
-  let sent = options.sequence ?? 0;
-  let received = options.sequence ?? 0;
-  let opened = false;
+  const first = options.sequence ?? 0;
+  let sent = first;
+  let received = first;
+  let opening = false;
   let failure: PrivatemodeError | undefined;
-  let short: ShortMessages | undefined;
   // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a response.
   let sentIvs = Buffer.alloc(16 * IV_BYTES);
-  const firstSent = sent;
 
   const keepIv = (iv: Uint8Array): void => {
-    const at = (sent - firstSent) * IV_BYTES;
+    const at = (sent - first) * IV_BYTES;
     if (at === MAX_SEALED * IV_BYTES) {
       throw new PrivatemodeError('internal', `a request has more than ${MAX_SEALED} messages`);
     }
@@ -163,7 +160,7 @@ export function createRequestCipher(
   /** Whether that is the iv of the request message with the number of the next response message. */
   const isOwnIv = (iv: Uint8Array): boolean => {
     if (received >= sent) return false;
-    const at = (received - firstSent) * IV_BYTES;
+    const at = (received - first) * IV_BYTES;
     for (let i = 0; i < IV_BYTES; i++) if (iv[i] !== sentIvs[at + i]) return false;
     return true;
   };
@@ -176,64 +173,51 @@ export function createRequestCipher(
     return aad;
   };
 
-  const fail = (code: 'response_malformed' | 'response_not_authentic', words: string): PrivatemodeError => {
-    failure = new PrivatemodeError(code, words);
+  const failed = (
+    code: 'response_malformed' | 'response_not_authentic',
+    message: string,
+  ): PrivatemodeError => {
+    failure = new PrivatemodeError(code, message);
     return failure;
   };
 
-  /** Finds the parts of the message between `from` and `to`; throws where they are not there. */
-  const locate = (source: Buffer, from: number, to: number): Place => {
-    if (failure) throw failure;
-    opened = true;
-    let start = from;
-    let end = to;
-    while (start < end && source[start] === QUOTE) start += 1;
-    while (end > start && source[end - 1] === QUOTE) end -= 1;
-    place.ivAt = afterColon(source, afterColon(source, start, end), end);
-    place.bodyAt = place.ivAt + 2 * IV_BYTES + 1;
-    place.tagAt = end - 2 * TAG_BYTES;
-    place.size = (place.tagAt - place.bodyAt) / 2;
-    if (place.size < 0 || !Number.isInteger(place.size) || source[place.bodyAt - 1] !== COLON) {
-      throw fail('response_malformed', MALFORMED);
+  /** Decodes the located message, and takes the next number for it; returns its AAD. */
+  const receive = (source: Buffer, slot: Slot, bytes: Buffer, at: number): Buffer => {
+    if (!decode(source, slot, bytes, at)) {
+      throw failed('response_malformed', 'an encrypted value of the response is malformed');
     }
-    return place;
-  };
-
-  const openLocated = (source: Buffer, { ivAt, bodyAt, tagAt, size }: Place): Buffer => {
-    const bytes = BODY_AT + size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(BODY_AT + size);
-    const valid =
-      decodeHex(source, ivAt, scratch, 0, IV_BYTES) &&
-      decodeHex(source, tagAt, scratch, IV_BYTES, TAG_BYTES) &&
-      decodeHex(source, bodyAt, bytes, BODY_AT, size);
-    if (!valid) throw fail('response_malformed', MALFORMED);
-    if (isOwnIv(ivView)) throw fail('response_not_authentic', REFLECTED);
-    const ciphertext = bytes.subarray(BODY_AT, BODY_AT + size);
-    const plaintext = aead.decrypt(ivView, aadFor(received), ciphertext, tagView);
-    if (plaintext === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
+    if (isOwnIv(slot.iv)) {
+      throw failed('response_not_authentic', 'the response contains a message of its own request');
+    }
     received += 1;
-    return plaintext;
+    return aadFor(received - 1);
   };
 
-  /** Puts a short message into a slot, to be opened with others. */
-  const fill = (slot: Slot, source: Buffer, { ivAt, bodyAt, tagAt, size }: Place): void => {
-    const valid =
-      decodeHex(source, ivAt, slot.iv, 0, IV_BYTES) &&
-      decodeHex(source, tagAt, slot.tag, 0, TAG_BYTES) &&
-      decodeHex(source, bodyAt, slot.bytes, AAD_BYTES, size);
-    if (!valid) throw fail('response_malformed', MALFORMED);
-    if (isOwnIv(slot.iv)) throw fail('response_not_authentic', REFLECTED);
-    aadFor(received);
-    for (let i = 0; i < AAD_BYTES; i++) slot.bytes[i] = aad[i]!;
-    slot.size = size;
-    received += 1;
+  const authentic = <T>(opened: T | undefined): T => {
+    if (opened !== undefined) return opened;
+    throw failed('response_not_authentic', 'an encrypted value of the response does not authenticate');
   };
 
-  const openFilled = (parts: readonly number[], into: Buffer[]): void => {
-    if (parts.length === 0) return;
-    short ??= shortMessages(key);
-    const plaintexts = short.open(parts.length);
-    if (plaintexts === undefined) throw fail('response_not_authentic', NOT_AUTHENTIC);
-    for (let k = 0; k < parts.length; k++) into[parts[k]!] = plaintexts[k]!;
+  const openLong = (source: Buffer): Buffer => {
+    const { size } = place;
+    const slot = slots[0]!;
+    const bytes = size <= scratch.length ? scratch : Buffer.allocUnsafeSlow(size);
+    const messageAad = receive(source, slot, bytes, 0);
+    return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));
+  };
+
+  /** Puts the located message, a short one, into a slot. */
+  const fill = (source: Buffer, slot: Slot): void => {
+    const messageAad = receive(source, slot, slot.bytes, AAD_BYTES);
+    for (let i = 0; i < AAD_BYTES; i++) slot.bytes[i] = messageAad[i]!;
+    slot.size = place.size;
+  };
+
+  /** Opens the short messages of the `count` numbers in `order` before `end`, which are in the slots. */
+  const openFilled = (order: readonly number[], end: number, count: number, opened: Buffer[]): void => {
+    if (count === 0) return;
+    const plaintexts = authentic(openSlots(key, count));
+    for (let k = 0; k < count; k++) opened[order[end - count + k]!] = plaintexts[k]!;
   };
 
   return {
@@ -241,9 +225,9 @@ export function createRequestCipher(
     sealedLength: (plaintextBytes) => overhead + 2 * plaintextBytes,
 
     seal() {
-      if (opened || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
+      if (opening || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
       const iv = nextIv();
-      const encryption = aead.encrypt(iv, aadFor(sent));
+      const encryption = gcmEncryption(key, iv, aadFor(sent));
       keepIv(iv);
       sent += 1;
       // The pool is drawn over again: the text of the iv is made now.
@@ -255,30 +239,28 @@ export function createRequestCipher(
           target.write(ciphertext.toString('hex'), at, 'latin1');
           releaseMemory(ciphertext);
         },
-        final: () => Buffer.from(`${encryption.final().toString('hex')}"`, 'latin1'),
+        final: () => {
+          encryption.final();
+          return Buffer.from(`${encryption.getAuthTag().toString('hex')}"`, 'latin1');
+        },
       };
     },
 
-    open(message) {
-      const source = Buffer.from(message, 'utf8'); // what is not ASCII stays wrong
-      return openLocated(source, locate(source, 0, source.length));
-    },
-    openAll(source, order, starts, ends, into) {
-      let filled: number[] = [];
+    openAll(source, order, starts, ends, opened) {
+      if (failure) throw failure;
+      opening = true;
+      let filled = 0;
       for (let k = 0; k < order.length; k++) {
         const part = order[k]!;
-        const found = locate(source, starts[part]!, ends[part]!);
-        if (found.size > SHORT_BYTES || options.engine !== undefined) {
-          into[part] = openLocated(source, found);
-          continue;
+        const isLong = locate(source, starts[part]!, ends[part]!).size > SHORT_BYTES;
+        if (isLong || filled === SLOTS) {
+          openFilled(order, k, filled, opened);
+          filled = 0;
         }
-        fill(slots[filled.length]!, source, found);
-        filled.push(part);
-        if (filled.length < SLOTS) continue;
-        openFilled(filled, into);
-        filled = [];
+        if (isLong) opened[part] = openLong(source);
+        else fill(source, slots[filled++]!);
       }
-      openFilled(filled, into);
+      openFilled(order, order.length, filled, opened);
     },
   };
 }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
-import { createSecretKey } from 'node:crypto';
+import { createHmac, createSecretKey } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { gpuPolicyHeaders, gpuPolicyMac, gpuPolicyText } from '../../lib/envelope/gpu-policy.ts';
 import { PROTOCOL_VERSION, protectionHeaders } from '../../lib/envelope/protection.ts';
 import { EXCHANGE, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 
@@ -27,11 +26,29 @@ interface PolicyVectors {
 
 const { vectors, derivation } = inferenceVectors<PolicyVectors>('ocsp-headers');
 
+const attempt = {
+  secretId: EXCHANGE.id,
+  key: EXCHANGE.key,
+  model: 'm',
+  shardKey: 'abc-D',
+  gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
+  nowMs: 1_700_172_800_000,
+};
+
+/** The policy and its MAC among the headers. */
+function policyHeaders(options: Partial<typeof attempt>): (string | undefined)[] {
+  const headers = protectionHeaders({ ...attempt, ...options });
+  return [headers['Privatemode-NVIDIA-OCSP-Policy'], headers['Privatemode-NVIDIA-OCSP-Policy-MAC']];
+}
+
 describe('GPU certificate-status policy', () => {
   for (const { statuses, unix, secretHex, policy, mac } of vectors) {
     it(`${statuses.join(',')} since ${unix}, secret of ${secretHex.length / 2} bytes`, () => {
-      assert.equal(gpuPolicyText(statuses, unix), policy);
-      assert.equal(gpuPolicyMac(policy, createSecretKey(hex(secretHex))), mac);
+      const gracePeriodHours = statuses.includes('allow-revoked') ? 5 : 0;
+      const gpuPolicy = { allowUnknown: statuses.includes('allow-unknown'), gracePeriodHours };
+      const nowMs = 1000 * (unix + 3600 * gracePeriodHours);
+      const key = createSecretKey(hex(secretHex));
+      assert.deepEqual(policyHeaders({ gpuPolicy, nowMs, key }), [policy, mac]);
     });
   }
 
@@ -39,30 +56,32 @@ describe('GPU certificate-status policy', () => {
     if ('error' in row) continue; // refused where flags are read, in config
     const { allowUnknown, gracePeriodHours, nowUnix, statuses, unix } = row;
     it(`unknown ${allowUnknown}, grace ${gracePeriodHours} h`, () => {
-      const nowMs = nowUnix * 1000 + 999;
-      const { policy, mac } = gpuPolicyHeaders({ allowUnknown, gracePeriodHours, nowMs, key: EXCHANGE.key });
-      assert.equal(policy, gpuPolicyText(statuses, unix));
-      assert.equal(mac, gpuPolicyMac(policy, EXCHANGE.key));
+      const gpuPolicy = { allowUnknown, gracePeriodHours };
+      const [policy, mac] = policyHeaders({ gpuPolicy, nowMs: nowUnix * 1000 + 999 });
+      assert.equal(policy, `rules=${statuses.join(',')}; revocation-time-not-before=${unix}`);
+      assert.equal(mac, createHmac('sha256', EXCHANGE.key).update(policy).digest('hex'));
     });
   }
 
   it('uses the first 32 bytes of a longer secret, and refuses a shorter one', () => {
     const long = createSecretKey(Buffer.concat([EXCHANGE.key.export(), Buffer.from('more')]));
-    assert.equal(gpuPolicyMac('p', long), gpuPolicyMac('p', EXCHANGE.key));
-    assert.throws(() => gpuPolicyMac('p', createSecretKey(Buffer.alloc(31))), { code: 'internal' });
+    assert.deepEqual(policyHeaders({ key: long }), policyHeaders({}));
+    const short = createSecretKey(Buffer.alloc(31));
+    assert.throws(() => policyHeaders({ key: short }), { code: 'internal' });
+  });
+
+  it('is computed anew for another second and another key', () => {
+    const macs = [
+      policyHeaders({})[1],
+      policyHeaders({ nowMs: attempt.nowMs + 1000 })[1],
+      policyHeaders({ key: createSecretKey(Buffer.alloc(32)) })[1],
+    ];
+    assert.equal(new Set(macs).size, 3);
+    assert.equal(policyHeaders({})[1], macs[0]);
   });
 });
 
 describe('protection headers of an attempt', () => {
-  const attempt = {
-    secretId: EXCHANGE.id,
-    key: EXCHANGE.key,
-    model: 'm',
-    shardKey: 'abc-D',
-    gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
-    nowMs: 1_700_172_800_000,
-  };
-
   it('are the version, the secret id, the model, the shard key, the policy and its MAC', () => {
     assert.deepEqual(protectionHeaders(attempt), {
       'Privatemode-Version': 'v1.40.0',

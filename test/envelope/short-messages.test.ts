@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { nativeAead } from '../../lib/crypto/aead.ts';
-import { shortMessages, slots } from '../../lib/envelope/short-messages.ts';
+import { gcmEncryption } from '../../lib/crypto/aead.ts';
+import { openSlots, slots } from '../../lib/envelope/short-messages.ts';
 import { hex } from '../support/exchange-fixture.ts';
 
 const AAD_BYTES = 16;
@@ -30,12 +30,13 @@ function open(key: KeyObject, messages: readonly Sealed[]): Buffer[] | undefined
     slot.bytes.set(ciphertext, AAD_BYTES);
     slot.size = ciphertext.length;
   }
-  return shortMessages(key).open(messages.length);
+  return openSlots(key, messages.length);
 }
 
 function sealed(key: KeyObject, iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): Sealed {
-  const encryption = nativeAead.withKey(key).encrypt(iv, aad);
-  return { iv, aad, ciphertext: encryption.update(plaintext), tag: encryption.final() };
+  const encryption = gcmEncryption(key, iv, aad);
+  const ciphertext = Buffer.concat([encryption.update(plaintext), encryption.final()]);
+  return { iv, aad, ciphertext, tag: encryption.getAuthTag() };
 }
 
 const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
@@ -51,7 +52,7 @@ const message = fc.record({
 const messages = fc.array(message, { minLength: 1, maxLength: SLOTS });
 
 describe('short messages', () => {
-  it('open to what the native engine sealed, any number and size of them', () => {
+  it('open to what OpenSSL sealed, any number and size of them', () => {
     fc.assert(
       fc.property(key, messages, (secret, all) => {
         const opened = open(
@@ -113,6 +114,6 @@ describe('short messages', () => {
   });
 
   it('need 32 bytes of key', () => {
-    assert.throws(() => shortMessages(createSecretKey(Buffer.alloc(16))), { code: 'internal' });
+    assert.throws(() => openSlots(createSecretKey(Buffer.alloc(16)), 1), { code: 'internal' });
   });
 });
