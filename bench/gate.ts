@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
-import { createJsonOpener } from '../lib/pipeline/decrypt-body.ts';
-import { createSseOpener } from '../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../lib/pipeline/grammar.ts';
-import type { ResponseOpener } from '../lib/pipeline/response-opener.ts';
+import { createBodyDecrypter } from '../lib/pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import {
   chatBody,
   DONE,
@@ -61,10 +59,8 @@ function opened(text: string, unary: boolean): string {
     { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) },
     { nonce: OPEN_SECRET.nonce },
   );
-  const { whole, stream } = GRAMMAR.chat;
-  const opener: ResponseOpener = unary
-    ? createJsonOpener({ cipher, grammar: whole, maxBytes: 1e6, asked: { choices: 1, format: undefined } })
-    : createSseOpener({ cipher, grammar: stream, maxEventBytes: 1e6 });
+  const asked = { streaming: !unary, choices: 1, format: undefined, usage: 'every' } as const;
+  const opener = (unary ? createBodyDecrypter : createEventDecrypter)({ id: 'chat' }, cipher, asked);
   const bytes = [opener.feed(Buffer.from(text, 'latin1')), opener.flush()];
   if (opener.failure !== undefined) throw opener.failure;
   return Buffer.concat(bytes).toString('utf8');

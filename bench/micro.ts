@@ -5,9 +5,8 @@ import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
-import { createSseOpener } from '../lib/pipeline/decrypt-events.ts';
+import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptBody } from '../lib/pipeline/encrypt-body.ts';
-import { GRAMMAR } from '../lib/pipeline/grammar.ts';
 import { injectSalt } from '../lib/pipeline/inject-salt.ts';
 import { createJsonIndex } from '../lib/pipeline/json/json-index.ts';
 import { createRequestBody } from '../lib/pipeline/request-body.ts';
@@ -30,10 +29,12 @@ function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefin
 }
 
 function openAll(chunks: Iterable<Buffer>): void {
-  const opener = createSseOpener({
-    cipher: createRequestCipher(secret, { nonce: OPEN_SECRET.nonce }),
-    grammar: GRAMMAR.chat.stream,
-    maxEventBytes: 1e6,
+  const cipher = createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
+  const opener = createEventDecrypter({ id: 'chat' }, cipher, {
+    streaming: true,
+    choices: 1,
+    format: undefined,
+    usage: 'every',
   });
   for (const chunk of chunks) opener.feed(chunk);
   if (opener.failure !== undefined) throw opener.failure;

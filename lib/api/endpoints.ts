@@ -24,7 +24,6 @@ export interface Endpoint {
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
   /** Members (of forms: value fields) that are not encrypted; names match exactly (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
-  readonly responsePlain: ReadonlySet<string>;
   /** Whether a cache salt is put into the body and a shard key into the headers (docs/protocol/inference.md 8). */
   readonly salted: boolean;
   /** What ends a stream well (docs/protocol/inference.md 6.2). */
@@ -47,7 +46,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'json',
     requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
-    responsePlain: new Set(['id', 'usage']),
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
@@ -62,7 +60,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'json',
     requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
-    responsePlain: new Set(['id', 'usage']),
     salted: true,
     terminal: '[DONE]',
     encrypted: true,
@@ -77,7 +74,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'anthropic',
     codec: 'json',
     requestPlain: new Set(['model', 'stream']),
-    responsePlain: new Set(['id', 'type', 'usage']),
     salted: true,
     terminal: 'message_stop',
     encrypted: true,
@@ -92,7 +88,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'json',
     requestPlain: new Set(['model']),
-    responsePlain: new Set(['id', 'usage']),
     salted: false,
     terminal: undefined,
     encrypted: true,
@@ -107,7 +102,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'multipart',
     requestPlain: new Set(['model', 'stream', 'stream_include_usage', 'stream_continuous_usage_stats']),
-    responsePlain: new Set(['duration', 'usage']),
     salted: false,
     terminal: '[DONE]',
     encrypted: true,
@@ -122,7 +116,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'raw',
     requestPlain: new Set(),
-    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: true,
@@ -137,7 +130,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'none',
     requestPlain: new Set(),
-    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: false,
@@ -152,7 +144,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     errorFormat: 'openai',
     codec: 'none',
     requestPlain: new Set(),
-    responsePlain: new Set(),
     salted: false,
     terminal: undefined,
     encrypted: false,

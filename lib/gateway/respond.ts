@@ -6,11 +6,12 @@ import { errorEvent } from '../api/error-format.ts';
 import { PROTECTION_HEADERS, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
+import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { ResponseOpener } from '../pipeline/response-opener.ts';
+import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
-import { type Asked, bodyOpener, streamOpener } from './codecs.ts';
 import { type Exchange, logStage, noteFailure } from './exchange.ts';
 import { ClientGone } from './receive-body.ts';
 import { responseHeaders } from './response-headers.ts';
@@ -116,10 +117,11 @@ async function respondPlain(
 async function respondBody(exchange: Exchange, { response, epoch, cipher }: AttemptResponse): Promise<void> {
   const { req, res, deps, match, requestId, extraHeaders } = exchange;
   const status = response.statusCode as number;
-  const opener = bodyOpener(match.endpoint, cipher as RequestCipher, status < 400, askedOf(exchange));
-  const stream = decrypted(exchange, response, opener);
+  const asked = status < 400 ? askedOf(exchange) : undefined;
+  const decrypter = createBodyDecrypter(match.endpoint, cipher as RequestCipher, asked);
+  const stream = decrypted(exchange, response, decrypter);
   const body = await buffer(stream);
-  exchange.stats.usage = opener.usage;
+  exchange.stats.usage = decrypter.usage;
   const { failure } = stream;
   if (failure === undefined) {
     respondWhole(req, res, { status, headers: responseHeaders(exchange, response, epoch, 'json'), body });
@@ -144,7 +146,7 @@ async function respondStream(
   { response, epoch, cipher }: AttemptResponse,
 ): Promise<void> {
   const { res, deps, stats, match, requestId } = exchange;
-  const opener = streamOpener(match.endpoint, cipher as RequestCipher, askedOf(exchange));
+  const decrypter = createEventDecrypter(match.endpoint, cipher as RequestCipher, askedOf(exchange));
   res.writeHead(response.statusCode as number, {
     ...responseHeaders(exchange, response, epoch, 'events'),
     'cache-control': 'no-cache',
@@ -157,7 +159,7 @@ async function respondStream(
   setImmediate(() => socket?.uncork());
 
   exchange.phase = 'before_first_token';
-  const events = decrypted(exchange, response, opener, {
+  const events = decrypted(exchange, response, decrypter, {
     onFirstBytes: () => {
       exchange.phase = 'mid_stream';
       logStage(exchange, 'first_event');
@@ -172,9 +174,9 @@ async function respondStream(
   try {
     await toClient(events, exchange);
   } finally {
-    deps.counters.streamEvents += opener.events;
-    stats.usage = opener.usage;
-    stats.modelError = opener.modelError;
+    deps.counters.streamEvents += decrypter.events;
+    stats.usage = decrypter.usage;
+    stats.modelError = decrypter.modelError;
   }
   const { failure } = events;
   if (failure === undefined) {
@@ -193,10 +195,10 @@ const askedOf = ({ asked }: Exchange): Asked =>
 const decrypted = (
   { deps, stats }: Exchange,
   response: UpstreamResponse['response'],
-  opener: ResponseOpener,
+  decrypter: Decrypter,
   on: Pick<DecryptOptions, 'onFirstBytes' | 'onFailure'> = {},
 ): DecryptStream =>
-  new DecryptStream(response, opener, {
+  new DecryptStream(response, decrypter, {
     stats,
     idleTimeout: deps.streamIdleTimeout,
     signal: deps.terminate,

@@ -1,47 +1,40 @@
-/** Unary responses: the values are opened in place, every other byte stays (inference.md 6.1). */
+/** Whole responses: the values are opened in place, every other byte stays (docs/protocol/inference.md, section 6.1). */
+import type { Endpoint } from '../api/endpoints.ts';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
 import {
+  fitsRow,
+  grammarOf,
   hasNames,
   type Kind,
-  kindCheck,
   MAX_PLAIN_BYTES,
-  mayHold,
+  type PlainMembers,
+  type ResponseGrammar,
   type Row,
-  type WholeGrammar,
+  requiredKind,
 } from './grammar.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
-import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
+import { createJsonIndex, type JsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
 import { encryptionOrder } from './json/member-names.ts';
-import type { ResponseOpener } from './response-opener.ts';
 import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 
-export interface JsonOpenOptions {
-  readonly cipher: Pick<RequestCipher, 'openAll'>;
-  readonly grammar: WholeGrammar;
-  /** Bytes on the wire beyond which the response is refused. */
-  readonly maxBytes: number;
-  /** What a success was asked for. Without it the body is an error, which may hold anything that is sealed. */
-  readonly asked?: Asked;
-}
-
-interface Asked {
-  readonly choices: number;
-  readonly format: string | undefined;
-}
+/** Bytes on the wire beyond which a response is refused rather than held in memory. */
+const MAX_BODY_BYTES = 128 * 1024 * 1024;
 
 const EMPTY = Buffer.alloc(0);
 
-/** What is opened in one go: this many messages, or bytes of them where they are long. Other streams wait meanwhile. */
+/** The opened values by the name of their member. */
+type Opened = ReadonlyMap<string, Buffer>;
+
+/** What is opened in one go: this many messages, or bytes of them if they are long. Other exchanges wait meanwhile. */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
 
 function* batchesOf(members: readonly JsonMember[]): Generator<readonly JsonMember[], void, undefined> {
   let batch: JsonMember[] = [];
   let bytes = 0;
   for (const member of members) {
-    if (member.kind !== 'string') {
-      throw new PrivatemodeError('response_not_authentic', 'a value of the response is not encrypted');
-    }
+    if (member.kind !== 'string') throw notAuthentic('a value of the response is not encrypted');
     batch.push(member);
     bytes += member.end - member.start;
     if (batch.length < BATCH.messages && bytes < BATCH.bytes) continue;
@@ -52,53 +45,41 @@ function* batchesOf(members: readonly JsonMember[]): Generator<readonly JsonMemb
   if (batch.length > 0) yield batch;
 }
 
-/** The plaintexts of members, in their order. */
-function openBatch(
-  chain: ByteChain,
-  batch: readonly JsonMember[],
-  cipher: Pick<RequestCipher, 'openAll'>,
-): readonly Buffer[] {
-  const source = Buffer.concat(batch.flatMap(({ start, end }) => chain.slices(start, end)));
-  const starts: number[] = [];
-  const ends: number[] = [];
-  let position = 0;
-  for (const { start, end } of batch) {
-    starts.push(position);
-    position += end - start;
-    ends.push(position);
-  }
-  const plaintexts: Buffer[] = [];
-  cipher.openAll(source, [...batch.keys()], starts, ends, plaintexts);
-  return plaintexts;
-}
-
-/** Returns the plaintexts of all sealed members, opened in the order of their sequence numbers (5.2). */
+/** Opens all sealed members, in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */
 function* openMembers(
   chain: ByteChain,
   members: readonly JsonMember[],
-  { grammar, cipher }: JsonOpenOptions,
-): Generator<undefined, ReadonlyMap<JsonMember, Buffer>, undefined> {
-  const opened = new Map<JsonMember, Buffer>();
-  for (const batch of batchesOf(encryptionOrder(members, grammar.plain))) {
+  plain: PlainMembers,
+  cipher: Pick<RequestCipher, 'openAll'>,
+): Generator<undefined, Opened, undefined> {
+  const opened = new Map<string, Buffer>();
+  for (const batch of batchesOf(encryptionOrder(members, plain))) {
     if (opened.size > 0) yield;
-    for (const [k, plaintext] of openBatch(chain, batch, cipher).entries()) opened.set(batch[k]!, plaintext);
+    const source = Buffer.concat(batch.flatMap(({ start, end }) => chain.slices(start, end)));
+    const starts: number[] = [];
+    const ends: number[] = [];
+    let position = 0;
+    for (const { start, end } of batch) {
+      starts.push(position);
+      position += end - start;
+      ends.push(position);
+    }
+    const plaintexts: Buffer[] = [];
+    cipher.openAll(source, [...batch.keys()], starts, ends, plaintexts);
+    for (const [k, { name }] of batch.entries()) opened.set(name, plaintexts[k]!);
   }
   return opened;
 }
 
 /** The text with the opened values in their places. */
-function openedText(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  opened: ReadonlyMap<JsonMember, Buffer>,
-): Buffer {
+function openedText(chain: ByteChain, members: readonly JsonMember[], opened: Opened): Buffer {
   const pieces: Uint8Array[] = [];
   let position = 0;
-  for (const member of members) {
-    const plaintext = opened.get(member);
+  for (const { name, start, end } of members) {
+    const plaintext = opened.get(name);
     if (plaintext === undefined) continue;
-    pieces.push(...chain.slices(position, member.start), plaintext);
-    position = member.end;
+    pieces.push(...chain.slices(position, start), plaintext);
+    position = end;
   }
   pieces.push(...chain.slices(position, chain.length));
   return Buffer.concat(pieces);
@@ -106,8 +87,6 @@ function openedText(
 
 /** Opened text is scanned in steps of this many bytes. */
 const SCAN_BYTES = 1024 * 1024;
-
-const notAuthentic = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
 /** The members of the opened text, which must be those that were sealed: an opened value is one JSON value. */
 function* scan(
@@ -126,149 +105,168 @@ function* scan(
 }
 
 /** Kinds that the JSON text alone tells. Embeddings and segments may be many megabytes, so they are not parsed. */
-const UNPARSED: ReadonlyMap<Kind, readonly JsonKind[]> = new Map([
+const UNPARSED: ReadonlyMap<Kind | undefined, readonly JsonKind[]> = new Map([
   ['string', ['string']],
   ['array', ['array']],
   ['array?', ['array', 'null']],
 ]);
 
-/** Whether a sealed member may stand in that row. */
-function fits(row: Row, name: string, kind: JsonKind, plaintext: Buffer): boolean {
-  if (name === 'object' && row.object !== undefined) return plaintext.equals(jsonString(row.object));
-  const required = Object.hasOwn(row.required, name) ? row.required[name] : undefined;
-  const kinds = required && UNPARSED.get(required);
-  if (kinds !== undefined) return kinds.includes(kind);
-  const value: unknown = JSON.parse(plaintext.toString('utf8'));
-  return required === undefined ? mayHold(row, name, value) : kindCheck(required)(value);
-}
+const equalsString = (json: Buffer, text: string): boolean => json.equals(Buffer.from(JSON.stringify(text)));
 
-const jsonString = (text: string): Buffer => Buffer.from(JSON.stringify(text));
-
-/** An element of a document, or the elements of one of several documents. */
-const isElement = (opened: Buffer): boolean => /^\s*(?:\{|\[\s*[{\]])/.test(opened.toString('latin1', 0, 64));
-
-/** Throws where a success does not consist of what was asked for. `found` are the members of the opened text. */
-function checkSuccess(
-  text: Buffer,
-  found: readonly JsonMember[],
-  opened: ReadonlyMap<string, Buffer>,
-  grammar: WholeGrammar,
-  { choices, format }: Asked,
-): void {
-  const row = grammar.row?.(format);
-  if (row === undefined) {
-    const isArray = /^\s*\[/.test(text.toString('latin1', 0, 64));
-    if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
+/** Throws unless an opened member may stand in that row, with `choices` choices. */
+function checkMember(row: Row, name: string, kind: JsonKind, plaintext: Buffer, choices: number): void {
+  const required = requiredKind(row, name);
+  const wrong = () => notAuthentic('a member of the response is not what it should be');
+  if (name === 'object' && row.object !== undefined) {
+    if (!equalsString(plaintext, row.object)) throw wrong();
     return;
   }
-  const type = found.find(({ name }) => name === 'type' && !opened.has(name));
-  const ofType =
-    grammar.type === undefined ||
-    (type && text.subarray(type.start, type.end).equals(jsonString(grammar.type)));
-  if (!hasNames(row, [...opened.keys()], grammar.plain) || !ofType) {
-    throw notAuthentic('the response does not consist of what was asked for');
+  const kinds = UNPARSED.get(required);
+  if (kinds !== undefined) {
+    if (!kinds.includes(kind)) throw wrong();
+    return;
   }
-  for (const { name, kind, start, end } of found) {
-    const plaintext = opened.get(name);
-    if (plaintext !== undefined && !fits(row, name, kind, plaintext)) {
-      throw notAuthentic('a member of the response is not what it should be');
-    }
-    if (plaintext !== undefined) continue;
-    if (!grammar.plainKinds[name]?.includes(kind) || end - start > MAX_PLAIN_BYTES) {
-      throw new PrivatemodeError(
-        'response_malformed',
-        'a plain member of the response is not what it should be',
-      );
-    }
-  }
-  const listed =
-    row.required['choices'] && (JSON.parse(opened.get('choices')!.toString('utf8')) as unknown[]);
-  if (listed !== undefined && listed.length !== choices) {
+  const value: unknown = JSON.parse(plaintext.toString('utf8'));
+  if (!fitsRow(row, name, value)) throw wrong();
+  if (name === 'choices' && required !== undefined && (value as unknown[]).length !== choices) {
     throw notAuthentic('the response does not have as many choices as were asked for');
   }
 }
 
-/**
- * Returns the opened text, and yields where others should have their turn. Throws response_not_authentic where a value is no
- * ciphertext or the body is not what it should be, response_malformed, and what `cipher.openAll` throws.
- */
-function* openBody(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  options: JsonOpenOptions,
-): Generator<undefined, Buffer, undefined> {
-  const opened = yield* openMembers(chain, members, options);
-  if (options.asked === undefined && opened.size === 0) {
-    throw notAuthentic('the response holds no authenticated content');
+/** Throws unless a success consists of what was asked for. `found` are the members of the opened text. */
+function checkObject(
+  text: Buffer,
+  found: readonly JsonMember[],
+  opened: Opened,
+  row: Row,
+  plain: PlainMembers,
+  choices: number,
+): void {
+  const type = found.find(({ name }) => name === 'type' && !opened.has(name));
+  const isOfType =
+    row.type === undefined || (type && equalsString(text.subarray(type.start, type.end), row.type));
+  if (!hasNames(row, [...opened.keys()], plain) || !isOfType) {
+    throw notAuthentic('the response does not consist of what was asked for');
   }
-  const text = openedText(chain, members, opened);
-  const found = yield* scan(text, members);
-  if (options.asked !== undefined) {
-    const byName = new Map([...opened].map(([{ name }, plaintext]) => [name, plaintext]));
-    checkSuccess(text, found, byName, options.grammar, options.asked);
+  for (const { name, kind, start, end } of found) {
+    const plaintext = opened.get(name);
+    if (plaintext !== undefined) checkMember(row, name, kind, plaintext, choices);
+    else if (!plain.get(name)?.includes(kind) || end - start > MAX_PLAIN_BYTES) {
+      throw malformed('a plain member of the response is not what it should be');
+    }
   }
-  return text;
 }
 
-/** The usage of a body that was found good. */
-function usageOf(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  { plain }: WholeGrammar,
-): TokenUsage | undefined {
-  const usage = plain.has('usage') ? members.find(({ name }) => name === 'usage') : undefined;
-  if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
-  return tokenUsageIn(chain.bytes(usage.start, usage.end).toString('latin1'));
+/** Whether it begins like an element of a document, or the elements of one of several documents. */
+const isElement = (opened: Buffer): boolean => /^\s*(?:\{|\[\s*[{\]])/.test(opened.toString('latin1', 0, 64));
+
+/** Throws unless a success is an array of elements. */
+function checkElements(text: Buffer, opened: Opened): void {
+  const isArray = /^\s*\[/.test(text.toString('latin1', 0, 64));
+  if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
 }
 
-/**
- * Collects an encrypted JSON body and gives it, opened, at the end. Fails with response_too_large, response_malformed (no JSON,
- * or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says of such a body); nothing
- * is delivered then.
- */
-export function createJsonOpener(options: JsonOpenOptions): ResponseOpener {
-  const { maxBytes, grammar } = options;
-  const chain = createByteChain();
-  const index = createJsonIndex({ arrays: grammar.row === undefined ? 'sealed' : undefined });
-  let opening: ReturnType<typeof openBody> | undefined;
+function rowFor(whole: NonNullable<ResponseGrammar['whole']>, format: string | undefined): Row {
+  return (format !== undefined && Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
+}
 
-  const guarded = (work: () => Buffer): Buffer => {
-    if (opener.failure !== undefined) return EMPTY;
+/** Collects an encrypted JSON body and gives it, opened, at the end; nothing of it before. */
+class BodyDecrypter implements Decrypter {
+  failure: PrivatemodeError | undefined = undefined;
+  readonly finished = false; // a body ends where the wire ends
+  pending = false;
+  usage: TokenUsage | undefined = undefined;
+
+  readonly #grammar: ResponseGrammar;
+  readonly #cipher: Pick<RequestCipher, 'openAll'>;
+  readonly #asked: Asked | undefined;
+  readonly #maxBytes: number;
+  readonly #chain: ByteChain = createByteChain();
+  readonly #index: JsonIndex;
+  #steps: Generator<undefined, Buffer, undefined> | undefined;
+
+  constructor(
+    grammar: ResponseGrammar,
+    cipher: Pick<RequestCipher, 'openAll'>,
+    asked: Asked | undefined,
+    maxBytes: number,
+  ) {
+    this.#grammar = grammar;
+    this.#cipher = cipher;
+    this.#asked = asked;
+    this.#maxBytes = maxBytes;
+    this.#index = createJsonIndex({ arrays: grammar.whole === undefined ? 'sealed' : undefined });
+  }
+
+  feed(chunk: Uint8Array): Uint8Array {
+    if (this.failure !== undefined) return EMPTY;
     try {
-      return work();
+      if (this.#chain.length + chunk.length > this.#maxBytes) {
+        throw new PrivatemodeError(
+          'response_too_large',
+          `the response is larger than ${this.#maxBytes} bytes`,
+        );
+      }
+      this.#chain.push(chunk);
+      this.#index.feed(chunk);
     } catch (thrown) {
-      opener.pending = false;
-      const error = asPrivatemodeError(thrown);
-      opener.failure =
-        error.status === 400
-          ? new PrivatemodeError('response_malformed', 'the response is not the JSON that was agreed')
-          : error;
+      this.failure = failureOf(thrown, 'the response');
+    }
+    return EMPTY;
+  }
+
+  flush(): Uint8Array {
+    if (this.failure !== undefined) return EMPTY;
+    try {
+      this.#steps ??= this.#decrypt();
+      const { done, value } = this.#steps.next();
+      this.pending = done !== true;
+      return value ?? EMPTY;
+    } catch (thrown) {
+      this.pending = false;
+      this.failure = failureOf(thrown, 'the response');
       return EMPTY;
     }
-  };
+  }
 
-  const opener = {
-    failure: undefined as PrivatemodeError | undefined,
-    finished: false, // a body ends where the wire ends
-    pending: false,
-    usage: undefined as TokenUsage | undefined,
-    feed: (chunk: Uint8Array) =>
-      guarded(() => {
-        if (chain.length + chunk.length > maxBytes) {
-          throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
-        }
-        chain.push(chunk);
-        index.feed(chunk);
-        return EMPTY;
-      }),
-    flush: () =>
-      guarded(() => {
-        opening ??= openBody(chain, chain.length === 0 ? [] : index.finish(), options);
-        const { done, value } = opening.next();
-        opener.pending = done !== true;
-        if (done === true) opener.usage = usageOf(chain, index.members, grammar);
-        return value ?? EMPTY;
-      }),
-  };
-  return opener;
+  /** Returns the opened text, and yields when other exchanges should have their turn. */
+  *#decrypt(): Generator<undefined, Buffer, undefined> {
+    const { plain, whole } = this.#grammar;
+    const members = this.#chain.length === 0 ? [] : this.#index.finish();
+    const opened = yield* openMembers(this.#chain, members, plain, this.#cipher);
+    if (this.#asked === undefined && opened.size === 0) {
+      throw notAuthentic('the response holds no authenticated content');
+    }
+    const text = openedText(this.#chain, members, opened);
+    const found = yield* scan(text, members);
+    if (this.#asked !== undefined) {
+      const { choices, format } = this.#asked;
+      if (whole === undefined) checkElements(text, opened);
+      else checkObject(text, found, opened, rowFor(whole, format), plain, choices);
+    }
+    this.usage = this.#usageOf(members);
+    return text;
+  }
+
+  #usageOf(members: readonly JsonMember[]): TokenUsage | undefined {
+    if (!this.#grammar.plain.has('usage')) return undefined;
+    const usage = members.find(({ name }) => name === 'usage');
+    if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
+    return tokenUsageIn(this.#chain.bytes(usage.start, usage.end).toString('latin1'));
+  }
+}
+
+/**
+ * Decrypts a whole JSON body of that endpoint. `asked`: what a success must be; undefined for an error, which may hold anything
+ * that is sealed. Fails with response_too_large, response_malformed (no JSON, or members the service cannot have sent) or
+ * response_not_authentic (a tag, or what the grammar says of such a body). Throws `internal` if the endpoint's responses are not
+ * encrypted. `maxBytes` is for tests only.
+ */
+export function createBodyDecrypter(
+  endpoint: Pick<Endpoint, 'id'>,
+  cipher: Pick<RequestCipher, 'openAll'>,
+  asked: Asked | undefined,
+  maxBytes = MAX_BODY_BYTES,
+): Decrypter {
+  return new BodyDecrypter(grammarOf(endpoint), cipher, asked, maxBytes);
 }

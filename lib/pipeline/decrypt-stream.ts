@@ -1,7 +1,7 @@
 /** The decrypting stage as a Node stream, between the upstream response and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
 import { PrivatemodeError } from '../errors.ts';
-import type { ResponseOpener } from './response-opener.ts';
+import type { Decrypter } from './decrypter.ts';
 
 export interface DecryptOptions {
   /** ms without a byte from upstream after which the response counts as stalled. */
@@ -37,14 +37,14 @@ export class DecryptStream extends Transform {
   /** Why the response is not whole; to be asked when the stream has ended. */
   failure: PrivatemodeError | undefined;
   readonly #upstream: Readable;
-  readonly #decrypter: ResponseOpener;
+  readonly #decrypter: Decrypter;
   readonly #options: DecryptOptions;
   #over = false;
   #received = false; // upstream has ended as it should
   #heardAt = performance.now();
   #idle: NodeJS.Timeout;
 
-  constructor(upstream: Readable, decrypter: ResponseOpener, options: DecryptOptions) {
+  constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
     super();
     this.#upstream = upstream;
     this.#decrypter = decrypter;
@@ -161,7 +161,7 @@ function letGo(upstream: Readable): void {
 }
 
 /** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */
-export const UNENCRYPTED: ResponseOpener = {
+export const UNENCRYPTED: Decrypter = {
   feed: (chunk) => chunk,
   flush: () => new Uint8Array(),
   failure: undefined,

@@ -2,10 +2,11 @@
  * What an honest response consists of, in one table: rows by endpoint, and by event or whole body (docs/protocol/grammar.md).
  *
  * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a gateway could hide
- * content under a name that clients skip, or pass one member off as another. To hide an event, all of its messages must go
+ * content under a name that clients skip, or pass one member off as another. To hide an event, it must put all of its messages
  * somewhere: refusing one that each event has, wherever else it turns up, is enough.
  */
-import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
+import type { EndpointId } from '../api/endpoints.ts';
+import { PrivatemodeError } from '../errors.ts';
 import type { JsonKind } from './json/json-index.ts';
 
 /** What the JSON text of a sealed value must be; with `?` also null. */
@@ -24,59 +25,43 @@ export interface Row {
   readonly optional?: Readonly<Record<string, BasicKind>>;
   /** The value of `object`, which says of what kind the body is. */
   readonly object?: string;
-  /**
-   * Which members pass that are not listed: those that do not look like content, or only null, `[]` and `{}`. Default none.
-   */
+  /** The value of the plain member `type` of a whole body. */
+  readonly type?: string;
+  /** Which members pass that are not listed: those that do not look like content, or only null, `[]` and `{}`. Default none. */
   readonly others?: 'harmless' | 'empty';
 }
 
-/** The plain members and the kinds of JSON value they may have. */
-type PlainKinds = Readonly<Record<string, readonly JsonKind[]>>;
-
 export interface StreamGrammar {
-  readonly plain: ReadonlySet<string>;
-  readonly plainKinds: PlainKinds;
   /** Whether an event is known by its plain member `type`, which its `event:` line repeats. */
   readonly named: boolean;
-  /** By type; where events are not named, `chunk` and `error`. */
+  /** By type; if events are not named, `chunk` and `error`. */
   readonly events: Readonly<Record<string, Row>>;
   /** Members whose value is the same in every event that has them. */
   readonly constant: readonly string[];
-  /** In which order events come, and when the stream is complete (stream-order.ts). */
+  /** In which order events come, and when the stream is complete (`sse/stream-order.ts`). */
   readonly order: 'choices' | 'audio' | 'blocks';
 }
 
-export interface WholeGrammar {
-  readonly plain: ReadonlySet<string>;
-  readonly plainKinds: PlainKinds;
-  /** The row of a success by the `response_format` it was asked for in; undefined where it is an array of elements. */
-  readonly row: ((format: string | undefined) => Row) | undefined;
-  /** What the plain member `type` of a success must be. */
-  readonly type?: string;
-}
+/** The members that are not encrypted, and the kinds of JSON value they may have. */
+export type PlainMembers = ReadonlyMap<string, readonly JsonKind[]>;
 
 export interface ResponseGrammar {
-  /** Undefined where the endpoint has no streams. */
+  readonly plain: PlainMembers;
+  /** Undefined if the endpoint has no streams. */
   readonly stream?: StreamGrammar;
-  readonly whole: WholeGrammar;
+  /** A success by the `response_format` that was asked for, or `other`. Undefined if it is an array of elements. */
+  readonly whole?: Readonly<Record<string, Row>> & { readonly other: Row };
 }
 
 /** Bytes of JSON text. Plain members are counts and short names; a gateway could make them as long as it likes. */
 export const MAX_PLAIN_BYTES = 16 * 1024;
 
-const USAGE: readonly JsonKind[] = ['object', 'null'];
 const NAME: readonly JsonKind[] = ['string', 'null'];
-const plainOf = (endpoint: EndpointId): ReadonlySet<string> =>
-  ENDPOINTS.find(({ id }) => id === endpoint)!.responsePlain;
-const OPENAI = { plain: plainOf('chat'), plainKinds: { id: NAME, usage: USAGE } };
-const MESSAGES = {
-  plain: plainOf('messages'),
-  plainKinds: { id: NAME, type: ['string'], usage: USAGE },
-} as const;
-const AUDIO = {
-  plain: plainOf('transcription'),
-  plainKinds: { duration: ['string', 'number', 'null'], usage: USAGE },
-} as const;
+const USAGE: readonly JsonKind[] = ['object', 'null'];
+const OPENAI_PLAIN: PlainMembers = new Map([
+  ['id', NAME],
+  ['usage', USAGE],
+]);
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
@@ -93,102 +78,74 @@ const CHUNK_EXTRAS = {
 } as const;
 const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ec_transfer_params: 'object', prompt_logprobs: 'array' } as const;
 
-/** The model server's error stands alone in its event. */
-const ERROR: Row = { required: { error: 'error' }, others: 'harmless' };
-
-/** Chunks of one kind. */
-const chunks = (
+/** A stream of chunks that are all of one kind, with `more` required members whose values are constant. */
+const chunkStream = (
   object: string,
   choices: 'chat_deltas' | 'text_deltas',
-  more: Row['required'] = {},
-): StreamGrammar['events'] => ({
-  chunk: { required: { ...HEAD, choices, ...more }, optional: CHUNK_EXTRAS, object, others: 'harmless' },
-  error: ERROR,
+  order: 'choices' | 'audio',
+  more: Record<string, 'string'> = {},
+): StreamGrammar => ({
+  named: false,
+  events: {
+    chunk: {
+      object,
+      required: { ...HEAD, ...more, choices },
+      optional: CHUNK_EXTRAS,
+      others: 'harmless',
+    },
+    // The model server's error stands alone in its event.
+    error: { required: { error: 'error' }, others: 'harmless' },
+  },
+  constant: [...Object.keys(HEAD), ...Object.keys(more)],
+  order,
 });
 
-const CONSTANT = ['created', 'model', 'object'];
-
-const MESSAGE_EVENTS: StreamGrammar['events'] = {
-  message_start: { required: { message: 'message' } },
-  content_block_start: { required: { content_block: 'block', index: 'integer' } },
-  content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
-  content_block_stop: { required: { index: 'integer' } },
-  message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
-  message_stop: { required: {} },
-  ping: { required: {} },
-  error: { required: { error: 'error' } },
+const MESSAGE_STREAM: StreamGrammar = {
+  named: true,
+  events: {
+    message_start: { required: { message: 'message' } },
+    content_block_start: { required: { content_block: 'block', index: 'integer' } },
+    content_block_delta: { required: { delta: 'block_delta', index: 'integer' } },
+    content_block_stop: { required: { index: 'integer' } },
+    message_delta: { required: { delta: 'message_delta' }, optional: { context_management: 'object' } },
+    message_stop: { required: {} },
+    ping: { required: {} },
+    error: { required: { error: 'error' } },
+  },
+  constant: [],
+  order: 'blocks',
 };
 
-const always =
-  (row: Row): WholeGrammar['row'] =>
-  () =>
-    row;
+const completion = (object: string, choices: 'chat_choices' | 'text_choices'): Row => ({
+  object,
+  required: { ...HEAD, choices },
+  optional: WHOLE_EXTRAS,
+  others: 'harmless',
+});
 
-/** Bodies of transcriptions by `response_format`; all others are like `json`. */
-const TRANSCRIPTS: ReadonlyMap<string | undefined, Row> = new Map([
-  [
-    'verbose_json',
-    {
-      required: { language: 'string', segments: 'array?', text: 'string', words: 'array?' },
-      optional: NO_ERROR,
-      others: 'harmless',
-    },
-  ],
-  [
-    'diarized_json',
-    {
-      required: { segments: 'array', task: 'string', text: 'string' },
-      optional: NO_ERROR,
-      others: 'harmless',
-    },
-  ],
-]);
-const TRANSCRIPT: Row = { required: { text: 'string' }, optional: NO_ERROR, others: 'harmless' };
+const transcript = (required: Row['required']): Row => ({ required, optional: NO_ERROR, others: 'harmless' });
 
-/** By the id of the endpoint (lib/api/endpoints.ts). */
-export const GRAMMAR = {
+const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   chat: {
-    stream: {
-      ...OPENAI,
-      named: false,
-      events: chunks('chat.completion.chunk', 'chat_deltas'),
-      constant: CONSTANT,
-      order: 'choices',
-    },
-    whole: {
-      ...OPENAI,
-      row: always({
-        required: { ...HEAD, choices: 'chat_choices' },
-        optional: WHOLE_EXTRAS,
-        object: 'chat.completion',
-        others: 'harmless',
-      }),
-    },
+    plain: OPENAI_PLAIN,
+    stream: chunkStream('chat.completion.chunk', 'chat_deltas', 'choices'),
+    whole: { other: completion('chat.completion', 'chat_choices') },
   },
   completions: {
-    stream: {
-      ...OPENAI,
-      named: false,
-      events: chunks('text_completion', 'text_deltas'),
-      constant: CONSTANT,
-      order: 'choices',
-    },
-    whole: {
-      ...OPENAI,
-      row: always({
-        required: { ...HEAD, choices: 'text_choices' },
-        optional: WHOLE_EXTRAS,
-        object: 'text_completion',
-        others: 'harmless',
-      }),
-    },
+    plain: OPENAI_PLAIN,
+    stream: chunkStream('text_completion', 'text_deltas', 'choices'),
+    whole: { other: completion('text_completion', 'text_choices') },
   },
   messages: {
-    stream: { ...MESSAGES, named: true, events: MESSAGE_EVENTS, constant: [], order: 'blocks' },
+    plain: new Map([
+      ['id', NAME],
+      ['type', ['string']],
+      ['usage', USAGE],
+    ]),
+    stream: MESSAGE_STREAM,
     whole: {
-      ...MESSAGES,
-      type: 'message',
-      row: always({
+      other: {
+        type: 'message',
         // A message without a reason why it stopped is unfinished.
         required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
         optional: {
@@ -199,32 +156,41 @@ export const GRAMMAR = {
         },
         // Under a name of its own, the reason could make room for the sequence.
         others: 'empty',
-      }),
+      },
     },
   },
   embeddings: {
+    plain: OPENAI_PLAIN,
     whole: {
-      ...OPENAI,
-      row: always({
+      other: {
+        object: 'list',
         required: { data: 'array', model: 'string?', object: 'string' },
         optional: { ...NO_ERROR, created: 'integer' },
-        object: 'list',
         others: 'harmless',
-      }),
+      },
     },
   },
   transcription: {
-    stream: {
-      ...AUDIO,
-      named: false,
-      events: chunks('transcription.chunk', 'chat_deltas', { id: 'string' }),
-      constant: [...CONSTANT, 'id'],
-      order: 'audio',
+    plain: new Map<string, readonly JsonKind[]>([
+      ['duration', ['string', 'number', 'null']],
+      ['usage', USAGE],
+    ]),
+    stream: chunkStream('transcription.chunk', 'chat_deltas', 'audio', { id: 'string' }),
+    whole: {
+      verbose_json: transcript({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),
+      diarized_json: transcript({ segments: 'array', task: 'string', text: 'string' }),
+      other: transcript({ text: 'string' }),
     },
-    whole: { ...AUDIO, row: (format) => TRANSCRIPTS.get(format) ?? TRANSCRIPT },
   },
-  unstructured: { whole: { plain: plainOf('unstructured'), plainKinds: {}, row: undefined } },
-} as const satisfies Readonly<Record<string, ResponseGrammar>>;
+  unstructured: { plain: new Map() },
+};
+
+/** The grammar of an endpoint's responses. Throws `internal` if they are not encrypted. */
+export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar {
+  const grammar = GRAMMAR[id];
+  if (grammar !== undefined) return grammar;
+  throw new PrivatemodeError('internal', 'an encrypted response of an endpoint without a grammar');
+}
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -266,13 +232,6 @@ const KINDS: Readonly<Record<BasicKind | ContentKind, (value: unknown) => boolea
     isObject(value) && Object.hasOwn(value, 'stop_reason') && typeof value['type'] !== 'string',
 };
 
-/** Tells whether a parsed value is of that kind. */
-export function kindCheck(kind: Kind): (value: unknown) => boolean {
-  if (!kind.endsWith('?')) return KINDS[kind as BasicKind | ContentKind];
-  const check = KINDS[kind.slice(0, -1) as BasicKind];
-  return (value) => value === null || check(value);
-}
-
 /** What a choice, or its counterpart of another style, is recognised by. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
@@ -291,32 +250,42 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
   );
 }
 
-/** Whether a parsed value may be that of a member of the row that is not required. */
-export function mayHold({ optional, others, object }: Row, name: string, value: unknown): boolean {
-  const kind = optional !== undefined && Object.hasOwn(optional, name) ? optional[name] : undefined;
-  if (value === null) return true;
-  if (looksLikeContent(value, object)) return false;
-  if (kind !== undefined) return kindCheck(kind)(value);
-  return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
+/** Whether a parsed value is of that kind. */
+function isOfKind(kind: Kind, value: unknown): boolean {
+  if (!kind.endsWith('?')) return KINDS[kind as BasicKind | ContentKind](value);
+  return value === null || KINDS[kind.slice(0, -1) as BasicKind](value);
 }
 
-/** One spelling for all letter cases of a name, for decoders that ignore the case. */
-const folded = (name: string): string => name.toLowerCase();
+/** The kind that a member of the row must have, or undefined if the row does not require it. */
+export const requiredKind = ({ required }: Row, name: string): Kind | undefined =>
+  Object.hasOwn(required, name) ? required[name] : undefined;
+
+/** Whether a parsed value may be that of this member of the row. */
+export function fitsRow(row: Row, name: string, value: unknown): boolean {
+  const { optional, others, object } = row;
+  const required = requiredKind(row, name);
+  if (required !== undefined) return isOfKind(required, value);
+  if (value === null) return true;
+  if (looksLikeContent(value, object)) return false;
+  if (optional !== undefined && Object.hasOwn(optional, name)) return isOfKind(optional[name]!, value);
+  return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
+}
 
 /** Names of members that nobody knows yet: no API has others, and some decoders fold or split them in ways of their own. */
 const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 
 /**
- * Whether the names of the sealed members may be those of that row: all required ones, no others where the row takes none, and
- * none that differs from a known name by letter case alone, for some clients ignore it.
+ * Whether the sealed members may be those of that row: all required ones, no others if the row takes none, and none that differs
+ * from a known name by letter case alone, which some clients ignore.
  */
-export function hasNames(row: Row, sealed: readonly string[], plain: ReadonlySet<string>): boolean {
+export function hasNames(row: Row, sealed: readonly string[], plain: PlainMembers): boolean {
   const { required, optional = {}, others } = row;
   if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
   const known = new Set([...Object.keys(required), ...Object.keys(optional)]);
-  const taken = new Set([...known, ...plain].map(folded));
+  const taken = new Set([...known, ...plain.keys()].map((name) => name.toLowerCase()));
   return sealed.every(
     (name) =>
-      known.has(name) || (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(folded(name))),
+      known.has(name) ||
+      (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(name.toLowerCase())),
   );
 }

@@ -21,11 +21,9 @@ import {
 import { bodyOf } from '../../bench/gate.ts';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
-import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
-import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
+import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
 import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/sealing.ts';
 
@@ -35,7 +33,7 @@ const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' }
 
 describe('fixtures of the benchmark', () => {
   it('are streams that the product opens to the expected text', () => {
-    const opener = createSseOpener({ cipher: cipher(), grammar: GRAMMAR.chat.stream, maxEventBytes: 1e6 });
+    const opener = createEventDecrypter({ id: 'chat' }, cipher(), asked);
     const wire = Buffer.concat([...sealedEvents(40, OPEN_PROTECTION), Buffer.from(DONE)]);
     const text = Buffer.from(opener.feed(wire)).toString();
     assert.equal(opener.failure, undefined);
@@ -53,7 +51,7 @@ describe('fixtures of the benchmark', () => {
   });
 
   it('are whole answers that the product opens to the expected text', () => {
-    const opener = createJsonOpener({ cipher: cipher(), grammar: GRAMMAR.chat.whole, maxBytes: 1e6, asked });
+    const opener = createBodyDecrypter({ id: 'chat' }, cipher(), asked);
     const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
     assert.equal(opener.failure, undefined);
     assert.equal(Buffer.concat(parts).toString(), plainAnswer());
@@ -61,10 +59,10 @@ describe('fixtures of the benchmark', () => {
 
   it('are answers of the kind that the gateway asks for', () => {
     const endpoint = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
-    const whole = bodyOpener(endpoint, cipher(), true, asked);
+    const whole = createBodyDecrypter(endpoint, cipher(), asked);
     whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
     whole.flush();
-    const stream = streamOpener(endpoint, cipher(), asked);
+    const stream = createEventDecrypter(endpoint, cipher(), asked);
     stream.feed(Buffer.concat([...sealedEvents(3, OPEN_PROTECTION), Buffer.from(DONE)]));
     assert.deepEqual([whole.failure, stream.failure, stream.finished], [undefined, undefined, true]);
     for (const unary of [false, true]) {

@@ -9,8 +9,9 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
-import { bodyOpener, streamOpener } from '../../lib/gateway/codecs.ts';
-import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
+import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import {
   asked,
   attacked,
@@ -34,7 +35,7 @@ const RECORDINGS = recordings();
 function openerFor(
   { api, choices, events, format, status = 200 }: HonestExchange,
   cipher: RequestCipher,
-): ResponseOpener {
+): Decrypter {
   const endpoint = ENDPOINTS.find(({ id }) => id === api) as Endpoint;
   const asked = {
     streaming: events !== undefined,
@@ -43,8 +44,8 @@ function openerFor(
     usage: 'every' as const,
   };
   return events === undefined
-    ? bodyOpener(endpoint, cipher, status < 400, asked)
-    : streamOpener(endpoint, cipher, asked);
+    ? createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined)
+    : createEventDecrypter(endpoint, cipher, asked);
 }
 
 /** Request ivs, none of which a response of the recordings has. */

@@ -2,17 +2,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { ASKED, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalData, literalOpenStream } from '../support/literal-sse.ts';
 import { sealedStream } from '../support/sealed-stream.ts';
 
 type Api = 'chat' | 'messages';
 const APIS = {
-  chat: { grammar: GRAMMAR.chat.stream, end: '[DONE]' },
-  messages: { grammar: GRAMMAR.messages.stream, end: 'message_stop' },
+  chat: { plain: ['id', 'usage'], end: '[DONE]' },
+  messages: { plain: ['id', 'type', 'usage'], end: 'message_stop' },
 } as const;
 
 interface Opened {
@@ -22,8 +21,7 @@ interface Opened {
 }
 
 function open(api: Api, chunks: Iterable<Uint8Array>): Opened {
-  const { grammar } = APIS[api];
-  const opener = createSseOpener({ cipher: fixedCipher(), grammar, maxEventBytes: 1 << 20 });
+  const opener = createEventDecrypter({ id: api }, fixedCipher(), ASKED, 1 << 20);
   const delivered: Uint8Array[] = [];
   for (const chunk of chunks) delivered.push(Buffer.from(opener.feed(chunk)));
   delivered.push(opener.flush());
@@ -39,7 +37,7 @@ const dataOf = ({ text }: Opened): string[] =>
   literalData(text).map((each) => (each.startsWith('{') ? JSON.stringify(JSON.parse(each)) : each));
 
 const literal = (api: Api, wire: Uint8Array) =>
-  literalOpenStream(EXCHANGE, wire, [...APIS[api].grammar.plain], APIS[api].end);
+  literalOpenStream(EXCHANGE, wire, APIS[api].plain, APIS[api].end);
 
 type Event = readonly [object: Record<string, unknown>, name: string | undefined];
 
@@ -114,7 +112,7 @@ function wireOf(
   { api, events }: { api: Api; events: readonly Event[] },
   { lineEnd, blank, notes }: { lineEnd: string; blank: string; notes: string },
 ): string[] {
-  const stream = sealedStream([...APIS[api].grammar.plain]);
+  const stream = sealedStream(APIS[api].plain);
   const framed = (data: string, name?: string): string =>
     [
       ...(notes === '' ? [] : [notes]),

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createSseOpener, type SseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
+import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { grammarOf } from '../../lib/pipeline/grammar.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
-import { fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { ASKED, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, openEvent, sealedStream } from '../support/sealed-stream.ts';
 
 interface SseVector {
@@ -21,18 +21,13 @@ const { vectors, referenceFails } = inferenceVectors<{
   readonly referenceFails: readonly SseVector[];
 }>('sse-responses');
 
-const GRAMMARS = {
-  chat: GRAMMAR.chat.stream,
-  completions: GRAMMAR.completions.stream,
-  messages: GRAMMAR.messages.stream,
-  transcriptions: GRAMMAR.transcription.stream,
-};
-type Endpoint = keyof typeof GRAMMARS;
+type Endpoint = 'chat' | 'completions' | 'messages' | 'transcriptions';
+const idOf = (endpoint: Endpoint) => (endpoint === 'transcriptions' ? 'transcription' : endpoint);
 
-const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20, choices = 1): SseOpener =>
-  createSseOpener({ cipher: fixedCipher(), grammar: GRAMMARS[endpoint], maxEventBytes, choices });
+const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20, choices = 1): EventDecrypter =>
+  createEventDecrypter({ id: idOf(endpoint) }, fixedCipher(), { ...ASKED, choices }, maxEventBytes);
 
-function run(stream: SseOpener, chunks: Iterable<Uint8Array>) {
+function run(stream: EventDecrypter, chunks: Iterable<Uint8Array>) {
   const delivered: Uint8Array[] = [];
   for (const chunk of chunks) delivered.push(stream.feed(chunk));
   delivered.push(stream.flush());
@@ -53,7 +48,10 @@ describe('event streams, golden', () => {
     // These end without a finish_reason; the reference calls that a success.
     const finished = expected.includes('"error":');
     it(`${name}${finished ? '' : ', without its forgeable end'}`, () => {
-      assert.deepEqual([...GRAMMARS[endpoint].plain].sort(), plainFields.map(([each]) => each).sort());
+      assert.deepEqual(
+        [...grammarOf({ id: idOf(endpoint) }).plain.keys()].sort(),
+        plainFields.map(([each]) => each).sort(),
+      );
       const bytes = Buffer.from(wire);
       const chunkings = bytes.length < 2000 ? everyChunking(bytes) : [[bytes], byteByByte(bytes)];
       for (const chunks of chunkings) {
@@ -929,12 +927,7 @@ describe('event streams, usage as it was asked for', () => {
         const closing = usage === 'none' ? [] : objects.slice(-1);
         const expected = [...chunks, ...closing];
         for (const bytes of [[wire], byteByByte(wire), cutAt(wire, [700, 1500, 1501, 3000])]) {
-          const opened = createSseOpener({
-            cipher: fixedCipher(),
-            grammar: GRAMMARS.chat,
-            maxEventBytes: 1 << 20,
-            usage,
-          });
+          const opened = createEventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage }, 1 << 20);
           const { text, failure, finished } = run(opened, bytes);
           assert.deepEqual([failure, finished], [undefined, true]);
           const events = text.split('\n\n').slice(0, -2);
@@ -957,12 +950,12 @@ describe('event streams, usage as it was asked for', () => {
     const object = 'transcription.chunk';
     const words = { ...chunk('x', 'stop', 1), object };
     const wire = audio.event(words) + audio.event({ ...CLOSING, object }) + DONE;
-    const opened = createSseOpener({
-      cipher: fixedCipher(),
-      grammar: GRAMMARS.transcriptions,
-      maxEventBytes: 1 << 20,
-      usage: 'none',
-    });
+    const opened = createEventDecrypter(
+      { id: 'transcription' },
+      fixedCipher(),
+      { ...ASKED, usage: 'none' },
+      1 << 20,
+    );
     const { text, failure } = run(opened, [Buffer.from(wire)]);
     assert.equal(failure, undefined);
     assert.deepEqual(
@@ -972,12 +965,7 @@ describe('event streams, usage as it was asked for', () => {
   });
 
   it('leaves nothing else out of a chunk whose only member is left out', () => {
-    const opened = createSseOpener({
-      cipher: fixedCipher(),
-      grammar: GRAMMARS.chat,
-      maxEventBytes: 1 << 20,
-      usage: 'none',
-    });
+    const opened = createEventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage: 'none' }, 1 << 20);
     assert.equal(run(opened, [Buffer.from('data: {"usage":{}}\n\n')]).failure, 'response_not_authentic');
   });
 });

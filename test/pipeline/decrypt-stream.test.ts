@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
-import type { ResponseOpener } from '../../lib/pipeline/response-opener.ts';
+import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { until } from '../support/gateway-fixture.ts';
 
 const IDLE = 300;
@@ -175,7 +175,7 @@ describe('the end of a response that is decrypted in several turns', () => {
 
 describe('what comes after a complete response', () => {
   /** Complete with its first piece. */
-  const oncePiece = (): ResponseOpener => {
+  const oncePiece = (): Decrypter => {
     let finished = false;
     return {
       feed(chunk) {

@@ -4,9 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { fixedCipher } from '../support/exchange-fixture.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 
 const FORGED = 'data: {"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
@@ -30,11 +29,7 @@ describe('line separators in text that nothing authenticates', () => {
   for (const [place, wire] of Object.entries(PLACES)) {
     for (const end of ['\u2028', '\u2029', '\u0085', '\f', '\x1e']) {
       it(`${place}: ${JSON.stringify(end)}`, () => {
-        const opener = createSseOpener({
-          cipher: fixedCipher(),
-          grammar: GRAMMAR.chat.stream,
-          maxEventBytes: 1 << 20,
-        });
+        const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
         const text = Buffer.from(opener.feed(Buffer.from(`${wire(sealed(), end)}${DONE}`))).toString();
         const forged = text.split(LINES).filter((line) => /^data: (?:\[DONE\]|\{.choices)/.test(line));
         assert.deepEqual(forged, opener.failure === undefined ? ['data: [DONE]'] : []);

@@ -1,19 +1,18 @@
 /** The tokens that a response says it took: known to the proxy even where the client did not ask for them. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR, type StreamGrammar, type WholeGrammar } from '../../lib/pipeline/grammar.ts';
+import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/chunkings.ts';
-import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 
-function streamUsage(wire: string, grammar: StreamGrammar, wanted: 'every' | 'last' | 'none' = 'every') {
+function streamUsage(wire: string, id: 'chat' | 'messages', usage: 'every' | 'last' | 'none' = 'every') {
   const whole = [Buffer.from(wire)];
   return [whole, byteByByte(whole[0]!)].map((chunks) => {
-    const opener = createSseOpener({ cipher: fixedCipher(), grammar, maxEventBytes: 1 << 20, usage: wanted });
+    const opener = createEventDecrypter({ id }, fixedCipher(), { ...ASKED, usage });
     for (const chunk of chunks) opener.feed(chunk);
     opener.flush();
     assert.equal(opener.failure, undefined);
@@ -34,15 +33,12 @@ describe('the usage of a stream', () => {
   for (const wanted of ['every', 'last', 'none'] as const) {
     it(`is that of the closing chunk, where the client gets ${wanted}`, () => {
       const wire = chat(...finished, CLOSING as never);
-      assert.deepEqual(
-        streamUsage(wire, GRAMMAR.chat.stream, wanted),
-        twice({ prompt: 3, completion: 1_001 }),
-      );
+      assert.deepEqual(streamUsage(wire, 'chat', wanted), twice({ prompt: 3, completion: 1_001 }));
     });
   }
 
   it('is unknown without a closing chunk', () => {
-    assert.deepEqual(streamUsage(chat(...finished), GRAMMAR.chat.stream), twice(undefined));
+    assert.deepEqual(streamUsage(chat(...finished), 'chat'), twice(undefined));
   });
 
   it('of messages is that of the start and of the last delta', () => {
@@ -65,28 +61,19 @@ describe('the usage of a stream', () => {
       ...events.map((event) => stream.event(event, event.type)),
       'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ].join('');
-    assert.deepEqual(streamUsage(wire, GRAMMAR.messages.stream), twice({ prompt: 7, completion: 9 }));
+    assert.deepEqual(streamUsage(wire, 'messages'), twice({ prompt: 7, completion: 9 }));
   });
 });
 
 describe('the usage of a whole body', () => {
-  const usageOf = (
-    body: object,
-    grammar: WholeGrammar,
-    asked: { readonly choices: number; readonly format: string | undefined } | undefined,
-  ) => {
+  const usageOf = (body: object, id: 'chat' | 'embeddings') => {
     const members = Object.entries(body).map(([name, value]) => ({
       name,
       writtenName: JSON.stringify(name),
       raw: JSON.stringify(value),
     }));
-    const wire = literalSealObject(EXCHANGE, members, [...grammar.plain], countingIvs());
-    const opener = createJsonOpener({
-      cipher: fixedCipher(),
-      grammar,
-      maxBytes: 1 << 20,
-      ...(asked === undefined ? {} : { asked }),
-    });
+    const wire = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
+    const opener = createBodyDecrypter({ id }, fixedCipher(), ASKED);
     opener.feed(Buffer.from(wire));
     do opener.flush();
     while (opener.pending);
@@ -100,10 +87,9 @@ describe('the usage of a whole body', () => {
     choices: [{ index: 0, message: {}, finish_reason: 'stop' }],
     usage: { prompt_tokens: 5, completion_tokens: 6 },
   };
-  const asked = { choices: 1, format: undefined };
 
   it('is its plain member', () => {
-    assert.deepEqual(usageOf(CHAT, GRAMMAR.chat.whole, asked), {
+    assert.deepEqual(usageOf(CHAT, 'chat'), {
       usage: { prompt: 5, completion: 6 },
       failure: undefined,
     });
@@ -111,14 +97,14 @@ describe('the usage of a whole body', () => {
 
   it('of embeddings has no completion', () => {
     const body = { object: 'list', data: [], model: 'm', usage: { prompt_tokens: 4, total_tokens: 4 } };
-    assert.deepEqual(usageOf(body, GRAMMAR.embeddings.whole, asked), {
+    assert.deepEqual(usageOf(body, 'embeddings'), {
       usage: { prompt: 4, completion: undefined },
       failure: undefined,
     });
   });
 
   it('is not believed of a body that is refused', () => {
-    const { usage, failure } = usageOf({ ...CHAT, object: 'x' }, GRAMMAR.chat.whole, asked);
+    const { usage, failure } = usageOf({ ...CHAT, object: 'x' }, 'chat');
     assert.deepEqual([usage, failure], [undefined, 'response_not_authentic']);
   });
 });

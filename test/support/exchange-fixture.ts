@@ -3,6 +3,7 @@ import { createSecretKey } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/request-cipher.ts';
+import type { Asked } from '../../lib/pipeline/decrypter.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 
 export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
@@ -43,3 +44,6 @@ export function listedIvs(ivsHex: readonly string[]): () => Buffer {
 /** A cipher for EXCHANGE with its nonce. */
 export const fixedCipher = (options: RequestCipherOptions = {}) =>
   createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
+
+/** What most requests ask for. */
+export const ASKED: Asked = { streaming: true, choices: 1, format: undefined, usage: 'every' };

@@ -57,7 +57,7 @@ function sortKey(name: string): string {
  */
 export function encryptionOrder<T extends { readonly name: string }>(
   items: Iterable<T>,
-  plain: ReadonlySet<string>,
+  plain: Pick<ReadonlySet<string>, 'has'>,
 ): T[] {
   const keyed: { readonly item: T; readonly key: string }[] = [];
   for (const item of items) if (!plain.has(item.name)) keyed.push({ item, key: sortKey(item.name) });

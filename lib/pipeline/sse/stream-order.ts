@@ -3,7 +3,7 @@
  * are plain: a gateway could forge them or bring them forward. So they count only after what is authenticated says that the
  * response is complete.
  */
-import { PrivatemodeError } from '../../errors.ts';
+import { notAuthentic } from '../decrypter.ts';
 import type { StreamGrammar } from '../grammar.ts';
 
 export interface StreamOrder {
@@ -15,8 +15,6 @@ export interface StreamOrder {
   /** Whether the event that ends the stream would be the truth now. */
   readonly complete: boolean;
 }
-
-const outOfOrder = (words: string) => new PrivatemodeError('response_not_authentic', words);
 
 type Choice = Readonly<Record<string, unknown>>;
 
@@ -42,10 +40,10 @@ function choicesOrder(wanted: number): StreamOrder {
   const takeChoice = (choice: Choice): void => {
     const { index, finish_reason: finish } = choice;
     if (!(Number.isInteger(index) && (index as number) >= 0 && (index as number) < wanted)) {
-      throw outOfOrder('a choice of the stream was not asked for');
+      throw notAuthentic('a choice of the stream was not asked for');
     }
     const state = began.get(index as number);
-    if (state === 'finished') throw outOfOrder('a choice of the stream goes on after its end');
+    if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
     if (isSet(finish)) {
       began.set(index as number, 'finished');
       finished += 1;
@@ -58,7 +56,7 @@ function choicesOrder(wanted: number): StreamOrder {
     complete: false,
     take(type: string, content: unknown): void {
       if (type !== 'chunk') return;
-      if (closed) throw outOfOrder('the stream goes on after its last chunk');
+      if (closed) throw notAuthentic('the stream goes on after its last chunk');
       const choices = content as readonly Choice[];
       for (const choice of choices) takeChoice(choice);
       closed = choices.length === 0 && began.size > 0;
@@ -75,7 +73,7 @@ function audioOrder(): StreamOrder {
     complete: false,
     take(type: string, content: unknown): void {
       if (type !== 'chunk') return;
-      if (order.complete) throw outOfOrder('the stream goes on after its last chunk');
+      if (order.complete) throw notAuthentic('the stream goes on after its last chunk');
       const isEmpty = (content as readonly Choice[]).length === 0;
       order.complete = isEmpty && began;
       began ||= !isEmpty;
@@ -93,7 +91,7 @@ function blocksOrder(): StreamOrder {
   let block = 0; // the number of the open block, or of the next one
 
   const expect = (allowed: boolean): void => {
-    if (!allowed) throw outOfOrder('an event of the message comes where it cannot');
+    if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
   };
   const order = {
     complete: false,

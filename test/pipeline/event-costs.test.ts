@@ -1,12 +1,10 @@
 /** What a gateway can make the proxy compute with few bytes. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createSseOpener, type SseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { fixedCipher } from '../support/exchange-fixture.ts';
+import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 
-const stream = (): SseOpener =>
-  createSseOpener({ cipher: fixedCipher(), grammar: GRAMMAR.chat.stream, maxEventBytes: 1 << 20 });
+const stream = (): EventDecrypter => createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
 
 /** ms that a chunk of 32 KiB takes; the least of several, for others compute too. */
 function cost(line: string): number {
@@ -33,11 +31,7 @@ describe('the cost of lines that mean nothing', () => {
 describe('plain members of many numbers', () => {
   for (const usage of [`{"a":[${'1,'.repeat(7_000)}1]}`, `{"a":"${'1a'.repeat(7_000)}"}`]) {
     it(`${usage.slice(0, 10)}: passed on or refused as malformed, not an internal error`, () => {
-      const opener = createSseOpener({
-        cipher: fixedCipher(),
-        grammar: GRAMMAR.messages.stream,
-        maxEventBytes: 1 << 20,
-      });
+      const opener = createEventDecrypter({ id: 'messages' }, fixedCipher(), ASKED, 1 << 20);
       opener.feed(Buffer.from(`event: ping\ndata: {"type":"ping","usage":${usage}}\n\n`));
       assert.equal(opener.failure?.code ?? 'response_malformed', 'response_malformed');
     });

@@ -1,9 +1,8 @@
 /** A name costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createJsonOpener } from '../../lib/pipeline/decrypt-body.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';
 
 describe('names of members in a response', () => {
@@ -17,12 +16,7 @@ describe('names of members in a response', () => {
       object: 'chat.completion',
     }).map(([name, value]) => ({ name, writtenName: JSON.stringify(name), raw: JSON.stringify(value) }));
     const body = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
-    const opener = createJsonOpener({
-      cipher: fixedCipher(),
-      grammar: GRAMMAR.chat.whole,
-      maxBytes: 128 << 20,
-      asked: { choices: 1, format: undefined },
-    });
+    const opener = createBodyDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
     opener.feed(Buffer.from(body));
     do opener.flush();
     while (opener.pending);

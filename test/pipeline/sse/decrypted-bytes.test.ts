@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { OpenedBytes } from '../../../lib/pipeline/sse/opened-bytes.ts';
+import { DecryptedBytes } from '../../../lib/pipeline/sse/decrypted-bytes.ts';
 
-describe('opened bytes', () => {
+describe('decrypted bytes', () => {
   const digits = Buffer.from('0123456789'.repeat(40));
 
   it('come out in the order in which they went in, copied or as text', () => {
-    const bytes = new OpenedBytes();
+    const bytes = new DecryptedBytes();
     bytes.reserve(200);
     bytes.copy(digits, 3, 6);
     bytes.text('\xe9-');
@@ -20,7 +20,7 @@ describe('opened bytes', () => {
   for (const size of [1, 2, 127, 128, 129]) {
     it(`have all the room that was reserved, whatever is left of the last: ${size} bytes`, () => {
       for (const left of [-1, 0, 1]) {
-        const bytes = new OpenedBytes();
+        const bytes = new DecryptedBytes();
         bytes.reserve(5 + size + left);
         bytes.copy(digits, 0, 5);
         bytes.reserve(size);
@@ -31,7 +31,7 @@ describe('opened bytes', () => {
   }
 
   it('that were taken stay as they are', () => {
-    const bytes = new OpenedBytes();
+    const bytes = new DecryptedBytes();
     const taken = ['first', 'other'].map((text) => {
       bytes.reserve(5);
       bytes.copy(Buffer.from(text), 0, 5);

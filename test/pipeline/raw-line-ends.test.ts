@@ -1,9 +1,8 @@
 /** What the fast path by bytes takes must be what a client would read: a line end inside of data is none of the text of the line. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
-import { fixedCipher } from '../support/exchange-fixture.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 
 /** The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data is none. */
@@ -19,11 +18,7 @@ describe('raw line ends in an event like one whose data had line ends', () => {
   for (const lines of ['\n', '\n\n', ' \n']) {
     it(`${JSON.stringify(lines)} before the data: no event is lost without an error`, () => {
       const sealed = sealedStream(['id', 'usage']);
-      const opener = createSseOpener({
-        cipher: fixedCipher(),
-        grammar: GRAMMAR.chat.stream,
-        maxEventBytes: 1 << 20,
-      });
+      const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
       const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${sealed.data(chatChunk('one'))}\n\n`;
       const second = `data: ${lines}${sealed.data(chatChunk('two'))}\n\n`;
       const wire = `${first}${second}${sealed.event(chatChunk('three', 'stop'))}${DONE}`;

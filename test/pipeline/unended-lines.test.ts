@@ -1,18 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createSseOpener } from '../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../lib/pipeline/grammar.ts';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { cutAt } from '../support/chunkings.ts';
-import { fixedCipher } from '../support/exchange-fixture.ts';
+import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 
 describe('event streams, lines without a blank line', () => {
   const failure = (wire: string, size: number): string | undefined => {
     const bytes = Buffer.from(wire);
-    const opener = createSseOpener({
-      cipher: fixedCipher(),
-      grammar: GRAMMAR.chat.stream,
-      maxEventBytes: 2500,
-    });
+    const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 2500);
     const cuts = Array.from({ length: Math.floor(bytes.length / size) }, (_, i) => i * size);
     for (const chunk of cutAt(bytes, cuts)) opener.feed(chunk);
     return opener.failure?.code;

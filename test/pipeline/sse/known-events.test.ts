@@ -2,32 +2,33 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../../lib/envelope/request-cipher.ts';
-import { createSseOpener } from '../../../lib/pipeline/decrypt-events.ts';
-import { GRAMMAR } from '../../../lib/pipeline/grammar.ts';
-import {
-  beginsLike,
-  type EventMatch,
-  matchBytes,
-  newMatch,
-  patternOf,
-} from '../../../lib/pipeline/sse/event-bytes.ts';
-import { layoutOf } from '../../../lib/pipeline/sse/event-layout.ts';
-import { EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
+import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
+import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
+import { type EventMatch, newMatch, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';
+import { beginsLike, matchBytes, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
+import { ASKED, EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../../support/sealed-stream.ts';
 import { sealedMessage } from '../../support/sealing.ts';
 
 const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
-const plain = {
-  plain: new Set(['id', 'n', 'usage']),
-  plainKinds: { id: ['string'], n: ['array'], usage: ['object'] },
-} as const;
+const plain = new Map<string, readonly JsonKind[]>([
+  ['id', ['string']],
+  ['n', ['array']],
+  ['usage', ['object']],
+]);
+
+function pattern(data: string, name?: string) {
+  const bytes = Buffer.from(data);
+  const match = newMatch();
+  return patternOf(bytes, scanEvent(bytes, plain, match).members, match, name);
+}
 
 function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
-  const pattern = patternOf(layoutOf(KNOWN, plain), KNOWN, name);
-  assert.ok(pattern);
+  const known = pattern(KNOWN, name);
+  assert.ok(known);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
   const match = newMatch();
-  return { known: matchBytes(pattern, bytes, 2, match), match, size: bytes.length };
+  return { known: matchBytes(known, bytes, 2, match), match, size: bytes.length };
 }
 
 describe('an event that is known by its bytes', () => {
@@ -80,7 +81,7 @@ describe('an event that is known by its bytes', () => {
     }
   });
 
-  const named = patternOf(layoutOf(KNOWN, plain), KNOWN, 'ping')!;
+  const named = pattern(KNOWN, 'ping')!;
   const begun = [
     ['its first byte', 'e', true],
     ['half its name', 'event: pi', true],
@@ -100,15 +101,14 @@ describe('an event that is known by its bytes', () => {
   }
 
   it('has something to open', () => {
-    assert.equal(patternOf(layoutOf('{"id":"c"}', plain), '{"id":"c"}', undefined), undefined);
+    assert.equal(pattern('{"id":"c"}'), undefined);
   });
 });
 
 describe('a stream, opened by bytes or by the parser', () => {
-  const options = { grammar: GRAMMAR.chat.stream, maxEventBytes: 100_000 } as const;
   /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. */
   const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
-    const opener = createSseOpener({ cipher: fixedCipher(), ...options });
+    const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 100_000);
     let text = '';
     for (let i = 0; i < wire.length; i += size) text += Buffer.from(opener.feed(wire.subarray(i, i + size)));
     return { text, code: opener.failure?.code, events: opener.events };
@@ -166,11 +166,7 @@ describe('a stream, opened by bytes or by the parser', () => {
       const sealed = sealedStream(['id', 'usage']);
       const first = sealed.event(chatChunk('a', null, 1));
       const data = sealed.data(chatChunk(long, 'stop', 2));
-      const opener = createSseOpener({
-        cipher: fixedCipher(),
-        grammar: GRAMMAR.chat.stream,
-        maxEventBytes: data.length - excess,
-      });
+      const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, data.length - excess);
       const wire = Buffer.from(`${first}data: ${data}\n\n${DONE}`);
       for (let i = 0; i < wire.length; i += size) opener.feed(wire.subarray(i, i + size));
       return [opener.failure?.code, opener.events];

@@ -1,0 +1,39 @@
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { ParsedBody } from './request-body.ts';
+import type { TokenUsage } from './token-usage.ts';
+
+/**
+ * Decrypts one response while it arrives: an event stream (`decrypt-events.ts`) or a body (`decrypt-body.ts`).
+ *
+ * Its states are data properties: V8 allocates the accessors of an object literal in the old generation, where they keep all
+ * that they see until a full collection.
+ */
+export interface Decrypter {
+  /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
+  feed(chunk: Uint8Array): Uint8Array;
+  /** To be called where the wire ended, and again while it is `pending`: the rest. Sets `failure` if the end came too early. */
+  flush(): Uint8Array;
+  /** Whether there is more to decrypt; other exchanges may have their turn before that. */
+  readonly pending: boolean;
+  /** Set once the response turned out wrong. What was delivered before stays good; nothing comes after. */
+  readonly failure: PrivatemodeError | undefined;
+  /** True once nothing more is expected: what still comes is dropped. */
+  readonly finished: boolean;
+  /** Set once the response has told its usage, delivered or not. */
+  readonly usage: TokenUsage | undefined;
+}
+
+/** What the request asked for: an honest response is of this kind, and no other. */
+export type Asked = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
+
+export const notAuthentic = (message: string): PrivatemodeError =>
+  new PrivatemodeError('response_not_authentic', message);
+
+export const malformed = (message: string): PrivatemodeError =>
+  new PrivatemodeError('response_malformed', message);
+
+/** What `failure` becomes of something thrown. The JSON scanner speaks of requests: of a response, its errors are the service's. */
+export function failureOf(thrown: unknown, subject: 'an event' | 'the response'): PrivatemodeError {
+  const error = asPrivatemodeError(thrown);
+  return error.status === 400 ? malformed(`${subject} is not the JSON that was agreed`) : error;
+}
