@@ -1,6 +1,6 @@
 /** The remote deployment as a client can meet it: one manifest, one mesh, a coordinator and a secret service. */
 import { randomBytes, randomInt } from 'node:crypto';
-import { reportData, transitionDigest } from '../lib/attestation/report-data.ts';
+import { reportData, transitionDigest } from '../lib/attestation/document.ts';
 import { snpEvidence } from './evidence/snp.ts';
 import { tdxEvidence } from './evidence/tdx.ts';
 import type { Faults } from './faults.ts';

@@ -1,9 +1,8 @@
 /**
- * Checks as data. A check is a row: what it is called, where its rule comes from, what must hold, and a pure function
- * that judges a subject. Running rows gives a list of outcomes; nothing here decides anything.
+ * Checks as data. A row says what a check is called, where its rule comes from, what must hold, and how it judges a
+ * subject; running rows gives a list of outcomes. Nothing here decides anything but `allAccepted`.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { printable } from './printable.ts';
 
 /** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
 export interface Check {
@@ -14,7 +13,7 @@ export interface Check {
   /** What was expected and what was found, as text for a person; never key material. */
   readonly expected: string;
   readonly found: string;
-  /** Where the rule comes from, e.g. `attestation.md 8`. */
+  /** Where the rule comes from: a section of docs/protocol/attestation.md. */
   readonly source: string;
   /** Of a revocation list that was obtained: seconds since its issuer signed it. */
   readonly age?: number;
@@ -27,7 +26,7 @@ export interface CheckDescription {
   readonly id: string;
   readonly title: string;
   readonly source: string;
-  /** What must hold, in words; a finding may say it more precisely. */
+  /** What must hold; a finding may say it more precisely. */
   readonly expected: string;
   /** The error that a failure amounts to; `attestation_failed` unless stated. */
   readonly code?: ErrorCode;
@@ -47,9 +46,21 @@ export interface Finding {
 export interface CheckRow<Subject> extends CheckDescription {
   /**
    * Judges the subject; undefined where it lacks what the check builds on. May throw PrivatemodeError, which is a
-   * failure with its code and words.
+   * failure with its code and message.
    */
   readonly judge: (subject: Subject) => Finding | undefined;
+}
+
+/** A row, in the order in which tables are read. */
+export function row<Subject>(
+  id: string,
+  title: string,
+  source: string,
+  expected: string,
+  judge: (subject: Subject) => Finding | undefined,
+  more: Pick<CheckDescription, 'code' | 'conditional'> = {},
+): CheckRow<Subject> {
+  return { id, title, source, expected, judge, ...more };
 }
 
 /** A finding that passes or fails. */
@@ -61,33 +72,78 @@ export function finding(holds: boolean, found: string, expected?: string): Findi
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
-/** A failure with another code than its row's. */
-export const failure = (found: string, code: ErrorCode): Finding => ({ outcome: 'fail', found, code });
+/**
+ * The result of reading or fetching something that checks build on: the value, or the error that the check responsible
+ * for it reports. Undefined: not tried, because an earlier check failed.
+ */
+export type Attempt<T> = { readonly value: T } | { readonly error: PrivatemodeError } | undefined;
 
-/** The check that a finding about a described row makes. What was found may be the remote's own words. */
-export function checkOf(row: CheckDescription, judged: Finding | undefined): Check {
-  const { id, source } = row;
-  if (judged === undefined) {
-    return { id, source, outcome: 'not-evaluated', expected: row.expected, found: 'an earlier check failed' };
+export function attempt<T>(read: () => T): Attempt<T> {
+  try {
+    return { value: read() };
+  } catch (error) {
+    return { error: typed(error) };
   }
-  const { outcome, expected = row.expected, age } = judged;
-  const found = printable(judged.found);
-  if (outcome !== 'fail')
-    return { id, source, outcome, expected, found, ...(age === undefined ? {} : { age }) };
-  return { id, source, outcome, expected, found, code: judged.code ?? row.code ?? 'attestation_failed' };
+}
+
+export async function attemptAsync<T>(read: () => Promise<T>): Promise<Attempt<T>> {
+  try {
+    return { value: await read() };
+  } catch (error) {
+    return { error: typed(error) };
+  }
+}
+
+/** Anything but an error with a code is a defect of ours: it is thrown on. */
+function typed(error: unknown): PrivatemodeError {
+  if (error instanceof PrivatemodeError) return error;
+  throw error;
+}
+
+/** The value, or undefined where there is none for whatever reason. */
+export function valueIn<T>(result: Attempt<T>): T | undefined {
+  return result !== undefined && 'value' in result ? result.value : undefined;
+}
+
+class MissingValue extends Error {}
+
+/** Inside a judgement: the value that the check builds on. Without it, the check ends as not evaluated. */
+export function need<T>(result: Attempt<T>): T {
+  if (result === undefined || 'error' in result) throw new MissingValue();
+  return result.value;
+}
+
+/** Like `need`, for the one check that is responsible for the value: it throws the error of the attempt. */
+export function demand<T>(result: Attempt<T>): T {
+  if (result !== undefined && 'error' in result) throw result.error;
+  return need(result);
+}
+
+/** The check that a finding about a described row makes. What was found may be text of the remote. */
+export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
+  const { id, source } = described;
+  if (judged === undefined) {
+    const { expected } = described;
+    return { id, source, outcome: 'not-evaluated', expected, found: 'an earlier check failed' };
+  }
+  const { outcome, expected = described.expected, age, code = described.code } = judged;
+  const check = { id, source, outcome, expected, found: printable(judged.found) };
+  if (outcome === 'fail') return { ...check, code: code ?? 'attestation_failed' };
+  return age === undefined ? check : { ...check, age };
 }
 
 /** Judges the subject by every row, in order. */
 export function runChecks<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Check[] {
-  return rows.map((row) => checkOf(row, judgeSafely(row, subject)));
+  return rows.map((each) => checkOf(each, judgeSafely(each, subject)));
 }
 
-function judgeSafely<Subject>(row: CheckRow<Subject>, subject: Subject): Finding | undefined {
+function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subject): Finding | undefined {
   try {
-    return row.judge(subject);
+    return judge(subject);
   } catch (error) {
-    if (error instanceof PrivatemodeError) return failure(error.message, error.code);
-    throw error;
+    if (error instanceof MissingValue) return undefined;
+    const { message, code } = typed(error);
+    return { outcome: 'fail', found: message, code };
   }
 }
 
@@ -101,9 +157,19 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
  */
 export function allAccepted(rows: readonly CheckDescription[], checks: readonly Check[]): boolean {
   const outcomes = new Map(checks.map(({ id, outcome }) => [id, outcome]));
-  const holds = (row: CheckDescription): boolean => {
-    const outcome = outcomes.get(row.id);
-    return outcome === 'pass' || (outcome === 'not-applicable' && row.conditional === true);
-  };
-  return rows.length > 0 && rows.every(holds) && checks.every(({ outcome }) => outcome !== 'fail');
+  const holds = ({ id, conditional }: CheckDescription): boolean =>
+    outcomes.get(id) === 'pass' || (outcomes.get(id) === 'not-applicable' && conditional === true);
+  return rows.length > 0 && rows.every(holds) && firstFailure(checks) === undefined;
+}
+
+/**
+ * Text of the remote, made safe for terminals and logs: control characters and invisible separators become escapes,
+ * and the text is cut at `limit` characters.
+ */
+export function printable(text: string, limit = 1000): string {
+  const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
+  return cut.replace(
+    /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
 }

@@ -1,19 +1,26 @@
-/** Where evidence that the document does not carry comes from. Each call rejects with collateral_unavailable. */
+/** Evidence that the document does not carry: where it comes from, and what a verification makes of it. */
+import { PrivatemodeError } from '../errors.ts';
+import type { Finding } from './check.ts';
+import type { Product } from './snp/product.ts';
+import { type Crl, parseCrl } from './x509/crl.ts';
+import { malformed } from './x509/der.ts';
+
+/** Each method rejects with collateral_unavailable. */
 export interface CollateralSource {
   /** DER. TCB parts are the decimal SPL values of REPORTED_TCB; chipId is lower-case hex. */
   amdVcek(query: {
-    product: 'Milan' | 'Genoa';
+    product: Product;
     chipId: string;
     bootloader: number;
     tee: number;
     snp: number;
     microcode: number;
   }): Promise<Uint8Array>;
-  amdCrl(query: { product: 'Milan' | 'Genoa' }): Promise<RevocationList>;
+  amdCrl(query: { product: Product }): Promise<RevocationList>;
   intelTcbInfo(query: { fmspc: string; evaluationDataNumber?: number }): Promise<SignedCollateral>;
   /**
    * Without a number, Intel answers from its default set, which may be older than the one that a manifest demands:
-   * both calls must name the same.
+   * give this method and intelTcbInfo the same number.
    */
   intelQeIdentity(query: { evaluationDataNumber?: number }): Promise<SignedCollateral>;
   intelPckCrl(): Promise<RevocationList & { readonly issuerChain: string }>;
@@ -38,4 +45,83 @@ export interface RevocationList {
 export interface SignedCollateral {
   readonly body: string;
   readonly issuerChain: string;
+}
+
+/**
+ * Wraps a source for one verification: it asks the same question once, and none where `allowed` is false. Whatever the
+ * source rejects with, the caller sees collateral_unavailable.
+ */
+export function askOnce(source: CollateralSource, allowed: boolean): CollateralSource {
+  const asked = new Map<string, Promise<unknown>>();
+  const once =
+    <Args extends unknown[], T>(name: string, ask: (...args: Args) => Promise<T>) =>
+    (...args: Args): Promise<T> => {
+      const question = `${name} ${JSON.stringify(args)}`;
+      const known = asked.get(question) as Promise<T> | undefined;
+      const result = known ?? askSafely(allowed, () => ask(...args));
+      asked.set(question, result);
+      return result;
+    };
+  return {
+    amdVcek: once('amdVcek', (query) => source.amdVcek(query)),
+    amdCrl: once('amdCrl', (query) => source.amdCrl(query)),
+    intelTcbInfo: once('intelTcbInfo', (query) => source.intelTcbInfo(query)),
+    intelQeIdentity: once('intelQeIdentity', (query) => source.intelQeIdentity(query)),
+    intelPckCrl: once('intelPckCrl', () => source.intelPckCrl()),
+    intelRootCrl: once('intelRootCrl', (query) => source.intelRootCrl(query)),
+  };
+}
+
+async function askSafely<T>(allowed: boolean, ask: () => Promise<T>): Promise<T> {
+  if (!allowed) {
+    throw new PrivatemodeError('collateral_unavailable', 'not asked for, because an earlier check failed');
+  }
+  try {
+    return await ask();
+  } catch (cause) {
+    if (cause instanceof PrivatemodeError && cause.code === 'collateral_unavailable') throw cause;
+    throw new PrivatemodeError('collateral_unavailable', 'the collateral could not be fetched', { cause });
+  }
+}
+
+export interface ReadList {
+  readonly crl: Crl;
+  readonly stored: RevocationList['stored'];
+}
+
+/**
+ * Bytes; real lists have under 10 KB. Reading one takes time in proportion to its size, before any signature is
+ * checked, so the list that whoever made the evidence put into it gets less room than one from the vendor's host.
+ */
+export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
+const MAX_FETCHED_CRL_BYTES = 256 * 1024;
+
+/** Throws evidence_malformed: over `maxBytes`, or no DER revocation list. */
+export function readRevocationList(
+  { crl, stored }: RevocationList,
+  maxBytes: number = MAX_FETCHED_CRL_BYTES,
+): ReadList {
+  if (crl.length > maxBytes) throw malformed('the CRL is too large');
+  return { crl: parseCrl(crl), stored };
+}
+
+/**
+ * Passes, and says how old the list is (`age`: seconds since its issuer signed it) and, for a stored one, since when and
+ * why. Whether that is too old is for the list's own dates to say.
+ */
+export function obtained({ crl, stored }: ReadList, origin: string, now: Date): Finding {
+  const since = (moment: number): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
+  const age = since(crl.thisUpdate.getTime());
+  const how =
+    stored === undefined
+      ? origin
+      : `stored ${duration(since(stored.fetchedAt))} ago, because it could not be fetched now (${stored.because})`;
+  const found = `${how}; number ${crl.crlNumber ?? 'not stated'}, issued ${duration(age)} ago`;
+  return { outcome: 'pass', found, age };
+}
+
+function duration(seconds: number): string {
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 2 * 3600) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 2 * 86_400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;
 }

@@ -1,35 +1,15 @@
 /**
- * The attestation document: the coordinator's own answer to a nonce (attestation.md 2, 19.8). Nothing in it is
- * trusted by being in it; what matters is bound by the report data or compared with the manifest.
+ * The attestation document: the coordinator's response to a nonce (attestation.md 2, 19.8), and the 64 bytes by which
+ * the hardware vouches for it (3). Being in the document makes nothing trusted; what matters is bound by the report
+ * data or compared with the manifest.
  */
-import { JsonNumber, type JsonObject, type JsonValue, parseStrictJson } from './strict-json.ts';
+import { sha256 } from '../crypto/digest.ts';
+import { JsonNumber, type JsonValue, parseStrictJson } from './strict-json.ts';
 import { malformed } from './x509/der.ts';
 
-export interface AttestationDocument {
-  /** Informative. */
-  readonly version: string | undefined;
-  /** The protobuf message of one of the evidence formats. */
-  readonly rawAttestation: Uint8Array;
-  /** Dotted object identifier; a hint that is not covered by the report data. Undefined where absent. */
-  readonly attestationType: string | undefined;
-  /** The whole history, oldest first. */
-  readonly manifests: readonly Uint8Array[];
-  /** Policy documents in random order. */
-  readonly policies: readonly Uint8Array[];
-  /** PEM bytes exactly as hashed into the report data. */
-  readonly rootCa: Uint8Array;
-  readonly meshCa: Uint8Array;
-}
+export type AttestationDocument = Readonly<ReturnType<typeof parseDocument>>;
 
-const KEYS = [
-  'version',
-  'raw_attestation_doc',
-  'attestation_type',
-  'manifests',
-  'policies',
-  'root_ca',
-  'mesh_ca',
-];
+const KEYS = 'version raw_attestation_doc attestation_type manifests policies root_ca mesh_ca'.split(' ');
 const MAX_DOCUMENT_BYTES = 16 * 1024 * 1024;
 const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
@@ -39,23 +19,28 @@ const LIMITS = { depth: 8, values: 10_000 };
  * case (decoders differ in what they make of it), a missing or mistyped member, base64 that is not canonical, a list
  * of more than 256. Unknown members are ignored, as upstream does.
  */
-export function parseDocument(bytes: Uint8Array): AttestationDocument {
+export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
-  const json = parseStrictJson(bytes, LIMITS, (words) => malformed(`attestation document: ${words}`));
-  if (!(json instanceof Map)) throw malformed('the attestation document is not an object');
-  const members: JsonObject = json;
+  const members = parseStrictJson(bytes, LIMITS, (reason) => malformed(`attestation document: ${reason}`));
+  if (!(members instanceof Map)) throw malformed('the attestation document is not an object');
   for (const key of members.keys()) {
     if (!KEYS.includes(key) && KEYS.includes(key.toUpperCase().toLowerCase())) {
       throw malformed('a member of the attestation document has another letter case');
     }
   }
-  const version = members.get('version');
+  const version: JsonValue | undefined = members.get('version');
   return {
+    /** Informative. */
     version: typeof version === 'string' ? version : undefined,
+    /** The protobuf message of one of the evidence formats. */
     rawAttestation: readBytes(members.get('raw_attestation_doc'), 'raw_attestation_doc'),
+    /** Dotted object identifier; a hint that is not covered by the report data. Undefined where absent. */
     attestationType: readObjectIdentifier(members.get('attestation_type')),
+    /** The whole history, oldest first. */
     manifests: readByteLists(members.get('manifests'), 'manifests'),
+    /** Policy documents in random order. */
     policies: readByteLists(members.get('policies'), 'policies'),
+    /** PEM bytes exactly as hashed into the report data. */
     rootCa: readBytes(members.get('root_ca'), 'root_ca'),
     meshCa: readBytes(members.get('mesh_ca'), 'mesh_ca'),
   };
@@ -84,4 +69,35 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
     throw malformed('attestation_type is no list of numbers');
   }
   return arcs.join('.');
+}
+
+/**
+ * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
+ * (attestation.md 3.1). 32 bytes.
+ */
+export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
+  const start: Uint8Array = new Uint8Array(32);
+  return manifests.reduce((previous, manifest) => sha256(sha256(manifest), previous), start);
+}
+
+/**
+ * The expected REPORT_DATA (attestation.md 3.2): H(nonce || transition || H(rootCa) || H(meshCa)) and 32 zero
+ * bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the document.
+ * Throws evidence_malformed for another nonce or digest length.
+ */
+export function reportData({
+  nonce,
+  transition,
+  rootCa,
+  meshCa,
+}: Pick<AttestationDocument, 'rootCa' | 'meshCa'> & {
+  readonly nonce: Uint8Array;
+  readonly transition: Uint8Array;
+}): Uint8Array {
+  if (nonce.length !== 32 || transition.length !== 32) {
+    throw malformed('nonce and transition digest must have 32 bytes');
+  }
+  const data = new Uint8Array(64);
+  data.set(sha256(nonce, transition, sha256(rootCa), sha256(meshCa)));
+  return data;
 }

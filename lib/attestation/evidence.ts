@@ -1,11 +1,13 @@
-/**
- * What verify.ts hands to the evidence formats, and what each of them offers. `snp/verify.ts` exports
- * `SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues>`, `tdx/verify.ts` its counterpart `TDX` with the quote
- * message and TdxReferenceValues.
- */
+/** What verify.ts gives to the evidence formats, and what each of them (`snp/verify.ts`, `tdx/verify.ts`) offers. */
 import type { Check, CheckDescription } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
-import type { TrustRoots } from './trust-roots.ts';
+import type { Product } from './snp/product.ts';
+
+/** The hardware roots to trust; PEM. The vendors' are in roots/production.ts. */
+export interface TrustRoots {
+  readonly snp: Readonly<Partial<Record<Product, { readonly ark: string; readonly ask: string }>>>;
+  readonly tdx: { readonly root: string } | undefined;
+}
 
 /** What does not depend on the reference value that is being tried. */
 export interface EvidenceContext {
@@ -14,7 +16,7 @@ export interface EvidenceContext {
   /** 32 bytes each: the policy hashes of the coordinator entries of the manifest (attestation.md 4.3, 19.12 rule 11). */
   readonly coordinatorHashes: readonly Uint8Array[];
   readonly roots: TrustRoots;
-  /** May be asked the same question once per reference value: verify.ts remembers the answers of one verification. */
+  /** May be asked the same question once per reference value: verify.ts remembers the results for one verification. */
   readonly collateral: CollateralSource;
   readonly now: Date;
 }
@@ -22,7 +24,7 @@ export interface EvidenceContext {
 export interface EvidenceFormat<Message, Entry> {
   /** Reads raw_attestation_doc; throws evidence_malformed when it is not this format's message. */
   readonly decode: (raw: Uint8Array) => Message;
-  /** Every check that `verify` can report, in order; the table in docs/verification.md is made from it. */
+  /** Every check that `verify` can report, in order; docs/verification.md lists them. */
   readonly rows: readonly CheckDescription[];
   /**
    * Judges the evidence against one reference value. Returns one check per row, in the order of `rows`. Rejects only
@@ -32,8 +34,8 @@ export interface EvidenceFormat<Message, Entry> {
 }
 
 /**
- * Lets other work run between two heavy steps: a macrotask, so that the event loop is never held for long
- * by a verification. Portable: setImmediate where there is one, else setTimeout.
+ * Lets other work run between two heavy steps, so that a verification never holds the event loop for long: a
+ * macrotask, by setImmediate where there is one, else by setTimeout.
  */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => {

@@ -3,14 +3,14 @@
  * what would be wrong in every generation, `manifest_unsupported` for what a newer verifier may understand.
  */
 import { PrivatemodeError } from '../errors.ts';
-import { printable } from './printable.ts';
+import { printable } from './check.ts';
 import { JsonNumber, type JsonObject, type JsonValue, pathText } from './strict-json.ts';
 
 export type Path = readonly (string | number)[];
 
-export function manifestInvalid(path: Path, words: string): PrivatemodeError {
+export function manifestInvalid(path: Path, reason: string): PrivatemodeError {
   const where = pathText(path) || 'top level';
-  return new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${where}: ${words}`));
+  return new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${where}: ${reason}`));
 }
 
 /** Names the path and the value that was not understood; the word "unmarshaling" is part of the interface. */
@@ -23,17 +23,15 @@ export function manifestUnsupported(path: Path, value: string): PrivatemodeError
 }
 
 /** A value as text for an error message, cut at 60 characters. */
-export function valueText(value: JsonValue | undefined): string {
-  const text =
-    value instanceof JsonNumber
-      ? value.text
-      : value instanceof Map
-        ? 'an object'
-        : Array.isArray(value)
-          ? 'a list'
-          : (JSON.stringify(value) ?? 'nothing');
+function valueText(value: JsonValue | undefined): string {
+  if (value instanceof Map) return 'an object';
+  if (Array.isArray(value)) return 'a list';
+  const text = value instanceof JsonNumber ? value.text : (JSON.stringify(value) ?? 'nothing');
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }
+
+const misplaced = (value: JsonValue | undefined, path: Path, expected: string): PrivatemodeError =>
+  manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
 
 /** Letter case as Go's decoder ignores it: also where folding leaves ASCII (ſ, K). */
 const fold = (key: string): string => key.toUpperCase().toLowerCase();
@@ -51,7 +49,7 @@ export class ManifestObject {
    * a known one only in case, manifest_unsupported for an unknown key.
    */
   constructor(value: JsonValue | undefined, path: Path, known: readonly string[] | undefined) {
-    if (!(value instanceof Map)) throw manifestInvalid(path, `${valueText(value)} where an object belongs`);
+    if (!(value instanceof Map)) throw misplaced(value, path, 'an object');
     this.path = path;
     this.#members = value;
     if (known === undefined) return;
@@ -67,10 +65,6 @@ export class ManifestObject {
     return [...this.#members.keys()];
   }
 
-  has(key: string): boolean {
-    return this.#members.has(key);
-  }
-
   at(key: string): Path {
     return [...this.path, key];
   }
@@ -79,30 +73,31 @@ export class ManifestObject {
     return new ManifestObject(this.#members.get(key), this.at(key), known);
   }
 
+  /** An object without members where absent. */
+  optionalObject(key: string, known: readonly string[]): ManifestObject {
+    const value = this.#members.has(key) ? this.#members.get(key) : new Map();
+    return new ManifestObject(value, this.at(key), known);
+  }
+
   objects(key: string, known: readonly string[]): ManifestObject[] {
-    return this.#list(key).map((item, index) => new ManifestObject(item, [...this.at(key), index], known));
+    return this.#items(key, (item, path) => new ManifestObject(item, path, known));
   }
 
   /** Undefined where absent. */
   text(key: string): string | undefined {
     const value = this.#members.get(key);
-    if (value === undefined) return undefined;
-    if (typeof value !== 'string') throw this.#wrong(key, 'a string');
-    return value;
+    return value === undefined ? undefined : readText(value, this.at(key));
   }
 
   texts(key: string): string[] {
-    return this.#list(key).map((item, index) => {
-      if (typeof item === 'string') return item;
-      throw manifestInvalid([...this.at(key), index], `${valueText(item)} where a string belongs`);
-    });
+    return this.#items(key, readText);
   }
 
   /** False where absent. */
   flag(key: string): boolean {
     const value = this.#members.get(key);
     if (value === undefined) return false;
-    if (typeof value !== 'boolean') throw this.#wrong(key, 'true or false');
+    if (typeof value !== 'boolean') throw misplaced(value, this.at(key), 'true or false');
     return value;
   }
 
@@ -110,11 +105,9 @@ export class ManifestObject {
   bigInteger(key: string, max: bigint, absent: bigint | undefined): bigint {
     const value = this.#members.get(key);
     if (value === undefined && absent !== undefined) return absent;
-    const expected = `an integer from 0 to ${max}`;
-    if (!(value instanceof JsonNumber) || !INTEGER.test(value.text)) throw this.#wrong(key, expected);
-    const integer = BigInt(value.text);
-    if (integer < 0n || integer > max) throw this.#wrong(key, expected);
-    return integer;
+    const integer = value instanceof JsonNumber && INTEGER.test(value.text) ? BigInt(value.text) : -1n;
+    if (integer >= 0n && integer <= max) return integer;
+    throw misplaced(value, this.at(key), `an integer from 0 to ${max}`);
   }
 
   integer(key: string, max: number, absent?: number): number {
@@ -128,30 +121,27 @@ export class ManifestObject {
 
   /** A list of hex strings; `length` undefined = any. Empty where absent. */
   byteLists(key: string, length: number | undefined): Uint8Array[] {
-    return this.#list(key).map((item, index) => hexBytes(item, [...this.at(key), index], length));
+    return this.#items(key, (item, path) => hexBytes(item, path, length));
   }
 
   /** Go writes an empty list as null. */
-  #list(key: string): readonly JsonValue[] {
+  #items<T>(key: string, read: (item: JsonValue, path: Path) => T): T[] {
     const value = this.#members.get(key) ?? [];
-    if (!Array.isArray(value)) throw this.#wrong(key, 'a list');
-    return value;
+    if (!Array.isArray(value)) throw misplaced(value, this.at(key), 'a list');
+    return value.map((item, index) => read(item, [...this.at(key), index]));
   }
+}
 
-  #wrong(key: string, expected: string): PrivatemodeError {
-    return manifestInvalid(this.at(key), `${valueText(this.#members.get(key))} where ${expected} belongs`);
-  }
+function readText(value: JsonValue, path: Path): string {
+  if (typeof value === 'string') return value;
+  throw misplaced(value, path, 'a string');
 }
 
 /** The bytes of a hex string. Throws manifest_invalid. */
 export function hexBytes(value: JsonValue | undefined, path: Path, length: number | undefined): Uint8Array {
-  const expected = length === undefined ? 'hex' : `hex of ${length} bytes`;
-  if (
-    typeof value !== 'string' ||
-    !HEX.test(value) ||
-    (length !== undefined && value.length !== 2 * length)
-  ) {
-    throw manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
+  const isHex = typeof value === 'string' && HEX.test(value);
+  if (!isHex || (length !== undefined && value.length !== 2 * length)) {
+    throw misplaced(value, path, length === undefined ? 'hex' : `hex of ${length} bytes`);
   }
   return new Uint8Array(Buffer.from(value, 'hex'));
 }

@@ -1,11 +1,11 @@
 /**
  * The manifest: which workloads may exist and under which reference values (attestation.md 4 as amended by 19.12).
- * Only the expected manifest, whose bytes are pinned, is ever interpreted.
+ * Only the expected manifest, whose bytes are pinned, is ever read this way.
  */
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '../crypto/signature.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { printable } from './check.ts';
 import { hexBytes, ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
-import { printable } from './printable.ts';
 import { readReferenceValues, type SnpReferenceValues, type TdxReferenceValues } from './reference-values.ts';
 import { parseStrictJson } from './strict-json.ts';
 
@@ -25,13 +25,9 @@ export interface PolicyEntry {
 }
 
 const TOP_LEVEL_KEYS = [
-  'Policies',
-  'ReferenceValues',
-  'WorkloadOwnerPubKeys',
-  'WorkloadOwnerKeyDigests',
-  'SeedshareOwnerPubKeys',
-  'MinimumAPIVersion',
-];
+  'Policies ReferenceValues MinimumAPIVersion',
+  'WorkloadOwnerPubKeys WorkloadOwnerKeyDigests SeedshareOwnerPubKeys',
+].flatMap((line) => line.split(' '));
 const POLICY_KEYS = ['SANs', 'WorkloadSecretID', 'Role'];
 const HASH_BYTES = 32;
 const LIMITS = { depth: 16, values: 20_000 };
@@ -51,8 +47,8 @@ export function parseManifest(bytes: Uint8Array): Manifest {
   return { policies, snp, tdx };
 }
 
-const manifestNotJson = (words: string): PrivatemodeError =>
-  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${words}`));
+const manifestNotJson = (reason: string): PrivatemodeError =>
+  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
 
 function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry> {
   const entries = new Map<string, PolicyEntry>();
@@ -79,19 +75,21 @@ function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry
 /** Owner keys play no part in verification, but must be readable (attestation.md 4.1, 19.3). */
 function readOwnerKeys(top: ManifestObject): void {
   top.byteLists('WorkloadOwnerKeyDigests', HASH_BYTES);
-  const readable = (key: string, read: (der: Uint8Array) => boolean): void => {
+  for (const { key, isKey } of OWNER_KEYS) {
     for (const [index, der] of top.byteLists(key, undefined).entries()) {
-      if (!isReadable(() => read(der)))
-        throw manifestInvalid([...top.at(key), index], 'not a key of this kind');
+      if (!holds(() => isKey(der))) throw manifestInvalid([...top.at(key), index], 'not a key of this kind');
     }
-  };
-  readable('WorkloadOwnerPubKeys', (der) => publicKeyFromSpki(der).algorithm === 'ec');
-  readable('SeedshareOwnerPubKeys', (der) => publicKeyFromPkcs1(der).algorithm === 'rsa');
+  }
 }
 
-function isReadable(read: () => boolean): boolean {
+const OWNER_KEYS = [
+  { key: 'WorkloadOwnerPubKeys', isKey: (der: Uint8Array) => publicKeyFromSpki(der).algorithm === 'ec' },
+  { key: 'SeedshareOwnerPubKeys', isKey: (der: Uint8Array) => publicKeyFromPkcs1(der).algorithm === 'rsa' },
+] as const;
+
+function holds(condition: () => boolean): boolean {
   try {
-    return read();
+    return condition();
   } catch {
     return false;
   }

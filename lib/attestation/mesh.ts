@@ -1,15 +1,25 @@
 /**
- * Who signed the secret exchange: a certificate of the mesh CA, and of the secret service, not of just any workload
- * (attestation.md 12, 13.1, 19.11).
+ * The mesh certificates: the mesh CA is trusted because the hardware vouches for its bytes, not for who issued it; who
+ * signs the secret exchange must be the secret service, not just any workload (attestation.md 12, 13.1, 19.11).
  */
 import { verifyEcdsa } from '../crypto/signature.ts';
-import { type Attempt, attempt, demand, valueIn } from './attempt.ts';
-import { type Check, type CheckRow, finding, runChecks } from './check.ts';
+import {
+  type Attempt,
+  attempt,
+  type Check,
+  type CheckRow,
+  demand,
+  type Finding,
+  finding,
+  need,
+  row,
+  runChecks,
+} from './check.ts';
+import { allValid, issuedBy, period, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
-import { readMeshCa } from './mesh-ca.ts';
-import { period } from './period.ts';
 import {
   type Certificate,
+  decodeOneCertificate,
   isTimeValid,
   maySignCertificates,
   parseCertificate,
@@ -19,9 +29,9 @@ import {
 import { malformed, parseDer } from './x509/der.ts';
 import { readOctetString } from './x509/der-values.ts';
 import { EXTENSION_OID, extensionValue } from './x509/extensions.ts';
-import { commonName, sameName } from './x509/name.ts';
+import { commonName, nameText, sameName } from './x509/name.ts';
 
-export interface MeshCertificateInput {
+export interface SecretResponseInput {
   /** The mesh CA of an accepted verdict. */
   readonly meshCaPem: string;
   /** One DER certificate. */
@@ -29,9 +39,6 @@ export interface MeshCertificateInput {
   /** The expected manifest, byte for byte. */
   readonly manifest: Uint8Array;
   readonly now: Date;
-}
-
-export interface SecretResponseInput extends MeshCertificateInput {
   /** The HPKE public key that was sent, 1216 bytes. */
   readonly publicKey: Uint8Array;
   /** 1120 bytes. */
@@ -40,184 +47,169 @@ export interface SecretResponseInput extends MeshCertificateInput {
   readonly signature: Uint8Array;
 }
 
-interface MeshSubject {
-  readonly now: Date;
+interface SecretSubject extends SecretResponseInput {
   readonly meshCa: Attempt<Certificate>;
   readonly certificate: Attempt<Certificate>;
   /** What the certificate must carry to be the secret service's. */
   readonly identity: Attempt<{ readonly workloadSecretId: string; readonly commonName: string }>;
 }
 
-const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
-const HANDLED = [
-  EXTENSION_OID.basicConstraints,
-  EXTENSION_OID.keyUsage,
-  EXTENSION_OID.extendedKeyUsage,
-  EXTENSION_OID.subjectAltName,
-];
+const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName } = EXTENSION_OID;
+const CA_EXTENSIONS = [basicConstraints, keyUsage];
+const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAltName];
+/** serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
-
-/** The WorkloadSecretID in a certificate; undefined where there is none. Throws evidence_malformed. */
-function workloadSecretId({ extensions }: Certificate): string | undefined {
-  const value = extensionValue(extensions, WORKLOAD_SECRET_ID);
-  return value === undefined ? undefined : Buffer.from(readOctetString(parseDer(value))).toString('utf8');
-}
-
-export const MESH_ROWS: readonly CheckRow<MeshSubject>[] = [
-  {
-    id: 'mesh.certificate.form',
-    title: 'Form of the mesh certificate',
-    source: 'attestation.md 12',
-    expected: 'one X.509 version 3 certificate in DER',
-    code: 'evidence_malformed',
-    judge: ({ certificate }) => {
-      const read = demand(certificate);
-      return read && finding(read.version === 3, `version ${read.version}`);
-    },
-  },
-  {
-    id: 'mesh.certificate.signature',
-    title: 'Issuer of the mesh certificate',
-    source: 'attestation.md 12',
-    expected: 'issued and signed by the attested mesh CA',
-    judge: ({ certificate, meshCa }) => {
-      const [leaf, issuer] = [valueIn(certificate), demand(meshCa)];
-      if (leaf === undefined || issuer === undefined) return undefined;
-      if (!sameName(leaf.issuer, issuer.subject)) return finding(false, 'another issuer');
-      if (!maySignCertificates(issuer)) return finding(false, 'the mesh CA may not sign certificates');
-      const signed = verifySignedBy(leaf, issuer);
-      return finding(signed, signed ? 'valid' : 'the signature does not verify');
-    },
-  },
-  {
-    id: 'mesh.certificate.validity',
-    title: 'Validity of the mesh certificate',
-    source: 'attestation.md 12',
-    expected: 'mesh certificate and mesh CA are valid at this time',
-    judge: ({ certificate, meshCa, now }) => {
-      const [leaf, issuer] = [valueIn(certificate), valueIn(meshCa)];
-      if (leaf === undefined || issuer === undefined) return undefined;
-      const invalid = [leaf, issuer].filter((each) => !isTimeValid(each, now));
-      const { notBefore, notAfter } = invalid[0] ?? leaf;
-      return finding(invalid.length === 0, period(notBefore, notAfter, now));
-    },
-  },
-  {
-    id: 'mesh.certificate.usage',
-    title: 'Purpose of the mesh certificate',
-    source: 'attestation.md 12',
-    expected: 'may sign, for a server, and has no critical extension that is not understood',
-    judge: ({ certificate }) => {
-      const leaf = valueIn(certificate);
-      if (leaf === undefined) return undefined;
-      const [critical] = unhandledCritical(leaf, HANDLED);
-      if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
-      const purposes = leaf.extendedKeyUsage;
-      const server = purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
-      const signs = leaf.keyUsage === undefined || leaf.keyUsage.has('digitalSignature');
-      return finding(
-        server && signs,
-        `${[...(leaf.keyUsage ?? ['any use']), ...(purposes ?? ['any purpose'])]}`,
-      );
-    },
-  },
-  {
-    id: 'mesh.certificate.key',
-    title: 'Key of the mesh certificate',
-    source: 'attestation.md 12',
-    expected: 'ECDSA on P-256 or P-384',
-    judge: ({ certificate }) => {
-      const key = valueIn(certificate)?.publicKey;
-      return key && finding(key.curve !== undefined, key.curve ?? key.algorithm);
-    },
-  },
-  {
-    id: 'mesh.identity.workload_secret_id',
-    title: 'Identity of the secret service',
-    source: 'attestation.md 13.1, 19.11',
-    expected: 'the WorkloadSecretID of the secret service in the manifest',
-    judge: ({ certificate, identity }) => {
-      const [leaf, expected] = [valueIn(certificate), demand(identity)];
-      if (leaf === undefined || expected === undefined) return undefined;
-      const found = workloadSecretId(leaf);
-      return finding(found === expected.workloadSecretId, found ?? 'none', expected.workloadSecretId);
-    },
-  },
-  {
-    id: 'mesh.identity.common_name',
-    title: 'Common name of the secret service',
-    source: 'attestation.md 19.11',
-    expected: "the first SAN of the secret service's entry in the manifest",
-    judge: ({ certificate, identity }) => {
-      const [leaf, expected] = [valueIn(certificate), valueIn(identity)];
-      if (leaf === undefined || expected === undefined) return undefined;
-      const found = commonName(leaf.subject);
-      return finding(found === expected.commonName, found ?? 'none', expected.commonName);
-    },
-  },
-];
-
-interface SecretSubject extends MeshSubject {
-  readonly publicKey: Uint8Array;
-  readonly encapsulatedKey: Uint8Array;
-  readonly signature: Uint8Array;
-}
-
+const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 const PUBLIC_KEY_BYTES = 1216;
 const ENCAPSULATED_KEY_BYTES = 1120;
 
+/** The certificate of a text with exactly one CERTIFICATE block. Throws evidence_malformed. */
+const readMeshCa = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
+
+/**
+ * Whether the mesh CA can serve as a trust anchor: a CA that may sign certificates, valid now. A signature by its own
+ * key is checked where it claims one. Throws evidence_malformed.
+ */
+export function judgeMeshCa(pem: string, now: Date): Finding {
+  const meshCa = readMeshCa(pem);
+  const name = nameText(meshCa.subject);
+  if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
+  if (!maySignCertificates(meshCa)) return finding(false, `${name} may not sign certificates`);
+  if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
+  const [critical] = unhandledCritical(meshCa, CA_EXTENSIONS);
+  if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
+  if (!isTimeValid(meshCa, now)) {
+    return finding(false, `${name} is valid from ${period(meshCa.notBefore, meshCa.notAfter, now)}`);
+  }
+  const forged = sameName(meshCa.issuer, meshCa.subject) && !verifySignedBy(meshCa, meshCa);
+  return finding(!forged, forged ? `${name} is not signed by its own key` : name);
+}
+
+export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
+  row(
+    'mesh.certificate.form',
+    'Form of the mesh certificate',
+    'attestation.md 12',
+    'one X.509 version 3 certificate in DER',
+    ({ certificate }) => {
+      const { version } = demand(certificate);
+      return finding(version === 3, `version ${version}`);
+    },
+    { code: 'evidence_malformed' },
+  ),
+  row(
+    'mesh.certificate.signature',
+    'Issuer of the mesh certificate',
+    'attestation.md 12',
+    'issued and signed by the attested mesh CA',
+    ({ certificate, meshCa }) => {
+      const issuer = demand(meshCa);
+      const leaf = need(certificate);
+      if (!sameName(leaf.issuer, issuer.subject)) return finding(false, 'another issuer');
+      if (!maySignCertificates(issuer)) return finding(false, 'the mesh CA may not sign certificates');
+      return issuedBy(leaf, issuer);
+    },
+  ),
+  row(
+    'mesh.certificate.validity',
+    'Validity of the mesh certificate',
+    'attestation.md 12',
+    'mesh certificate and mesh CA are valid at this time',
+    ({ certificate, meshCa, now }) => {
+      const leaf = need(certificate);
+      return allValid([leaf, need(meshCa)], leaf, now);
+    },
+  ),
+  row(
+    'mesh.certificate.usage',
+    'Purpose of the mesh certificate',
+    'attestation.md 12',
+    'may sign, for a server, and has no critical extension that is not understood',
+    ({ certificate }) => {
+      const leaf = need(certificate);
+      const [critical] = unhandledCritical(leaf, LEAF_EXTENSIONS);
+      if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
+      const { keyUsage: uses, extendedKeyUsage: purposes } = leaf;
+      const server = purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
+      const signs = uses === undefined || uses.has('digitalSignature');
+      return finding(server && signs, `${[...(uses ?? ['any use']), ...(purposes ?? ['any purpose'])]}`);
+    },
+  ),
+  row(
+    'mesh.certificate.key',
+    'Key of the mesh certificate',
+    'attestation.md 12',
+    'ECDSA on P-256 or P-384',
+    ({ certificate }) => {
+      const { curve, algorithm } = need(certificate).publicKey;
+      return finding(curve !== undefined, curve ?? algorithm);
+    },
+  ),
+  row(
+    'mesh.identity.workload_secret_id',
+    'Identity of the secret service',
+    'attestation.md 13.1, 19.11',
+    'the WorkloadSecretID of the secret service in the manifest',
+    ({ certificate, identity }) => {
+      const expected = demand(identity).workloadSecretId;
+      const value = extensionValue(need(certificate).extensions, WORKLOAD_SECRET_ID);
+      const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
+      return finding(found === expected, found ?? 'none', expected);
+    },
+  ),
+  row(
+    'mesh.identity.common_name',
+    'Common name of the secret service',
+    'attestation.md 19.11',
+    "the first SAN of the secret service's entry in the manifest",
+    ({ certificate, identity }) => {
+      const expected = need(identity).commonName;
+      const found = commonName(need(certificate).subject);
+      return finding(found === expected, found ?? 'none', expected);
+    },
+  ),
+];
+
 export const SECRET_ROWS: readonly CheckRow<SecretSubject>[] = [
-  {
-    id: 'secret.form',
-    title: 'Lengths in the secret exchange',
-    source: 'attestation.md 12',
-    expected: 'a public key of 1216 and an encapsulated key of 1120 bytes',
-    code: 'evidence_malformed',
-    judge: ({ publicKey, encapsulatedKey }) =>
+  row(
+    'secret.form',
+    'Lengths in the secret exchange',
+    'attestation.md 12',
+    'a public key of 1216 and an encapsulated key of 1120 bytes',
+    ({ publicKey, encapsulatedKey }) =>
       finding(
         publicKey.length === PUBLIC_KEY_BYTES && encapsulatedKey.length === ENCAPSULATED_KEY_BYTES,
         `${publicKey.length} and ${encapsulatedKey.length} bytes`,
       ),
-  },
-  {
-    id: 'secret.signature',
-    title: 'Signature on the secret exchange',
-    source: 'attestation.md 12',
-    expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
-    judge: ({ certificate, publicKey, encapsulatedKey, signature }) => {
-      const key = valueIn(certificate)?.publicKey.key;
-      if (key === undefined) return undefined;
+    { code: 'evidence_malformed' },
+  ),
+  row(
+    'secret.signature',
+    'Signature on the secret exchange',
+    'attestation.md 12',
+    'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
+    ({ certificate, publicKey, encapsulatedKey, signature }) => {
+      const { key } = need(certificate).publicKey;
       const data = Buffer.concat([publicKey, encapsulatedKey]);
-      const valid = verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature });
-      return finding(valid, valid ? 'valid' : 'the signature does not verify');
+      return verified(verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
-  },
+  ),
 ];
 
-function meshSubject({ meshCaPem, meshCert, manifest, now }: MeshCertificateInput): MeshSubject {
-  return {
-    now,
-    meshCa: attempt(() => readMeshCa(meshCaPem)),
-    certificate: attempt(() => parseCertificate(meshCert)),
+/**
+ * Judges the response of the secret exchange: MESH_ROWS, then SECRET_ROWS. The response is good if every check passes;
+ * whether the encapsulated key opens is for HPKE to say. Never throws.
+ */
+export function verifySecretResponse(input: SecretResponseInput): readonly Check[] {
+  const subject: SecretSubject = {
+    ...input,
+    meshCa: attempt(() => readMeshCa(input.meshCaPem)),
+    certificate: attempt(() => parseCertificate(input.meshCert)),
     identity: attempt(() => {
-      const entry = secretServiceEntry(parseManifest(manifest));
+      const entry = secretServiceEntry(parseManifest(input.manifest));
       if (entry === undefined) throw malformed('the manifest does not name exactly one secret service');
       return { workloadSecretId: entry.workloadSecretId, commonName: entry.sans[0] ?? '' };
     }),
   };
-}
-
-/** Judges a mesh certificate: one check per row of MESH_ROWS. It is good if every one of them passes. Never throws. */
-export function verifyMeshCertificate(input: MeshCertificateInput): Check[] {
-  return runChecks(MESH_ROWS, meshSubject(input));
-}
-
-/**
- * Judges the answer of the secret exchange: MESH_ROWS, then SECRET_ROWS. It is good if every check passes; whether
- * the encapsulated key opens is for HPKE to say. Never throws.
- */
-export function verifySecretResponse(input: SecretResponseInput): readonly Check[] {
-  const { publicKey, encapsulatedKey, signature } = input;
-  const subject = { ...meshSubject(input), publicKey, encapsulatedKey, signature };
-  return [...runChecks(MESH_ROWS, subject), ...runChecks(SECRET_ROWS, subject)];
+  return runChecks([...MESH_ROWS, ...SECRET_ROWS], subject);
 }

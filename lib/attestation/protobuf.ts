@@ -4,6 +4,7 @@
  * Throws PrivatemodeError('evidence_malformed') only.
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+import { PrivatemodeError } from '../errors.ts';
 import { malformed } from './x509/der.ts';
 
 /** The occurrences of each field number, in order: bigint for varints, bytes for everything length-delimited. */
@@ -24,16 +25,12 @@ export function readWireFields(message: Uint8Array): WireFields {
         reader.skip(wireType, number);
         continue;
       }
-      const value =
-        wireType === WireType.Varint ? readVarint(reader, message) : readDelimited(reader, message);
-      const known = fields.get(number);
-      if (known === undefined) fields.set(number, [value]);
-      else known.push(value);
+      const read = wireType === WireType.Varint ? readVarint : readDelimited;
+      const value = read(reader, message);
+      if (!fields.get(number)?.push(value)) fields.set(number, [value]);
     }
   } catch (cause) {
-    throw cause instanceof Error && cause.name === 'PrivatemodeError'
-      ? cause
-      : malformed('the bytes are not a protobuf message');
+    throw cause instanceof PrivatemodeError ? cause : malformed('the bytes are not a protobuf message');
   }
   return fields;
 }
@@ -72,10 +69,14 @@ export function uintField(fields: WireFields, number: number, bits: 8 | 32 | 64)
   return value;
 }
 
+function asBytes(value: bigint | Uint8Array, number: number): Uint8Array {
+  if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
+  return value;
+}
+
 /** Bytes, empty where the field is absent; with `length`, exactly that many. */
 export function bytesField(fields: WireFields, number: number, length?: number): Uint8Array {
-  const value = single(fields, number) ?? new Uint8Array(0);
-  if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
+  const value = asBytes(single(fields, number) ?? new Uint8Array(0), number);
   if (length !== undefined && value.length !== length) {
     throw malformed(`protobuf field ${number} has ${value.length} bytes instead of ${length}`);
   }
@@ -89,8 +90,5 @@ export function messageField(fields: WireFields, number: number): WireFields | u
 
 /** All occurrences of a repeated bytes (or message) field. */
 export function repeatedBytesField(fields: WireFields, number: number): readonly Uint8Array[] {
-  return (fields.get(number) ?? []).map((value) => {
-    if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
-    return value;
-  });
+  return (fields.get(number) ?? []).map((value) => asBytes(value, number));
 }

@@ -1,118 +1,31 @@
-/** The reference values of a manifest (attestation.md 4.4, 4.5), validated and decoded (19.12). */
+/** The reference values of a manifest (attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
 import { type ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
-import type { TcbParts } from './snp/tcb.ts';
+import {
+  type Flag,
+  type Flags,
+  GUEST_POLICY_FLAGS,
+  type GuestPolicy,
+  PLATFORM_INFO_FLAGS,
+} from './snp/packed-fields.ts';
+import { isProduct } from './snp/product.ts';
 
-export interface SnpReferenceValues {
-  readonly platform: string | undefined;
-  readonly product: 'Milan' | 'Genoa';
-  /** 48 bytes; the launch digest of a guest with one vCPU where `apeip` is set. */
-  readonly trustedMeasurement: Uint8Array;
-  /** The AP reset address; undefined = compare the measurement exactly. */
-  readonly apeip: number | undefined;
-  readonly minimumTcb: Pick<TcbParts, 'bootloader' | 'tee' | 'snp' | 'microcode'>;
-  readonly guestPolicy: GuestPolicy;
-  readonly platformInfo: PlatformInfo;
-  readonly minimumMitigationVector: bigint;
-  /** 64 bytes each; empty = any chip. */
-  readonly allowedChipIds: readonly Uint8Array[];
-}
-
-export interface GuestPolicy {
-  readonly abiMinor: number;
-  readonly abiMajor: number;
-  readonly smt: boolean;
-  readonly migrateMa: boolean;
-  readonly debug: boolean;
-  readonly singleSocket: boolean;
-  readonly cxlAllowed: boolean;
-  readonly memAes256Xts: boolean;
-  readonly raplDis: boolean;
-  readonly cipherTextHidingDram: boolean;
-  readonly pageSwapDisable: boolean;
-}
-
-export interface PlatformInfo {
-  readonly smtEnabled: boolean;
-  readonly tsmeEnabled: boolean;
-  readonly eccEnabled: boolean;
-  readonly raplDisabled: boolean;
-  readonly ciphertextHidingDramEnabled: boolean;
-  readonly aliasCheckComplete: boolean;
-  readonly tioEnabled: boolean;
-}
-
-export interface TdxReferenceValues {
-  readonly platform: string | undefined;
-  /** 0 = no requirement. */
-  readonly minTcbEvaluationDataNumber: number;
-  /** 48 bytes. */
-  readonly mrTd: Uint8Array;
-  /** 48 bytes. */
-  readonly mrSeam: Uint8Array;
-  /** RTMR0 to RTMR3, 48 bytes each. */
-  readonly rtmrs: readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
-  /** Further values allowed for RTMR0, 48 bytes each (attestation.md 19.10). */
-  readonly rtmr0Alternatives: readonly Uint8Array[];
-  /** 8 bytes, in quote order. */
-  readonly xfam: Uint8Array;
-  /** 16 bytes each; empty = any. */
-  readonly allowedPiids: readonly Uint8Array[];
-  readonly memoryIntegrity: boolean;
-  readonly smtDisabled: boolean;
-  readonly staticPlatform: boolean;
-}
+export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
+export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;
 
 const SNP_KEYS = [
-  'Platform',
-  'ProductName',
-  'TrustedMeasurement',
-  'MinimumTCB',
-  'GuestPolicy',
-  'PlatformInfo',
-  'MinimumMitigationVector',
-  'AllowedChipIDs',
-  'CPUs',
-  'APEIP',
-];
+  'Platform ProductName TrustedMeasurement MinimumTCB GuestPolicy PlatformInfo MinimumMitigationVector',
+  'AllowedChipIDs CPUs APEIP',
+].flatMap((line) => line.split(' '));
 const TCB_KEYS = ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'];
-const GUEST_POLICY_KEYS = [
-  'ABIMinor',
-  'ABIMajor',
-  'SMT',
-  'MigrateMA',
-  'Debug',
-  'SingleSocket',
-  'CXLAllowed',
-  'MemAES256XTS',
-  'RAPLDis',
-  'CipherTextHidingDRAM',
-  'PageSwapDisable',
-];
-/** Members that weaken the guest: never true (attestation.md 19.12 rule 9). */
-const FORBIDDEN_IN_GUEST_POLICY = ['Debug', 'MigrateMA', 'CXLAllowed'];
-const PLATFORM_INFO_KEYS = [
-  'SMTEnabled',
-  'TSMEEnabled',
-  'ECCEnabled',
-  'RAPLDisabled',
-  'CiphertextHidingDRAMEnabled',
-  'AliasCheckComplete',
-  'TIOEnabled',
-];
+const membersOf = (flags: readonly Flag[]): string[] => flags.map(({ member }) => member);
+const PLATFORM_INFO_KEYS = membersOf(PLATFORM_INFO_FLAGS);
+const GUEST_POLICY_KEYS = ['ABIMinor', 'ABIMajor', ...membersOf(GUEST_POLICY_FLAGS)];
+/** Members of GuestPolicy that weaken the guest: never true (attestation.md 19.12 rule 9). */
+const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
 const TDX_KEYS = [
-  'Platform',
-  'MinTCBEvaluationDataNumber',
-  'MrTd',
-  'MrSeam',
-  'Rtmrs',
-  'Rtmr0Alternatives',
-  'Xfam',
-  'AllowedPIIDs',
-  'MemoryIntegrity',
-  'SMTDisabled',
-  'StaticPlatform',
-  'CPUs',
-];
+  'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs',
+  'MemoryIntegrity SMTDisabled StaticPlatform CPUs',
+].flatMap((line) => line.split(' '));
 const MAX_UINT64 = 2n ** 64n - 1n;
 const MAX_INT32 = 2 ** 31 - 1;
 
@@ -137,18 +50,18 @@ function readPlatform(entry: ManifestObject): string | undefined {
   return platform;
 }
 
-function readSnp(entry: ManifestObject): SnpReferenceValues {
+function readSnp(entry: ManifestObject) {
   const platform = readPlatform(entry);
   const product = entry.text('ProductName') ?? '';
-  if (product !== 'Milan' && product !== 'Genoa') {
-    if (product === '') throw manifestInvalid(entry.at('ProductName'), 'a product name is mandatory');
-    throw manifestUnsupported(entry.at('ProductName'), product);
-  }
+  if (product === '') throw manifestInvalid(entry.at('ProductName'), 'a product name is mandatory');
+  if (!isProduct(product)) throw manifestUnsupported(entry.at('ProductName'), product);
   const tcb = entry.object('MinimumTCB', TCB_KEYS);
   return {
     platform,
     product,
+    /** The launch digest, of a guest with one vCPU where `apeip` is set. */
     trustedMeasurement: entry.bytes('TrustedMeasurement', 48),
+    /** The AP reset address; undefined = compare the measurement exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.integer('BootloaderVersion', 255),
@@ -157,8 +70,9 @@ function readSnp(entry: ManifestObject): SnpReferenceValues {
       microcode: tcb.integer('MicrocodeVersion', 255),
     },
     guestPolicy: readGuestPolicy(entry),
-    platformInfo: readPlatformInfo(entry),
+    platformInfo: readFlags(entry.optionalObject('PlatformInfo', PLATFORM_INFO_KEYS), PLATFORM_INFO_FLAGS),
     minimumMitigationVector: entry.bigInteger('MinimumMitigationVector', MAX_UINT64, 0n),
+    /** Empty = any chip. */
     allowedChipIds: entry.byteLists('AllowedChipIDs', 64),
   };
 }
@@ -171,55 +85,38 @@ function readApeip(entry: ManifestObject): number | undefined {
 }
 
 function readGuestPolicy(entry: ManifestObject): GuestPolicy {
-  const policy = entry.has('GuestPolicy') ? entry.object('GuestPolicy', GUEST_POLICY_KEYS) : undefined;
-  const flag = (key: string): boolean => policy?.flag(key) ?? false;
-  for (const key of FORBIDDEN_IN_GUEST_POLICY) {
-    if (flag(key)) throw manifestInvalid([...entry.at('GuestPolicy'), key], 'must not be true');
+  const policy = entry.optionalObject('GuestPolicy', GUEST_POLICY_KEYS);
+  for (const member of NEVER_TRUE) {
+    if (policy.flag(member)) throw manifestInvalid(policy.at(member), 'must not be true');
   }
   return {
-    abiMinor: policy?.integer('ABIMinor', 255, 0) ?? 0,
-    abiMajor: policy?.integer('ABIMajor', 255, 0) ?? 0,
-    smt: flag('SMT'),
-    migrateMa: false,
-    debug: false,
-    singleSocket: flag('SingleSocket'),
-    cxlAllowed: false,
-    memAes256Xts: flag('MemAES256XTS'),
-    raplDis: flag('RAPLDis'),
-    cipherTextHidingDram: flag('CipherTextHidingDRAM'),
-    pageSwapDisable: flag('PageSwapDisable'),
+    ABIMinor: policy.integer('ABIMinor', 255, 0),
+    ABIMajor: policy.integer('ABIMajor', 255, 0),
+    ...readFlags(policy, GUEST_POLICY_FLAGS),
   };
 }
 
-function readPlatformInfo(entry: ManifestObject): PlatformInfo {
-  const info = entry.has('PlatformInfo') ? entry.object('PlatformInfo', PLATFORM_INFO_KEYS) : undefined;
-  const flag = (key: string): boolean => info?.flag(key) ?? false;
-  return {
-    smtEnabled: flag('SMTEnabled'),
-    tsmeEnabled: flag('TSMEEnabled'),
-    eccEnabled: flag('ECCEnabled'),
-    raplDisabled: flag('RAPLDisabled'),
-    ciphertextHidingDramEnabled: flag('CiphertextHidingDRAMEnabled'),
-    aliasCheckComplete: flag('AliasCheckComplete'),
-    tioEnabled: flag('TIOEnabled'),
-  };
+function readFlags<Table extends readonly Flag[]>(object: ManifestObject, table: Table): Flags<Table> {
+  return Object.fromEntries(table.map(({ member }) => [member, object.flag(member)])) as Flags<Table>;
 }
 
-function readTdx(entry: ManifestObject): TdxReferenceValues {
+function readTdx(entry: ManifestObject) {
   const platform = readPlatform(entry);
   const rtmrs = entry.byteLists('Rtmrs', 48);
-  const [rtmr0, rtmr1, rtmr2, rtmr3] = rtmrs;
-  if (!rtmr0 || !rtmr1 || !rtmr2 || !rtmr3 || rtmrs.length !== 4) {
-    throw manifestInvalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
-  }
+  if (rtmrs.length !== 4) throw manifestInvalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
   return {
     platform,
+    /** 0 = no requirement. */
     minTcbEvaluationDataNumber: entry.integer('MinTCBEvaluationDataNumber', MAX_INT32, 0),
     mrTd: entry.bytes('MrTd', 48),
     mrSeam: entry.bytes('MrSeam', 48),
-    rtmrs: [rtmr0, rtmr1, rtmr2, rtmr3],
+    /** RTMR0 to RTMR3. */
+    rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
+    /** Further values allowed for RTMR0 (attestation.md 19.10). */
     rtmr0Alternatives: entry.byteLists('Rtmr0Alternatives', 48),
+    /** In quote order. */
     xfam: entry.bytes('Xfam', 8),
+    /** Empty = any. */
     allowedPiids: entry.byteLists('AllowedPIIDs', 16),
     memoryIntegrity: entry.flag('MemoryIntegrity'),
     smtDisabled: entry.flag('SMTDisabled'),

@@ -28,13 +28,13 @@ const LITERAL = /true|false|null/y;
 const LITERALS: Readonly<Record<string, boolean>> = { true: true, false: false };
 
 /**
- * The value that the text consists of. `refuse` makes the error to throw; it is told what is wrong and where, e.g.
- * `Policies.ab12: member "Role" appears twice`.
+ * The value that the text consists of. `refuse` makes the error to throw from a reason that says what is wrong and
+ * where, e.g. `Policies.ab12: member "Role" appears twice`.
  */
 export function parseStrictJson(
   bytes: Uint8Array,
   limits: JsonLimits,
-  refuse: (words: string) => Error,
+  refuse: (reason: string) => Error,
 ): JsonValue {
   let text: string;
   try {
@@ -42,8 +42,7 @@ export function parseStrictJson(
   } catch {
     throw refuse('the text is not UTF-8');
   }
-  const parser = new Parser(text, limits, refuse);
-  return parser.document();
+  return new Parser(text, limits, refuse).document();
 }
 
 class Parser {
@@ -52,9 +51,9 @@ class Parser {
   readonly #path: (string | number)[] = [];
   readonly #text: string;
   readonly #limits: JsonLimits;
-  readonly #refuse: (words: string) => Error;
+  readonly #refuse: (reason: string) => Error;
 
-  constructor(text: string, limits: JsonLimits, refuse: (words: string) => Error) {
+  constructor(text: string, limits: JsonLimits, refuse: (reason: string) => Error) {
     this.#text = text;
     this.#limits = limits;
     this.#refuse = refuse;
@@ -70,70 +69,65 @@ class Parser {
   #value(): JsonValue {
     this.#match(WHITE_SPACE);
     if (++this.#values > this.#limits.values) throw this.#error('too many values');
-    switch (this.#text[this.#position]) {
-      case '{':
-        return this.#nested(() => this.#object());
-      case '[':
-        return this.#nested(() => this.#array());
-      case '"':
-        return this.#string();
-      default: {
-        const literal = this.#match(LITERAL);
-        if (literal !== undefined) return LITERALS[literal] ?? null;
-        const number = this.#match(NUMBER);
-        if (number === undefined) throw this.#notJson();
-        return new JsonNumber(number);
-      }
+    const start = this.#text[this.#position];
+    if (start === '"') return this.#string();
+    if (start === '{' || start === '[') {
+      if (this.#path.length >= this.#limits.depth) throw this.#error('nested too deeply');
+      this.#position++;
+      return start === '{' ? this.#object() : this.#array();
     }
-  }
-
-  #nested<T>(read: () => T): T {
-    if (this.#path.length >= this.#limits.depth) throw this.#error('nested too deeply');
-    this.#position++;
-    return read();
+    const literal = this.#match(LITERAL);
+    if (literal !== undefined) return LITERALS[literal] ?? null;
+    const number = this.#match(NUMBER);
+    if (number === undefined) throw this.#notJson();
+    return new JsonNumber(number);
   }
 
   #object(): JsonObject {
     const members = new Map<string, JsonValue>();
-    if (this.#take('}')) return members;
-    do {
+    this.#items('}', () => {
       this.#match(WHITE_SPACE);
       const name = this.#string();
       if (members.has(name)) throw this.#error(`member ${JSON.stringify(shown(name))} appears twice`);
       if (!this.#take(':')) throw this.#notJson();
-      this.#path.push(name);
-      members.set(name, this.#value());
-      this.#path.pop();
-    } while (this.#take(','));
-    if (!this.#take('}')) throw this.#notJson();
+      members.set(name, this.#valueAt(name));
+    });
     return members;
   }
 
   #array(): readonly JsonValue[] {
     const values: JsonValue[] = [];
-    if (this.#take(']')) return values;
-    do {
-      this.#path.push(values.length);
-      values.push(this.#value());
-      this.#path.pop();
-    } while (this.#take(','));
-    if (!this.#take(']')) throw this.#notJson();
+    this.#items(']', () => values.push(this.#valueAt(values.length)));
     return values;
   }
 
-  /** Without an expression that repeats an alternative: that needs stack for every character of a long string. */
+  /** Items between commas up to `end`. */
+  #items(end: string, readItem: () => void): void {
+    if (this.#take(end)) return;
+    do readItem();
+    while (this.#take(','));
+    if (!this.#take(end)) throw this.#notJson();
+  }
+
+  #valueAt(step: string | number): JsonValue {
+    this.#path.push(step);
+    const value = this.#value();
+    this.#path.pop();
+    return value;
+  }
+
+  /** Not one expression that repeats an alternative: that takes stack for every character of a long string. */
   #string(): string {
     const start = this.#position;
     const end = endOfString(this.#text, start);
     if (end === undefined) throw this.#notJson();
-    this.#position = end + 1;
     const inside = this.#text.slice(start + 1, end);
-    if (!NOT_PLAIN.test(inside)) return inside;
     try {
-      // Knows the escapes, and refuses control characters.
-      return JSON.parse(`"${inside}"`) as string;
+      // JSON.parse knows the escapes, and refuses control characters.
+      const value = NOT_PLAIN.test(inside) ? (JSON.parse(`"${inside}"`) as string) : inside;
+      this.#position = end + 1;
+      return value;
     } catch {
-      this.#position = start;
       throw this.#notJson();
     }
   }
@@ -147,18 +141,17 @@ class Parser {
 
   #match(pattern: RegExp): string | undefined {
     pattern.lastIndex = this.#position;
-    const match = pattern.exec(this.#text);
-    if (match === null) return undefined;
-    this.#position = pattern.lastIndex;
-    return match[0];
+    const match = pattern.exec(this.#text)?.[0];
+    if (match !== undefined) this.#position = pattern.lastIndex;
+    return match;
   }
 
   #notJson(): Error {
     return this.#error(`not JSON at character ${this.#position}`);
   }
 
-  #error(words: string): Error {
-    return this.#refuse(this.#path.length === 0 ? words : `${pathText(this.#path)}: ${words}`);
+  #error(reason: string): Error {
+    return this.#refuse(this.#path.length === 0 ? reason : `${pathText(this.#path)}: ${reason}`);
   }
 }
 
@@ -176,12 +169,8 @@ function endOfString(text: string, start: number): number | undefined {
 
 /** `ReferenceValues.snp[0].ProductName`; long names are cut. */
 export function pathText(path: readonly (string | number)[]): string {
-  return path
-    .map((step, index) => {
-      if (typeof step === 'number') return `[${step}]`;
-      return index === 0 ? shown(step) : `.${shown(step)}`;
-    })
-    .join('');
+  const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${shown(step)}`));
+  return steps.join('').replace(/^\./, '');
 }
 
 /** A name for an error: whoever wrote the text chose it. */

@@ -1,25 +1,43 @@
 /**
- * Is this document the answer of a genuine, unmodified coordinator running under the expected manifest? The whole
- * question as one function of bytes (attestation.md 2 to 11, 19.12); what it cannot know it asks `collateral` for.
+ * Whether a document comes from a genuine, unmodified coordinator that runs under the expected manifest: one function
+ * of bytes (docs/protocol/attestation.md 2 to 11, 19.12), which asks `collateral` for what the bytes do not say.
  */
 import { sha256 } from '../crypto/digest.ts';
-import { attempt, valueIn } from './attempt.ts';
-import { allAccepted, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
-import type { CollateralSource } from './collateral.ts';
-import { askOnce } from './collateral-once.ts';
-import { type AttestationDocument, parseDocument } from './document.ts';
+import {
+  allAccepted,
+  attempt,
+  type Check,
+  type CheckDescription,
+  firstFailure,
+  runChecks,
+  valueIn,
+} from './check.ts';
+import { askOnce, type CollateralSource } from './collateral.ts';
+import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
 import { DOCUMENT_ROWS, NONCE_BYTES } from './document-checks.ts';
-import { breathe, type EvidenceContext, type EvidenceFormat } from './evidence.ts';
+import { breathe, type EvidenceContext, type EvidenceFormat, type TrustRoots } from './evidence.ts';
 import { coordinatorHashes, type Manifest, parseManifest } from './manifest.ts';
-import { reportData, transitionDigest } from './report-data.ts';
+import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import { SNP } from './snp/verify.ts';
 import { TDX } from './tdx/verify.ts';
-import type { TrustRoots } from './trust-roots.ts';
 import { malformed } from './x509/der.ts';
 
 export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';
-export type { TrustRoots } from './trust-roots.ts';
+export type { TrustRoots } from './evidence.ts';
+
+/** Every check of the program, in the order in which the checks are made; docs/verification.md shows this table. */
+export const CHECK_SECTIONS: readonly {
+  readonly title: string;
+  /** Ids are unique over all sections. */
+  readonly rows: readonly CheckDescription[];
+}[] = [
+  { title: 'Document and manifest', rows: DOCUMENT_ROWS },
+  { title: 'SEV-SNP evidence', rows: SNP.rows },
+  { title: 'TDX evidence', rows: TDX.rows },
+  { title: 'Mesh certificate', rows: MESH_ROWS },
+  { title: 'Secret exchange', rows: SECRET_ROWS },
+];
 
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
@@ -58,36 +76,29 @@ interface Evidence {
   readonly judgements: readonly ((context: EvidenceContext) => Promise<readonly Check[]>)[];
 }
 
+/** The evidence, if `raw` is a message of this format. Throws evidence_malformed. */
 function evidenceOf<Message, Entry>(
   kind: Pick<Evidence, 'tee' | 'name' | 'attestationType'>,
-  format: EvidenceFormat<Message, Entry>,
+  { decode, rows, verify: judge }: EvidenceFormat<Message, Entry>,
   raw: Uint8Array,
-  entries: readonly Entry[],
+  entries: readonly Entry[] = [],
 ): Evidence {
-  const message = format.decode(raw);
-  return {
-    ...kind,
-    rows: format.rows,
-    referenceValues: entries.length,
-    judgements: entries.map((entry) => (context) => format.verify(message, entry, context)),
-  };
+  const message = decode(raw);
+  const judgements = entries.map((entry) => (context: EvidenceContext) => judge(message, entry, context));
+  return { ...kind, rows, referenceValues: entries.length, judgements };
 }
+
+const SNP_KIND = { tee: 'snp', name: 'SEV-SNP', attestationType: '1.3.9901.2.1' } as const;
+const TDX_KIND = { tee: 'tdx', name: 'TDX', attestationType: '1.3.9901.2.2' } as const;
 
 /** By the shape of the message alone; the stated type is compared afterwards. Throws evidence_malformed. */
 function recognise({ rawAttestation: raw }: AttestationDocument, manifest: Manifest | undefined): Evidence {
-  const { snp = [], tdx = [] } = manifest ?? {};
-  const candidates = [
-    attempt(() =>
-      evidenceOf({ tee: 'snp', name: 'SEV-SNP', attestationType: '1.3.9901.2.1' }, SNP, raw, snp),
-    ),
-    attempt(() => evidenceOf({ tee: 'tdx', name: 'TDX', attestationType: '1.3.9901.2.2' }, TDX, raw, tdx)),
-  ];
-  const [evidence, another] = candidates.map(valueIn).filter((each) => each !== undefined);
+  const snp = attempt(() => evidenceOf(SNP_KIND, SNP, raw, manifest?.snp));
+  const tdx = attempt(() => evidenceOf(TDX_KIND, TDX, raw, manifest?.tdx));
+  const [evidence, another] = [snp, tdx].map(valueIn).filter((each) => each !== undefined);
   if (evidence === undefined) {
-    const reasons = candidates.map((each) =>
-      each !== undefined && 'error' in each ? each.error.message : '',
-    );
-    throw malformed(`no SEV-SNP message (${reasons[0]}) and no TDX message (${reasons[1]})`);
+    const [noSnp, noTdx] = [snp, tdx].map((each) => (each && 'error' in each ? each.error.message : ''));
+    throw malformed(`no SEV-SNP message (${noSnp}) and no TDX message (${noTdx})`);
   }
   if (another !== undefined) throw malformed('the message can be read as SEV-SNP and as TDX');
   return evidence;
@@ -106,14 +117,8 @@ export async function verify(input: VerifyInput): Promise<Verdict> {
   const read = valueIn(document);
   const evidence = read === undefined ? undefined : attempt(() => recognise(read, valueIn(manifest)));
   await breathe();
-  const checks = runChecks(DOCUMENT_ROWS, {
-    nonce,
-    expectedManifest: input.manifest,
-    now,
-    document,
-    manifest,
-    evidence,
-  });
+  const subject = { nonce, expectedManifest: input.manifest, now, document, manifest, evidence };
+  const checks = runChecks(DOCUMENT_ROWS, subject);
   const found = valueIn(evidence);
   const expected = valueIn(manifest);
   if (read !== undefined && expected !== undefined && found !== undefined && nonce.length === NONCE_BYTES) {

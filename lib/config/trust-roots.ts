@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
@@ -10,8 +11,9 @@ import type { Config } from './config.ts';
 import { isProductionHost } from './network.ts';
 
 /** The common names of the subjects that a directory of roots may hold. */
-const SLOTS = ['ARK-Milan', 'SEV-Milan', 'ARK-Genoa', 'SEV-Genoa', 'Intel SGX Root CA'] as const;
-type Slot = (typeof SLOTS)[number];
+type Slot = `${'ARK' | 'SEV'}-${Product}` | 'Intel SGX Root CA';
+const AMD_SLOTS = PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${product}`] as const);
+const SLOTS: readonly Slot[] = [...AMD_SLOTS, 'Intel SGX Root CA'];
 
 /**
  * The vendors' hardware roots, or those of --unsafe-trust-roots, which are for simulators only. Throws
@@ -63,7 +65,7 @@ export function readTrustRoots(
   }
   if (found.size === 0) throw invalid(`${directory} holds no certificate in a .pem file`);
   const snp: { -readonly [P in keyof TrustRoots['snp']]: TrustRoots['snp'][P] } = {};
-  for (const product of ['Milan', 'Genoa'] as const) {
+  for (const product of PRODUCT_NAMES) {
     const [ark, ask] = [found.get(`ARK-${product}`), found.get(`SEV-${product}`)];
     if (ark !== undefined && ask !== undefined) snp[product] = { ark, ask };
     else if (ark !== ask) throw invalid(`ARK-${product} and SEV-${product} are only of use together`);

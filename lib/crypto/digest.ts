@@ -1,8 +1,8 @@
 /**
- * Hashes, MACs and key derivation. This room is the one seam between the attestation code and node:crypto:
+ * Hashes and constant-time comparison. This room is the one seam between the attestation code and node:crypto:
  * a browser build swaps these few functions and nothing else.
  */
-import { createHash, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
+import { createHash, timingSafeEqual } from 'node:crypto';
 
 function digest(algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array {
   const hash = createHash(algorithm);
@@ -18,21 +18,6 @@ export function sha256(...parts: Uint8Array[]): Uint8Array {
 /** SHA-384 (FIPS 180-4) over the concatenation of the parts: 48 bytes. */
 export function sha384(...parts: Uint8Array[]): Uint8Array {
   return digest('sha384', parts);
-}
-
-/** HMAC-SHA-256 (RFC 2104): 32 bytes. */
-export function hmacSha256(key: Uint8Array, data: Uint8Array): Uint8Array {
-  return new Uint8Array(createHmac('sha256', key).update(data).digest());
-}
-
-/** HKDF-SHA-256 (RFC 5869), extract and expand: `length` bytes, at most 8160. */
-export function hkdfSha256(input: {
-  readonly ikm: Uint8Array;
-  readonly salt: Uint8Array;
-  readonly info: Uint8Array;
-  readonly length: number;
-}): Uint8Array {
-  return new Uint8Array(hkdfSync('sha256', input.ikm, input.salt, input.info, input.length));
 }
 
 /** Whether both hold the same bytes, in time that depends on their lengths only. */

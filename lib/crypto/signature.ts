@@ -1,6 +1,6 @@
 /**
  * Public keys and signature verification: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD signs.
- * A signature that cannot be parsed is a signature that does not verify: these functions answer false for it.
+ * A signature that cannot be parsed is a signature that does not verify: these functions return false for it.
  */
 import { constants, createPublicKey, type KeyObject, verify } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';

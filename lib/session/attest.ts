@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
+import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
-import { concernsClock } from '../attestation/period.ts';
 import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';

@@ -1,3 +1,4 @@
+import { isProduct } from '../attestation/snp/product.ts';
 import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
@@ -221,12 +222,15 @@ function issuerChainOf({ headers }: HttpResponse, { chainHeader }: Kind): string
 }
 
 /** A part of a URL that comes from evidence nobody has verified yet. */
-function part(text: string, what: 'product' | 'platform' | 'level', form: RegExp): string {
+function part(text: string, what: 'platform' | 'level', form: RegExp): string {
   if (!form.test(text)) throw unavailable(`the evidence asks for collateral of a strange ${what}`);
   return text;
 }
 
-const line = (product: string): string => part(product, 'product', /^(?:Milan|Genoa)$/);
+function line(product: string): string {
+  if (!isProduct(product)) throw unavailable('the evidence asks for collateral of a strange product');
+  return product;
+}
 
 const hex = (value: string, bytes: number): string =>
   part(value.toLowerCase(), 'platform', new RegExp(`^[0-9a-f]{${2 * bytes}}$`));

@@ -1,7 +1,7 @@
 import { createHash, createSecretKey, type KeyObject } from 'node:crypto';
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
-import { concernsClock } from '../attestation/period.ts';
+import { concernsClock } from '../attestation/findings.ts';
 import type { Check } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';

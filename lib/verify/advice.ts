@@ -1,5 +1,5 @@
 /** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
-import { concernsClock } from '../attestation/period.ts';
+import { concernsClock } from '../attestation/findings.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './judge.ts';
 

@@ -1,13 +1,14 @@
 /** SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (attestation.md 6, 16, 19.7). */
 import { randomBytes, sign } from 'node:crypto';
 import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
-import { encodeSnpAttestation, SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
-import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import type { Hardware } from '../hardware.ts';
 import { issueAmdCrl, issueVcek, type Tcb } from '../pki/amd.ts';
 import { SNP_GUEST } from '../reference-values.ts';
 import type { EvidenceRequest } from './request.ts';
+import { encodeSnpAttestation } from './snp-message.ts';
 
 /** CPUID(1).EAX of family 19h, model 11h, stepping 1: Genoa. */
 const GENOA_FMS = 0x00a10f11;

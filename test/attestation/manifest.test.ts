@@ -8,7 +8,7 @@ import {
   parseManifest,
   secretServiceEntry,
 } from '../../lib/attestation/manifest.ts';
-import { guestPolicyValue } from '../../lib/attestation/snp/guest-policy.ts';
+import { guestPolicyValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { vectorBytes, vectorJson, vectorText } from '../support/attestation-vectors.ts';
 import { toHex } from '../support/wycheproof.ts';
@@ -69,8 +69,8 @@ describe('manifests that must be accepted', () => {
     assert.equal(guestPolicyValue(snp.guestPolicy), 0x252013an);
     assert.equal(snp.minimumMitigationVector, 15n);
     assert.equal(snp.allowedChipIds.length, 4);
-    assert.ok(snp.platformInfo.eccEnabled && snp.platformInfo.aliasCheckComplete);
-    assert.ok(!snp.platformInfo.smtEnabled && !snp.platformInfo.tioEnabled);
+    assert.ok(snp.platformInfo.ECCEnabled && snp.platformInfo.AliasCheckComplete);
+    assert.ok(!snp.platformInfo.SMTEnabled && !snp.platformInfo.TIOEnabled);
     const [tdx] = manifest.tdx;
     assert.equal(tdx?.minTcbEvaluationDataNumber, 21);
     assert.equal(toHex(tdx?.xfam ?? new Uint8Array(0)), 'e702060000000000');

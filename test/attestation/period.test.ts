@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
-import { period } from '../../lib/attestation/period.ts';
+import { period } from '../../lib/attestation/findings.ts';
 import { verify } from '../../lib/attestation/verify.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import {

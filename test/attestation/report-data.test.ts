@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { reportData, transitionDigest } from '../../lib/attestation/report-data.ts';
+import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
 import { fromHex, toHex } from '../support/wycheproof.ts';

@@ -9,7 +9,7 @@ import { readSgxExtension } from '../../lib/attestation/tdx/sgx-extension.ts';
 import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { verify } from '../../lib/attestation/verify.ts';
-import { decodePem } from '../../lib/attestation/x509/pem.ts';
+import { decodePem } from '../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';

@@ -3,13 +3,14 @@
  * vectors do not vary. Keys are made once per process.
  */
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
-import { reportData, transitionDigest } from '../../lib/attestation/report-data.ts';
+import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
-import { encodeSnpAttestation, SNP_EXTRA_CRL, type SnpProduct } from '../../lib/attestation/snp/message.ts';
+import { SNP_EXTRA_CRL, type SnpProduct } from '../../lib/attestation/snp/message.ts';
+import { type TcbParts, tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
-import { type TcbParts, tcbValue } from '../../lib/attestation/snp/tcb.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
+import { encodeSnpAttestation } from '../../simulator/evidence/snp-message.ts';
 import {
   type CertificateRequest,
   type CrlRequest,

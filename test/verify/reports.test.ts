@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { CHECK_SECTIONS } from '../../lib/attestation/checks.ts';
 import type { Check } from '../../lib/attestation/verify.ts';
+import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { renderJson } from '../../lib/verify/json-report.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from '../../lib/verify/judge.ts';

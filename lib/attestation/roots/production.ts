@@ -1,12 +1,9 @@
-/** The hardware roots that the product trusts; there is no way to add to them but an explicit, loud flag. */
-import type { TrustRoots } from '../trust-roots.ts';
-import { ARK_GENOA, ARK_MILAN, ASK_GENOA, ASK_MILAN } from './amd.ts';
-import { INTEL_SGX_ROOT_CA } from './intel.ts';
+/**
+ * The hardware roots that the product trusts, in PEM as their vendors serve them. AMD:
+ * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain`; Intel: `https://certificates.trustedservices.intel.com/`.
+ * docs/protocol/attestation.md 15 lists the fingerprints. Only --unsafe-trust-roots, loudly logged, replaces them.
+ */
+import type { TrustRoots } from '../evidence.ts';
+import roots from './production.json' with { type: 'json' };
 
-export const PRODUCTION_ROOTS: TrustRoots = {
-  snp: {
-    Milan: { ark: ARK_MILAN, ask: ASK_MILAN },
-    Genoa: { ark: ARK_GENOA, ask: ASK_GENOA },
-  },
-  tdx: { root: INTEL_SGX_ROOT_CA },
-};
+export const PRODUCTION_ROOTS: TrustRoots = roots;

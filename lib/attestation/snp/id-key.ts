@@ -13,6 +13,7 @@ import {
   P384_ORDER,
 } from '../../crypto/p384.ts';
 import { malformed } from '../x509/der.ts';
+import { littleEndian } from './report.ts';
 
 /**
  * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of the two
@@ -62,11 +63,7 @@ export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8
   const { x, y } = idKey(measurement, guestPolicy);
   const blob = new Uint8Array(ID_KEY_BYTES);
   new DataView(blob.buffer).setUint32(0, CURVE_P384, true);
-  blob.set(littleEndian(x), 4);
-  blob.set(littleEndian(y), 4 + COORDINATE_BYTES);
+  blob.set(littleEndian(x, COORDINATE_BYTES), 4);
+  blob.set(littleEndian(y, COORDINATE_BYTES), 4 + COORDINATE_BYTES);
   return sha384(blob);
-}
-
-function littleEndian(value: bigint): Uint8Array {
-  return Buffer.from(value.toString(16).padStart(2 * COORDINATE_BYTES, '0'), 'hex').reverse();
 }

@@ -4,12 +4,10 @@
  */
 import { constantTimeEqual, sha384 } from '../../crypto/digest.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
+import { PRODUCTS, type Product } from './product.ts';
 
-export const MAX_VCPUS = 220;
+const MAX_VCPUS = 220;
 const PAGE_BYTES = 4096;
-
-/** Stepping 0, whatever the report's own stepping is. */
-const CPU_SIGNATURE = { Milan: 0x00a00f11, Genoa: 0x00a10f10 } as const;
 
 /** Segment registers: offset, selector, attributes, limit. Bases are 0 but for CS. */
 const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
@@ -39,8 +37,8 @@ const REGISTERS: readonly (readonly [number, bigint])[] = [
   [0x3e8, 0x1n], // XCR0
 ];
 
-/** The initial state of an application processor. `apeip` is its reset address. */
-export function apVmsaPage(apeip: number, product: 'Milan' | 'Genoa'): Uint8Array {
+/** The VMSA page: the initial state of an application processor whose reset address is `apeip`. */
+export function apVmsaPage(apeip: number, product: Product): Uint8Array {
   const page = new Uint8Array(PAGE_BYTES);
   const view = new DataView(page.buffer);
   for (const [offset, selector, attributes, limit] of SEGMENTS) {
@@ -51,7 +49,7 @@ export function apVmsaPage(apeip: number, product: 'Milan' | 'Genoa'): Uint8Arra
   view.setUint32(CS_BASE, (apeip & 0xffff0000) >>> 0, true);
   for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
   view.setUint32(0x178, apeip & 0xffff, true); // RIP
-  view.setUint32(0x310, CPU_SIGNATURE[product], true); // RDX
+  view.setUint32(0x310, PRODUCTS[product].vcpuSignature, true); // RDX
   view.setUint32(0x408, 0x1f80, true); // MXCSR
   view.setUint16(0x410, 0x037f, true); // FCW
   return page;
@@ -60,23 +58,13 @@ export function apVmsaPage(apeip: number, product: 'Milan' | 'Genoa'): Uint8Arra
 /** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
 const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
-/** The launch digest after one more vCPU whose VMSA page has this SHA-384. */
-export function extendMeasurement(digest: Uint8Array, pageHash: Uint8Array): Uint8Array {
-  return sha384(digest, pageHash, PAGE_INFO_TAIL);
-}
-
-/** The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the one for 1. */
-export function* measurements(
-  seed: Uint8Array,
-  apeip: number,
-  product: 'Milan' | 'Genoa',
-): Generator<Uint8Array> {
-  const pageHash = sha384(apVmsaPage(apeip, product));
+/** The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the one for 1, `page` the VMSA page of the others. */
+export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uint8Array> {
+  const pageHash = sha384(page);
   let digest = seed;
-  yield digest;
-  for (let vcpus = 2; vcpus <= MAX_VCPUS; vcpus++) {
-    digest = extendMeasurement(digest, pageHash);
+  for (let vcpus = 1; vcpus <= MAX_VCPUS; vcpus++) {
     yield digest;
+    digest = sha384(digest, pageHash, PAGE_INFO_TAIL);
   }
 }
 
@@ -85,15 +73,18 @@ export function* measurements(
  * undefined if it belongs to none.
  */
 export function matchMeasurement(
-  entry: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
+  {
+    trustedMeasurement,
+    apeip,
+    product,
+  }: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
   measurement: Uint8Array,
 ): number | 'exact' | undefined {
-  const { trustedMeasurement, apeip, product } = entry;
   if (apeip === undefined) {
     return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
   }
   let vcpus = 1;
-  for (const accepted of measurements(trustedMeasurement, apeip, product)) {
+  for (const accepted of measurements(trustedMeasurement, apVmsaPage(apeip, product))) {
     if (constantTimeEqual(accepted, measurement)) return vcpus;
     vcpus++;
   }

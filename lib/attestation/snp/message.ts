@@ -1,8 +1,4 @@
-/**
- * The protobuf message Attestation that carries a SEV-SNP report and its certificates (attestation.md 6.1). Reading and
- * writing go by the same table of report fields.
- */
-import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+/** The protobuf message Attestation, which carries a SEV-SNP report and its certificates (attestation.md 6.1). */
 import {
   bytesField,
   messageField,
@@ -21,14 +17,10 @@ export interface SnpAttestation {
 }
 
 /** Certificates that came with the report; undefined where absent. ASK and ARK are never trusted (attestation.md 7). */
-export interface SnpCertificates {
-  readonly vcek: Uint8Array | undefined;
-  readonly vlek: Uint8Array | undefined;
-  readonly ask: Uint8Array | undefined;
-  readonly ark: Uint8Array | undefined;
+export type SnpCertificates = Readonly<Record<'vcek' | 'vlek' | 'ask' | 'ark', Uint8Array | undefined>> & {
   /** By key, e.g. SNP_EXTRA_CRL. */
   readonly extras: ReadonlyMap<string, Uint8Array>;
-}
+};
 
 export interface SnpProduct {
   /** 0 unknown, 1 Milan, 2 Genoa, 3 Turin. */
@@ -98,54 +90,4 @@ function decodeProduct(fields: WireFields): SnpProduct {
     name: Number(uintField(fields, PRODUCT.name, 32)),
     machineStepping: stepping === undefined ? undefined : Number(uintField(stepping, WRAPPED_VALUE, 32)),
   };
-}
-
-/** Writes the message, leaving out zeros and empty byte strings as proto3 does. */
-export function encodeSnpAttestation(attestation: SnpAttestation): Uint8Array {
-  const writer = new BinaryWriter();
-  writeMessage(writer, ATTESTATION.report, () => {
-    for (const { name, proto } of [...SNP_REPORT_FIELDS].sort((a, b) => a.proto - b.proto)) {
-      const value = attestation.report[name];
-      if (value instanceof Uint8Array) writeBytes(writer, proto, value);
-      else writeVarint(writer, proto, BigInt(value));
-    }
-  });
-  const { certificates, product } = attestation;
-  writeMessage(writer, ATTESTATION.certificates, () => {
-    writeBytes(writer, CERTIFICATES.vcek, certificates.vcek);
-    writeBytes(writer, CERTIFICATES.ask, certificates.ask);
-    writeBytes(writer, CERTIFICATES.ark, certificates.ark);
-    writeBytes(writer, CERTIFICATES.vlek, certificates.vlek);
-    for (const [key, value] of certificates.extras) {
-      writeMessage(writer, CERTIFICATES.extras, () => {
-        writeBytes(writer, MAP_ENTRY.key, Buffer.from(key, 'utf8'));
-        writeBytes(writer, MAP_ENTRY.value, value);
-      });
-    }
-  });
-  if (product !== undefined) {
-    writeMessage(writer, ATTESTATION.product, () => {
-      writeVarint(writer, PRODUCT.name, BigInt(product.name));
-      const { machineStepping } = product;
-      if (machineStepping === undefined) return;
-      writeMessage(writer, PRODUCT.machineStepping, () =>
-        writeVarint(writer, WRAPPED_VALUE, BigInt(machineStepping)),
-      );
-    });
-  }
-  return writer.finish();
-}
-
-function writeMessage(writer: BinaryWriter, number: number, body: () => void): void {
-  writer.tag(number, WireType.LengthDelimited).fork();
-  body();
-  writer.join();
-}
-
-function writeBytes(writer: BinaryWriter, number: number, value: Uint8Array | undefined): void {
-  if (value !== undefined && value.length > 0) writer.tag(number, WireType.LengthDelimited).bytes(value);
-}
-
-function writeVarint(writer: BinaryWriter, number: number, value: bigint): void {
-  if (value !== 0n) writer.tag(number, WireType.Varint).uint64(value);
 }

@@ -1,47 +1,32 @@
-/** Which processor the evidence comes from (attestation.md 7, product line). */
-import { type Attempt, valueIn } from '../attempt.ts';
-import { type CheckRow, type Finding, finding } from '../check.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
-import type { SnpProduct } from './message.ts';
-import type { SnpReport } from './report.ts';
-import { productLine } from './report-checks.ts';
-import type { VcekExtensions } from './vcek.ts';
-
-export interface ProductSubject {
-  readonly report: SnpReport;
-  readonly product: SnpProduct | undefined;
-  readonly entry: SnpReferenceValues;
-  readonly vcekExtensions: Attempt<VcekExtensions>;
+/**
+ * The AMD products: which are accepted, and how each shows itself (attestation.md 6.2, 7, 19.4). Accepting another one
+ * takes a row here, its roots in roots/production.json, and the layout of its TCB and PLATFORM_INFO in packed-fields.ts.
+ */
+interface ProductRow {
+  /** Family and model of CPUID, exact: relatives such as Bergamo have no trust root here. */
+  readonly family: number;
+  readonly model: number;
+  /** What may follow `-B` in the product name of a VCEK. */
+  readonly steppings: readonly string[];
+  /** CPUID(1).EAX in the VMSA of an application processor, whatever the stepping of the report. */
+  readonly vcpuSignature: number;
 }
 
-const STEPPED_NAME = /^(Milan-B[01]|Genoa-B[012]|Turin-B[01])$/;
+export const PRODUCTS = {
+  Milan: { family: 0x19, model: 0x01, steppings: ['0', '1'], vcpuSignature: 0x00a00f11 },
+  Genoa: { family: 0x19, model: 0x11, steppings: ['0', '1', '2'], vcpuSignature: 0x00a10f10 },
+} as const satisfies Readonly<Record<string, ProductRow>>;
 
-/** A version 2 report does not say it: then the VCEK does, stepping included. */
-function judgeByVcek(subject: ProductSubject): Finding | undefined {
-  const productName = valueIn(subject.vcekExtensions)?.productName;
-  if (productName === undefined) return undefined;
-  const stepping = subject.product?.machineStepping;
-  const holds =
-    STEPPED_NAME.test(productName) &&
-    productName.startsWith(`${subject.entry.product}-`) &&
-    (stepping === undefined || productName.endsWith(`B${stepping}`));
-  return finding(
-    holds,
-    `${productName} by the VCEK${stepping === undefined ? '' : `, stepping ${stepping}`}`,
-  );
+export type Product = keyof typeof PRODUCTS;
+export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
+
+/** Recognised only to be named in a failed check. */
+const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
+
+export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
+
+/** The product with these CPUID values; undefined for an unknown one. */
+export function productOf(family: number, model: number): string | undefined {
+  const known = Object.entries({ ...PRODUCTS, ...NOT_ACCEPTED });
+  return known.find(([, row]) => row.family === family && row.model === model)?.[0];
 }
-
-export const PRODUCT_ROWS: readonly CheckRow<ProductSubject>[] = [
-  {
-    id: 'snp.product',
-    title: 'Processor product line',
-    source: 'attestation.md 7',
-    expected: 'the ProductName of the reference value',
-    judge: (subject) => {
-      const { report, entry } = subject;
-      if (report.version < 3) return judgeByVcek(subject);
-      const line = productLine(report);
-      return finding(line === entry.product, line ?? 'unknown', entry.product);
-    },
-  },
-];

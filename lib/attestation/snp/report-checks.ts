@@ -1,100 +1,92 @@
-/** What can be said about a report before any certificate is looked at (attestation.md 3, 4.3, 6.2, 7, 13.5). */
+/** The report: what it says before any certificate is looked at, and who signed it (attestation.md 3, 6.2, 7, 13.5). */
 import { constantTimeEqual } from '../../crypto/digest.ts';
-import { type CheckRow, type Finding, finding } from '../check.ts';
-import type { EvidenceContext } from '../evidence.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
-import { familyModelStepping, type SnpReport } from './report.ts';
-
-export interface ReportSubject {
-  readonly report: SnpReport;
-  readonly entry: SnpReferenceValues;
-  readonly context: Pick<EvidenceContext, 'expectedReportData' | 'coordinatorHashes'>;
-}
+import { verifyEcdsa } from '../../crypto/signature.ts';
+import { finding, need, row } from '../check.ts';
+import { verified } from '../findings.ts';
+import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
+import { equalBytes, hex, type SnpRow } from './subject.ts';
 
 const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
 const ECDSA_P384_SHA384 = 1;
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
-/** SIGNER_INFO: bit 0 AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, bits 4:2 SIGNING_KEY, the rest reserved. */
-const signingKey = ({ signerInfo }: SnpReport): number => (signerInfo >>> 2) & 7;
-
-export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
-
-/** Exact values only: relatives such as Bergamo have no trust root here (attestation.md 6.2). */
-const PRODUCT_LINES: Readonly<Record<string, string>> = {
-  '25/1': 'Milan',
-  '25/17': 'Genoa',
-  '26/2': 'Turin',
-};
-
-/** The product line by the report's CPUID fields; undefined for version 2, which has none, and for unknown ones. */
-export function productLine({ version, cpuid1EaxFms }: SnpReport): string | undefined {
-  if (version < 3) return undefined;
-  const { family, model } = familyModelStepping(cpuid1EaxFms);
-  return PRODUCT_LINES[`${family}/${model}`];
-}
-
-/** Compares byte strings that the manifest, the nonce or the hardware determine. */
-export function equalBytes(found: Uint8Array, expected: Uint8Array): Finding {
-  return finding(constantTimeEqual(found, expected), hex(found), hex(expected));
-}
-
-export const REPORT_ROWS: readonly CheckRow<ReportSubject>[] = [
-  {
-    id: 'snp.report_data',
-    title: 'Report data',
-    source: 'attestation.md 3',
-    expected: 'the digest over nonce, manifest and both CA certificates',
-    judge: ({ report, context }) => equalBytes(report.reportData, context.expectedReportData),
-  },
-  {
-    id: 'snp.host_data',
-    title: 'Host data',
-    source: 'attestation.md 4.3, 19.12 rule 11',
-    expected: 'the policy hash of a coordinator entry of the manifest',
-    judge: ({ report, context }) =>
+export const REPORT_ROWS: readonly SnpRow[] = [
+  row(
+    'snp.report_data',
+    'Report data',
+    'attestation.md 3',
+    'the digest over nonce, manifest and both CA certificates',
+    ({ report, context }) => equalBytes(report.reportData, context.expectedReportData),
+  ),
+  row(
+    'snp.host_data',
+    'Host data',
+    'attestation.md 4.3, 19.12 rule 11',
+    'the policy hash of a coordinator entry of the manifest',
+    ({ report: { hostData }, context: { coordinatorHashes } }) =>
       finding(
-        context.coordinatorHashes.some((hash) => constantTimeEqual(hash, report.hostData)),
-        hex(report.hostData),
-        context.coordinatorHashes.map(hex).join(' or '),
+        coordinatorHashes.some((hash) => constantTimeEqual(hash, hostData)),
+        hex(hostData),
+        coordinatorHashes.map(hex).join(' or '),
       ),
-  },
-  {
-    id: 'snp.report.version',
-    title: 'Report version',
-    source: 'attestation.md 6.2',
-    expected: 'version 2, 3, 4 or 5',
-    judge: ({ report }) => finding(SUPPORTED_VERSIONS.includes(report.version), `version ${report.version}`),
-  },
-  {
-    id: 'snp.report.signature_algo',
-    title: 'Signature algorithm of the report',
-    source: 'attestation.md 6.2',
-    expected: '1 (ECDSA P-384 with SHA-384)',
-    judge: ({ report }) => finding(report.signatureAlgo === ECDSA_P384_SHA384, String(report.signatureAlgo)),
-  },
-  {
-    id: 'snp.report.signing_key',
-    title: 'Kind of the signing key',
-    source: 'attestation.md 6.2, 7',
-    expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
-    judge: ({ report }) => {
+  ),
+  row(
+    'snp.report.version',
+    'Report version',
+    'attestation.md 6.2',
+    'version 2, 3, 4 or 5',
+    ({ report: { version } }) => finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
+  ),
+  row(
+    'snp.report.signature_algo',
+    'Signature algorithm of the report',
+    'attestation.md 6.2',
+    '1 (ECDSA P-384 with SHA-384)',
+    ({ report: { signatureAlgo } }) => finding(signatureAlgo === ECDSA_P384_SHA384, String(signatureAlgo)),
+  ),
+  row(
+    'snp.report.signing_key',
+    'Kind of the signing key',
+    'attestation.md 6.2, 7',
+    'VCEK, and no reserved bit of SIGNER_INFO set',
+    ({ report }) => {
       const key = signingKey(report);
       const reserved = report.signerInfo >>> 5 !== 0;
-      return finding(
-        key === 0 && !reserved,
-        `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`,
-      );
+      const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
+      return finding(key === 0 && !reserved, found);
     },
-  },
-  {
-    id: 'snp.report.author_key',
-    title: 'No author key',
-    source: 'attestation.md 13.5',
-    expected: 'AUTHOR_KEY_EN is 0',
-    judge: ({ report }) => finding((report.signerInfo & 1) === 0, `${report.signerInfo & 1}`),
-  },
+  ),
+  row(
+    'snp.report.author_key',
+    'No author key',
+    'attestation.md 13.5',
+    'AUTHOR_KEY_EN is 0',
+    ({ report: { signerInfo } }) => finding((signerInfo & 1) === 0, `${signerInfo & 1}`),
+  ),
 ];
 
-/** Whether the evidence claims to be signed by a VCEK, the only kind of key there is a root for. */
-export const isSignedByVcek = (report: SnpReport): boolean => signingKey(report) === 0;
+export const SIGNATURE_ROWS: readonly SnpRow[] = [
+  row(
+    'snp.report.signature',
+    'Signature on the report',
+    'attestation.md 7',
+    'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
+    ({ report, vcek }) => {
+      const { key, curve } = need(vcek).certificate.publicKey;
+      const signature = rawSignature(report.signature);
+      if (signature === undefined || curve !== 'P-384') return verified(false);
+      const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
+      return verified(verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
+    },
+  ),
+];
+
+/** R and S, 72 bytes little-endian each, as 48 + 48 bytes big-endian; undefined if they or the rest do not fit. */
+function rawSignature(field: Uint8Array): Uint8Array | undefined {
+  const [r, s, rest] = [field.subarray(0, 72), field.subarray(72, 144), field.subarray(144)];
+  const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
+  if (!isZero(r.subarray(48)) || !isZero(s.subarray(48)) || !isZero(rest)) return undefined;
+  // Copies first: the slice() of a Buffer is a view, and reversing it would alter the message itself.
+  const bigEndian = (number: Uint8Array): Uint8Array => Uint8Array.from(number.subarray(0, 48)).reverse();
+  return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
+}

@@ -2,7 +2,7 @@
  * Intel's certificate chains: reading them, and path validation (attestation.md 10, RFC 5280 6.1). Each `…Defects`
  * function names what is wrong; an empty list means nothing is.
  */
-import { period } from '../period.ts';
+import { period } from '../findings.ts';
 import {
   type Certificate,
   decodePem,

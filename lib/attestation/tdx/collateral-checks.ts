@@ -1,8 +1,7 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (attestation.md 10, 13.4). */
-import { demand, valueIn } from '../attempt.ts';
-import { finding, notApplicable } from '../check.ts';
-import { period } from '../period.ts';
-import { obtained } from '../revocation-list.ts';
+import { demand, finding, notApplicable, valueIn } from '../check.ts';
+import { obtained } from '../collateral.ts';
+import { period } from '../findings.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';

@@ -3,9 +3,9 @@
  * given source for them and reads the answers; the checks decide whether any of it is believed.
  */
 import { PrivatemodeError } from '../../errors.ts';
-import { type Attempt, attemptAsync, valueIn } from '../attempt.ts';
+import { type Attempt, attemptAsync, valueIn } from '../check.ts';
 import type { CollateralSource, RevocationList, SignedCollateral } from '../collateral.ts';
-import { type ReadList, readRevocationList } from '../revocation-list.ts';
+import { type ReadList, readRevocationList } from '../collateral.ts';
 import type { Certificate } from '../x509/certificate.ts';
 import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from '../x509/der.ts';
 import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';

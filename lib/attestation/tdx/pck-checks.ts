@@ -1,6 +1,5 @@
 /** The checks of the PCK certificate chain: leaf, platform CA, root (attestation.md 10). */
-import { demand, valueIn } from '../attempt.ts';
-import { finding } from '../check.ts';
+import { demand, finding, valueIn } from '../check.ts';
 import { nameText } from '../x509/name.ts';
 import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';

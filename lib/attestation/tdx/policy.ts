@@ -1,7 +1,6 @@
 /** Whether the trust domain is the one that the manifest describes (attestation.md 11, 19.10, 19.12). */
 import { constantTimeEqual } from '../../crypto/digest.ts';
-import { valueIn } from '../attempt.ts';
-import { type Finding, finding, notApplicable } from '../check.ts';
+import { type Finding, finding, notApplicable, valueIn } from '../check.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 import { hex, rowsFrom, type TdxRow } from './subject.ts';

@@ -1,8 +1,7 @@
 /** The checks of the quote: its form, its signatures, and the link from attestation key to quoting enclave (attestation.md 10). */
 import { constantTimeEqual, sha256 } from '../../crypto/digest.ts';
 import { publicKeyFromPoint } from '../../crypto/signature.ts';
-import { valueIn } from '../attempt.ts';
-import { finding } from '../check.ts';
+import { finding, valueIn } from '../check.ts';
 import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,

@@ -2,8 +2,7 @@
 import type { KeyObject } from 'node:crypto';
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { type Attempt, attempt, demand, valueIn } from '../attempt.ts';
-import { type CheckRow, type Finding, finding } from '../check.ts';
+import { type Attempt, attempt, type CheckRow, demand, type Finding, finding, valueIn } from '../check.ts';
 import type { EvidenceContext } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';

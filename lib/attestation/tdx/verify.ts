@@ -2,8 +2,7 @@
  * Verification of Intel TDX evidence against one reference value (attestation.md 9 to 11, 13, 19.10). In this room
  * `attestation.md` is docs/protocol/attestation.md.
  */
-import { valueIn } from '../attempt.ts';
-import { type Check, firstFailure, runChecks } from '../check.ts';
+import { type Check, firstFailure, runChecks, valueIn } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Collateral, fetchCollateral } from './collateral.ts';

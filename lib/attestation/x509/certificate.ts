@@ -1,27 +1,17 @@
-/** X.509 v3 certificates (RFC 5280 4.1). Everything here throws PrivatemodeError('evidence_malformed') only. */
+/**
+ * X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Everything here throws
+ * PrivatemodeError('evidence_malformed') only.
+ */
 import { type PublicKey, publicKeyFromSpki } from '../../crypto/signature.ts';
 import { contextTag, DerCursor, malformed, onlyChild, TAG } from './der.ts';
 import { readSmallInteger, readTime, readUnsigned } from './der-values.ts';
-import {
-  type AlternativeNames,
-  type BasicConstraints,
-  EXTENSION_OID,
-  type Extension,
-  extensionValue,
-  type KeyUsage,
-  readAlternativeNames,
-  readBasicConstraints,
-  readExtendedKeyUsage,
-  readExtensions,
-  readKeyUsage,
-} from './extensions.ts';
+import { type Extension, type KnownExtensions, readKnownExtensions, takeExtensions } from './extensions.ts';
 import { type Name, readName } from './name.ts';
-import { parseSigned, type SignedObject } from './signed.ts';
+import { parseSigned, type SignedObject, takeSameAlgorithm } from './signed.ts';
 
-export { decodeOneCertificate, decodePem, type PemBlock } from './pem.ts';
 export { verifySignedBy } from './signed.ts';
 
-export interface Certificate extends SignedObject {
+export interface Certificate extends SignedObject, KnownExtensions {
   readonly der: Uint8Array;
   /** 1, 2 or 3. */
   readonly version: number;
@@ -34,11 +24,6 @@ export interface Certificate extends SignedObject {
   readonly spki: Uint8Array;
   readonly publicKey: PublicKey;
   readonly extensions: readonly Extension[];
-  readonly basicConstraints: BasicConstraints | undefined;
-  readonly keyUsage: ReadonlySet<KeyUsage> | undefined;
-  /** OIDs. */
-  readonly extendedKeyUsage: readonly string[] | undefined;
-  readonly subjectAltNames: AlternativeNames | undefined;
 }
 
 const UNIQUE_ID_TAGS = [1, 2].flatMap((n) => [contextTag(n, false), contextTag(n, true)]);
@@ -57,10 +42,7 @@ export function parseCertificate(der: Uint8Array): Certificate {
   const versionElement = cursor.takeIf(contextTag(0, true));
   const version = versionElement === undefined ? 1 : readSmallInteger(onlyChild(versionElement), 2) + 1;
   const serial = Buffer.from(readUnsigned(cursor.take(TAG.integer))).toString('hex');
-  const innerAlgorithm = cursor.take(TAG.sequence);
-  if (Buffer.compare(innerAlgorithm.full, algorithm.full) !== 0) {
-    throw malformed('a certificate names two signature algorithms');
-  }
+  takeSameAlgorithm(cursor, algorithm, 'a certificate');
   const issuer = readName(cursor.take(TAG.sequence));
   const validity = new DerCursor(cursor.take(TAG.sequence));
   const notBefore = readTime(validity.take());
@@ -68,15 +50,9 @@ export function parseCertificate(der: Uint8Array): Certificate {
   validity.end();
   const subject = readName(cursor.take(TAG.sequence));
   const spki = cursor.take(TAG.sequence).full;
-  if (cursor.takeIf(...UNIQUE_ID_TAGS) !== undefined)
-    throw malformed('a certificate has a unique identifier');
-  const wrapper = cursor.takeIf(contextTag(3, true));
-  cursor.end();
-  const extensions = wrapper === undefined ? [] : readExtensions(onlyChild(wrapper));
-  const read = <T>(oid: string, reader: (value: Uint8Array) => T): T | undefined => {
-    const value = extensionValue(extensions, oid);
-    return value === undefined ? undefined : reader(value);
-  };
+  const uniqueId = cursor.takeIf(...UNIQUE_ID_TAGS);
+  if (uniqueId !== undefined) throw malformed('a certificate has a unique identifier');
+  const extensions = takeExtensions(cursor, 3);
   return {
     ...signed,
     der,
@@ -89,10 +65,7 @@ export function parseCertificate(der: Uint8Array): Certificate {
     spki,
     publicKey: publicKeyFromSpki(spki),
     extensions,
-    basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
-    keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
-    extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
-    subjectAltNames: read(EXTENSION_OID.subjectAltName, readAlternativeNames),
+    ...readKnownExtensions(extensions),
   };
 }
 
@@ -112,4 +85,46 @@ export function unhandledCritical(
   handled: readonly string[],
 ): string[] {
   return extensions.filter(({ oid, critical }) => critical && !handled.includes(oid)).map(({ oid }) => oid);
+}
+
+export interface PemBlock {
+  readonly label: string;
+  readonly der: Uint8Array;
+}
+
+const BLOCK = /-----BEGIN ([A-Z0-9 ]+)-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END \1-----/g;
+
+/**
+ * Every block of a PEM text, in order. Between and around the blocks only white space may stand, and base64
+ * is strict: anything else throws evidence_malformed, as does a text without any block.
+ */
+export function decodePem(text: string): PemBlock[] {
+  const blocks: PemBlock[] = [];
+  let end = 0;
+  for (const match of text.matchAll(BLOCK)) {
+    const [whole, label, body] = match as unknown as [string, string, string];
+    if (text.slice(end, match.index).trim() !== '') throw malformed('text stands between PEM blocks');
+    blocks.push({ label, der: decodeBody(body.replace(/[\r\n]/g, '')) });
+    end = match.index + whole.length;
+  }
+  if (blocks.length === 0) throw malformed('no PEM block was found');
+  if (text.slice(end).trim() !== '') throw malformed('text follows the last PEM block');
+  return blocks;
+}
+
+function decodeBody(base64: string): Uint8Array {
+  const bytes = Buffer.from(base64, 'base64');
+  if (bytes.length === 0 || bytes.toString('base64') !== base64) throw malformed('a PEM block is not base64');
+  return new Uint8Array(bytes);
+}
+
+/** Characters: room for the largest certificate that is read, in base64 with line breaks. */
+const MAX_CERTIFICATE_TEXT = 100_000;
+
+/** The DER of a text that holds exactly one CERTIFICATE block. Throws evidence_malformed. */
+export function decodeOneCertificate(text: string): Uint8Array {
+  if (text.length > MAX_CERTIFICATE_TEXT) throw malformed('a certificate in PEM is too large');
+  const [block, ...rest] = decodePem(text);
+  if (block?.label !== 'CERTIFICATE' || rest.length > 0) throw malformed('not exactly one CERTIFICATE block');
+  return block.der;
 }

@@ -1,16 +1,18 @@
 /** Certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
-
 import { unhandledCritical } from './certificate.ts';
-import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
+import { DerCursor, malformed, parseDer, TAG } from './der.ts';
 import { readSmallInteger, readTime, readUnsigned } from './der-values.ts';
-import { EXTENSION_OID, type Extension, extensionValue, readExtensions } from './extensions.ts';
+import {
+  EXTENSION_OID,
+  type Extension,
+  extensionValue,
+  readExtensions,
+  takeExtensions,
+} from './extensions.ts';
 import { type Name, readName } from './name.ts';
-import { parseSigned, type SignedObject } from './signed.ts';
-
-export { verifySignedBy } from './signed.ts';
+import { parseSigned, type SignedObject, takeSameAlgorithm } from './signed.ts';
 
 export interface Crl extends SignedObject {
-  readonly der: Uint8Array;
   readonly issuer: Name;
   readonly thisUpdate: Date;
   readonly nextUpdate: Date | undefined;
@@ -18,7 +20,6 @@ export interface Crl extends SignedObject {
   readonly revoked: ReadonlySet<string>;
   /** Lower-case hex like a serial; undefined where the extension is absent. */
   readonly crlNumber: string | undefined;
-  readonly extensions: readonly Extension[];
 }
 
 /**
@@ -29,43 +30,36 @@ export function parseCrl(der: Uint8Array): Crl {
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
   const version = cursor.takeIf(TAG.integer);
-  if (version !== undefined && readSmallInteger(version, 1) !== 1)
-    throw malformed('a CRL of another version');
-  if (Buffer.compare(cursor.take(TAG.sequence).full, algorithm.full) !== 0) {
-    throw malformed('a CRL names two signature algorithms');
-  }
+  const isOther = version !== undefined && readSmallInteger(version, 1) !== 1;
+  if (isOther) throw malformed('a CRL of another version');
+  takeSameAlgorithm(cursor, algorithm, 'a CRL');
   const issuer = readName(cursor.take(TAG.sequence));
   const thisUpdate = readTime(cursor.take());
   const nextUpdate = cursor.takeIf(TAG.utcTime, TAG.generalizedTime);
   const entries = cursor.takeIf(TAG.sequence);
-  const wrapper = cursor.takeIf(contextTag(0, true));
-  cursor.end();
-  const extensions = wrapper === undefined ? [] : readExtensions(onlyChild(wrapper));
+  const extensions = takeExtensions(cursor, 0);
   refuseCritical(extensions);
   const crlNumber = extensionValue(extensions, EXTENSION_OID.crlNumber);
   return {
     ...signed,
-    der,
     issuer,
     thisUpdate,
     nextUpdate: nextUpdate === undefined ? undefined : readTime(nextUpdate),
     revoked: entries === undefined ? new Set() : readRevoked(new DerCursor(entries)),
     crlNumber: crlNumber === undefined ? undefined : hex(readUnsigned(parseDer(crlNumber))),
-    extensions,
   };
 }
 
-function readRevoked(cursor: DerCursor): Set<string> {
+function readRevoked(list: DerCursor): Set<string> {
   const serials = new Set<string>();
-  for (let next = cursor.takeIf(TAG.sequence); next !== undefined; next = cursor.takeIf(TAG.sequence)) {
-    const entry = new DerCursor(next);
+  for (const element of list.rest(TAG.sequence)) {
+    const entry = new DerCursor(element);
     serials.add(hex(readUnsigned(entry.take(TAG.integer))));
     readTime(entry.take());
     const extensions = entry.takeIf(TAG.sequence);
     entry.end();
     if (extensions !== undefined) refuseCritical(readExtensions(extensions));
   }
-  cursor.end();
   return serials;
 }
 

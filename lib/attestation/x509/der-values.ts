@@ -62,11 +62,11 @@ export function readOctetString(element: Der): Uint8Array {
 /** BIT STRING: its bytes and how many bits of the last one do not count (these are zero in DER). */
 export function readBitString(element: Der): { readonly bytes: Uint8Array; readonly unusedBits: number } {
   const { content } = expectTag(element, TAG.bitString);
-  const unusedBits = content[0];
+  const [unusedBits] = content;
   const bytes = content.subarray(1);
-  const last = bytes[bytes.length - 1] ?? 0;
-  if (unusedBits === undefined || unusedBits > 7) throw malformed('bad BIT STRING');
-  if (bytes.length === 0 ? unusedBits !== 0 : (last & ((1 << unusedBits) - 1)) !== 0) {
+  // Without a last byte, no bit of it can be unused.
+  const last = bytes.at(-1) ?? 0xff;
+  if (unusedBits === undefined || unusedBits > 7 || (last & ((1 << unusedBits) - 1)) !== 0) {
     throw malformed('bad BIT STRING');
   }
   return { bytes, unusedBits };
@@ -100,35 +100,21 @@ export function readText(element: Der): string {
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 
-const UTC_TIME = /^(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
-const GENERALIZED_TIME = /^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
+const TIME = /^(\d{2,4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
 
 /** UTCTime or GeneralizedTime in the one form RFC 5280 4.1.2.5 allows: seconds present, `Z`, no fraction. */
-export function readTime(element: Der): Date {
-  const text = latin1(element.content);
-  const isUtc = element.tag === TAG.utcTime;
-  if (!isUtc && element.tag !== TAG.generalizedTime) throw malformed('a time is missing');
-  const match = (isUtc ? UTC_TIME : GENERALIZED_TIME).exec(text);
-  if (match === null) throw malformed('a time is not in the form of RFC 5280');
-  const [year, month, day, hour, minute, second] = match.slice(1).map(Number) as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
-  const fullYear = isUtc ? (year < 50 ? 2000 + year : 1900 + year) : year;
-  const time = new Date(0);
-  time.setUTCFullYear(fullYear, month - 1, day);
-  time.setUTCHours(hour, minute, second, 0);
-  const holds =
-    time.getUTCFullYear() === fullYear &&
-    time.getUTCMonth() === month - 1 &&
-    time.getUTCDate() === day &&
-    time.getUTCHours() === hour &&
-    time.getUTCMinutes() === minute &&
-    time.getUTCSeconds() === second;
-  if (!holds) throw malformed('a time names a moment that does not exist');
+export function readTime({ tag, content }: Der): Date {
+  const isUtc = tag === TAG.utcTime;
+  if (!isUtc && tag !== TAG.generalizedTime) throw malformed('a time is missing');
+  const [, year = '', ...rest] = TIME.exec(latin1(content)) ?? [];
+  if (year.length !== (isUtc ? 2 : 4)) throw malformed('a time is not in the form of RFC 5280');
+  const century = !isUtc ? '' : year < '50' ? '20' : '19';
+  const [month, day, hour, minute, second] = rest;
+  const iso = `${century}${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
+  const time = new Date(iso);
+  // Date takes some days that do not exist, such as 30 February, for later ones.
+  if (Number.isNaN(time.getTime()) || time.toISOString() !== iso) {
+    throw malformed('a time names a moment that does not exist');
+  }
   return time;
 }

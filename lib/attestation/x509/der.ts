@@ -38,10 +38,9 @@ export interface Der {
 
 const MAX_DEPTH = 24;
 
-/** The error of this room: malformed evidence, in words. */
-export function malformed(words: string): PrivatemodeError {
-  return new PrivatemodeError('evidence_malformed', words);
-}
+/** The error for evidence that cannot be read, with this message. */
+export const malformed = (message: string): PrivatemodeError =>
+  new PrivatemodeError('evidence_malformed', message);
 
 function readElement(bytes: Uint8Array, start: number, depth: number): Der {
   if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
@@ -62,18 +61,12 @@ function readElement(bytes: Uint8Array, start: number, depth: number): Der {
       length = length * 256 + byte;
     }
     contentStart += lengthBytes;
-    const shortest =
-      length < 0x80 ? 0 : length < 0x100 ? 1 : length < 0x10000 ? 2 : length < 0x1000000 ? 3 : 4;
-    if (shortest !== lengthBytes) throw malformed('DER uses a length that is not in its shortest form');
+    const least = lengthBytes === 1 ? 0x80 : 256 ** (lengthBytes - 1);
+    if (length < least) throw malformed('DER uses a length that is not in its shortest form');
   }
   const end = contentStart + length;
   if (end > bytes.length) throw malformed('DER ends inside an element');
-  return {
-    tag,
-    full: bytes.subarray(start, end),
-    content: bytes.subarray(contentStart, end),
-    depth,
-  };
+  return { tag, full: bytes.subarray(start, end), content: bytes.subarray(contentStart, end), depth };
 }
 
 /** The one element that the bytes consist of; trailing bytes are refused. */
@@ -111,7 +104,7 @@ export function onlyChild(element: Der): Der {
   return child;
 }
 
-/** Reads the elements of a SEQUENCE one after the other, some of them optional; only as far as it is asked. */
+/** Reads the elements of a SEQUENCE one after the other, some of them optional. */
 export class DerCursor {
   readonly #container: Der;
   #offset = 0;
@@ -140,6 +133,12 @@ export class DerCursor {
     if (element === undefined || !tags.includes(element.tag)) return undefined;
     this.#offset += element.full.length;
     return element;
+  }
+
+  /** The remaining elements, one after the other; refuses one that has none of these tags. */
+  *rest(...tags: readonly number[]): Generator<Der> {
+    for (let next = this.takeIf(...tags); next !== undefined; next = this.takeIf(...tags)) yield next;
+    this.end();
   }
 
   /** Refuses elements that nobody has taken. */

@@ -1,5 +1,5 @@
 /** X.509 extensions, and the four of RFC 5280 4.2 that decide something here. */
-import { contextTag, type Der, DerCursor, malformed, parseDer, TAG } from './der.ts';
+import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
 import { readBitString, readBoolean, readOctetString, readOid, readSmallInteger } from './der-values.ts';
 
 export interface Extension {
@@ -22,9 +22,8 @@ export const EXTENSION_OID = {
 
 /** A SEQUENCE of extensions. A repeated OID is refused (RFC 5280 4.2). */
 export function readExtensions(element: Der): readonly Extension[] {
-  const cursor = new DerCursor(element);
   const found = new Map<string, Extension>();
-  for (let next = cursor.takeIf(TAG.sequence); next !== undefined; next = cursor.takeIf(TAG.sequence)) {
+  for (const next of new DerCursor(element).rest(TAG.sequence)) {
     const inner = new DerCursor(next);
     const oid = readOid(inner.take(TAG.oid));
     const critical = inner.takeIf(TAG.boolean);
@@ -33,20 +32,43 @@ export function readExtensions(element: Der): readonly Extension[] {
     if (found.has(oid)) throw malformed(`extension ${oid} appears twice`);
     found.set(oid, { oid, critical: critical !== undefined && readBoolean(critical), value });
   }
-  cursor.end();
   return [...found.values()];
+}
+
+/** The extensions in wrapper [n], the last element of a SEQUENCE; none where it is absent. */
+export function takeExtensions(cursor: DerCursor, n: number): readonly Extension[] {
+  const wrapper = cursor.takeIf(contextTag(n, true));
+  cursor.end();
+  return wrapper === undefined ? [] : readExtensions(onlyChild(wrapper));
 }
 
 export function extensionValue(extensions: readonly Extension[], oid: string): Uint8Array | undefined {
   return extensions.find((extension) => extension.oid === oid)?.value;
 }
 
-export interface BasicConstraints {
-  readonly ca: boolean;
-  readonly pathLength: number | undefined;
+/** The extensions of a certificate that decide something here; undefined where absent. */
+export interface KnownExtensions {
+  readonly basicConstraints: { readonly ca: boolean; readonly pathLength: number | undefined } | undefined;
+  readonly keyUsage: ReadonlySet<KeyUsage> | undefined;
+  /** OIDs; at least one. */
+  readonly extendedKeyUsage: readonly string[] | undefined;
+  readonly subjectAltNames: AlternativeNames | undefined;
 }
 
-export function readBasicConstraints(value: Uint8Array): BasicConstraints {
+export function readKnownExtensions(extensions: readonly Extension[]): KnownExtensions {
+  const read = <T>(oid: string, reader: (value: Uint8Array) => T): T | undefined => {
+    const value = extensionValue(extensions, oid);
+    return value && reader(value);
+  };
+  return {
+    basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
+    keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
+    extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
+    subjectAltNames: read(EXTENSION_OID.subjectAltName, readAlternativeNames),
+  };
+}
+
+function readBasicConstraints(value: Uint8Array): KnownExtensions['basicConstraints'] {
   const cursor = new DerCursor(parseDer(value));
   const ca = cursor.takeIf(TAG.boolean);
   const pathLength = cursor.takeIf(TAG.integer);
@@ -70,20 +92,14 @@ const KEY_USAGES = [
 ] as const;
 export type KeyUsage = (typeof KEY_USAGES)[number];
 
-export function readKeyUsage(value: Uint8Array): ReadonlySet<KeyUsage> {
+function readKeyUsage(value: Uint8Array): ReadonlySet<KeyUsage> {
   const { bytes } = readBitString(parseDer(value));
   return new Set(KEY_USAGES.filter((_, bit) => (((bytes[bit >> 3] ?? 0) << (bit & 7)) & 0x80) !== 0));
 }
 
-/** The purposes as OIDs; at least one. */
-export function readExtendedKeyUsage(value: Uint8Array): readonly string[] {
+function readExtendedKeyUsage(value: Uint8Array): readonly string[] {
   const cursor = new DerCursor(parseDer(value));
-  const purposes: string[] = [readOid(cursor.take(TAG.oid))];
-  for (let next = cursor.takeIf(TAG.oid); next !== undefined; next = cursor.takeIf(TAG.oid)) {
-    purposes.push(readOid(next));
-  }
-  cursor.end();
-  return purposes;
+  return [readOid(cursor.take(TAG.oid)), ...Array.from(cursor.rest(TAG.oid), readOid)];
 }
 
 /** Alternative names; kinds other than these three are left out. */
@@ -94,21 +110,17 @@ export interface AlternativeNames {
   readonly ip: readonly Uint8Array[];
 }
 
-const GENERAL_NAME = { dns: contextTag(2, false), uri: contextTag(6, false), ip: contextTag(7, false) };
-
-export function readAlternativeNames(value: Uint8Array): AlternativeNames {
-  const names = { dns: [] as string[], uri: [] as string[], ip: [] as Uint8Array[] };
-  const cursor = new DerCursor(parseDer(value));
-  for (let next = cursor.takeIf(...GENERAL_NAME_TAGS); next; next = cursor.takeIf(...GENERAL_NAME_TAGS)) {
-    if (next.tag === GENERAL_NAME.dns) names.dns.push(Buffer.from(next.content).toString('latin1'));
-    if (next.tag === GENERAL_NAME.uri) names.uri.push(Buffer.from(next.content).toString('latin1'));
-    if (next.tag === GENERAL_NAME.ip) names.ip.push(next.content);
-  }
-  cursor.end();
-  return names;
-}
-
+const GENERAL_NAME = { dns: 2, uri: 6, ip: 7 };
 const GENERAL_NAME_TAGS = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((n) => [
   contextTag(n, false),
   contextTag(n, true),
 ]);
+
+function readAlternativeNames(value: Uint8Array): AlternativeNames {
+  const names = [...new DerCursor(parseDer(value)).rest(...GENERAL_NAME_TAGS)];
+  const contents = (kind: number): Uint8Array[] =>
+    names.filter(({ tag }) => tag === contextTag(kind, false)).map(({ content }) => content);
+  const texts = (kind: number): string[] =>
+    contents(kind).map((content) => Buffer.from(content).toString('latin1'));
+  return { dns: texts(GENERAL_NAME.dns), uri: texts(GENERAL_NAME.uri), ip: contents(GENERAL_NAME.ip) };
+}

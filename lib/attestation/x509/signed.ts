@@ -2,8 +2,8 @@
  * What certificates and CRLs share (RFC 5280 4.1 and 5.1): a SEQUENCE of the signed bytes, the algorithm and the
  * signature; and the algorithms that AMD, Intel and Contrast use. Any other algorithm does not verify.
  */
-import { type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '../../crypto/signature.ts';
-import { contextTag, type Der, DerCursor, expectTag, malformed, onlyChild, parseDer, TAG } from './der.ts';
+import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '../../crypto/signature.ts';
+import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
 import { readOid, readSmallInteger, readWholeBitString } from './der-values.ts';
 
 export interface SignatureAlgorithm {
@@ -33,13 +33,12 @@ const OID_PSS = '1.2.840.113549.1.1.10';
 const OID_MGF1 = '1.2.840.113549.1.1.8';
 const OID_SHA1 = '1.3.14.3.2.26';
 const OID_SHA384 = '2.16.840.1.101.3.4.2.2';
-const ALGORITHM_NAMES: Readonly<Record<string, string>> = {
-  [OID_PSS]: 'rsassa-pss',
-  '1.2.840.10045.4.3.2': 'ecdsa-with-SHA256',
-  '1.2.840.10045.4.3.3': 'ecdsa-with-SHA384',
+const ECDSA: Readonly<Record<string, { readonly name: string; readonly hash: EcdsaHash }>> = {
+  '1.2.840.10045.4.3.2': { name: 'ecdsa-with-SHA256', hash: 'sha256' },
+  '1.2.840.10045.4.3.3': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
-/** Splits a signed object; the algorithm inside the signed bytes is checked against this one by the caller. */
+/** Splits a signed object. The caller compares the algorithm inside the signed bytes (`takeSameAlgorithm`). */
 export function parseSigned(der: Uint8Array): {
   readonly tbs: Der;
   readonly algorithm: Der;
@@ -57,18 +56,24 @@ export function parseSigned(der: Uint8Array): {
   };
 }
 
+/** Takes the algorithm inside the signed bytes, which must be the one outside of them. */
+export function takeSameAlgorithm(cursor: DerCursor, algorithm: Der, what: string): void {
+  if (Buffer.compare(cursor.take(TAG.sequence).full, algorithm.full) !== 0) {
+    throw malformed(`${what} names two signature algorithms`);
+  }
+}
+
 /** AlgorithmIdentifier of a signature. ECDSA must have no parameters (RFC 5758 3.2). */
 function readSignatureAlgorithm(element: Der): SignatureAlgorithm {
   const cursor = new DerCursor(element);
   const oid = readOid(cursor.take(TAG.oid));
-  const name = ALGORITHM_NAMES[oid] ?? oid;
   if (oid === OID_PSS) {
     const pss = readPssParameters(cursor.take(TAG.sequence));
     cursor.end();
-    return { oid, name, pss };
+    return { oid, name: 'rsassa-pss', pss };
   }
-  if (name.startsWith('ecdsa')) cursor.end();
-  return { oid, name, pss: undefined };
+  if (oid in ECDSA) cursor.end();
+  return { oid, name: ECDSA[oid]?.name ?? oid, pss: undefined };
 }
 
 /** The OID of an AlgorithmIdentifier whose parameters are absent or NULL. */
@@ -81,28 +86,30 @@ function readPlainAlgorithm(element: Der): string {
   return oid;
 }
 
+/** RFC 4055 3.1: each parameter in its own EXPLICIT wrapper, or its default. */
 function readPssParameters(element: Der): PssParameters {
   const cursor = new DerCursor(element);
-  const inside = (n: number): Der | undefined => {
+  const [hash, mask, salt, trailer] = [0, 1, 2, 3].map((n) => {
     const wrapper = cursor.takeIf(contextTag(n, true));
-    return wrapper === undefined ? undefined : onlyChild(wrapper);
-  };
-  const hash = inside(0);
-  const mask = inside(1);
-  const salt = inside(2);
-  const trailer = inside(3);
+    return wrapper && onlyChild(wrapper);
+  });
   cursor.end();
-  const maskCursor = mask === undefined ? undefined : new DerCursor(mask);
-  const maskGeneration = maskCursor === undefined ? OID_MGF1 : readOid(maskCursor.take(TAG.oid));
-  const maskHash = maskCursor === undefined ? OID_SHA1 : readPlainAlgorithm(maskCursor.take(TAG.sequence));
-  maskCursor?.end();
+  const [maskGeneration, maskHash] = mask ? readMaskGeneration(mask) : [OID_MGF1, OID_SHA1];
   return {
-    hash: hash === undefined ? OID_SHA1 : readPlainAlgorithm(expectTag(hash, TAG.sequence)),
+    hash: hash ? readPlainAlgorithm(hash) : OID_SHA1,
     maskGeneration,
     maskHash,
-    saltLength: salt === undefined ? 20 : readSmallInteger(salt, 1024),
-    trailer: trailer === undefined ? 1 : readSmallInteger(trailer, 255),
+    saltLength: salt ? readSmallInteger(salt, 1024) : 20,
+    trailer: trailer ? readSmallInteger(trailer, 255) : 1,
   };
+}
+
+function readMaskGeneration(element: Der): readonly [algorithm: string, hash: string] {
+  const cursor = new DerCursor(element);
+  const algorithm = readOid(cursor.take(TAG.oid));
+  const hash = readPlainAlgorithm(cursor.take(TAG.sequence));
+  cursor.end();
+  return [algorithm, hash];
 }
 
 /** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (attestation.md 7). */
@@ -124,14 +131,7 @@ export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
 export function verifySignedBy(signed: SignedObject, issuer: { readonly publicKey: PublicKey }): boolean {
   const { tbs: data, signature, signatureAlgorithm } = signed;
   const { key } = issuer.publicKey;
-  switch (signatureAlgorithm.name) {
-    case 'rsassa-pss':
-      return isPssSha384(signatureAlgorithm) && verifyRsaPssSha384(key, data, signature);
-    case 'ecdsa-with-SHA256':
-      return verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature });
-    case 'ecdsa-with-SHA384':
-      return verifyEcdsa({ key, hash: 'sha384', encoding: 'der', data, signature });
-    default:
-      return false;
-  }
+  if (isPssSha384(signatureAlgorithm)) return verifyRsaPssSha384(key, data, signature);
+  const hash = ECDSA[signatureAlgorithm.oid]?.hash;
+  return hash !== undefined && verifyEcdsa({ key, hash, encoding: 'der', data, signature });
 }

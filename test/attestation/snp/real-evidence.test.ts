@@ -1,18 +1,18 @@
 /** Real reports of AMD processors with their real VCEKs, under the production roots (attestation.md 7). */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { Check } from '../../lib/attestation/check.ts';
-import type { SnpReferenceValues } from '../../lib/attestation/reference-values.ts';
-import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
-import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
-import { parseReport } from '../../lib/attestation/snp/report.ts';
-import { tcbParts } from '../../lib/attestation/snp/tcb.ts';
-import { SNP } from '../../lib/attestation/snp/verify.ts';
-import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl, verifySignedBy } from '../../lib/attestation/x509/crl.ts';
-import { sameName } from '../../lib/attestation/x509/name.ts';
-import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
-import { OFFLINE, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
+import type { Check } from '../../../lib/attestation/check.ts';
+import type { SnpReferenceValues } from '../../../lib/attestation/reference-values.ts';
+import { PRODUCTION_ROOTS } from '../../../lib/attestation/roots/production.ts';
+import { SNP_EXTRA_CRL } from '../../../lib/attestation/snp/message.ts';
+import { tcbParts } from '../../../lib/attestation/snp/packed-fields.ts';
+import { SNP } from '../../../lib/attestation/snp/verify.ts';
+import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
+import { sameName } from '../../../lib/attestation/x509/name.ts';
+import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
+import { OFFLINE, vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
+import { parseReport } from '../../support/snp-report.ts';
 
 interface Row {
   readonly report: string;
@@ -34,7 +34,7 @@ interface Options {
 /** A reference value made from the report itself, so that only the chain and the signature are in question. */
 function ownReferenceValue(bytes: Uint8Array, product: 'Milan' | 'Genoa'): SnpReferenceValues {
   const report = parseReport(bytes);
-  const flags = { smt: true, migrateMa: true, debug: true, cxlAllowed: true };
+  const flags = { SMT: true, MigrateMA: true, Debug: true, CXLAllowed: true };
   return {
     platform: undefined,
     product,
@@ -42,13 +42,13 @@ function ownReferenceValue(bytes: Uint8Array, product: 'Milan' | 'Genoa'): SnpRe
     apeip: undefined,
     minimumTcb: tcbParts(report.reportedTcb),
     guestPolicy: {
-      ...{ abiMajor: 0, abiMinor: 0, singleSocket: false, memAes256Xts: false, raplDis: false },
-      ...{ cipherTextHidingDram: false, pageSwapDisable: false },
+      ...{ ABIMajor: 0, ABIMinor: 0, SingleSocket: false, MemAES256XTS: false, RAPLDis: false },
+      ...{ CipherTextHidingDRAM: false, PageSwapDisable: false },
       ...flags,
     },
     platformInfo: {
-      ...{ smtEnabled: true, tsmeEnabled: true, tioEnabled: true, eccEnabled: false, raplDisabled: false },
-      ...{ ciphertextHidingDramEnabled: false, aliasCheckComplete: false },
+      ...{ SMTEnabled: true, TSMEEnabled: true, TIOEnabled: true, ECCEnabled: false, RAPLDisabled: false },
+      ...{ CiphertextHidingDRAMEnabled: false, AliasCheckComplete: false },
     },
     minimumMitigationVector: 0n,
     allowedChipIds: [],
@@ -171,7 +171,7 @@ describe('real SEV-SNP reports', () => {
         },
         product: undefined,
       },
-      { ...own, guestPolicy: { ...own.guestPolicy, debug: false } },
+      { ...own, guestPolicy: { ...own.guestPolicy, Debug: false } },
       {
         expectedReportData: reportData,
         coordinatorHashes: [hostData],

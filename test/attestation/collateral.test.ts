@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { CollateralSource } from '../../lib/attestation/collateral.ts';
-import { askOnce } from '../../lib/attestation/collateral-once.ts';
+import { askOnce } from '../../lib/attestation/collateral.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 
 /** Answers with what it was asked, and counts. */

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl, verifySignedBy } from '../../lib/attestation/x509/crl.ts';
-import { contextTag } from '../../lib/attestation/x509/der.ts';
-import { commonName } from '../../lib/attestation/x509/name.ts';
-import { decodeOneCertificate } from '../../lib/attestation/x509/pem.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { type CrlRequest, issueCrl } from '../../simulator/pki/certificate.ts';
+import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
+import { contextTag } from '../../../lib/attestation/x509/der.ts';
+import { commonName } from '../../../lib/attestation/x509/name.ts';
+import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { type CrlRequest, issueCrl } from '../../../simulator/pki/certificate.ts';
 import {
   bitString,
   boolean,
@@ -18,8 +18,8 @@ import {
   oid,
   sequence,
   time,
-} from '../../simulator/pki/der.ts';
-import { trustText, vectorBytes, vectorText } from '../support/attestation-vectors.ts';
+} from '../../../simulator/pki/der.ts';
+import { trustText, vectorBytes, vectorText } from '../../support/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';
@@ -93,6 +93,13 @@ describe('CRLs', () => {
     assert.throws(() => parseCrl(crl(false, true)), malformed);
     assert.throws(() => parseCrl(crl(false, false, 0)), malformed);
     assert.throws(() => parseCrl(crl(false, false, 2)), malformed);
+  });
+
+  it('name one signature algorithm, inside and outside of what is signed', () => {
+    const der = Buffer.from(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
+    const inside = der.indexOf(Buffer.from('2a8648ce3d040302', 'hex')); // ecdsa-with-SHA256
+    der[inside + 7] = 3; // ecdsa-with-SHA384
+    assert.throws(() => parseCrl(der), /a CRL names two signature algorithms/);
   });
 
   it('never verify after a change, and never throw anything but the typed error', () => {

@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
-import type { Check } from '../../lib/attestation/check.ts';
-import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
-import type { SnpReport } from '../../lib/attestation/snp/report.ts';
-import { tcbValue } from '../../lib/attestation/snp/tcb.ts';
-import { type CollateralSource, type Verdict, verify } from '../../lib/attestation/verify.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { toPem } from '../../simulator/pki/certificate.ts';
-import { ia5String, integer, octetString, utf8String } from '../../simulator/pki/der.ts';
-import { basicConstraints, keyUsage, vendorExtension } from '../../simulator/pki/extensions.ts';
+import type { Check } from '../../../lib/attestation/check.ts';
+import { idKeyDigest } from '../../../lib/attestation/snp/id-key.ts';
+import { tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
+import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
+import { type CollateralSource, type Verdict, verify } from '../../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { toPem } from '../../../simulator/pki/certificate.ts';
+import { ia5String, integer, octetString, utf8String } from '../../../simulator/pki/der.ts';
+import { basicConstraints, keyUsage, vendorExtension } from '../../../simulator/pki/extensions.ts';
 import {
   ARK,
   ASK,
@@ -34,7 +34,7 @@ import {
   TCB,
   VCEK,
   vcekParts,
-} from '../support/snp-platform.ts';
+} from '../../support/snp-platform.ts';
 
 const judge = (changes: Changes): Promise<Verdict> => verify(attestedBy(changes));
 const failures = ({ checks }: Verdict): string[] =>

@@ -1,8 +1,8 @@
 /** The algorithms of certificates and CRLs: each with exactly the parameters that its issuers use. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { isPssSha384, type PssParameters, parseSigned } from '../../lib/attestation/x509/signed.ts';
-import { bitString, element, oid, sequence } from '../../simulator/pki/der.ts';
+import { isPssSha384, type PssParameters, parseSigned } from '../../../lib/attestation/x509/signed.ts';
+import { bitString, element, oid, sequence } from '../../../simulator/pki/der.ts';
 
 const NULL = element(0x05, new Uint8Array(0));
 const signedWith = (...algorithm: readonly Uint8Array[]) =>

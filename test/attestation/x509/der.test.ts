@@ -9,7 +9,7 @@ import {
   onlyChild,
   parseDer,
   TAG,
-} from '../../lib/attestation/x509/der.ts';
+} from '../../../lib/attestation/x509/der.ts';
 import {
   readBitString,
   readBoolean,
@@ -19,10 +19,10 @@ import {
   readTime,
   readUnsigned,
   readWholeBitString,
-} from '../../lib/attestation/x509/der-values.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { integer, octetString, oid, sequence, time } from '../../simulator/pki/der.ts';
-import { fromHex, toHex } from '../support/wycheproof.ts';
+} from '../../../lib/attestation/x509/der-values.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { integer, octetString, oid, sequence, time } from '../../../simulator/pki/der.ts';
+import { fromHex, toHex } from '../../support/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

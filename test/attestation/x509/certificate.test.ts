@@ -4,27 +4,28 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
   type Certificate,
+  decodeOneCertificate,
+  decodePem,
   isTimeValid,
   maySignCertificates,
   parseCertificate,
   unhandledCritical,
   verifySignedBy,
-} from '../../lib/attestation/x509/certificate.ts';
-import { children, contextTag, type Der, parseDer } from '../../lib/attestation/x509/der.ts';
-import { EXTENSION_OID } from '../../lib/attestation/x509/extensions.ts';
-import { commonName, nameText, sameName } from '../../lib/attestation/x509/name.ts';
-import { decodeOneCertificate, decodePem } from '../../lib/attestation/x509/pem.ts';
-import { isPssSha384 } from '../../lib/attestation/x509/signed.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';
-import { element, integer, octetString, sequence } from '../../simulator/pki/der.ts';
+} from '../../../lib/attestation/x509/certificate.ts';
+import { children, contextTag, type Der, parseDer } from '../../../lib/attestation/x509/der.ts';
+import { EXTENSION_OID } from '../../../lib/attestation/x509/extensions.ts';
+import { commonName, nameText, sameName } from '../../../lib/attestation/x509/name.ts';
+import { isPssSha384 } from '../../../lib/attestation/x509/signed.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../../simulator/pki/certificate.ts';
+import { element, integer, octetString, sequence } from '../../../simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
   keyUsage,
   vendorExtension,
-} from '../../simulator/pki/extensions.ts';
-import { trustText, vectorBytes, vectorNames, vectorText } from '../support/attestation-vectors.ts';
+} from '../../../simulator/pki/extensions.ts';
+import { trustText, vectorBytes, vectorNames, vectorText } from '../../support/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';
@@ -275,7 +276,7 @@ describe('parseCertificate', () => {
       publicKey: { key: publicKey, algorithm: 'ec', curve: 'P-256', rsa: undefined },
     } as const;
     assert.ok(verifySignedBy(certificate, issuer));
-    const unknown = { ...certificate.signatureAlgorithm, name: 'ecdsa-with-SHA1' };
+    const unknown = { oid: '1.2.840.10045.4.1', name: 'ecdsa-with-SHA1', pss: undefined };
     assert.ok(!verifySignedBy({ ...certificate, signatureAlgorithm: unknown }, issuer));
   });
 

@@ -1,10 +1,10 @@
 /** Whole documents: the synthetic sets, every one of their variants, and what no vector varies. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted } from '../../lib/attestation/check.ts';
-import { DOCUMENT_ROWS } from '../../lib/attestation/document-checks.ts';
-import { SNP } from '../../lib/attestation/snp/verify.ts';
-import { type Verdict, verify } from '../../lib/attestation/verify.ts';
+import { allAccepted } from '../../../lib/attestation/check.ts';
+import { DOCUMENT_ROWS } from '../../../lib/attestation/document-checks.ts';
+import { SNP } from '../../../lib/attestation/snp/verify.ts';
+import { type Verdict, verify } from '../../../lib/attestation/verify.ts';
 import {
   OFFLINE,
   SYNTHETIC_SETS,
@@ -15,7 +15,7 @@ import {
   vectorJson,
   vectorNames,
   withMembers,
-} from '../support/attestation-vectors.ts';
+} from '../../support/attestation-vectors.ts';
 
 /** The check that each rejected variant must fail first. */
 const FIRST_FAILURE: Readonly<Record<SyntheticSet, Readonly<Record<string, string>>>> = {
@@ -247,7 +247,7 @@ describe('a verdict', () => {
     const empty = await verify(withMembers(input, { raw_attestation_doc: 'CgA=' })); // field 1, no bytes
     assert.equal(
       empty.failure?.found,
-      'no SEV-SNP message (protobuf field 4 has 0 bytes instead of 16) and no TDX message (protobuf field 4 has 0 bytes instead of 2)',
+      'no SEV-SNP message (protobuf field 4 has 0 bytes instead of 16) and no TDX message (protobuf field 5 has 0 bytes instead of 2)',
     );
   });
 

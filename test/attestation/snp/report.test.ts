@@ -1,19 +1,20 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { decodeSnpAttestation, encodeSnpAttestation } from '../../lib/attestation/snp/message.ts';
+import { decodeSnpAttestation } from '../../../lib/attestation/snp/message.ts';
+import { tcbAtMost, tcbParts, tcbText, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
+import { productOf } from '../../../lib/attestation/snp/product.ts';
 import {
   familyModelStepping,
-  parseReport,
   SNP_REPORT_BYTES,
   SNP_REPORT_FIELDS,
   serializeReport,
-} from '../../lib/attestation/snp/report.ts';
-import { productLine } from '../../lib/attestation/snp/report-checks.ts';
-import { tcbAtMost, tcbParts, tcbText, tcbValue } from '../../lib/attestation/snp/tcb.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
-import { toHex } from '../support/wycheproof.ts';
+} from '../../../lib/attestation/snp/report.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
+import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
+import { parseReport } from '../../support/snp-report.ts';
+import { toHex } from '../../support/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';
@@ -71,7 +72,7 @@ describe('the report layout', () => {
         ),
         row.report,
       );
-      assert.equal(productLine(report), report.version < 3 ? undefined : row.product_line);
+      assert.equal(productOf(family, model), report.version < 3 ? undefined : row.product_line);
     }
   });
 

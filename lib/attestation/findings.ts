@@ -1,0 +1,35 @@
+/** What several tables of checks find about certificates, signatures and periods of validity. */
+import { type Finding, finding } from './check.ts';
+import { type Certificate, isTimeValid, verifySignedBy } from './x509/certificate.ts';
+import { type Name, sameName } from './x509/name.ts';
+import type { SignedObject } from './x509/signed.ts';
+
+/** Vendors issue nothing ahead of time, so the clock that is wrong is most likely ours. */
+export const NOT_YET = 'the local clock is probably behind';
+
+/** `FROM to TO`; where `now` lies outside, also the moment that was compared, and before it the probable cause. */
+export function period(from: Date, to: Date | undefined, now: Date): string {
+  const range = `${from.toISOString()} to ${to?.toISOString() ?? 'no date'}`;
+  if (from > now) return `${range}, not valid yet at ${now.toISOString()}: ${NOT_YET}`;
+  return to !== undefined && to < now ? `${range}, over at ${now.toISOString()}` : range;
+}
+
+/** Whether a finding says that something is not valid yet or no longer, so that a wrong clock may be the cause. */
+export const concernsClock = (found: string): boolean =>
+  /, not valid yet at \d|, over at \d|not current: |the fetched one has expired|Check the clock/.test(found);
+
+/** Passes when all certificates are valid at `now`; gives the period of the first one that is not, else of `main`. */
+export function allValid(certificates: readonly Certificate[], main: Certificate, now: Date): Finding {
+  const invalid = certificates.find((each) => !isTimeValid(each, now));
+  const { notBefore, notAfter } = invalid ?? main;
+  return finding(invalid === undefined, period(notBefore, notAfter, now));
+}
+
+export const verified = (holds: boolean): Finding =>
+  finding(holds, holds ? 'valid' : 'the signature does not verify');
+
+/** Passes when the certificate or list names this issuer and carries its signature. */
+export function issuedBy(signed: SignedObject & { readonly issuer: Name }, issuer: Certificate): Finding {
+  if (!sameName(signed.issuer, issuer.subject)) return finding(false, 'another issuer');
+  return verified(verifySignedBy(signed, issuer));
+}

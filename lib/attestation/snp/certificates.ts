@@ -1,0 +1,166 @@
+/**
+ * The certificates of AMD's chain and the revocation list of its root: how each is obtained and read (attestation.md 7).
+ * The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the ones in the document are ignored.
+ */
+import { PrivatemodeError } from '../../errors.ts';
+import { type Attempt, attempt, attemptAsync, valueIn } from '../check.ts';
+import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
+import type { EvidenceContext, TrustRoots } from '../evidence.ts';
+import { NOT_YET } from '../findings.ts';
+import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
+import { isCurrent } from '../x509/crl.ts';
+import { type Der, malformed, parseDer, TAG } from '../x509/der.ts';
+import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
+import { EXTENSION_OID } from '../x509/extensions.ts';
+import { SNP_EXTRA_CRL, type SnpAttestation } from './message.ts';
+import { type TcbParts, tcbParts } from './packed-fields.ts';
+import type { Product } from './product.ts';
+import { isSignedByVcek } from './report.ts';
+
+export interface SnpRoots {
+  readonly ark: Certificate;
+  readonly ask: Certificate;
+}
+
+export interface Vcek {
+  readonly certificate: Certificate;
+  /** For people: from the document, or fetched. */
+  readonly origin: string;
+}
+
+export interface VcekExtensions {
+  /** E.g. `Milan-B0`, `Genoa`. */
+  readonly productName: string;
+  readonly tcb: TcbParts;
+  /** 64 bytes: the chip. */
+  readonly hwid: Uint8Array;
+}
+
+export interface ArkCrl extends ReadList {
+  /** For people: from the document, or fetched and why. */
+  readonly origin: string;
+}
+
+/** The two pinned certificates of a product. Throws evidence_malformed. */
+export function readRoots(roots: TrustRoots, product: Product): SnpRoots {
+  const pair = roots.snp[product];
+  if (pair === undefined) throw malformed(`no trust root for ${product} is configured`);
+  const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
+  return { ark: read(pair.ark), ask: read(pair.ask) };
+}
+
+/**
+ * The VCEK that came with the evidence, else, where `mayFetch` allows it, one fetched for the report's chip and TCB.
+ * Undefined for a report that another kind of key signed.
+ */
+export async function obtainVcek(
+  { report, certificates: { vcek } }: SnpAttestation,
+  product: Product,
+  { collateral }: EvidenceContext,
+  mayFetch: boolean,
+): Promise<Attempt<Vcek>> {
+  if (!isSignedByVcek(report)) return undefined;
+  if (vcek !== undefined)
+    return attempt(() => ({ certificate: readVcek(vcek), origin: 'from the document' }));
+  if (!mayFetch) return undefined;
+  const { bootloader, tee, snp, microcode } = tcbParts(report.reportedTcb);
+  const chipId = Buffer.from(report.chipId).toString('hex');
+  const query = { product, chipId, bootloader, tee, snp, microcode };
+  return attemptAsync(async () => ({
+    certificate: readVcek(await collateral.amdVcek(query)),
+    origin: 'fetched',
+  }));
+}
+
+const PEM_START = '-----BEGIN';
+
+/** DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
+function readVcek(bytes: Uint8Array): Certificate {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const isPem = buffer.subarray(0, PEM_START.length).toString('latin1') === PEM_START;
+  return parseCertificate(isPem ? decodeOneCertificate(buffer.toString('latin1')) : bytes);
+}
+
+const AMD = '1.3.6.1.4.1.3704.1';
+const STRUCT_VERSION = `${AMD}.1`;
+const PRODUCT_NAME = `${AMD}.2`;
+const HWID = `${AMD}.4`;
+const HWID_BYTES = 64;
+const TCB_OID: Readonly<Record<keyof TcbParts, string>> = {
+  bootloader: `${AMD}.3.1`,
+  tee: `${AMD}.3.2`,
+  snp: `${AMD}.3.3`,
+  spl4: `${AMD}.3.4`,
+  spl5: `${AMD}.3.5`,
+  spl6: `${AMD}.3.6`,
+  spl7: `${AMD}.3.7`,
+  microcode: `${AMD}.3.8`,
+};
+const MANDATORY: readonly string[] = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...Object.values(TCB_OID)];
+
+/** AMD's extensions: all of them, no others. Throws evidence_malformed. */
+export function readVcekExtensions({ extensions }: Certificate): VcekExtensions {
+  for (const { oid } of extensions) {
+    if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
+      throw malformed(`the VCEK has the extension ${oid}, which does not belong there`);
+    }
+  }
+  const value = (oid: string): Uint8Array => {
+    const found = extensions.find((extension) => extension.oid === oid);
+    if (found === undefined) throw malformed(`the VCEK lacks the extension ${oid}`);
+    return found.value;
+  };
+  const element = (oid: string): Der => parseDer(value(oid));
+  if (readSmallInteger(element(STRUCT_VERSION), 255) !== 0) throw malformed('a VCEK of another structure');
+  const productName = element(PRODUCT_NAME);
+  if (productName.tag !== TAG.ia5String) throw malformed('the product name of the VCEK is no IA5String');
+  const levels = Object.entries(TCB_OID).map(([part, oid]) => [part, readSmallInteger(element(oid), 255)]);
+  return {
+    productName: readText(productName),
+    tcb: Object.fromEntries(levels) as unknown as TcbParts,
+    hwid: readHwid(value(HWID)),
+  };
+}
+
+/** 64 raw bytes, or an OCTET STRING of them. */
+function readHwid(value: Uint8Array): Uint8Array {
+  const hwid = value.length === HWID_BYTES ? value : readOctetString(parseDer(value));
+  if (hwid.length !== HWID_BYTES) throw malformed(`the VCEK names a chip of ${hwid.length} bytes`);
+  return hwid;
+}
+
+/**
+ * The CRL that came with the evidence if it parses and is in force, else one fetched where `mayFetch` allows it. A
+ * current CRL with a wrong signature is not replaced: that would let an attacker choose between the two.
+ */
+export async function obtainArkCrl(
+  { certificates }: SnpAttestation,
+  product: Product,
+  { collateral, now }: EvidenceContext,
+  mayFetch: boolean,
+): Promise<Attempt<ArkCrl>> {
+  const crl = certificates.extras.get(SNP_EXTRA_CRL);
+  const embedded = crl && valueIn(attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)));
+  if (embedded !== undefined && isCurrent(embedded.crl, now)) {
+    return { value: { ...embedded, origin: 'from the document' } };
+  }
+  if (!mayFetch) return undefined;
+  const inDocument = `the one in the document being ${whyNot(crl, embedded, now)}`;
+  return attemptAsync(async () => {
+    try {
+      return {
+        ...readRevocationList(await collateral.amdCrl({ product })),
+        origin: `fetched, ${inDocument}`,
+      };
+    } catch (error) {
+      if (!(error instanceof PrivatemodeError)) throw error;
+      throw new PrivatemodeError(error.code, `${error.message} (needed, ${inDocument})`, { cause: error });
+    }
+  });
+}
+
+function whyNot(bytes: Uint8Array | undefined, read: ReadList | undefined, now: Date): string {
+  if (bytes === undefined) return 'absent';
+  if (read === undefined) return bytes.length > MAX_EMBEDDED_CRL_BYTES ? 'too large' : 'unreadable';
+  return read.crl.thisUpdate > now ? `not current: ${NOT_YET}` : 'not current';
+}

@@ -1,0 +1,84 @@
+/** The 64-bit fields of a report that hold many values: TCB versions, POLICY, PLATFORM_INFO (attestation.md 6.3). */
+
+/** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
+export const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
+
+/** Security patch levels, one byte each. */
+export type TcbParts = Readonly<Record<(typeof TCB_PARTS)[number], number>>;
+
+export function tcbParts(tcb: bigint): TcbParts {
+  const entries = TCB_PARTS.map((part, index) => [part, Number((tcb >> BigInt(8 * index)) & 0xffn)]);
+  return Object.fromEntries(entries) as TcbParts;
+}
+
+export function tcbValue(parts: TcbParts): bigint {
+  return TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
+}
+
+/** Whether every part of `low` is at most its counterpart in `high`; parts that `low` leaves out count as 0. */
+export function tcbAtMost(low: Partial<TcbParts>, high: TcbParts): boolean {
+  return TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
+}
+
+/** For people: `bootloader 12, tee 0, snp 28, microcode 88`, and the other parts where they are not zero. */
+export function tcbText(parts: Partial<TcbParts>): string {
+  const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
+  return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
+}
+
+/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that speaks about it. */
+export interface Flag<Member extends string = string> {
+  readonly bit: number;
+  readonly name: string;
+  /** `forbidden`: set only if the manifest allows it. `required`: must be set if the manifest asks for it. */
+  readonly direction: 'forbidden' | 'required';
+  readonly member: Member;
+}
+
+const flag = <Member extends string>(
+  bit: number,
+  name: string,
+  direction: Flag['direction'],
+  member: Member,
+): Flag<Member> => ({ bit, name, direction, member });
+
+export const GUEST_POLICY_FLAGS = [
+  flag(16, 'SMT', 'forbidden', 'SMT'),
+  flag(18, 'MIGRATE_MA', 'forbidden', 'MigrateMA'),
+  flag(19, 'DEBUG', 'forbidden', 'Debug'),
+  flag(20, 'SINGLE_SOCKET', 'required', 'SingleSocket'),
+  flag(21, 'CXL_ALLOW', 'forbidden', 'CXLAllowed'),
+  flag(22, 'MEM_AES_256_XTS', 'required', 'MemAES256XTS'),
+  flag(23, 'RAPL_DIS', 'required', 'RAPLDis'),
+  flag(24, 'CIPHERTEXT_HIDING_DRAM', 'required', 'CipherTextHidingDRAM'),
+  flag(25, 'PAGE_SWAP_DISABLE', 'required', 'PageSwapDisable'),
+] as const;
+
+export const PLATFORM_INFO_FLAGS = [
+  flag(0, 'SMT_EN', 'forbidden', 'SMTEnabled'),
+  flag(1, 'TSME_EN', 'forbidden', 'TSMEEnabled'),
+  flag(2, 'ECC_EN', 'required', 'ECCEnabled'),
+  flag(3, 'RAPL_DIS', 'required', 'RAPLDisabled'),
+  flag(4, 'CIPHERTEXT_HIDING_DRAM_EN', 'required', 'CiphertextHidingDRAMEnabled'),
+  flag(5, 'ALIAS_CHECK_COMPLETE', 'required', 'AliasCheckComplete'),
+  flag(7, 'TIO_EN', 'forbidden', 'TIOEnabled'),
+] as const;
+
+/** Which flags the manifest allows or asks for, by its own names. */
+export type Flags<Table extends readonly Flag[]> = Readonly<Record<Table[number]['member'], boolean>>;
+/** ABIMajor and ABIMinor: the least version of the ABI, a byte each. */
+export type GuestPolicy = Flags<typeof GUEST_POLICY_FLAGS> &
+  Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
+
+/** Bit 17 of POLICY is always 1; bits 63:26 are always 0. */
+export const POLICY_RESERVED_ONE = 1n << 17n;
+export const POLICY_RESERVED_ZERO = ~((1n << 26n) - 1n) & (2n ** 64n - 1n);
+/** Bit 6 and bits 63:8 of PLATFORM_INFO are always 0 for Milan and Genoa. */
+export const PLATFORM_RESERVED_ZERO = (~0xffn & (2n ** 64n - 1n)) | (1n << 6n);
+
+/** The u64 of the ID block for a manifest's GuestPolicy; bit 17 always set. */
+export function guestPolicyValue(policy: GuestPolicy): bigint {
+  const flags = GUEST_POLICY_FLAGS.filter(({ member }) => policy[member]);
+  const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);
+  return bits | (BigInt(policy.ABIMajor) << 8n) | BigInt(policy.ABIMinor);
+}
