@@ -145,7 +145,41 @@ function readLib(): Map<string, string> {
   return new Map(files.map((name) => [name, readFileSync(join(LIB, name), 'utf8')]));
 }
 
+/** Groups of files that import each other, directly or not (Tarjan's strongly connected components). */
+function circles(edges: readonly Edge[]): string[][] {
+  const targets = Map.groupBy(edges, ({ from }) => from);
+  const order = new Map<string, number>();
+  const lowest = new Map<string, number>();
+  const path: string[] = [];
+  const found: string[][] = [];
+  const visit = (file: string): void => {
+    order.set(file, order.size);
+    lowest.set(file, order.get(file)!);
+    path.push(file);
+    for (const { to } of targets.get(file) ?? []) {
+      if (!order.has(to)) visit(to);
+      if (path.includes(to)) lowest.set(file, Math.min(lowest.get(file)!, lowest.get(to)!));
+    }
+    if (lowest.get(file) !== order.get(file)) return;
+    const circle = path.splice(path.indexOf(file));
+    if (circle.length > 1) found.push(circle.sort());
+  };
+  for (const { from } of edges) if (!order.has(from)) visit(from);
+  return found;
+}
+
 describe('layering', () => {
+  it('has no circle of imports, types included', () => {
+    assert.deepEqual(circles(edgesOf(readLib())), []);
+    const planted = new Map([
+      ['a/a.ts', "import type { B } from '../b/b.ts';"],
+      ['b/b.ts', "import { c } from './c.ts';"],
+      ['b/c.ts', "import { a } from '../a/a.ts';"],
+      ['b/d.ts', "import { c } from './c.ts';"],
+    ]);
+    assert.deepEqual(circles(edgesOf(planted)), [['a/a.ts', 'b/b.ts', 'b/c.ts']]);
+  });
+
   it('keeps every import pointing down or sideways', () => {
     assert.deepEqual(violations(edgesOf(readLib())), []);
   });

@@ -10,8 +10,7 @@ import { requestHeaders } from '../pipeline/rewrite-auth.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import { UpstreamFailure } from '../pipeline/upstream-failure.ts';
 import type { Epoch } from '../session/session.ts';
-import { type Exchange, logStage } from './exchange.ts';
-import { newRequestStats } from './request-stats.ts';
+import { type Exchange, logStage, newRequestStats } from './exchange.ts';
 import type { AttemptResponse } from './respond.ts';
 
 /** Makes an attempt under that epoch: the first (0) or the retry (1), the latter perhaps on a connection of its own. */

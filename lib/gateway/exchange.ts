@@ -9,14 +9,21 @@ import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { Asked } from '../pipeline/decrypter.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
 import type { Session } from '../session/session.ts';
 import { RECEIPT_HEADERS } from '../transparency/receipt.ts';
 import type { CorsPolicy } from './cors.ts';
-import type { UploadLimits } from './receive-body.ts';
 import type { createDumper } from './request-dump.ts';
-import type { RequestStats } from './request-stats.ts';
 import type { UploadBudget } from './upload-budget.ts';
+
+export interface UploadLimits {
+  readonly maxBodyBytes: number;
+  /** Bytes per second, over the last `uploadRateGrace` ms. */
+  readonly minUploadRate: number;
+  /** ms before the rate is judged for the first time, and over which it is taken. */
+  readonly uploadRateGrace: number;
+}
 
 /** What all exchanges share; made once. */
 export interface GatewayDeps {
@@ -68,6 +75,37 @@ export interface Exchange {
   /** What the request asked for, known once its body is complete. The response must be of that kind. */
   asked?: Asked;
   readonly stats: RequestStats;
+}
+
+/** What is counted along one exchange; times by performance.now(). */
+export interface RequestStats {
+  readonly startedAt: number;
+  uploadedAt: number | undefined;
+  sentAt: number | undefined;
+  firstChunkAt: number | undefined;
+  chunks: number;
+  model: string | undefined;
+  /** What the service says it counted. */
+  usage: TokenUsage | undefined;
+  /** The model reported an error of its own inside a stream. */
+  modelError: boolean;
+  error: PrivatemodeError | undefined;
+  readonly bytes: { fromClient: number; toRemote: number; fromRemote: number; toClient: number };
+}
+
+export function newRequestStats(): RequestStats {
+  return {
+    startedAt: performance.now(),
+    uploadedAt: undefined,
+    sentAt: undefined,
+    firstChunkAt: undefined,
+    chunks: 0,
+    model: undefined,
+    usage: undefined,
+    modelError: false,
+    error: undefined,
+    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
+  };
 }
 
 /**

@@ -9,10 +9,18 @@ import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/healt
 import type { Logger } from '../observe/log.ts';
 import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
-import { clientIdOf, type Exchange, echoOf, type GatewayDeps, logStage, newRequestId } from './exchange.ts';
+import {
+  clientIdOf,
+  type Exchange,
+  echoOf,
+  type GatewayDeps,
+  logStage,
+  newRequestId,
+  newRequestStats,
+} from './exchange.ts';
 import { forward } from './forward.ts';
 import { copyToDump } from './request-dump.ts';
-import { newRequestStats, observationOf, type RequestRecord, requestLine } from './request-stats.ts';
+import { observationOf, type RequestRecord, requestLine } from './request-stats.ts';
 import { respondTokenEstimate } from './token-estimate.ts';
 import { respondError, respondWhole } from './write-response.ts';
 

@@ -3,21 +3,12 @@ import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/pieces.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
-import { type Exchange, logStage } from './exchange.ts';
-import type { RequestStats } from './request-stats.ts';
+import { type Exchange, logStage, type RequestStats, type UploadLimits } from './exchange.ts';
 import type { UploadReservation } from './upload-budget.ts';
 import { isArriving } from './write-response.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
 export class ClientGone extends Error {}
-
-export interface UploadLimits {
-  readonly maxBodyBytes: number;
-  /** Bytes per second, over the last `uploadRateGrace` ms. */
-  readonly minUploadRate: number;
-  /** ms before the rate is judged for the first time, and over which it is taken. */
-  readonly uploadRateGrace: number;
-}
 
 /** A body that has arrived. */
 export type ReceivedBody<T = ParsedBody> = T & {

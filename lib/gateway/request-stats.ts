@@ -1,42 +1,10 @@
-/** What is counted along one exchange, and what the metrics and the log say of it at its end. */
+/** What the metrics and the log say of one exchange at its end. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Endpoint } from '../api/endpoints.ts';
 import { pathForLog } from '../api/match-endpoint.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { TokenUsage } from '../pipeline/token-usage.ts';
-import type { Exchange } from './exchange.ts';
-
-/** Times by performance.now(). */
-export interface RequestStats {
-  readonly startedAt: number;
-  uploadedAt: number | undefined;
-  sentAt: number | undefined;
-  firstChunkAt: number | undefined;
-  chunks: number;
-  model: string | undefined;
-  /** What the service says it counted. */
-  usage: TokenUsage | undefined;
-  /** The model reported an error of its own inside a stream. */
-  modelError: boolean;
-  error: PrivatemodeError | undefined;
-  readonly bytes: { fromClient: number; toRemote: number; fromRemote: number; toClient: number };
-}
-
-export function newRequestStats(): RequestStats {
-  return {
-    startedAt: performance.now(),
-    uploadedAt: undefined,
-    sentAt: undefined,
-    firstChunkAt: undefined,
-    chunks: 0,
-    model: undefined,
-    usage: undefined,
-    modelError: false,
-    error: undefined,
-    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
-  };
-}
+import type { Exchange, RequestStats } from './exchange.ts';
 
 /** One request as the metrics see it; to be asked when it is over. */
 export function observationOf(

@@ -10,9 +10,8 @@ import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonVisitor } from '../pipeline/json/json-index.ts';
 import { modelIn } from '../pipeline/json/plain-values.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
-import type { GatewayDeps } from './exchange.ts';
+import { type GatewayDeps, newRequestStats } from './exchange.ts';
 import { ClientGone, receiveBody } from './receive-body.ts';
-import { newRequestStats } from './request-stats.ts';
 import { respondError, respondWhole } from './write-response.ts';
 
 /**
