@@ -76,7 +76,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'lib/pipeline/decrypt-events.ts',
     edits: [
       {
-        find: 'if (opener.failure === undefined && !ended && !errorSeen) {',
+        find: 'if (this.failure === undefined && !this.#ended && !this.modelError) {',
         replace: 'if (Date.now() < 0) {',
       },
     ],
@@ -93,7 +93,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the authenticated finish: a terminal event alone is believed',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (!order.complete && !errorSeen) {', replace: 'if (Date.now() < 0) {' }],
+    edits: [
+      { find: 'if (!this.#checks.isComplete() && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
+    ],
     tests: [
       {
         file: MATRIX,
@@ -147,7 +149,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the names of events: one without a name passes',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (named && event.event !== layout.type)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'if (this.#named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
     tests: [
       attacks(
         'b: event lines',
@@ -178,8 +180,8 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'what is constant: two runs of one request are spliced',
-    file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (!isSame(opened, first)) throw', replace: 'if (Date.now() < 0) throw' }],
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'if (!isSame(text, first)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(
         'f: two runs of one request',
@@ -193,7 +195,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the members of whole responses: required ones may be missing',
     file: 'lib/pipeline/decrypt-body.ts',
     edits: [
-      { find: 'if (!hasNames(row, [...opened.keys()], grammar.plain) || !ofType)', replace: 'if (!ofType)' },
+      { find: 'if (!hasNames(row, [...opened.keys()], plain) || !isOfType)', replace: 'if (!isOfType)' },
     ],
     tests: [
       attacks(
@@ -211,7 +213,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'lib/pipeline/decrypt-body.ts',
     edits: [
       {
-        find: 'if (listed !== undefined && listed.length !== choices)',
+        find: "if (name === 'choices' && required !== undefined && (value as unknown[]).length !== choices)",
         replace: 'if (Date.now() < 0)',
       },
     ],

@@ -37,8 +37,8 @@ export interface EventDecrypter extends Decrypter {
 }
 
 /**
- * Two ways lead to the same `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one
- * goes through the parser and a strict scan of its data, and is remembered.
+ * Two ways lead to `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one goes
+ * through the parser and a strict scan of its data, and is remembered.
  */
 class StreamDecrypter implements EventDecrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -174,7 +174,7 @@ class StreamDecrypter implements EventDecrypter {
       if (!this.#named) this.#end(event, Buffer.from('[DONE]')); // some clients know it in capitals only
       return;
     }
-    if (this.modelError) return;
+    if (this.modelError || this.#takeReframed(event)) return;
     const bytes = Buffer.from(data, 'latin1');
     const found = scanEvent(bytes, this.#plain, match);
     const kind = this.#checks.kindOf(found);
@@ -184,6 +184,17 @@ class StreamDecrypter implements EventDecrypter {
     if (match.count > 0) this.#decrypt(kind, bytes, 0, event);
     else if (kind.type === 'message_stop') this.#end(event, bytes);
     else this.#write(bytes, 0, false, event);
+  }
+
+  /** Takes an event that is known by its bytes but for its framing (chunks cut it, or other line ends); false if it is not. */
+  #takeReframed({ event, id, data }: EventSourceMessage): boolean {
+    if (id !== undefined) return false;
+    const name = this.#named && event !== undefined ? `event: ${event}\n` : '';
+    const bytes = Buffer.from(`${name}data: ${data}\n\n`, 'latin1');
+    const kind = this.#known.find(bytes, 0, match);
+    if (kind === undefined || match.end < bytes.length) return false;
+    this.#decrypt(kind, bytes, 0);
+    return true;
   }
 
   #tooLarge(): PrivatemodeError {
