@@ -10,7 +10,7 @@ import type { EventMatch } from './event-data.ts';
  * What the bytes of an event must be: literals, and between two of them a number or a message in quotes. All in two places: with
  * a hundred streams taking turns, each place in memory that has to be visited costs more than what is done there.
  */
-export interface EventPattern {
+interface EventPattern {
   /** The literals, one behind the other. */
   readonly text: Uint8Array;
   /** For each literal its end in `text`, and what comes behind it: MESSAGE, NUMBER, an end of `usage`, or END. */
@@ -84,7 +84,7 @@ export function patternOf(
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
 
 /** Whether an event of that pattern begins at `start`; then `match` tells where its messages and its end are. */
-export function matchBytes(
+function matchBytes(
   { text, steps }: EventPattern,
   bytes: Uint8Array,
   start: number,
@@ -127,7 +127,7 @@ export function matchBytes(
  * Whether the bytes from `start` on may be the beginning of an event of that pattern, which ends within one of its lines: the
  * rest of it is yet to come, and no line end is behind it that could mean something else.
  */
-export function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
+function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
   const size = Math.min(steps[0]!, bytes.length - start);
   for (let i = 0; i < size; i++) if (bytes[start + i] !== text[i]) return false;
   const rest = start + size;

@@ -82,43 +82,39 @@ function audioOrder(): StreamOrder {
   return order;
 }
 
+type BlocksState = 'new' | 'between' | 'block' | 'closing' | 'stopped';
+
+/** After which states an event of a message may come, the state after it, and whether its `index` is that of the block at hand. */
+const BLOCK_EVENTS: ReadonlyMap<
+  string,
+  { readonly after: readonly BlocksState[]; readonly next: BlocksState; readonly ofBlock: boolean }
+> = new Map([
+  ['message_start', { after: ['new'], next: 'between', ofBlock: false }],
+  ['content_block_start', { after: ['between'], next: 'block', ofBlock: true }],
+  ['content_block_delta', { after: ['block'], next: 'block', ofBlock: true }],
+  ['content_block_stop', { after: ['block'], next: 'between', ofBlock: true }],
+  ['message_delta', { after: ['between', 'closing'], next: 'closing', ofBlock: false }],
+]);
+
 /**
  * Messages: the start; blocks 0, 1, ... each begun, continued by deltas of its index, and stopped; then the deltas of the message,
  * of which one has a stop_reason; then the end. `ping` and `error` may come at any time.
  */
 function blocksOrder(): StreamOrder {
-  let state: 'new' | 'between' | 'block' | 'closing' | 'stopped' = 'new';
+  let state: BlocksState = 'new';
   let block = 0; // the number of the open block, or of the next one
-
-  const expect = (allowed: boolean): void => {
-    if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
-  };
   const order = {
     complete: false,
     take(type: string, content: unknown, index: unknown): void {
-      switch (type) {
-        case 'message_start':
-          expect(state === 'new');
-          state = 'between';
-          break;
-        case 'content_block_start':
-          expect(state === 'between' && index === block);
-          state = 'block';
-          break;
-        case 'content_block_delta':
-          expect(state === 'block' && index === block);
-          break;
-        case 'content_block_stop':
-          expect(state === 'block' && index === block);
-          state = 'between';
-          block += 1;
-          break;
-        case 'message_delta':
-          expect(state === 'between' || state === 'closing');
-          state = isSet((content as Choice)['stop_reason']) ? 'stopped' : 'closing';
-          order.complete = state === 'stopped';
-          break;
-      }
+      const row = BLOCK_EVENTS.get(type);
+      if (row === undefined) return;
+      const allowed = row.after.includes(state) && (!row.ofBlock || index === block);
+      if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
+      state = row.next;
+      if (type === 'content_block_stop') block += 1;
+      if (type !== 'message_delta' || !isSet((content as Choice)['stop_reason'])) return;
+      state = 'stopped';
+      order.complete = true;
     },
   };
   return order;

@@ -5,7 +5,7 @@ import { createRequestCipher } from '../../../lib/envelope/request-cipher.ts';
 import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
 import { type EventMatch, newMatch, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';
-import { beginsLike, matchBytes, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
+import { KnownEvents, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
 import { ASKED, EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../../support/sealed-stream.ts';
 import { sealedMessage } from '../../support/sealing.ts';
@@ -23,12 +23,20 @@ function pattern(data: string, name?: string) {
   return patternOf(bytes, scanEvent(bytes, plain, match).members, match, name);
 }
 
+const KIND = { type: 'chunk', row: { required: {} }, order: [], checks: [] };
+
+/** Remembers the one event. */
+function knownAs(name?: string): KnownEvents {
+  const known = new KnownEvents();
+  known.remember(pattern(KNOWN, name), KIND);
+  return known;
+}
+
 function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
-  const known = pattern(KNOWN, name);
-  assert.ok(known);
+  const known = knownAs(name);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
   const match = newMatch();
-  return { known: matchBytes(known, bytes, 2, match), match, size: bytes.length };
+  return { known: known.find(bytes, 2, match) === KIND, match, size: bytes.length };
 }
 
 describe('an event that is known by its bytes', () => {
@@ -40,7 +48,8 @@ describe('an event that is known by its bytes', () => {
     assert.equal(match.end, size - 'data: more'.length);
     const text = `xy${event(KNOWN)}`;
     const messages = match.starts.map((start, part) => text.slice(start, match.ends[part]));
-    assert.deepEqual(messages.filter(Boolean), ['s:00:11:22', 's:33']);
+    assert.deepEqual(messages, ['s:00:11:22', 's:33']);
+    assert.equal(match.count, 2);
   });
 
   const same = [
@@ -81,7 +90,7 @@ describe('an event that is known by its bytes', () => {
     }
   });
 
-  const named = pattern(KNOWN, 'ping')!;
+  const named = knownAs('ping');
   const begun = [
     ['its first byte', 'e', true],
     ['half its name', 'event: pi', true],
@@ -96,7 +105,7 @@ describe('an event that is known by its bytes', () => {
   ] as const;
   for (const [what, text, like] of begun) {
     it(`${like ? 'may begin' : 'does not begin'} with ${what}`, () => {
-      assert.equal(beginsLike(named, Buffer.from(`xy${text}`), 2), like);
+      assert.equal(named.mayBegin(Buffer.from(`xy${text}`), 2), like);
     });
   }
 
@@ -160,6 +169,16 @@ describe('a stream, opened by bytes or by the parser', () => {
         assert.deepEqual(open(wire, size), parsed, `${size}`);
     });
   }
+
+  it('is malformed where text stands behind the data of a known event, in lines of its own', () => {
+    for (const behind of ['', '\ndata:', '\ndata:\ndata:', '\ndata:\ndata: x', '\ndata: x']) {
+      const sealed = sealedStream(['id', 'usage']);
+      const [first, second] = ['a', 'b'].map((text) => sealed.event(chatChunk(text)));
+      const { code, events } = open(Buffer.from(`${first}${second!.trimEnd()}${behind}\n\n`), 1);
+      const wrong = behind.endsWith('x');
+      assert.deepEqual([code, events], wrong ? ['response_malformed', 1] : [undefined, 2], behind);
+    }
+  });
 
   it('is refused from the same size of an event on', () => {
     const opened = (excess: number, size: number) => {
