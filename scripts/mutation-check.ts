@@ -274,7 +274,7 @@ export const MUTATIONS: readonly Mutation[] = [
 
 const ROOT = join(import.meta.dirname, '..');
 /** What the tests need of the tree. */
-const COPIED = ['lib', 'bin', 'docs', 'scripts', 'test', 'package.json', 'tsconfig.json'];
+const COPIED = ['lib', 'simulator', 'bin', 'docs', 'scripts', 'test', 'package.json', 'tsconfig.json'];
 
 function copyTree(): string {
   const copy = mkdtempSync(join(tmpdir(), 'privatemode-mutation-'));

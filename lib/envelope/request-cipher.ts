@@ -4,9 +4,9 @@
  */
 import { type KeyObject, randomFillSync } from 'node:crypto';
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
-import { decodeHex } from '../crypto/hex.ts';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { decode, locate, place } from './message-text.ts';
 import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from './short-messages.ts';
 
 /** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
@@ -60,8 +60,6 @@ export interface RequestCipherOptions {
 
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
-const QUOTE = 0x22;
-const COLON = 0x3a;
 
 /** Messages of one request. Each keeps its iv until the response has been opened: 12 bytes, so 768 KiB at most. */
 const MAX_SEALED = 65_536;
@@ -81,48 +79,6 @@ function randomBytes12(): Uint8Array {
 
 /** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
 const scratch = Buffer.alloc(16 * 1024);
-
-/** Where the parts of a message stand, in bytes; `size` of the ciphertext. */
-interface Place {
-  ivAt: number;
-  bodyAt: number;
-  tagAt: number;
-  size: number;
-}
-
-/** One for all: it is read before the next message is looked at. */
-const place: Place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
-
-/** The position after the next colon, or `end` if there is none. */
-function afterColon(source: Uint8Array, start: number, end: number): number {
-  let position = start;
-  while (position < end && source[position] !== COLON) position += 1;
-  return Math.min(position + 1, end);
-}
-
-/** Finds the parts of the message between `from` and `to`; `size` is negative if they are not there. */
-function locate(source: Buffer, from: number, to: number): Place {
-  let start = from;
-  let end = to;
-  while (start < end && source[start] === QUOTE) start += 1;
-  while (end > start && source[end - 1] === QUOTE) end -= 1;
-  place.ivAt = afterColon(source, afterColon(source, start, end), end);
-  place.bodyAt = place.ivAt + 2 * IV_BYTES + 1;
-  place.tagAt = end - 2 * TAG_BYTES;
-  const size = (place.tagAt - place.bodyAt) / 2;
-  place.size = Number.isInteger(size) && source[place.bodyAt - 1] === COLON ? size : -1;
-  return place;
-}
-
-/** Decodes the located message: iv and tag to the slot, the ciphertext to `bytes` from `at` on; false if it is none. */
-function decode(source: Buffer, { iv, tag }: Slot, bytes: Buffer, at: number): boolean {
-  return (
-    place.size >= 0 &&
-    decodeHex(source, place.ivAt, iv, 0, IV_BYTES) &&
-    decodeHex(source, place.tagAt, tag, 0, TAG_BYTES) &&
-    decodeHex(source, place.bodyAt, bytes, at, place.size)
-  );
-}
 
 /**
  * A cipher for one attempt. Throws `internal` unless `secret.key` holds 32 bytes, and after 2^32 messages.
@@ -183,7 +139,7 @@ export function createRequestCipher(
 
   /** Decodes the located message, and takes the next number for it; returns its AAD. */
   const receive = (source: Buffer, slot: Slot, bytes: Buffer, at: number): Buffer => {
-    if (!decode(source, slot, bytes, at)) {
+    if (!decode(source, slot.iv, slot.tag, bytes, at)) {
       throw failed('response_malformed', 'an encrypted value of the response is malformed');
     }
     if (isOwnIv(slot.iv)) {
