@@ -109,6 +109,16 @@ describe('an event that is known by its bytes', () => {
     });
   }
 
+  it('is not remembered where it has more than 4 KiB beside its messages', () => {
+    for (const blanks of [3_900, 4_100]) {
+      const padded = KNOWN.replace('{', `{${' '.repeat(blanks)}`);
+      const known = new KnownEvents();
+      known.remember(pattern(padded), KIND);
+      const found = known.find(Buffer.from(event(padded)), 0, newMatch());
+      assert.equal(found, blanks < 4_000 ? KIND : undefined);
+    }
+  });
+
   it('has something to open', () => {
     assert.equal(pattern('{"id":"c"}'), undefined);
   });
@@ -169,6 +179,21 @@ describe('a stream, opened by bytes or by the parser', () => {
         assert.deepEqual(open(wire, size), parsed, `${size}`);
     });
   }
+
+  it('keeps its id where it is like an earlier one', () => {
+    const sealed = sealedStream(['id', 'usage']);
+    const [first, second] = ['a', 'b'].map((text) => sealed.event(chatChunk(text)));
+    const { text } = open(Buffer.from(`${first}id: 7\n${second}`), 1_000_000);
+    assert.deepEqual(text.match(/^id: .*\ndata: /gm), ['id: 7\ndata: ']);
+  });
+
+  it('is malformed with more than 32 KiB beside its messages and plain values', () => {
+    const malformed = [32_000, 33_000].map((blanks) => {
+      const event = sealedStream(['id', 'usage']).event(chatChunk('a'));
+      return open(Buffer.from(event.replace('{', `{${' '.repeat(blanks)}`)), 1_000_000).code;
+    });
+    assert.deepEqual(malformed, [undefined, 'response_malformed']);
+  });
 
   it('is malformed where text stands behind the data of a known event, in lines of its own', () => {
     for (const behind of ['', '\ndata:', '\ndata:\ndata:', '\ndata:\ndata: x', '\ndata: x']) {
