@@ -115,7 +115,8 @@ export function newRequestStats(): RequestStats {
 export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): void {
   stats.error = error;
   if (error.blame === 'client') return;
-  const { code, status, message: reason } = error;
+  const { code, status, message, remedy } = error;
+  const reason = error.blame === 'network' ? `${message}. ${remedy}` : message; // the operator's to mend
   log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
 }
 

@@ -49,8 +49,8 @@ export function createGateway(deps: GatewayDeps): Gateway {
     for (const control of running) control.abort(deps.terminate.reason);
   });
 
-  /** Counts a request as running until its response is over. A shutdown that loses patience aborts what is returned. */
-  function begin(res: ServerResponse): AbortController {
+  /** Counts a request as running until its response is `over`. A shutdown that loses patience aborts what is returned. */
+  function begin(res: ServerResponse, over: (control: AbortController) => void = () => {}): AbortController {
     const control = new AbortController();
     if (deps.terminate.aborted) control.abort(deps.terminate.reason);
     running.add(control);
@@ -58,12 +58,18 @@ export function createGateway(deps: GatewayDeps): Gateway {
     res.once('close', () => {
       running.delete(control);
       deps.counters.inFlight = running.size;
+      over(control);
     });
     return control;
   }
 
   function beginExchange({ req, res, requestId, log, headers, record }: Arrival, match: EndpointMatch): void {
-    const control = begin(res);
+    const { signal } = begin(res, (control) => {
+      deps.observe(observationOf(match.endpoint, req, res, exchange.stats));
+      if (res.writableFinished || exchange.broken) return;
+      count(deps.counters.clientAborts, exchange.phase);
+      control.abort(new Error('the client went away'));
+    });
     const exchange: Exchange = {
       deps,
       req,
@@ -72,7 +78,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       requestId,
       log,
       extraHeaders: headers,
-      signal: control.signal,
+      signal,
       phase: 'before_headers',
       debug: log.isLevelEnabled('debug'),
       stats: newRequestStats(),
@@ -83,12 +89,6 @@ export function createGateway(deps: GatewayDeps): Gateway {
       copyToDump(req, res, deps.dumper.begin({ method, target: url, rawHeaders }));
     }
     deps.counters.requests += 1;
-    res.once('close', () => {
-      deps.observe(observationOf(match.endpoint, req, res, exchange.stats));
-      if (res.writableFinished || exchange.broken) return;
-      count(deps.counters.clientAborts, exchange.phase);
-      control.abort(new Error('the client went away'));
-    });
     logStage(exchange, 'queued');
     if (exchange.debug && match.dropped.length > 0) {
       log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');

@@ -85,6 +85,13 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       } catch (thrown) {
         running.failed(thrown);
       }
+      // The library's listeners stay as long as both live: those of an attempt that is over are no use to the next one.
+      const [onClose, onError] = [res.listeners('close').at(-1), outgoing.listeners('error').at(-1)];
+      const over = (): void => {
+        res.off('close', onClose as () => void);
+        outgoing.off('error', onError as () => void);
+      };
+      running.outcome.then(({ response }) => response.once('close', over), over);
       return running.outcome;
     },
   };

@@ -154,7 +154,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     try {
       response = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
     } catch (cause) {
-      const why = cause instanceof PrivatemodeError ? cause.message : 'the fetch failed';
+      const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
     }
     const { status, body } = response;
@@ -220,6 +220,10 @@ function issuerChainOf({ headers }: HttpResponse, { chainHeader }: Kind): string
   if (typeof value !== 'string' || value === '') throw new TypeError(`no ${chainHeader}`);
   return decodeURIComponent(value);
 }
+
+/** With what the operator can do, which the error of the attestation that this becomes does not know. */
+const explained = ({ code, message, remedy }: PrivatemodeError): string =>
+  code === 'upstream_tls_untrusted' ? `${message}. ${remedy}` : message;
 
 /** A part of a URL that comes from evidence nobody has verified yet. */
 function part(text: string, what: 'platform' | 'level', form: RegExp): string {
