@@ -17,7 +17,7 @@ interface ErrorRow {
 const row = (status: number, blame: Blame, remedy: string): ErrorRow => ({ status, blame, remedy });
 
 export const ERRORS = {
-  // The application's request (docs/protocol/inference.md sections 5.4 and 11).
+  // The application's request (docs/protocol/inference.md 5.4 and 11).
   invalid_json: row(400, 'client', 'Send one JSON object as the request body.'),
   duplicate_member: row(400, 'client', 'Send each member of the request body once.'),
   unsupported_member_name: row(400, 'client', 'Rename or remove this member; the service cannot address it.'),
@@ -72,7 +72,7 @@ export const ERRORS = {
     'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
   ),
 
-  // What the remote or the network did (inference.md sections 6 and 11, "a better mapping").
+  // What the remote or the network did (docs/protocol/inference.md 6 and 11, "a better mapping").
   upstream_unreachable: row(502, 'network', 'Check the network, --api-endpoint and the proxy settings.'),
   upstream_tls_untrusted: row(
     502,
@@ -98,7 +98,7 @@ export const ERRORS = {
   too_many_uploads: row(503, 'operator', 'Try again; if it persists, raise --max-buffered-bytes.'),
   shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
 
-  // The attested session (attestation.md sections 1 to 12, 19).
+  // The attested session (docs/protocol/attestation.md 1 to 12, 19).
   not_ready: row(503, 'attestation', 'Try again in a moment; the remote is still being verified.'),
   api_key_missing: row(401, 'client', 'Send an API key as a bearer token, or configure one with --api-key.'),
   api_key_rejected: row(401, 'client', 'Check the API key; the service does not accept it.'),

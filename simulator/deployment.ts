@@ -22,7 +22,7 @@ const COORDINATOR_VERSION = 'v1.24.1';
 export interface Deployment {
   /** The active manifest. */
   manifest(): Manifest;
-  /** The coordinator's answer to a nonce of 32 bytes: the attestation document (attestation.md 2, 19.8). */
+  /** The coordinator's answer to a nonce of 32 bytes: the attestation document (docs/protocol/attestation.md 2, 19.8). */
   attest(nonce: Uint8Array): Uint8Array;
   /** The secret service's answer to an HPKE public key; rejects for bytes that are none. */
   exchange(publicKey: Uint8Array): Promise<SecretExchange>;
@@ -107,7 +107,7 @@ function secretService(mesh: Mesh, faults: Faults, now: number): WorkloadCertifi
   );
 }
 
-/** Fisher and Yates: the coordinator lists its policies in random order (attestation.md 2). */
+/** Fisher and Yates: the coordinator lists its policies in random order (docs/protocol/attestation.md 2). */
 function shuffled<T>(items: readonly T[]): T[] {
   const result = [...items];
   for (let last = result.length - 1; last > 0; last--) {

@@ -13,22 +13,22 @@ const row = <K extends FaultKind>(kind: K, help: string): { readonly kind: K; re
 });
 
 export const FAULTS = {
-  // The CDN (inference.md 1).
+  // The CDN (docs/protocol/inference.md 1).
   'manifest-status': row('number', 'the CDN answers the manifest with this HTTP status'),
   'manifest-hang': row('flag', 'the CDN accepts the request and never answers'),
   'manifest-reset': row('count', 'the CDN resets the connection, this many times'),
-  // POST /privatemode/v1/attest and /secret (attestation.md 1).
+  // POST /privatemode/v1/attest and /secret (docs/protocol/attestation.md 1).
   'attest-status': row('number', 'attestation is answered with this HTTP status'),
   'attest-hang': row('flag', 'attestation is never answered'),
   'attest-reset': row('count', 'attestation is answered by a connection reset, this many times'),
   'secret-status': row('number', 'the secret exchange is answered with this HTTP status'),
   'secret-hang': row('flag', 'the secret exchange is never answered'),
   'secret-reset': row('count', 'the secret exchange is answered by a connection reset, this many times'),
-  // Certificate collateral of AMD and Intel (attestation.md 7, 10).
+  // Certificate collateral of AMD and Intel (docs/protocol/attestation.md 7, 10).
   'collateral-status': row('number', 'collateral is answered with this HTTP status'),
   'collateral-hang': row('flag', 'collateral is never answered'),
   'collateral-reset': row('count', 'collateral is answered by a connection reset, this many times'),
-  // Evidence that must be refused (attestation.md 7, 8, 19).
+  // Evidence that must be refused (docs/protocol/attestation.md 7, 8, 19).
   'evidence-stale-nonce': row('flag', 'evidence answers another nonce than the one sent'),
   'evidence-debug': row('flag', 'the guest policy allows debugging'),
   'evidence-signature': row('flag', 'one bit of the report signature is flipped'),
@@ -39,7 +39,7 @@ export const FAULTS = {
   'evidence-revoked': row('flag', 'the vendor has revoked the intermediate certificate'),
   'evidence-no-crl': row('flag', 'the SEV-SNP document carries no certificate revocation list'),
   'evidence-no-vcek': row('flag', 'the SEV-SNP document carries no endorsement key certificate'),
-  // Secret exchanges that must be refused (attestation.md 12, 13).
+  // Secret exchanges that must be refused (docs/protocol/attestation.md 12, 13).
   'secret-signature': row('flag', 'the secret exchange is signed over another message'),
   'secret-foreign-ca': row('flag', 'the secret service certificate comes from another mesh CA'),
   'secret-workload': row('flag', 'an inference workload answers in place of the secret service'),

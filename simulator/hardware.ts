@@ -15,7 +15,7 @@ import { issueTlsCa } from './pki/tls.ts';
 const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const;
 const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
 
-/** Every long-lived private key. AMD's two are RSA 4096 (attestation.md 7), the slow part of making hardware. */
+/** Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7), the slow part of making hardware. */
 const KEYS = {
   ark: rsa(4096),
   ask: rsa(4096),
@@ -30,7 +30,7 @@ const KEYS = {
   seedshareOwner: rsa(2048),
 } as const;
 
-/** The identifiers burnt into the chips, and their lengths in bytes (attestation.md 7, 10). */
+/** The identifiers burnt into the chips, and their lengths in bytes (docs/protocol/attestation.md 7, 10). */
 const IDENTIFIERS = { chipId: 64, ppid: 16, piid: 16 } as const;
 
 /** Certificates that clients pin; signatures are randomised, so they are issued once and kept. */

@@ -1,7 +1,7 @@
 /** Small JSON bodies over HTTP, for the control paths of the simulator. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-/** What a handler throws to answer with an error: the body is the service's error shape (inference.md 11). */
+/** What a handler throws to answer with an error: the body is the service's error shape (docs/protocol/inference.md 11). */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;

@@ -1,5 +1,5 @@
 /**
- * The manifest of the simulated deployment, in the shape of the live one (attestation.md 4, 19.2). It follows from the
+ * The manifest of the simulated deployment, in the shape of the live one (docs/protocol/attestation.md 4, 19.2). It follows from the
  * hardware and a revision number alone, so that a restart serves the same bytes.
  */
 import { createPublicKey } from 'node:crypto';
@@ -19,7 +19,7 @@ const inferenceWorkload = (name: string): WorkloadRow => ({
   workloadSecretId: `apps/v1/Deployment/${NAMESPACE}/${name}`,
 });
 
-/** Who runs in the deployment. The secret service is told apart by its WorkloadSecretID (attestation.md 19.11). */
+/** Who runs in the deployment. The secret service is told apart by its WorkloadSecretID (docs/protocol/attestation.md 19.11). */
 const WORKLOADS = {
   coordinator: {
     sans: ['coordinator', '*'],
@@ -51,7 +51,7 @@ export interface Manifest {
   readonly sha256: string;
   /** The initdata documents whose hashes are the keys of `Policies`. */
   readonly policies: readonly Uint8Array[];
-  /** 32 bytes: HOST_DATA of the coordinator (attestation.md 4.3). */
+  /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
   readonly coordinatorHash: Uint8Array;
 }
 

@@ -1,6 +1,6 @@
 /**
  * What the manifest demands of the hardware, and what the simulated machine therefore is. Measurements, guest policy
- * and TCB are the public ones of the live deployment (attestation.md 19.2); the chip and platform ids are our own.
+ * and TCB are the public ones of the live deployment (docs/protocol/attestation.md 19.2); the chip and platform ids are our own.
  */
 import type { Hardware } from './hardware.ts';
 import type { Tcb } from './pki/amd.ts';
@@ -14,15 +14,15 @@ export const SNP_GUEST = {
     '766d05930c6cb7c32fc375677b3bc9896b73a65f8f8e709b2a4885b033b7aee5789fce6aa0bab57d89cf7211d5fa327a',
   ),
   apEip: '0080b004',
-  /** Launch digest of the same guest with two vCPUs, as the simulated one has (attestation.md 19.13). */
+  /** Launch digest of the same guest with two vCPUs, as the simulated one has (docs/protocol/attestation.md 19.13). */
   measurement: hex(
     '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
   ),
-  /** ABI 1.58, single socket, AES-256-XTS, page swap disabled (attestation.md 19.5). */
+  /** ABI 1.58, single socket, AES-256-XTS, page swap disabled (docs/protocol/attestation.md 19.5). */
   policy: 0x252013an,
   tcb: { bootloader: 12, tee: 0, snp: 28, microcode: 88 } satisfies Tcb,
   mitigationVector: 0xfn,
-  /** ECC_EN and ALIAS_CHECK_COMPLETE (attestation.md 6.3). */
+  /** ECC_EN and ALIAS_CHECK_COMPLETE (docs/protocol/attestation.md 6.3). */
   platformInfo: 0x24n,
 } as const;
 

@@ -1,4 +1,4 @@
-/** The secret service's half of the exchange (attestation.md 12, inference.md 10). */
+/** The secret service's half of the exchange (docs/protocol/attestation.md 12, docs/protocol/inference.md 10). */
 import { sign } from 'node:crypto';
 import { KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';

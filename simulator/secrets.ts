@@ -1,5 +1,5 @@
 /**
- * The secrets this deployment shares with clients, by secret id (inference.md 10, attestation.md 12).
+ * The secrets this deployment shares with clients, by secret id (docs/protocol/inference.md 10, docs/protocol/attestation.md 12).
  * The remote forgets a secret after its lifetime, or at once when told to: both make the client see
  * "no secret for ID".
  */

@@ -1,4 +1,4 @@
-/** The calls by which a client comes to trust the deployment: manifest, attestation, secret (attestation.md 1). */
+/** The calls by which a client comes to trust the deployment: manifest, attestation, secret (docs/protocol/attestation.md 1). */
 import type { IncomingMessage } from 'node:http';
 import type { Deployment } from './deployment.ts';
 import { HttpError, readJsonObject, sendBytes, sendJson } from './json-http.ts';

@@ -56,7 +56,7 @@ const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  /** The client's Accept header; exactly `text/event-stream` gets the error as an event (inference.md 11). */
+  /** The client's Accept header; exactly `text/event-stream` gets the error as an event (docs/protocol/inference.md 11). */
   readonly accept?: string | undefined;
   /** For method_not_allowed. */
   readonly allow?: readonly string[] | undefined;
@@ -81,8 +81,8 @@ export function errorResponse(error: PrivatemodeError, context: ErrorContext): E
         : 'application/json',
     'content-length': String(body.length),
     'cache-control': 'no-store',
-    'privatemode-encrypted': 'false', // as the reference marks what it says itself (inference.md 11)
-    'privatemode-proxy-error': error.code, // tells our own errors from those of the service (design decision 18)
+    'privatemode-encrypted': 'false', // as the reference marks what it says itself (docs/protocol/inference.md 11)
+    'privatemode-proxy-error': error.code, // tells our own errors from those of the service (docs/decisions.md 18)
     ...INERT_HEADERS,
     ...requestIdHeader(context),
   };

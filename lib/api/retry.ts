@@ -1,5 +1,5 @@
 /**
- * When a request is tried a second time, and how (inference.md section 10; at most one retry of any kind).
+ * When a request is tried a second time, and how (docs/protocol/inference.md 10; at most one retry of any kind).
  * Nothing else is ever sent twice: a retry can run the inference twice.
  */
 export interface RetryRow {

@@ -43,7 +43,7 @@ const METHODS = 'GET, HEAD, POST, OPTIONS';
 const PREFLIGHT_SECONDS = '86400';
 
 /**
- * Whether the page that asks may spend our key (design decision 9). Programs send neither Origin nor Sec-Fetch-Site
+ * Whether the page that asks may spend our key (docs/decisions.md 9). Programs send neither Origin nor Sec-Fetch-Site
  * and pass. An allowed origin passes. Of the rest, only our own pages pass: `same-origin` or typed into the address
  * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a
  * foreign page look like our own, "our own" is believed for localhost, IP literals and names known to be ours only. Over

@@ -40,7 +40,7 @@ export interface DumpedRequest {
 }
 
 /**
- * Writes requests and responses as the application sees them (--dump-requests; inference.md 12) to
+ * Writes requests and responses as the application sees them (--dump-requests; docs/protocol/inference.md 12) to
  * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. What
  * cannot be written is logged and missing; the exchange goes on.
  */

@@ -42,7 +42,7 @@ export interface ServiceDeps {
   readonly uploadRateGrace?: number;
 }
 
-/** Design decision 13. */
+/** ms that a request waits for the remote to be verified (docs/decisions.md 13). */
 const EPOCH_TIMEOUT = 30_000;
 /** Uploads may get going slowly. */
 const UPLOAD_RATE_GRACE = 10_000;

@@ -1,4 +1,7 @@
-/** Intel's provisioning certification service for our own platform, at the paths of the real one (attestation.md 10). */
+/**
+ * Intel's provisioning certification service for our own platform, at the paths of the real one
+ * (docs/protocol/attestation.md 10).
+ */
 import { sign } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import type { Faults } from '../faults.ts';

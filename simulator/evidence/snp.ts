@@ -1,4 +1,4 @@
-/** SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (attestation.md 6, 16, 19.7). */
+/** SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (docs/protocol/attestation.md 6, 16, 19.7). */
 import { randomBytes, sign } from 'node:crypto';
 import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
 import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
@@ -83,10 +83,10 @@ function launchedGuest(policy: bigint, tcbParts: Tcb): UnboundReport {
   };
 }
 
-/** Family id 1 and image id 2 of the ID block: the number, then zeros (attestation.md 5). */
+/** Family id 1 and image id 2 of the ID block: the number, then zeros (docs/protocol/attestation.md 5). */
 const idBlockId = (number: number): Uint8Array => Uint8Array.of(number, ...new Uint8Array(15));
 
-/** ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian (attestation.md 6.2). */
+/** ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian (docs/protocol/attestation.md 6.2). */
 function signReport(hardware: Hardware, unsigned: Omit<SnpReport, 'signature'>): SnpReport {
   const signature = new Uint8Array(512);
   const body = serializeReport({ ...unsigned, signature }).subarray(0, SNP_SIGNED_BYTES);

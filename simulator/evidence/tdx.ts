@@ -1,4 +1,7 @@
-/** TDX evidence: a version 4 quote, signed by the quoting enclave, which the PCK vouches for (attestation.md 9, 10). */
+/**
+ * TDX evidence: a version 4 quote, signed by the quoting enclave, which the PCK vouches for
+ * (docs/protocol/attestation.md 9, 10).
+ */
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 import {
   ATTESTATION_KEY_TYPE,
@@ -91,7 +94,8 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
     tdAttributes,
     xfam: TDX_GUEST.xfam,
     mrTd: TDX_GUEST.mrTd,
-    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)), // padded with 16 zero bytes (attestation.md 4.3)
+    // padded with 16 zero bytes (docs/protocol/attestation.md 4.3)
+    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)),
     mrOwner: new Uint8Array(48),
     mrOwnerConfig: new Uint8Array(48),
     rtmrs: TDX_GUEST.rtmrs,
@@ -99,7 +103,7 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
   };
 }
 
-/** The quoting enclave's own report, which binds the attestation key (attestation.md 10, rule c). */
+/** The quoting enclave's own report, which binds the attestation key (docs/protocol/attestation.md 10, rule c). */
 function quotingEnclaveReport(attestationKey: Uint8Array, authData: Uint8Array): EnclaveReport {
   return {
     cpuSvn: TDX_PLATFORM.cpuSvn,

@@ -1,6 +1,6 @@
 /**
  * The rules a decrypted request has to meet, and what the server changes in it before the model sees it
- * (inference.md 5.6, 8).
+ * (docs/protocol/inference.md 5.6, 8).
  */
 import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
 import { isAcceptedImageUrl } from './media-url.ts';
@@ -37,7 +37,7 @@ function stringAt(text: string, start: number | undefined): string | undefined {
 const heldUrl = (text: string, start: number | undefined): string | undefined =>
   start === undefined ? undefined : stringAt(text, firstOf(valuesAt(text, start), 'url'));
 
-// The real server quotes the refused URL, user content, in an unencrypted answer (inference.md 14.22).
+// The real server quotes the refused URL, user content, in an unencrypted answer (docs/protocol/inference.md 14.22).
 function checkPart(text: string, part: TopLevel): void {
   for (const member of ['audio_url', 'video_url']) {
     const start = firstOf(part, member);

@@ -26,7 +26,7 @@ async function* linesOf(source: AsyncIterable<string>): AsyncGenerator<string> {
   if (rest !== '') yield rest;
 }
 
-/** Line-oriented, as the server is (inference.md 6.2): an event is a data line and the name line before it. */
+/** Line-oriented, as the server is (docs/protocol/inference.md 6.2): an event is a data line and the name line before it. */
 async function* eventsOf(source: AsyncIterable<string>): AsyncGenerator<ModelEvent> {
   let event: string | undefined;
   for await (const line of linesOf(source)) {

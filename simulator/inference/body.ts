@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { pause } from './pacing.ts';
 import { Rejection } from './rejection.ts';
 
-/** The server's limit (inference.md 11). */
+/** The server's limit (docs/protocol/inference.md 11). */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;
 
 /**

@@ -1,6 +1,6 @@
 /**
  * The server's endpoints as one table: what arrives there, which members stay plain in either direction
- * (inference.md 5.1), and which rules apply (5.6, 7, 8).
+ * (docs/protocol/inference.md 5.1), and which rules apply (5.6, 7, 8).
  */
 
 export type EndpointName =

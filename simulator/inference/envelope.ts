@@ -1,5 +1,5 @@
 /**
- * The message format, server side, written down literally from inference.md 4 and 5. The simulator judges the
+ * The message format, server side, written down literally from docs/protocol/inference.md 4 and 5. The simulator judges the
  * product, so nothing here is shared with lib/envelope.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
@@ -125,7 +125,7 @@ export function createSealer(
   };
 }
 
-/** Names the service's path library takes for something else (inference.md 5.4). */
+/** Names the service's path library takes for something else (docs/protocol/inference.md 5.4). */
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)([:|]|$)/;
 

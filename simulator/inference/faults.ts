@@ -41,7 +41,7 @@ export function armFault(asked: string): ArmedFault {
 /** The model name without the faults it asks for. */
 export const baseModel = (model: string): string => model.split('+fault', 1)[0]!;
 
-/** Retries of one request differ in the attempt at the end of their id (inference.md 2). */
+/** Retries of one request differ in the attempt at the end of their id (docs/protocol/inference.md 2). */
 const withoutAttempt = (requestId: string): string => requestId.replace(/_\d+$/, '');
 
 /** Enough to remember every request whose retry may still come. */

@@ -1,6 +1,6 @@
 /**
  * multipart/form-data as bytes, both ways: what arrives encrypted part by part, and what a backend gets
- * (inference.md 6.3).
+ * (docs/protocol/inference.md 6.3).
  */
 import { Rejection } from './rejection.ts';
 

@@ -1,6 +1,6 @@
 /**
  * JSON as text: where the values of the top level stand, so that they can be replaced without touching
- * any other byte. The cipher works on raw JSON text (inference.md 4), so a parsed value is no use to it.
+ * any other byte. The cipher works on raw JSON text (docs/protocol/inference.md 4), so a parsed value is no use to it.
  */
 
 /** One value of the top level: `[start, end)` in the text. `name` is the decoded member name, or the index as text. */
@@ -91,12 +91,12 @@ export function valuesAt(text: string, open: number): TopLevel {
 }
 
 /**
- * Names as the service's path library spells them, the spelling that is sorted (inference.md 5.2). Index
+ * Names as the service's path library spells them, the spelling that is sorted (docs/protocol/inference.md 5.2). Index
  * texts pass unchanged.
  */
 const escapeName = (name: string): string => name.replace(/[.?*]/g, (character) => `\\${character}`);
 
-/** The spans in the order in which messages are numbered: escaped names by their UTF-8 bytes (inference.md 5.2). */
+/** The spans in the order in which messages are numbered: escaped names by their UTF-8 bytes (docs/protocol/inference.md 5.2). */
 export function inSequenceOrder(spans: readonly Span[]): Span[] {
   return spans
     .map((span) => ({ span, key: Buffer.from(escapeName(span.name)) }))

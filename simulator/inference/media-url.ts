@@ -1,5 +1,5 @@
 /**
- * Which image URLs the server takes (inference.md 5.6): step by step what Go 1.26's net/url does with a whole string,
+ * Which image URLs the server takes (docs/protocol/inference.md 5.6): step by step what Go 1.26's net/url does with a whole string,
  * written apart from the product's check, which it judges.
  */
 import { isIPv6 } from 'node:net';

@@ -1,4 +1,4 @@
-/** Remembers the nonces of requests: one must never protect two of them (inference.md 4). */
+/** Remembers the nonces of requests: one must never protect two of them (docs/protocol/inference.md 4). */
 
 /** The oldest nonce is forgotten beyond this many. */
 const REMEMBERED = 100_000;

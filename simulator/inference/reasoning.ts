@@ -1,4 +1,4 @@
-/** The server repeats `reasoning` as `reasoning_content` in each choice (inference.md 5.6). */
+/** The server repeats `reasoning` as `reasoning_content` in each choice (docs/protocol/inference.md 5.6). */
 import type { ModelAnswer, ModelEvent } from './models/answer.ts';
 import type { JsonObject } from './request.ts';
 

@@ -1,4 +1,4 @@
-/** From a model's answer to an encrypted one (inference.md 6): the server's side of sealing. */
+/** From a model's answer to an encrypted one (docs/protocol/inference.md 6): the server's side of sealing. */
 
 import type { Endpoint } from './endpoints.ts';
 import { type Sealer, sealMembers } from './envelope.ts';

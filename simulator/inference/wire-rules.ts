@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import type { Endpoint } from './endpoints.ts';
 
-/** Headers of the protocol (inference.md 2), lower-case. */
+/** Headers of the protocol (docs/protocol/inference.md 2), lower-case. */
 export const PROTOCOL_HEADERS = {
   version: 'privatemode-version',
   os: 'privatemode-os',
@@ -104,7 +104,7 @@ const RULES: readonly Rule[] = [
   (head) => forbiddenHere(head).map((name) => `header ${name} does not belong to ${head.endpoint.name}`),
 ];
 
-/** Headers the endpoint needs and the request lacks. The proxy sends more than the client library (inference.md 2). */
+/** Headers the endpoint needs and the request lacks. The proxy sends more than the client library (docs/protocol/inference.md 2). */
 function missingHeaders(head: Head): string[] {
   const { version, client, requestId, os, architecture, secretId, targetModel, ocspPolicy, ocspMac } =
     PROTOCOL_HEADERS;

@@ -1,6 +1,6 @@
 /**
  * AMD's side of SEV-SNP: root (ARK), intermediate (ASK), endorsement key certificate (VCEK) and revocation list, in
- * the shape of the real ones for Genoa (attestation.md 7).
+ * the shape of the real ones for Genoa (docs/protocol/attestation.md 7).
  */
 import type { HardwareKeys } from '../hardware.ts';
 import { type Issuer, issueCertificate, issueCrl, type Name } from './certificate.ts';
@@ -15,7 +15,7 @@ import {
   vendorExtension,
 } from './extensions.ts';
 
-/** Security patch levels of the platform firmware (attestation.md 6.3); 0..255 each. */
+/** Security patch levels of the platform firmware (docs/protocol/attestation.md 6.3); 0..255 each. */
 export interface Tcb {
   readonly bootloader: number;
   readonly tee: number;

@@ -1,6 +1,6 @@
 /**
  * Intel's side of TDX: root, PCK platform CA, TCB signing certificate, the platform's PCK certificate and the two
- * revocation lists (attestation.md 10).
+ * revocation lists (docs/protocol/attestation.md 10).
  */
 import type { HardwareKeys } from '../hardware.ts';
 import { type Issuer, issueCertificate, issueCrl, type Name } from './certificate.ts';

@@ -1,6 +1,6 @@
 /**
  * The coordinator's own authorities: root CA, mesh CA, and the certificates it gives to workloads
- * (attestation.md 12, "Profile issued by the coordinator").
+ * (docs/protocol/attestation.md 12, "Profile issued by the coordinator").
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { type Issuer, issueCertificate, type Name, toPem } from './certificate.ts';
@@ -26,7 +26,7 @@ export interface Mesh {
   readonly issuer: Issuer;
 }
 
-/** Who a workload is, as its manifest entry says (attestation.md 4.2). */
+/** Who a workload is, as its manifest entry says (docs/protocol/attestation.md 4.2). */
 export interface WorkloadIdentity {
   readonly sans: readonly string[];
   readonly workloadSecretId: string;

@@ -1,4 +1,4 @@
-/** Intel's extension of a PCK certificate, 1.2.840.113741.1.13.1 (attestation.md 10). */
+/** Intel's extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
 import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
 import { TDX_PLATFORM } from '../tdx-platform.ts';
 import { boolean, enumerated, integer, octetString, oid, sequence } from './der.ts';

@@ -1,4 +1,4 @@
-/** The ordinary TLS certificate of the simulator's port. It carries no trust (attestation.md 1). */
+/** The ordinary TLS certificate of the simulator's port. It carries no trust (docs/protocol/attestation.md 1). */
 import { generateKeyPairSync } from 'node:crypto';
 import type { HardwareKeys } from '../hardware.ts';
 import { issueCertificate, type Name, toPem } from './certificate.ts';

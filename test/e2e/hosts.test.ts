@@ -1,6 +1,6 @@
 /**
  * Whom the whole proxy calls: the API and the manifest source, and a vendor only where evidence comes without what it
- * needs (attestation.md 7, 10); and what it does when validation fails under an older manifest.
+ * needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older manifest.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** Several processes behind one port (design decision 11). */
+/** Several processes behind one port (docs/decisions.md 11). */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -99,7 +99,7 @@ const nameOf = (cluster: Cluster, values: Values = {}): string =>
 
 if (HELM !== undefined) {
   describe('chart in a cluster', () => {
-    it('is reached at the address that the specification promises', () => {
+    it('is reached at the address that docs/install.md names', () => {
       const { objects } = render({}, { release: 'my-release', namespace: 'ai' });
       const service = objects.find(({ kind }) => kind === 'Service')!;
       assert.equal(service.metadata.name, 'privatemode-proxy-my-release');
@@ -175,7 +175,7 @@ if (HELM !== undefined) {
       });
     }
 
-    it('is not installed where Kubernetes is older than the specification allows', () => {
+    it('is not installed where Kubernetes is older than the chart allows', () => {
       assert.match(refusal({}, { kubeVersion: '1.15.9' }), /requires kubeVersion: >=1.16/);
     });
 
@@ -217,7 +217,7 @@ if (HELM !== undefined) {
       const words = valueRows(readFileSync(join(CHART, 'values.yaml'), 'utf8')).find(
         ({ path }) => path === 'networkPolicy.egressCIDRs',
       )!.meaning;
-      // the root's revocation list lies elsewhere (attestation.md 10)
+      // the root's revocation list lies elsewhere (docs/protocol/attestation.md 10)
       for (const host of [...hosts, 'certificates.trustedservices.intel.com'])
         assert.ok(words.includes(host), host);
     });

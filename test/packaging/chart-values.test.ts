@@ -65,7 +65,7 @@ if (HELM !== undefined) {
     });
 
     for (const [name, levels] of Object.entries(FACTORS)) {
-      it(`does what the specification says with ${name}`, () => {
+      it(`does what its documentation says with ${name}`, () => {
         for (const level of levels) level.check(podOf(render(merged([level])).objects));
       });
     }

@@ -75,7 +75,7 @@ describe('the SEV-SNP report of the simulated coordinator', () => {
         faults: createFaults(),
       }),
     );
-    // attestation.md 19.13, vcpus 2
+    // docs/protocol/attestation.md 19.13, vcpus 2
     assert.equal(
       hexOf(report.measurement),
       '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',

@@ -1,4 +1,4 @@
-/** The values of the specification's table, what each setting does to the pod, and combinations of them. */
+/** The values of the chart's table (deploy/chart/README.md), what each setting does to the pod, and combinations of them. */
 import assert from 'node:assert/strict';
 
 export interface Container {

@@ -1,6 +1,6 @@
 /**
  * A client of the inference protocol, as literal as it can be: the other side that the simulator is tested
- * against. It shares no code with the product or the simulator (inference.md 2, 4, 5, 6, 7).
+ * against. It shares no code with the product or the simulator (docs/protocol/inference.md 2, 4, 5, 6, 7).
  */
 import { createCipheriv, createDecipheriv, createHash, createHmac, randomBytes } from 'node:crypto';
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
@@ -159,7 +159,7 @@ const without = (headers: Record<string, string>, names: RegExp): Record<string,
 export const modelsHeaders = (port: number, secret: Secret): Record<string, string> =>
   without(goodHeaders(port, secret, undefined, `proxy_${uuidV7()}`), /secret-id|ocsp/);
 
-/** The head of the other official client, the library: no system, no policy, no attempt (inference.md 2). */
+/** The head of the other official client, the library: no system, no policy, no attempt (docs/protocol/inference.md 2). */
 export const libraryHeaders = (port: number, secret: Secret, model: string): Record<string, string> => ({
   ...without(goodHeaders(port, secret, model, `sdk_${uuidV7()}`), /-os$|architecture|ocsp/),
   'privatemode-client': 'SDK',

@@ -1,5 +1,5 @@
 /**
- * The client's half of the secret exchange, spelled out from attestation.md 12 (RFC 9180, X-Wing combiner) with
+ * The client's half of the secret exchange, spelled out from docs/protocol/attestation.md 12 (RFC 9180, X-Wing combiner) with
  * node:crypto alone: slow, literal, and independent of the HPKE library that the program uses.
  */
 import {

@@ -1,4 +1,4 @@
-/** The server's side of an event stream, by the letter of inference.md 6.2: the counter runs across events. */
+/** The server's side of an event stream, by the letter of docs/protocol/inference.md 6.2: the counter runs across events. */
 import { countingIvs, EXCHANGE } from './exchange-fixture.ts';
 import { type LiteralMember, literalSealObject } from './literal-envelope.ts';
 

@@ -1,4 +1,4 @@
-/** The models endpoint: plain JSON, nothing encrypted in either direction (inference.md 1). */
+/** The models endpoint: plain JSON, nothing encrypted in either direction (docs/protocol/inference.md 1). */
 import type { JsonObject } from '../request.ts';
 import { type ModelAnswer, unary } from './answer.ts';
 

@@ -158,7 +158,10 @@ const intervalOf = (turn: AnswerTurn | undefined): number => (turn?.kind === 'te
 const isOpening = ({ delta }: JsonObject): boolean =>
   typeof delta === 'object' && delta !== null && 'role' in delta;
 
-/** Every chunk carries the usage of its output, and a last one has no choices and the usage of all (inference.md 5.6). */
+/**
+ * Every chunk carries the usage of its output, and a last one has no choices and the usage of all
+ * (docs/protocol/inference.md 5.6).
+ */
 async function* chunks(
   dialect: Dialect,
   { id, created, model, promptTokens }: Envelope,

@@ -73,8 +73,8 @@ const wordAt = (word: string, index: number): JsonObject => ({
 });
 
 /**
- * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (inference.md 6.3). `text` is answered
- * as `json` is (grammar.md).
+ * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (docs/protocol/inference.md 6.3).
+ * `text` is answered as `json` is (docs/protocol/grammar.md).
  */
 export function transcriptionAnswer(
   turn: Turn,
