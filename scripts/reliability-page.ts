@@ -1,4 +1,4 @@
-/** Writes the generated parts of docs/reliability.md and of the README from the fault matrix and the scenarios. */
+/** Writes the generated parts of docs/reliability.md from the fault matrix and the scenarios. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../test/faults/ask.ts';
@@ -7,7 +7,7 @@ import { type FaultRow, MATRIX, nameOf } from '../test/faults/matrix.ts';
 import { SCENARIOS } from '../test/faults/scenarios.ts';
 import { replaceSection } from './marked-section.ts';
 
-const ROOT = join(import.meta.dirname, '..');
+const PAGE = join(import.meta.dirname, '../docs/reliability.md');
 
 const MODES: Readonly<Record<Mode, string>> = { stream: 'streamed', unary: 'whole' };
 
@@ -98,16 +98,13 @@ export function renderSummary(): string {
   );
 }
 
-/** The pages as they should be, by path. */
-export function renderPages(): ReadonlyMap<string, string> {
-  const page = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
-  const reliability = replaceSection(page('docs/reliability.md'), 'matrix', renderMatrix());
-  return new Map([
-    ['docs/reliability.md', replaceSection(reliability, 'scenarios', renderScenarios())],
-    ['README.md', replaceSection(page('README.md'), 'faults', renderSummary())],
-  ]);
+/** The page as it should be. */
+export function renderReliability(): string {
+  const sections = { faults: renderSummary(), matrix: renderMatrix(), scenarios: renderScenarios() };
+  return Object.entries(sections).reduce(
+    (page, [name, body]) => replaceSection(page, name, body),
+    readFileSync(PAGE, 'utf8'),
+  );
 }
 
-if (import.meta.main) {
-  for (const [path, text] of renderPages()) writeFileSync(join(ROOT, path), text);
-}
+if (import.meta.main) writeFileSync(PAGE, renderReliability());
