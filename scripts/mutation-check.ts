@@ -250,19 +250,14 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the header allow-list: whatever the client sends goes on',
-    file: 'lib/gateway/headers.ts',
-    edits: [
-      {
-        find: 'if (!TO_REMOTE.has(name) || perConnection.has(name) || !isSafeValue(value)) continue;',
-        replace: 'if (perConnection.has(name) || !isSafeValue(value)) continue;',
-      },
-    ],
+    file: 'lib/pipeline/rewrite-auth.ts',
+    edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
     tests: [{ file: DEFENCES, names: ['the defences headers that tell who asks do not reach the service'] }],
   },
   {
     defence: 'the origin check: any web page may ask',
-    file: 'lib/gateway/gateway.ts',
-    edits: [{ find: 'if (origin.refusal !== undefined) {', replace: 'if (Date.now() < 0) {' }],
+    file: 'lib/gateway/admission.ts',
+    edits: [{ find: 'if (foreign !== undefined) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
         file: DEFENCES,
