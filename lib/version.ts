@@ -1,2 +1,2 @@
-/** The product's own version; test/packaging.test.ts keeps it equal to package.json. */
+/** The version of the product, as package.json has it (test/packaging/built/npm.check.ts). */
 export const VERSION = '0.1.0';

@@ -1,7 +1,8 @@
 /**
  * Which files of lib one request goes through, and how often it changes from one to another: `npm run request-path`. A proxy in a
  * process of its own, in front of a simulated deployment, answers some streamed chat requests; the next ones are traced. The request
- * has a fixed body, sent in one piece on a connection that is open; the answer has ten tokens. `--json` prints it all for docs.
+ * has a fixed body, sent in one piece on a connection that is open; the answer has ten tokens. `--json` prints it all. `--write` puts
+ * the list of files into docs/architecture.md, `--check` exits with 1 where the page has another one.
  *
  * What counts is the begin of a call of a function of lib. `--count` says of which functions:
  *
@@ -18,7 +19,7 @@
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -28,8 +29,10 @@ import { type Node, SyntaxKind } from 'typescript/unstable/ast';
 import { API } from 'typescript/unstable/sync';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import type { Naming, Place, Trace, TracedCall, TraceOptions } from './function-trace.ts';
+import { replaceSection } from './marked-section.ts';
 
 const ROOT = join(import.meta.dirname, '..');
+const PAGE = join(ROOT, 'docs/architecture.md');
 const WARM_UP = 20;
 const TRACED = 3;
 /** ms after the last byte in which what is done afterwards is done. */
@@ -52,7 +55,12 @@ const REQUEST = [
 const END = '\r\n0\r\n\r\n';
 
 const { values } = parseArgs({
-  options: { json: { type: 'boolean', default: false }, count: { type: 'string', default: 'declared' } },
+  options: {
+    json: { type: 'boolean', default: false },
+    write: { type: 'boolean', default: false },
+    check: { type: 'boolean', default: false },
+    count: { type: 'string', default: 'declared' },
+  },
 });
 
 /** What a node of the syntax tree may have; the tree's own types are unions of hundreds. */
@@ -304,13 +312,32 @@ function printTotals(name: string, { toFirstByte, whole }: Path): void {
   console.log(`${''.padEnd(8)}  whole:                 ${words(summary(whole).totals)}`);
 }
 
+/** The page with the list of files as it was traced. */
+function renderPage({ toFirstByte, whole }: Path): string {
+  const { rows } = summary(whole);
+  const early = summary(toFirstByte).rows.length;
+  const lines = rows.flatMap(({ file, first }, i) => [
+    ...(i === early ? ['| | *the head of the response is out* | |'] : []),
+    `| ${i + 1} | \`${file}\` | \`${first}\` |`,
+  ]);
+  const table = ['| | file | enters by |', '| --- | --- | --- |', ...lines].join('\n');
+  return replaceSection(readFileSync(PAGE, 'utf8'), 'request-path', table);
+}
+
 if (!Object.hasOwn(COUNTED, values.count)) throw new Error('--count is declared, named or all');
 const count = values.count as Count;
 const found = await traces();
 const [trace] = found as [Trace, ...Trace[]];
-const path = pathOf(trace, count);
+const path = pathOf(trace, values.write || values.check ? 'declared' : count);
 const counts = Object.keys(COUNTED) as Count[];
-if (values.json) {
+if (values.write) {
+  writeFileSync(PAGE, renderPage(path));
+} else if (values.check) {
+  if (readFileSync(PAGE, 'utf8') !== renderPage(path)) {
+    console.error('docs/architecture.md has another list: npm run request-path -- --write');
+    process.exitCode = 1;
+  }
+} else if (values.json) {
   const totals = counts.map((name) => {
     const { toFirstByte, whole } = pathOf(trace, name);
     return [name, { toFirstByte: summary(toFirstByte).totals, whole: summary(whole).totals }];

@@ -4,7 +4,7 @@
  * go red on a planted one.
  */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 
@@ -182,6 +182,21 @@ describe('layering', () => {
 
   it('keeps every import pointing down or sideways', () => {
     assert.deepEqual(violations(edgesOf(readLib())), []);
+  });
+
+  it('is the table of docs/architecture.md', () => {
+    const page = join(ROOT, 'docs/architecture.md');
+    const text = readFileSync(page, 'utf8');
+    const shown = new Set<string>();
+    const current = text.replace(/^\| `([\w-]+)` \| (.+) \| .+ \|$/gm, (row, room: string, holds: string) => {
+      const imports = MAY_IMPORT[room];
+      if (imports === undefined) return row;
+      shown.add(room);
+      return `| \`${room}\` | ${holds} | ${imports.join(', ') || '-'} |`;
+    });
+    assert.deepEqual([...shown].sort(), Object.keys(MAY_IMPORT).sort(), 'rooms without a row of their own');
+    if (process.env['UPDATE_DOCS'] === '1') writeFileSync(page, current);
+    else assert.equal(text, current, 'run: UPDATE_DOCS=1 node --test test/layering.test.ts');
   });
 
   it('sees the edges that the data path is made of', () => {

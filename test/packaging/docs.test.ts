@@ -11,6 +11,8 @@ import { ROOT, run } from '../support/tools.ts';
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const PAGES = [
   'README.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
   'deploy/chart/README.md',
   ...readdirSync(join(ROOT, 'docs'))
     .filter((name) => name.endsWith('.md'))
@@ -105,7 +107,7 @@ describe('pages', () => {
   it('name scripts of package.json', () => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
     for (const page of PAGES) {
-      for (const [words, name] of read(page).matchAll(/npm run ([a-z:]+)/g)) {
+      for (const [words, name] of read(page).matchAll(/npm run ([a-z:-]+)/g)) {
         assert.ok(Object.hasOwn(scripts, name as string), `${page}: ${words}`);
       }
     }

@@ -1,0 +1,135 @@
+/** What comments, test names and pages refer to is in the repository. */
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { ROOT } from '../support/tools.ts';
+
+const SOURCES = ['lib', 'simulator', 'scripts', 'bench', 'bin', 'test'];
+const PAGES = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'bench/README.md', 'deploy/chart/README.md'];
+/** Directories and files whose references are not in order yet. */
+const UNFINISHED = [
+  'lib/attestation/',
+  'lib/cli.ts',
+  'lib/config/',
+  'lib/crypto/',
+  'lib/envelope/',
+  'lib/observe/',
+  'lib/pipeline/',
+  'lib/proxy.ts',
+  'lib/server/',
+  'lib/verify/',
+  'test/attestation/',
+  'test/config/',
+  'test/crypto/',
+  'test/envelope/',
+  'test/gateway-tables/',
+  'test/gateway/',
+  'test/observe/',
+  'test/pipeline/',
+  'test/server/',
+  'test/verify/',
+];
+
+/** A path of ours in running text or code, also where `../` stands before it. */
+const PATH =
+  /(?<![\w@$.~/-])(?:\.{1,2}\/)*((?:docs|lib|simulator|scripts|bench|bin|test|deploy)\/[\w./@-]*\w\.(?:ts|md|json|sh|svg|yaml|txt))\b/g;
+/** A page with the numbers of its sections: `docs/hazards.md 8`, `docs/protocol/inference.md 5.6 and 11`. */
+const SECTION = /\bdocs\/([\w/-]+\.md) (\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?(?![\w.]))*)/g;
+/** References that name no page of ours, or not where it is. */
+const NOWHERE: readonly RegExp[] = [
+  /\btraps? \d+/i,
+  /(?<!\.md )\bdecisions? \d+/i,
+  /\(spec[ ,;]|\bspec "/,
+  // The source of a check is shown to people, who find the page in docs/protocol.
+  /(?<![\w/-])(?<!source: ['`])(?:inference|attestation|grammar)\.md\b/,
+];
+
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+const filesBelow = (directory: string): string[] =>
+  readdirSync(join(ROOT, directory), { recursive: true, encoding: 'utf8' }).map(
+    (name) => `${directory}/${name}`,
+  );
+const isFinished = (path: string): boolean => !UNFINISHED.some((start) => path.startsWith(start));
+
+/** The numbers of a page: of its headings, and of the items of numbered lists below the chapters. */
+function numbersOf(page: string): Set<string> {
+  const numbers = new Set<string>();
+  let chapter = '';
+  for (const line of page.split('\n')) {
+    const heading = /^#{2,3} (\d+(?:\.\d+)?)\.? /.exec(line)?.[1];
+    const item = /^(\d+)\. /.exec(line)?.[1];
+    if (heading !== undefined) numbers.add(heading);
+    if (/^## /.test(line)) chapter = heading ?? '';
+    if (item !== undefined) numbers.add(`${chapter}.${item}`);
+  }
+  return numbers;
+}
+
+/** Numbers of sections that the text refers to and no page has. */
+const lostSections = (text: string): string[] =>
+  [...text.matchAll(SECTION)].flatMap(([, page, list]) => {
+    const path = `docs/${page}`;
+    const known = existsSync(join(ROOT, path)) ? numbersOf(read(path)) : new Set<string>();
+    return (list as string)
+      .split(/, | and | to /)
+      .filter((number) => !known.has(number))
+      .map((number) => `${path} ${number}`);
+  });
+
+/** References of a text that lead nowhere. */
+function lostIn(text: string): string[] {
+  const paths = [...text.matchAll(PATH)].map(([, path]) => path as string);
+  return [...paths.filter((path) => !existsSync(join(ROOT, path))), ...lostSections(text)];
+}
+
+const lostInSource = (text: string): string[] => [
+  ...lostIn(text),
+  ...NOWHERE.flatMap((pattern) => pattern.exec(text)?.[0] ?? []),
+];
+
+const lostByFile = (paths: readonly string[], lost: (text: string) => string[]): string[] =>
+  paths.flatMap((path) => lost(read(path)).map((reference) => `${path}: ${reference}`));
+
+describe('references', () => {
+  const sources = SOURCES.flatMap(filesBelow).filter(
+    (path) => /\.(?:ts|mjs|sh)$/.test(path) && isFinished(path) && path !== 'test/docs/references.test.ts',
+  );
+  const pages = [...PAGES, ...filesBelow('docs').filter((path) => path.endsWith('.md'))];
+
+  it('of comments, code and test names are there', () => {
+    assert.ok(sources.length > 200, `${sources.length} files`);
+    assert.deepEqual(lostByFile(sources, lostInSource), []);
+  });
+
+  it('of pages are there', () => {
+    assert.ok(pages.length > 12, `${pages.length} pages`);
+    assert.deepEqual(lostByFile(pages, lostIn), []);
+  });
+
+  it('are missed where they lead nowhere', () => {
+    const lost = [
+      'docs/nothing.md',
+      'docs/hazards.md 99',
+      'docs/protocol/inference.md 5.6 and 77',
+      '../../lib/gateway/nothing.ts',
+      'trap 3',
+      'design decision 9',
+      '(spec "Limits")',
+      'inference.md 12',
+    ];
+    for (const text of lost) assert.equal(lostInSource(`/** As it is (${text}). */`).length, 1, text);
+    const kept = ['docs/hazards.md 8', 'docs/protocol/inference.md 5.6 and 14.22', 'docs/decisions.md 13'];
+    for (const text of kept) assert.deepEqual(lostInSource(`/** As it is (${text}). */`), [], text);
+  });
+});
+
+describe('the list of files in docs/architecture.md', () => {
+  it('is there, and each file of it', () => {
+    const section = read('docs/architecture.md').split(/<!-- request-path:(?:begin|end) -->/)[1] as string;
+    const files = [...section.matchAll(/^\| \d+ \| `([^`]+)` \|/gm)].map(([, file]) => file as string);
+    assert.ok(files.length > 30, `${files.length} files`);
+    for (const file of files)
+      assert.ok(existsSync(join(ROOT, file)), `${file}: npm run request-path -- --write`);
+  });
+});
