@@ -38,11 +38,11 @@ const PATH =
 const SECTION = /\bdocs\/([\w/-]+\.md) (\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?(?![\w.]))*)/g;
 /** References that name no page of ours, or not where it is. */
 const NOWHERE: readonly RegExp[] = [
-  /\btraps? \d+/i,
-  /(?<!\.md )\bdecisions? \d+/i,
-  /\(spec[ ,;]|\bspec "/,
+  /\btraps? \d+/gi,
+  /(?<!\.md )\bdecisions? \d+/gi,
+  /\(spec[ ,;]|\bspec "/g,
   // The source of a check is shown to people, who find the page in docs/protocol.
-  /(?<![\w/-])(?<!source: ['`])(?:inference|attestation|grammar)\.md\b/,
+  /(?<![\w/-])(?<!source: ['`])(?:inference|attestation|grammar)\.md\b/g,
 ];
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
@@ -85,7 +85,7 @@ function lostIn(text: string): string[] {
 
 const lostInSource = (text: string): string[] => [
   ...lostIn(text),
-  ...NOWHERE.flatMap((pattern) => pattern.exec(text)?.[0] ?? []),
+  ...NOWHERE.flatMap((pattern) => text.match(pattern) ?? []),
 ];
 
 const lostByFile = (paths: readonly string[], lost: (text: string) => string[]): string[] =>
