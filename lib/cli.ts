@@ -35,7 +35,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 const runApp: Run = async (config, warnings, io) => (await import('./proxy.ts')).run(config, warnings, io);
 
 /**
- * Command line in, exit code out. What is wrong with it goes to stderr as `Error: <text>` (inference.md 12), exit code 1.
+ * Command line in, exit code out. What is wrong with it goes to stderr as `Error: <text>` (docs/protocol/inference.md 12), exit code 1.
  */
 export async function main(
   argv: readonly string[],

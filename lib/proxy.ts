@@ -176,7 +176,7 @@ const WORKER_PATIENCE = 5_000;
 
 /**
  * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a drain, 1 where it cannot start or
- * must not go on (design decision 13).
+ * must not go on (docs/decisions.md 13).
  */
 export async function run(
   config: Config,

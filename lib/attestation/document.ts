@@ -1,5 +1,5 @@
 /**
- * The attestation document: the coordinator's response to a nonce (attestation.md 2, 19.8), and the 64 bytes by which
+ * The attestation document: the coordinator's response to a nonce (docs/protocol/attestation.md 2, 19.8), and the 64 bytes by which
  * the hardware vouches for it (3). Being in the document makes nothing trusted; what matters is bound by the report
  * data or compared with the manifest.
  */
@@ -73,7 +73,7 @@ function readObjectIdentifier(value: JsonValue | undefined): string | undefined 
 
 /**
  * The digest over the manifest history, oldest first: T = H(H(m) || T_previous), starting from 32 zero bytes
- * (attestation.md 3.1). 32 bytes.
+ * (docs/protocol/attestation.md 3.1). 32 bytes.
  */
 export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
   const start: Uint8Array = new Uint8Array(32);
@@ -81,7 +81,7 @@ export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * The expected REPORT_DATA (attestation.md 3.2): H(nonce || transition || H(rootCa) || H(meshCa)) and 32 zero
+ * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) || H(meshCa)) and 32 zero
  * bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the document.
  * Throws evidence_malformed for another nonce or digest length.
  */

@@ -11,9 +11,9 @@ export interface TrustRoots {
 
 /** What does not depend on the reference value that is being tried. */
 export interface EvidenceContext {
-  /** 64 bytes (attestation.md 3.2). */
+  /** 64 bytes (docs/protocol/attestation.md 3.2). */
   readonly expectedReportData: Uint8Array;
-  /** 32 bytes each: the policy hashes of the coordinator entries of the manifest (attestation.md 4.3, 19.12 rule 11). */
+  /** 32 bytes each: the policy hashes of the coordinator entries of the manifest (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
   readonly coordinatorHashes: readonly Uint8Array[];
   readonly roots: TrustRoots;
   /** May be asked the same question once per reference value: verify.ts remembers the results for one verification. */

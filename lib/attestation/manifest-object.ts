@@ -1,5 +1,5 @@
 /**
- * Typed access to the objects of a manifest, with two kinds of refusal (attestation.md 19.12): `manifest_invalid` for
+ * Typed access to the objects of a manifest, with two kinds of refusal (docs/protocol/attestation.md 19.12): `manifest_invalid` for
  * what would be wrong in every generation, `manifest_unsupported` for what a newer verifier may understand.
  */
 import { PrivatemodeError } from '../errors.ts';

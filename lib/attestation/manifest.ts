@@ -1,5 +1,5 @@
 /**
- * The manifest: which workloads may exist and under which reference values (attestation.md 4 as amended by 19.12).
+ * The manifest: which workloads may exist and under which reference values (docs/protocol/attestation.md 4 as amended by 19.12).
  * Only the expected manifest, whose bytes are pinned, is ever read this way.
  */
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '../crypto/signature.ts';
@@ -33,7 +33,7 @@ const HASH_BYTES = 32;
 const LIMITS = { depth: 16, values: 20_000 };
 
 /**
- * Reads and validates a manifest by the 17 rules of attestation.md 19.12. Throws manifest_invalid for what contradicts a
+ * Reads and validates a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Throws manifest_invalid for what contradicts a
  * rule of every generation, manifest_unsupported for what this version does not understand; both name the JSON path.
  */
 export function parseManifest(bytes: Uint8Array): Manifest {
@@ -72,7 +72,7 @@ function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry
   return entries;
 }
 
-/** Owner keys play no part in verification, but must be readable (attestation.md 4.1, 19.3). */
+/** Owner keys play no part in verification, but must be readable (docs/protocol/attestation.md 4.1, 19.3). */
 function readOwnerKeys(top: ManifestObject): void {
   top.byteLists('WorkloadOwnerKeyDigests', HASH_BYTES);
   for (const { key, isKey } of OWNER_KEYS) {
@@ -95,7 +95,7 @@ function holds(condition: () => boolean): boolean {
   }
 }
 
-/** The policy hashes that HOST_DATA or MRCONFIGID may carry (attestation.md 4.3, 19.12 rule 11). */
+/** The policy hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
 export function coordinatorHashes(manifest: Manifest): Uint8Array[] {
   return [...manifest.policies.values()]
     .filter(({ isCoordinator }) => isCoordinator)
@@ -103,7 +103,7 @@ export function coordinatorHashes(manifest: Manifest): Uint8Array[] {
 }
 
 /**
- * The entry of the secret service (attestation.md 19.11): its WorkloadSecretID names it and its first SAN, which becomes
+ * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID names it and its first SAN, which becomes
  * the certificate's CN, is `root`. Undefined unless there is exactly one.
  */
 export function secretServiceEntry(

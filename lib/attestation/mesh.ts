@@ -1,6 +1,6 @@
 /**
  * The mesh certificates: the mesh CA is trusted because the hardware vouches for its bytes, not for who issued it; who
- * signs the secret exchange must be the secret service, not just any workload (attestation.md 12, 13.1, 19.11).
+ * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
  */
 import { verifyEcdsa } from '../crypto/signature.ts';
 import {

@@ -1,6 +1,6 @@
 /**
- * Protobuf evidence messages, read more strictly than proto3 demands (attestation.md 13.13): varints in their
- * shortest form, no singular field twice. Unknown fields are ignored, as upstream does (attestation.md 6.1).
+ * Protobuf evidence messages, read more strictly than proto3 demands (docs/protocol/attestation.md 13.13): varints in their
+ * shortest form, no singular field twice. Unknown fields are ignored, as upstream does (docs/protocol/attestation.md 6.1).
  * Throws PrivatemodeError('evidence_malformed') only.
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';

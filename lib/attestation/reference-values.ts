@@ -1,4 +1,4 @@
-/** The reference values of a manifest (attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
+/** The reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
 import { type ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
 import {
   type Flag,
@@ -20,7 +20,7 @@ const TCB_KEYS = ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVer
 const membersOf = (flags: readonly Flag[]): string[] => flags.map(({ member }) => member);
 const PLATFORM_INFO_KEYS = membersOf(PLATFORM_INFO_FLAGS);
 const GUEST_POLICY_KEYS = ['ABIMinor', 'ABIMajor', ...membersOf(GUEST_POLICY_FLAGS)];
-/** Members of GuestPolicy that weaken the guest: never true (attestation.md 19.12 rule 9). */
+/** Members of GuestPolicy that weaken the guest: never true (docs/protocol/attestation.md 19.12 rule 9). */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
 const TDX_KEYS = [
   'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs',
@@ -29,7 +29,7 @@ const TDX_KEYS = [
 const MAX_UINT64 = 2n ** 64n - 1n;
 const MAX_INT32 = 2 ** 31 - 1;
 
-/** `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported (attestation.md 19.12). */
+/** `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported (docs/protocol/attestation.md 19.12). */
 export function readReferenceValues(values: ManifestObject): {
   readonly snp: readonly SnpReferenceValues[];
   readonly tdx: readonly TdxReferenceValues[];
@@ -112,7 +112,7 @@ function readTdx(entry: ManifestObject) {
     mrSeam: entry.bytes('MrSeam', 48),
     /** RTMR0 to RTMR3. */
     rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
-    /** Further values allowed for RTMR0 (attestation.md 19.10). */
+    /** Further values allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
     rtmr0Alternatives: entry.byteLists('Rtmr0Alternatives', 48),
     /** In quote order. */
     xfam: entry.bytes('Xfam', 8),

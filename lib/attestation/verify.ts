@@ -54,7 +54,7 @@ export interface Verdict {
 }
 
 export interface VerifyInput {
-  /** The decoded AttestationDoc: the coordinator's own JSON (attestation.md section 2). */
+  /** The decoded AttestationDoc: the coordinator's own JSON (docs/protocol/attestation.md section 2). */
   readonly document: Uint8Array;
   /** The 32 bytes that were sent. */
   readonly nonce: Uint8Array;

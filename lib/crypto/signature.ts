@@ -116,7 +116,7 @@ export function verifyEcdsa(input: {
 
 /**
  * Verifies RSASSA-PSS with SHA-384, MGF1-SHA-384 and a salt of exactly 48 bytes (RFC 8017 8.1;
- * attestation.md 7). False for any other key type or salt length.
+ * docs/protocol/attestation.md 7). False for any other key type or salt length.
  */
 export function verifyRsaPssSha384(key: KeyObject, data: Uint8Array, signature: Uint8Array): boolean {
   if (!RSA_TYPES.includes(key.asymmetricKeyType)) return false;

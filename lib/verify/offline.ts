@@ -1,6 +1,6 @@
 /**
  * Verifies a saved exchange, and touches nothing but its files. They hold the JSON bodies as they cross the wire
- * (attestation.md 1), and in each the nonce of the attempt.
+ * (docs/protocol/attestation.md 1), and in each the nonce of the attempt.
  */
 import { readFileSync } from 'node:fs';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';

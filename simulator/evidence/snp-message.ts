@@ -1,4 +1,4 @@
-/** Writes the protobuf message that carries a SEV-SNP report and its certificates (attestation.md 6.1). */
+/** Writes the protobuf message that carries a SEV-SNP report and its certificates (docs/protocol/attestation.md 6.1). */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { SnpAttestation } from '../../lib/attestation/snp/message.ts';
 import { SNP_REPORT_FIELDS } from '../../lib/attestation/snp/report.ts';

@@ -1,4 +1,4 @@
-/** Writes the protobuf message that carries a TDX quote (attestation.md 9.1), from the table that lib reads it by. */
+/** Writes the protobuf message that carries a TDX quote (docs/protocol/attestation.md 9.1), from the table that lib reads it by. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import {
   type Field,

@@ -1,4 +1,4 @@
-/** The manifest by the 17 rules of attestation.md 19.12, starting from the live one. */
+/** The manifest by the 17 rules of docs/protocol/attestation.md 19.12, starting from the live one. */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';

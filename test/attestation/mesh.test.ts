@@ -1,4 +1,4 @@
-/** Who signed the secret exchange (attestation.md 12, 13.1, 19.11). */
+/** Who signed the secret exchange (docs/protocol/attestation.md 12, 13.1, 19.11). */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { describe, it } from 'node:test';

@@ -32,7 +32,7 @@ describe('readWireFields', () => {
     assert.throws(() => uintField(fields, 1, 32), malformed);
   });
 
-  it('ignores unknown fields of every wire type (attestation.md 6.1)', () => {
+  it('ignores unknown fields of every wire type (docs/protocol/attestation.md 6.1)', () => {
     const unknown = '7d01020304' + '791122334455667788' + '7b0801' + '7c';
     const fields = readWireFields(fromHex(`0801${unknown}1001`));
     assert.equal(uintField(fields, 1, 8), 1n);
@@ -62,7 +62,7 @@ describe('readWireFields', () => {
     assert.throws(() => readWireFields(fields(1001)), malformed);
   });
 
-  it('refuses a singular field twice, a wrong type and a wrong length (attestation.md 13.13)', () => {
+  it('refuses a singular field twice, a wrong type and a wrong length (docs/protocol/attestation.md 13.13)', () => {
     const twice = readWireFields(fromHex('08010802' + '120161' + '120162'));
     assert.throws(() => uintField(twice, 1, 8), malformed);
     assert.throws(() => bytesField(twice, 2), malformed);

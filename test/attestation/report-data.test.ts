@@ -10,7 +10,7 @@ const range = (first: number): Uint8Array => Uint8Array.from({ length: 32 }, (_,
 const ZEROS = '00'.repeat(32);
 
 describe('transitionDigest', () => {
-  it('chains manifests oldest first (attestation.md 17)', () => {
+  it('chains manifests oldest first (docs/protocol/attestation.md 17)', () => {
     assert.equal(toHex(transitionDigest([])), ZEROS);
     assert.equal(
       toHex(transitionDigest([ascii('manifest1')])),
@@ -22,7 +22,7 @@ describe('transitionDigest', () => {
     );
   });
 
-  it('gives the digest of the live manifest (attestation.md 19.13)', () => {
+  it('gives the digest of the live manifest (docs/protocol/attestation.md 19.13)', () => {
     const manifest = vectorBytes('contrast/privatemode_manifest_v1.58.0.json');
     const expected = vectorJson<{ transition_digest: string }>(
       'contrast/privatemode_manifest_v1.58.0.expected.json',
@@ -32,7 +32,7 @@ describe('transitionDigest', () => {
 });
 
 describe('reportData', () => {
-  it('binds nonce, history and both CAs (attestation.md 17)', () => {
+  it('binds nonce, history and both CAs (docs/protocol/attestation.md 17)', () => {
     const data = reportData({
       nonce: range(0x00),
       transition: range(0xa0),
@@ -42,7 +42,7 @@ describe('reportData', () => {
     assert.equal(toHex(data), `ec25193fbfa21fb46964de80adca8e7d70222ad41e67c77a696e2f188c02a0f2${ZEROS}`);
   });
 
-  it('gives the value of the live manifest (attestation.md 19.13)', () => {
+  it('gives the value of the live manifest (docs/protocol/attestation.md 19.13)', () => {
     const transition = transitionDigest([vectorBytes('contrast/privatemode_manifest_v1.58.0.json')]);
     const data = reportData({
       nonce: range(0),

@@ -53,7 +53,7 @@ const VARIANTS: Readonly<Record<string, readonly string[]>> = {
   'mrconfigid_tail.json': ['tdx.policy.mrconfigid'],
   'mrsignerseam.json': ['tdx.tcb.module_signer', 'tdx.tcb.module_identity'],
   'pck_crl_signer.json': ['tdx.pck_crl.signature'],
-  // Accepted upstream, which looks at the module's level only (attestation.md 13.3).
+  // Accepted upstream, which looks at the module's level only (docs/protocol/attestation.md 13.3).
   'platform_outofdate_module_ok.json': ['tdx.tcb.platform_status'],
   'qe_prodid.json': ['tdx.qe.product'],
   'qe_svn_none.json': ['tdx.qe.status'],

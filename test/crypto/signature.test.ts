@@ -149,7 +149,7 @@ describe('RSASSA-PSS with SHA-384', () => {
   const signed = (saltLength: number, hash = 'sha384'): Uint8Array =>
     sign(hash, data, { key: privateKey, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength });
 
-  it('accepts a salt of 48 bytes and no other (attestation.md 7)', () => {
+  it('accepts a salt of 48 bytes and no other (docs/protocol/attestation.md 7)', () => {
     assert.equal(verifyRsaPssSha384(publicKey, data, signed(48)), true);
     for (const saltLength of [0, 20, 32, 47, 49, 64]) {
       assert.equal(verifyRsaPssSha384(publicKey, data, signed(saltLength)), false, `salt ${saltLength}`);

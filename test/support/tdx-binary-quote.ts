@@ -1,5 +1,5 @@
 /**
- * Reads binary TDX quotes of version 4 (attestation.md 9.2), as other projects publish them: with it the tests compare
+ * Reads binary TDX quotes of version 4 (docs/protocol/attestation.md 9.2), as other projects publish them: with it the tests compare
  * the signed bytes that lib rebuilds from a message with the bytes of real quotes.
  */
 import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../lib/attestation/tdx/quote.ts';

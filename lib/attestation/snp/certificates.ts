@@ -1,5 +1,5 @@
 /**
- * The certificates of AMD's chain and the revocation list of its root: how each is obtained and read (attestation.md 7).
+ * The certificates of AMD's chain and the revocation list of its root: how each is obtained and read (docs/protocol/attestation.md 7).
  * The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the ones in the document are ignored.
  */
 import { PrivatemodeError } from '../../errors.ts';

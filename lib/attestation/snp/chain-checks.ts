@@ -1,4 +1,4 @@
-/** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (attestation.md 7). */
+/** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (docs/protocol/attestation.md 7). */
 import { demand, type Finding, finding, need, row } from '../check.ts';
 import { obtained } from '../collateral.ts';
 import { allValid, issuedBy, period, verified } from '../findings.ts';

@@ -1,4 +1,4 @@
-/** The firmware and the chip: TCB versions, mitigations, chip identity (attestation.md 8, 13.5). */
+/** The firmware and the chip: TCB versions, mitigations, chip identity (docs/protocol/attestation.md 8, 13.5). */
 import { type Finding, finding, need, notApplicable, row } from '../check.ts';
 import { type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { bits, equalBytes, hex, type SnpRow } from './subject.ts';

@@ -1,5 +1,5 @@
 /**
- * The ID key digest that a guest launched by Contrast must show (attestation.md 5). Contrast signs the ID block with
+ * The ID key digest that a guest launched by Contrast must show (docs/protocol/attestation.md 5). Contrast signs the ID block with
  * the constant signature (r, s) = (2, 1); the key under which that signature is valid follows from the block, so the
  * digest is a function of measurement and guest policy.
  */
@@ -57,7 +57,7 @@ export function idKey(measurement: Uint8Array, guestPolicy: bigint): AffinePoint
 
 /**
  * ID_KEY_DIGEST, 48 bytes: SHA-384 over the ID_KEY blob of that key. `guestPolicy` is the u64 of the ID block
- * (attestation.md 6.3). About 1 ms. Throws evidence_malformed for a measurement that has not 48 bytes.
+ * (docs/protocol/attestation.md 6.3). About 1 ms. Throws evidence_malformed for a measurement that has not 48 bytes.
  */
 export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   const { x, y } = idKey(measurement, guestPolicy);

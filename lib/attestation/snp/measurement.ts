@@ -1,6 +1,6 @@
 /**
  * Launch measurements of guests with 1 to 220 vCPUs from the one-vCPU measurement and the AP reset address
- * (attestation.md 18, 19.4): every further vCPU extends the launch digest by one VMSA page.
+ * (docs/protocol/attestation.md 18, 19.4): every further vCPU extends the launch digest by one VMSA page.
  */
 import { constantTimeEqual, sha384 } from '../../crypto/digest.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';

@@ -1,4 +1,4 @@
-/** The protobuf message Attestation, which carries a SEV-SNP report and its certificates (attestation.md 6.1). */
+/** The protobuf message Attestation, which carries a SEV-SNP report and its certificates (docs/protocol/attestation.md 6.1). */
 import {
   bytesField,
   messageField,
@@ -16,7 +16,7 @@ export interface SnpAttestation {
   readonly product: SnpProduct | undefined;
 }
 
-/** Certificates that came with the report; undefined where absent. ASK and ARK are never trusted (attestation.md 7). */
+/** Certificates that came with the report; undefined where absent. ASK and ARK are never trusted (docs/protocol/attestation.md 7). */
 export type SnpCertificates = Readonly<Record<'vcek' | 'vlek' | 'ask' | 'ark', Uint8Array | undefined>> & {
   /** By key, e.g. SNP_EXTRA_CRL. */
   readonly extras: ReadonlyMap<string, Uint8Array>;

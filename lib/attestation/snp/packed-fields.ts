@@ -1,4 +1,4 @@
-/** The 64-bit fields of a report that hold many values: TCB versions, POLICY, PLATFORM_INFO (attestation.md 6.3). */
+/** The 64-bit fields of a report that hold many values: TCB versions, POLICY, PLATFORM_INFO (docs/protocol/attestation.md 6.3). */
 
 /** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
 export const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;

@@ -1,4 +1,4 @@
-/** What was launched, and how: measurement, ID key, guest policy, platform (attestation.md 8, 13.5). */
+/** What was launched, and how: measurement, ID key, guest policy, platform (docs/protocol/attestation.md 8, 13.5). */
 import { finding, row } from '../check.ts';
 import { idKeyDigest } from './id-key.ts';
 import {

@@ -1,5 +1,5 @@
 /**
- * The AMD products: which are accepted, and how each shows itself (attestation.md 6.2, 7, 19.4). Accepting another one
+ * The AMD products: which are accepted, and how each shows itself (docs/protocol/attestation.md 6.2, 7, 19.4). Accepting another one
  * takes a row here, its roots in roots/production.json, and the layout of its TCB and PLATFORM_INFO in packed-fields.ts.
  */
 interface ProductRow {

@@ -1,4 +1,4 @@
-/** The report: what it says before any certificate is looked at, and who signed it (attestation.md 3, 6.2, 7, 13.5). */
+/** The report: what it says before any certificate is looked at, and who signed it (docs/protocol/attestation.md 3, 6.2, 7, 13.5). */
 import { constantTimeEqual } from '../../crypto/digest.ts';
 import { verifyEcdsa } from '../../crypto/signature.ts';
 import { finding, need, row } from '../check.ts';

@@ -1,5 +1,5 @@
 /**
- * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (attestation.md 6.2). One table of fields serves the
+ * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (docs/protocol/attestation.md 6.2). One table of fields serves the
  * binary layout and the protobuf message that carries the fields; all integers are little-endian.
  */
 import { malformed } from '../x509/der.ts';
@@ -76,7 +76,7 @@ export type SnpReportField = (typeof SNP_REPORT_FIELDS)[number];
 type ValueOf<Kind> = Kind extends 'bytes' ? Uint8Array : Kind extends 'u64' ? bigint : number;
 export type SnpReport = { readonly [F in SnpReportField as F['name']]: ValueOf<F['kind']> };
 
-/** Family, model and stepping of CPUID(1).EAX bits (attestation.md 6.2). */
+/** Family, model and stepping of CPUID(1).EAX bits (docs/protocol/attestation.md 6.2). */
 export function familyModelStepping(eax: number): { family: number; model: number; stepping: number } {
   const bits = (from: number, count: number): number => (eax >>> from) & ((1 << count) - 1);
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };

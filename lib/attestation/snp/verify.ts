@@ -1,4 +1,4 @@
-/** SEV-SNP evidence against one reference value (attestation.md 7, 8, 19). */
+/** SEV-SNP evidence against one reference value (docs/protocol/attestation.md 7, 8, 19). */
 import { attempt, type Check, firstFailure, runChecks, valueIn } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';

@@ -1,5 +1,5 @@
 /**
- * Intel's certificate chains: reading them, and path validation (attestation.md 10, RFC 5280 6.1). Each `…Defects`
+ * Intel's certificate chains: reading them, and path validation (docs/protocol/attestation.md 10, RFC 5280 6.1). Each `…Defects`
  * function names what is wrong; an empty list means nothing is.
  */
 import { period } from '../findings.ts';
@@ -24,7 +24,7 @@ export interface PckChain {
   readonly root: Certificate;
 }
 
-/** Common names. A chain through the processor CA is refused (attestation.md 10). */
+/** Common names. A chain through the processor CA is refused (docs/protocol/attestation.md 10). */
 export const INTEL_NAMES = {
   root: 'Intel SGX Root CA',
   platformCa: 'Intel SGX PCK Platform CA',

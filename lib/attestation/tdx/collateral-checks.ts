@@ -1,4 +1,4 @@
-/** Whether collateral may be believed: who signed it, when it holds, and what it revokes (attestation.md 10, 13.4). */
+/** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
 import { demand, finding, notApplicable, valueIn } from '../check.ts';
 import { obtained } from '../collateral.ts';
 import { period } from '../findings.ts';

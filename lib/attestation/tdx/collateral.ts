@@ -1,5 +1,5 @@
 /**
- * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (attestation.md 10). Asks the
+ * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (docs/protocol/attestation.md 10). Asks the
  * given source for them and reads the answers; the checks decide whether any of it is believed.
  */
 import { PrivatemodeError } from '../../errors.ts';

@@ -1,4 +1,4 @@
-/** The checks of the PCK certificate chain: leaf, platform CA, root (attestation.md 10). */
+/** The checks of the PCK certificate chain: leaf, platform CA, root (docs/protocol/attestation.md 10). */
 import { demand, finding, valueIn } from '../check.ts';
 import { nameText } from '../x509/name.ts';
 import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';

@@ -1,13 +1,13 @@
-/** Whether the trust domain is the one that the manifest describes (attestation.md 11, 19.10, 19.12). */
+/** Whether the trust domain is the one that the manifest describes (docs/protocol/attestation.md 11, 19.10, 19.12). */
 import { constantTimeEqual } from '../../crypto/digest.ts';
 import { type Finding, finding, notApplicable, valueIn } from '../check.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import type { SgxExtension } from './sgx-extension.ts';
 import { hex, rowsFrom, type TdxRow } from './subject.ts';
 
-/** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (attestation.md 11). */
+/** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (docs/protocol/attestation.md 11). */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
-/** CET_U and CET_S: newer VMMs pass the host's capability on to the domain (attestation.md 19.10). */
+/** CET_U and CET_S: newer VMMs pass the host's capability on to the domain (docs/protocol/attestation.md 19.10). */
 const XFAM_IGNORED = 0x1800n;
 /** x87 and SSE. */
 const XFAM_ALWAYS_SET = 0x3n;

@@ -1,4 +1,4 @@
-/** The checks of the quote: its form, its signatures, and the link from attestation key to quoting enclave (attestation.md 10). */
+/** The checks of the quote: its form, its signatures, and the link from attestation key to quoting enclave (docs/protocol/attestation.md 10). */
 import { constantTimeEqual, sha256 } from '../../crypto/digest.ts';
 import { publicKeyFromPoint } from '../../crypto/signature.ts';
 import { finding, valueIn } from '../check.ts';

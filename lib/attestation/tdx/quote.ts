@@ -1,5 +1,5 @@
 /**
- * A TDX quote of version 4. Evidence carries it as a protobuf message (attestation.md 9.1), but the signatures in it
+ * A TDX quote of version 4. Evidence carries it as a protobuf message (docs/protocol/attestation.md 9.1), but the signatures in it
  * cover its binary form (9.2, integers little-endian). One table of fields gives the message, its types and that form.
  */
 import {
@@ -189,7 +189,7 @@ function write(
 export const littleEndian = (value: number, width: number): Uint8Array =>
   Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
 
-/** The sizes that a quote states about its parts, beside what is there (attestation.md 10). */
+/** The sizes that a quote states about its parts, beside what is there (docs/protocol/attestation.md 10). */
 export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {
   const { certificationData } = quote.signedData;
   const { qeAuthData, pckCertificateChainData } = certificationData.qeReportCertificationData;

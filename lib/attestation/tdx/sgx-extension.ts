@@ -1,4 +1,4 @@
-/** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (attestation.md 10). */
+/** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
 import { type Der, DerCursor, malformed, parseDer, TAG } from '../x509/der.ts';
 import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
 

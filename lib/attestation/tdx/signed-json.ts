@@ -1,5 +1,5 @@
 /**
- * Intel's signed JSON bodies (attestation.md 10), and strict access to what they say. Everything here throws
+ * Intel's signed JSON bodies (docs/protocol/attestation.md 10), and strict access to what they say. Everything here throws
  * PrivatemodeError('collateral_unavailable').
  */
 import { PrivatemodeError } from '../../errors.ts';

@@ -1,4 +1,4 @@
-/** Whether platform, TDX module and quoting enclave are genuine and up to date (attestation.md 10, 13.3). */
+/** Whether platform, TDX module and quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3). */
 import { type Finding, finding, notApplicable, valueIn } from '../check.ts';
 import { type EnclaveReport, littleEndian, type TdQuoteBody } from './quote.ts';
 import { hex, judging, rowsFrom, type TdxRow, type TdxSubject } from './subject.ts';

@@ -1,6 +1,6 @@
 /**
  * Which versions of platform, TDX module and quoting enclave Intel calls up to date: its TCB info and its identity of
- * the quoting enclave (attestation.md 10).
+ * the quoting enclave (docs/protocol/attestation.md 10).
  */
 import type { SgxExtension } from './sgx-extension.ts';
 import { type JsonObject, unusable } from './signed-json.ts';

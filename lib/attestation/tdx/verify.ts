@@ -1,6 +1,6 @@
 /**
- * Verification of Intel TDX evidence against one reference value (attestation.md 9 to 11, 13, 19.10). In this room
- * `attestation.md` is docs/protocol/attestation.md.
+ * Verification of Intel TDX evidence against one reference value (docs/protocol/attestation.md 9 to 11, 13, 19.10). In this room
+ * `docs/protocol/attestation.md` is docs/protocol/attestation.md.
  */
 import { type Check, firstFailure, runChecks, valueIn } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';

@@ -33,7 +33,7 @@ const MAX_BYTES = 64 * 1024;
 
 /**
  * One certificate of at most 64 KiB and nothing after it. Serial number 0 is legal here: every VCEK has it
- * (attestation.md 7).
+ * (docs/protocol/attestation.md 7).
  */
 export function parseCertificate(der: Uint8Array): Certificate {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');

@@ -112,7 +112,7 @@ function readMaskGeneration(element: Der): readonly [algorithm: string, hash: st
   return [algorithm, hash];
 }
 
-/** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (attestation.md 7). */
+/** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (docs/protocol/attestation.md 7). */
 export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
   return (
     pss !== undefined &&

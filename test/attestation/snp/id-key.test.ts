@@ -24,7 +24,7 @@ const LIVE = vectorJson<{ snp: { accepted: Accepted[] }[] }>(
 );
 
 describe('the ID key', () => {
-  it('is the golden one for two guest policies (attestation.md 17)', () => {
+  it('is the golden one for two guest policies (docs/protocol/attestation.md 17)', () => {
     assert.equal(
       toHex(sha384(idBlock(GOLDEN, 0x30000n))),
       '46ca0e3fdc027ad9e8aeb04b49daf6151b9b9ffd8862aa386b6e01a1b0d33f7b3d04402ed80f7a21cee34ea036714da0',
@@ -69,7 +69,7 @@ describe('the ID key', () => {
     }
   });
 
-  it('is the one of the live manifest for every vCPU count that is listed (attestation.md 19.13)', () => {
+  it('is the one of the live manifest for every vCPU count that is listed (docs/protocol/attestation.md 19.13)', () => {
     const [entry] = parseManifest(vectorBytes('contrast/privatemode_manifest_v1.58.0.json')).snp;
     assert.ok(entry);
     const policy = guestPolicyValue(entry.guestPolicy);

@@ -21,7 +21,7 @@ assert.ok(EXPECTED && ENTRY);
 const APEIP = 0x0080b004;
 const PAGE = apVmsaPage(APEIP, 'Genoa');
 
-describe('measurements with APEIP (attestation.md 19.4)', () => {
+describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
   it('build the page of an application processor', () => {
     const page = apVmsaPage(APEIP, 'Genoa');
     const nonzero = [...page.entries()].filter(([, byte]) => byte !== 0);

@@ -1,4 +1,4 @@
-/** Real reports of AMD processors with their real VCEKs, under the production roots (attestation.md 7). */
+/** Real reports of AMD processors with their real VCEKs, under the production roots (docs/protocol/attestation.md 7). */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Check } from '../../../lib/attestation/check.ts';
@@ -183,7 +183,7 @@ describe('real SEV-SNP reports', () => {
     assert.equal(checks.find(({ id }) => id === 'snp.policy.debug')?.outcome, 'fail');
   });
 
-  it('signed by a VLEK are refused: there is no root for them (attestation.md 7)', async () => {
+  it('signed by a VLEK are refused: there is no root for them (docs/protocol/attestation.md 7)', async () => {
     const outcomes = await judge(row('milan_v3_trustee_vlek'));
     assert.equal(outcomes.get('snp.report.signing_key'), 'fail');
     assert.equal(outcomes.get('snp.vmpl'), 'fail');

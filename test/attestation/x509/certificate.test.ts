@@ -331,7 +331,7 @@ describe('PEM', () => {
     }
   });
 
-  it('insists on exactly one certificate where one is wanted (attestation.md 13.9)', () => {
+  it('insists on exactly one certificate where one is wanted (docs/protocol/attestation.md 13.9)', () => {
     assert.deepEqual(decodeOneCertificate(pem), new Uint8Array(der));
     assert.throws(() => decodeOneCertificate(pem + pem), malformed);
     assert.throws(() => decodeOneCertificate(toPem(der, 'TRUSTED CERTIFICATE')), malformed);

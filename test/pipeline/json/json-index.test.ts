@@ -102,7 +102,7 @@ describe('JSON index, members', () => {
   });
 });
 
-describe('JSON index, what the service cannot take (inference.md 5.4)', () => {
+describe('JSON index, what the service cannot take (docs/protocol/inference.md 5.4)', () => {
   const refused: Record<string, readonly string[]> = {
     duplicate_member: [
       '{"a":1,"a":2}',
