@@ -1,12 +1,13 @@
+/** Command line in, exit code out: which command it is, and what goes to stdout and stderr. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { getAsset, isSea } from 'node:sea';
 import { parseArgv } from './config/argv.ts';
-import type { Config } from './config/config.ts';
-import { parseConfig } from './config/config.ts';
+import { type Config, parseConfig } from './config/config.ts';
 import { type Environment, withEnvironment } from './config/environment.ts';
 import { renderHelp } from './config/help.ts';
-import { parseHost } from './config/network.ts';
-import { parsePort } from './config/values.ts';
+import { parseHost, parsePort } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { licences } from './licences.ts';
 import { probe } from './observe/healthcheck.ts';
 import { VERSION } from './version.ts';
 
@@ -31,12 +32,17 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),
 };
 
+/** Flags that print something in place of a start; where several are given, the first one here wins. */
+const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
+  ['help', renderHelp],
+  ['version', () => `privatemode-proxy version v${VERSION}\n`],
+  ['licenses', licences],
+];
+
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
 const runApp: Run = async (config, warnings, io) => (await import('./proxy.ts')).run(config, warnings, io);
 
-/**
- * Command line in, exit code out. What is wrong with it goes to stderr as `Error: <text>` (docs/protocol/inference.md 12), exit code 1.
- */
+/** Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. */
 export async function main(
   argv: readonly string[],
   env: Environment,
@@ -49,16 +55,9 @@ export async function main(
       return await (COMMANDS[name] as Command)(rest, io, env);
 
     const { values } = parseArgv(argv);
-    if (values.get('help') === 'true') {
-      io.stdout.write(renderHelp());
-      return 0;
-    }
-    if (values.get('version') === 'true') {
-      io.stdout.write(`privatemode-proxy version v${VERSION}\n`);
-      return 0;
-    }
-    if (values.get('licenses') === 'true') {
-      io.stdout.write(licences());
+    for (const [flag, render] of PRINTED) {
+      if (values.get(flag) !== 'true') continue;
+      io.stdout.write(render());
       return 0;
     }
     const { config, warnings } = parseConfig(argv, env);
@@ -76,23 +75,43 @@ async function healthcheck(argv: readonly string[], io: Io, env: Environment): P
     io.stdout.write(renderHelp());
     return 0;
   }
-  const { ready, words } = await probe({
+  const { ready, message } = await probe({
     listenAddress: parseHost(label('listen-address'), values.get('listen-address') ?? '0.0.0.0'),
     port: parsePort(label('port'), values.get('port') ?? '8080'),
     tls: values.has('tls-cert-path'),
   });
-  (ready ? io.stdout : io.stderr).write(`${words}\n`);
+  (ready ? io.stdout : io.stderr).write(`${message}\n`);
   return ready ? 0 : 1;
 }
 
-/** The message says what is wrong with a setting and how to mend it; other errors have their remedy in the table. */
+/** The message of config_invalid says how to mend the setting; the remedy of every other code comes from its table. */
 function describe(thrown: unknown): string {
   const error = asPrivatemodeError(thrown);
   const lines = [`Error: ${error.message}`];
   if (error.code !== 'config_invalid') lines.push(error.remedy);
-  // A fault of the program: the place, not the words, which may quote anything.
+  // A fault of the program: its place, not its message, which may quote anything.
   if (!(thrown instanceof PrivatemodeError) && thrown instanceof Error) {
     lines.push(`${thrown.name}`, ...(thrown.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line)));
   }
   return `${lines.join('\n')}\n`;
+}
+
+/**
+ * The licences of the program and of everything that is part of it. The single executable carries them in it, the built
+ * program beside it (scripts/build.ts); run from source, each dependency has its own beside its code.
+ */
+function licences(): string {
+  if (isSea()) return getAsset('licences', 'utf8');
+  return textAt('licences.txt') ?? `privatemode-proxy\n\n${textAt('../LICENSE') ?? SPDX}\n${NOTE}\n`;
+}
+
+const SPDX = 'SPDX-License-Identifier: MIT\n';
+const NOTE = 'The licences of the packages it uses lie beside them, in node_modules.';
+
+function textAt(path: string): string | undefined {
+  try {
+    return readFileSync(join(import.meta.dirname, path), 'utf8');
+  } catch {
+    return undefined;
+  }
 }

@@ -7,7 +7,7 @@
 export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestation' | 'internal';
 
 interface ErrorRow {
-  /** HTTP status towards the application; 0 where the error never answers a request. */
+  /** HTTP status of the response to the application; 0: the error never becomes a response. */
   readonly status: number;
   readonly blame: Blame;
   /** What the reader should do next, as one sentence. */
@@ -56,7 +56,6 @@ export const ERRORS = {
   malformed_request: row(400, 'client', 'Send requests of HTTP/1.1.'),
   too_many_headers: row(431, 'client', 'Send fewer headers.'),
   unsupported_encoding: row(415, 'client', 'Send the body without Content-Encoding.'),
-  unauthorized: row(401, 'client', 'Send a valid API key, or configure one with --api-key.'),
   origin_forbidden: row(
     403,
     'client',
@@ -72,7 +71,7 @@ export const ERRORS = {
     'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
   ),
 
-  // What the remote or the network did (docs/protocol/inference.md 6 and 11, "a better mapping").
+  // Failures of the service or the network.
   upstream_unreachable: row(502, 'network', 'Check the network, --api-endpoint and the proxy settings.'),
   upstream_tls_untrusted: row(
     502,
@@ -98,7 +97,7 @@ export const ERRORS = {
   too_many_uploads: row(503, 'operator', 'Try again; if it persists, raise --max-buffered-bytes.'),
   shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
 
-  // The attested session (docs/protocol/attestation.md 1 to 12, 19).
+  // The attested session (docs/protocol/attestation.md).
   not_ready: row(503, 'attestation', 'Try again in a moment; the remote is still being verified.'),
   api_key_missing: row(401, 'client', 'Send an API key as a bearer token, or configure one with --api-key.'),
   api_key_rejected: row(401, 'client', 'Check the API key; the service does not accept it.'),
@@ -147,7 +146,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** An error value: a stable code, the words a person needs, and (through the table) what to do next. */
+/** An error: a stable code, a message for a person, and (through the table) what to do next. */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
   readonly code: ErrorCode;
@@ -191,6 +190,6 @@ export const WHO_LISTENS = (port: number): string =>
 export function listenFailed(where: string, port: number, cause: NodeJS.ErrnoException): PrivatemodeError {
   const reason = cause.code ?? cause.message;
   const who = `; another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
-  const words = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? who : ''}`;
-  return new PrivatemodeError('listen_failed', words, { cause });
+  const message = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? who : ''}`;
+  return new PrivatemodeError('listen_failed', message, { cause });
 }

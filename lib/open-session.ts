@@ -1,4 +1,4 @@
-/** Wires the session together: what it trusts, whom it talks to, and where it writes. */
+/** Wires the session together: its roots of trust, its connections, its files and its log. */
 import { join } from 'node:path';
 import type { Config } from './config/config.ts';
 import { trustRoots } from './config/trust-roots.ts';
@@ -35,16 +35,15 @@ export interface OpenSessionDeps {
 export async function openSession(config: Config, deps: OpenSessionDeps): Promise<AttestedSession> {
   const { outbound, apiKey, log, counters, onPermanent, onEvent, lifetimes } = deps;
   const { apiEndpoint: endpoint, manifestPath, cdnBaseUrl, amdKdsUrl, intelPcsUrl, workspace } = config;
-  const clock = systemClock;
   const call = createHttpCall(outbound.dispatcher);
   const store = createCollateralStore(join(workspace, 'collateral'));
   const writeLog = sessionLog(log, counters);
   return createSession({
     apiKey,
-    clock,
+    clock: systemClock,
     control: createControlApi({ call, endpoint, protocolVersion: PROTOCOL_VERSION }),
     roots: trustRoots(config),
-    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock }),
+    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
     manifests:
       manifestPath === undefined ? managedManifest({ call, cdnBaseUrl }) : await staticManifest(manifestPath),
     manifestLog: createManifestLog(workspace),

@@ -5,22 +5,21 @@ import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
 import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
-import { prepareWorkspace } from './config/workspace.ts';
+import { prepareWorkspace } from './config/files.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
-import { type ServiceDeps, startService } from './gateway/service.ts';
 import { createOutbound } from './network/outbound.ts';
 import type { Environment } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
-import { serviceManager } from './observe/service-manager.ts';
 import { reportStart, type StatusOutput, statusLine } from './observe/start-report.ts';
 import { openSession } from './open-session.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
-import { inheritedSocket } from './server/socket-activation.ts';
+import { inheritedSocket, serviceManager } from './server/service-manager.ts';
+import { type ServiceDeps, startService } from './service.ts';
 import type { Lifetimes } from './session/epoch.ts';
 import type { AttestedSession } from './session/session.ts';
 import { VERSION } from './version.ts';
@@ -44,13 +43,13 @@ export interface ProxyEnvironment {
   /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
   readonly env: Environment;
   readonly log: Logger;
-  /** Told of causes that waiting cannot cure; the process is expected to end. */
+  /** Called on errors that a retry cannot fix; the process is expected to end. */
   readonly onPermanent?: (error: PrivatemodeError) => void;
-  /** Where the start may show a line that changes; undefined: nowhere. */
+  /** A terminal for the line that changes during the start; undefined: none. */
   readonly status?: StatusOutput | undefined;
-  /** How long secrets are used, where the service is a simulated one that keeps them for another time. */
+  /** For a simulated service that keeps its secrets for another time than the real one. */
   readonly lifetimes?: Lifetimes;
-  /** ms a request waits for the first epoch, where half a minute is too long for a test. */
+  /** ms a request waits for the first epoch. Default 30 s; tests wait less. */
   readonly epochTimeout?: number;
 }
 
@@ -78,7 +77,7 @@ async function openProxy(
   opened.defer(() => outbound.close());
   const apiKey =
     config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
-  const key = { configured: apiKey };
+  let configuredKey = apiKey;
   let pool: WorkerPool | undefined;
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
@@ -114,7 +113,7 @@ async function openProxy(
 
   const shared = {
     session,
-    configuredKey: () => key.configured,
+    configuredKey: () => configuredKey,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
     log,
@@ -135,7 +134,7 @@ async function openProxy(
   report.listening(service.url, { awaitsKey: apiKey === undefined });
 
   const keyWatch = watchKeyFile(config, apiKey, log, (next) => {
-    key.configured = next;
+    configuredKey = next;
     session.updateConfiguredKey(next);
     pool?.announce();
   });
@@ -174,10 +173,7 @@ function watchKeyFile(
 /** ms that a worker gets beyond the grace of its streams before it is killed. */
 const WORKER_PATIENCE = 5_000;
 
-/**
- * Runs the proxy until it is told to stop: 0 after SIGTERM or SIGINT and a drain, 1 where it cannot start or
- * must not go on (docs/decisions.md 13).
- */
+/** Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT and a drain, with 1 after a permanent error. */
 export async function run(
   config: Config,
   warnings: readonly string[],
@@ -201,10 +197,10 @@ export async function run(
       end(1);
     },
   });
-  let told = false;
+  let stopping = false;
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
-    if (told) endNow(signal, log);
-    told = true;
+    if (stopping) endNow(signal, log);
+    stopping = true;
     end(0);
   };
   const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
@@ -220,7 +216,7 @@ export async function run(
   return code;
 }
 
-/** Whoever says it twice does not want to wait: no stream is finished, the exit code is that of the signal. */
+/** On a second signal: no stream is finished, and the exit code is that of the signal. */
 function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
   log.warn({ signal }, 'A second signal, ending at once');
   for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');

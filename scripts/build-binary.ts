@@ -13,7 +13,7 @@ const ROOT = join(import.meta.dirname, '..');
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = { x64: 'amd64', arm64: 'arm64' };
 const HOST = ARCHITECTURES[process.arch];
 
-/** Asset that lib/licences.ts reads. */
+/** Asset that lib/cli.ts reads. */
 const LICENCES = 'licences';
 
 /** Writes the executable for `architecture` to `out`. Throws where the tools are not the pinned ones. */

@@ -38,7 +38,6 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
     'The bytes are no request of HTTP/1.1, or came too slowly; only the header names this code, with a status of 4xx or 505.',
   too_many_headers: 'The request has more headers than are read.',
   unsupported_encoding: 'The body is compressed, so that its members cannot be encrypted.',
-  unauthorized: 'Kept for its meaning; no answer has it today.',
   origin_forbidden: 'A web page that is not allowed to use the proxy has asked.',
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',

@@ -1,8 +1,7 @@
 import { readFile as readFileAsync } from 'node:fs/promises';
 import { PrivatemodeError } from '../errors.ts';
-
-/** The bytes of a file; throws what the file system throws. */
-export type ReadFile = (path: string) => Uint8Array;
+import { type ReadFile, readNamedFile, unreadable } from './files.ts';
+import { invalid } from './values.ts';
 
 export type ApiKeySource =
   | { readonly kind: 'literal'; readonly value: string }
@@ -14,16 +13,15 @@ const POLL_MS = 5_000;
  * --api-key: a literal taken verbatim, or `@file`, which must be readable and hold a key. `flag` is what the setting is
  * called. Throws config_invalid, also for a literal that is the name of a file.
  */
-export function parseApiKey(text: string, readFile: ReadFile, flag = '--api-key'): ApiKeySource {
+export function parseApiKey(text: string, readFile: ReadFile, flag: string): ApiKeySource {
   if (text.startsWith('@')) {
-    const path = text.slice(1);
-    readApiKey({ kind: 'file', path }, readFile);
-    return { kind: 'file', path };
+    const source = { kind: 'file', path: text.slice(1) } as const;
+    readApiKey(source, readFile);
+    return source;
   }
   const value = usableKey(text, flag);
   if (isFile(text, readFile)) {
-    throw new PrivatemodeError(
-      'config_invalid',
+    throw invalid(
       `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
     );
   }
@@ -33,13 +31,7 @@ export function parseApiKey(text: string, readFile: ReadFile, flag = '--api-key'
 /** The key itself. Throws config_invalid, without quoting any of it. */
 export function readApiKey(source: ApiKeySource, readFile: ReadFile): string {
   if (source.kind === 'literal') return source.value;
-  let bytes: Uint8Array;
-  try {
-    bytes = readFile(source.path);
-  } catch (thrown) {
-    throw unreadable(source.path, thrown);
-  }
-  return keyInFile(source.path, bytes);
+  return keyInFile(source.path, readNamedFile(keyFile(source.path), source.path, readFile));
 }
 
 export interface ApiKeyWatch {
@@ -62,25 +54,25 @@ export function watchApiKey(options: {
 }): ApiKeyWatch {
   const { path, onKey, onError } = options;
   let current = options.current;
-  let complaint: string | undefined;
+  let lastFailure: string | undefined;
   let closed = false;
 
   async function reload(): Promise<void> {
     try {
-      const key = keyInFile(path, await readFileAsync(path).catch(rethrowUnreadable));
-      complaint = undefined;
+      const bytes = await readFileAsync(path).catch((thrown: unknown) => {
+        throw unreadable(keyFile(path), thrown);
+      });
+      const key = keyInFile(path, bytes);
+      lastFailure = undefined;
       if (closed || key === current) return;
       current = key;
       onKey(key);
     } catch (thrown) {
       if (!(thrown instanceof PrivatemodeError)) throw thrown;
-      if (!closed && thrown.message !== complaint) onError(thrown);
-      complaint = thrown.message;
+      if (!closed && thrown.message !== lastFailure) onError(thrown);
+      lastFailure = thrown.message;
     }
   }
-  const rethrowUnreadable = (thrown: unknown): never => {
-    throw unreadable(path, thrown);
-  };
 
   const timer = setInterval(() => void reload(), options.pollMs ?? POLL_MS).unref();
   return {
@@ -101,34 +93,26 @@ function isFile(path: string, readFile: ReadFile): boolean {
   }
 }
 
+const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;
+
 /** White space around the key and a byte order mark are an editor's; PowerShell writes UTF-16. */
 function keyInFile(path: string, bytes: Uint8Array): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
-  return usableKey(Buffer.from(bytes).toString(encoding).trim(), `the API key file ${JSON.stringify(path)}`);
+  return usableKey(Buffer.from(bytes).toString(encoding).trim(), `the ${keyFile(path)}`);
 }
 
 /** What people put around a key. A key may end in `=`, so an assignment has something else behind it. */
-const WRAPPED: readonly (readonly [pattern: RegExp, words: string])[] = [
+const WRAPPED: readonly (readonly [pattern: RegExp, problem: string])[] = [
   [/^(["'`]).*\1$/, 'has quotes around the key: leave them out'],
   [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]/, 'holds NAME=KEY: leave out the name and the equals sign'],
 ];
 
 /** A key travels as a header value: visible ASCII, blanks only inside. */
 function usableKey(key: string, what: string): string {
-  if (key === '') throw new PrivatemodeError('config_invalid', `${what} is empty`);
+  if (key === '') throw invalid(`${what} is empty`);
   const wrapped = WRAPPED.find(([pattern]) => pattern.test(key));
-  if (wrapped !== undefined) throw new PrivatemodeError('config_invalid', `${what} ${wrapped[1]}`);
-  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key)) {
-    throw new PrivatemodeError(
-      'config_invalid',
-      `${what} holds characters that no API key has (one key, plain ASCII)`,
-    );
-  }
+  if (wrapped !== undefined) throw invalid(`${what} ${wrapped[1]}`);
+  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key))
+    throw invalid(`${what} holds characters that no API key has (one key, plain ASCII)`);
   return key;
 }
-
-const unreadable = (path: string, thrown: unknown): PrivatemodeError =>
-  new PrivatemodeError(
-    'config_invalid',
-    `failed to read API key file ${JSON.stringify(path)}: ${(thrown as Error).message}`,
-  );

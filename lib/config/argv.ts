@@ -1,11 +1,7 @@
 import mri from 'mri';
-import { PrivatemodeError } from '../errors.ts';
+import type { PrivatemodeError } from '../errors.ts';
 import { FLAGS, type Flag, type FlagAlias } from './flags.ts';
-import { nearest } from './near-match.ts';
-import { parseBoolean } from './values.ts';
-
-/** A row of a flag table, as far as the command line is concerned. */
-export type FlagRow = Omit<Flag, 'group'>;
+import { invalid, parseBoolean } from './values.ts';
 
 export interface ParsedArgv {
   /** Text of every flag given, by its canonical name; the last one wins, lists are joined by commas. */
@@ -14,8 +10,8 @@ export interface ParsedArgv {
 }
 
 interface Spelling {
-  readonly flag: FlagRow;
-  readonly alias: FlagAlias | undefined;
+  readonly flag: Flag;
+  readonly alias?: FlagAlias;
 }
 
 interface Given extends Spelling {
@@ -23,30 +19,25 @@ interface Given extends Spelling {
   readonly text: string;
 }
 
-interface Spellings {
-  readonly byName: ReadonlyMap<string, Spelling>;
-  readonly byShort: ReadonlyMap<string, FlagRow>;
-}
+/** Every flag under each way to write it, dashes included: `--name` and `-n`. */
+type Spellings = ReadonlyMap<string, Spelling>;
 
-function spellingsOf(flags: readonly FlagRow[]): Spellings {
-  return {
-    byName: new Map(
-      flags.flatMap((flag) => [
-        [flag.name, { flag, alias: undefined }],
-        ...(flag.aliases ?? []).map((alias): [string, Spelling] => [alias.name, { flag, alias }]),
-      ]),
-    ),
-    byShort: new Map(flags.flatMap((flag) => (flag.short === undefined ? [] : [[flag.short, flag]]))),
-  };
+function spellingsOf(flags: readonly Flag[]): Spellings {
+  const spellings = new Map<string, Spelling>();
+  for (const flag of flags) {
+    spellings.set(`--${flag.name}`, { flag });
+    if (flag.short !== undefined) spellings.set(`-${flag.short}`, { flag });
+    for (const alias of flag.aliases ?? []) spellings.set(`--${alias.name}`, { flag, alias });
+  }
+  return spellings;
 }
 
 /**
- * The command line as Go's pflag reads it, which is what existing deployments were written for (inference.md 12):
- * `--x v`, `--x=v`, `-l v`, `-lv`, `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a
- * value only by `=`. Throws config_invalid. Values are not judged here, and never quoted: they may be keys.
- * Subcommands with flags of their own pass a longer table.
+ * Reads a command line as Go's pflag does, which existing deployments were written for: `--x v`, `--x=v`, `-l v`, `-lv`,
+ * `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a value only by `=`. Subcommands pass
+ * tables of their own. Throws config_invalid. Does not check values, and never quotes them: they may be keys.
  */
-export function parseArgv(argv: readonly string[], flags: readonly FlagRow[] = FLAGS): ParsedArgv {
+export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAGS): ParsedArgv {
   const given = spellOut(argv, spellingsOf(flags));
   const warnings: string[] = [];
   const values = new Map<string, string>();
@@ -56,7 +47,7 @@ export function parseArgv(argv: readonly string[], flags: readonly FlagRow[] = F
     values.set(one.flag.name, before === undefined ? text : `${before},${text}`);
     warnings.push(...noteOn(one, text));
   }
-  // With every argument in the one form `--name=text`, mri has nothing left to guess (trap 17).
+  // mri gets the one form that it reads as pflag does; of others it would take `-1` for a flag, and `no-` for false.
   const normalised = [...values].map(([name, text]) => `--${name}=${text}`);
   const parsed = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
   return {
@@ -79,52 +70,48 @@ function spellOut(argv: readonly string[], spellings: Spellings): Given[] {
   return given;
 }
 
-function long(arg: string, rest: string[], { byName }: Spellings): Given {
+function long(arg: string, rest: string[], spellings: Spellings): Given {
   const [name, text] = cut(arg.slice(2));
   if (name === '' || name.startsWith('-'))
     throw invalid('bad flag syntax: a flag is written --name or --name=value');
-  const spelling = byName.get(name);
-  if (spelling === undefined) throw invalid(`unknown flag: --${name}${meantFlag(name, byName)}`);
-  return { ...spelling, spelled: `--${name}`, text: text ?? argumentOf(spelling.flag, rest, `--${name}`) };
+  const spelled = `--${name}`;
+  const spelling = spellings.get(spelled);
+  if (spelling === undefined) throw invalid(`unknown flag: ${spelled}${meantFlag(name, spellings)}`);
+  return { ...spelling, spelled, text: text ?? argumentOf(spelling.flag, rest, spelled) };
 }
 
 /** The suggestion behind an unknown flag, or nothing. */
-function meantFlag(name: string, byName: Spellings['byName']): string {
-  const positive = name.startsWith('no-') ? byName.get(name.slice(3)) : undefined;
+function meantFlag(name: string, spellings: Spellings): string {
+  const positive = name.startsWith('no-') ? spellings.get(`--${name.slice(3)}`) : undefined;
   if (positive?.flag.type === 'boolean') return `. A boolean is switched off by --${name.slice(3)}=false`;
-  const listed = [...byName].filter(([, { flag, alias }]) => !flag.hidden && alias?.deprecated !== true);
-  const meant = nearest(
-    name,
-    listed.map(([known]) => known),
+  const listed = [...spellings].flatMap(([spelled, { flag, alias }]) =>
+    flag.hidden || alias?.deprecated || !spelled.startsWith('--') ? [] : [spelled.slice(2)],
   );
+  const meant = nearest(name, listed);
   return meant === undefined ? '' : `. Did you mean --${meant}?`;
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
-function short(arg: string, rest: string[], { byShort }: Spellings): Given[] {
+function short(arg: string, rest: string[], spellings: Spellings): Given[] {
   const given: Given[] = [];
   let letters = arg.slice(1);
   while (letters !== '') {
     const letter = letters[0] as string;
-    const flag = byShort.get(letter);
-    if (flag === undefined) throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
-    const after = letters.slice(1);
     const spelled = `-${letter}`;
-    if (after.startsWith('=')) {
-      given.push({ flag, alias: undefined, spelled, text: after.slice(1) });
-      letters = '';
-    } else if (flag.type !== 'boolean' && after !== '') {
-      given.push({ flag, alias: undefined, spelled, text: after });
-      letters = '';
-    } else {
-      given.push({ flag, alias: undefined, spelled, text: argumentOf(flag, rest, spelled) });
-      letters = after;
-    }
+    const spelling = spellings.get(spelled);
+    if (spelling === undefined)
+      throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
+    const { flag } = spelling;
+    const after = letters.slice(1);
+    const isValue = after.startsWith('=') || (flag.type !== 'boolean' && after !== '');
+    const text = isValue ? after.replace(/^=/, '') : argumentOf(flag, rest, spelled);
+    given.push({ ...spelling, spelled, text });
+    letters = isValue ? '' : after;
   }
   return given;
 }
 
-function argumentOf(flag: FlagRow, rest: string[], spelled: string): string {
+function argumentOf(flag: Flag, rest: string[], spelled: string): string {
   if (flag.type === 'boolean') return 'true';
   const text = rest.shift();
   if (text === undefined) throw invalid(`flag needs an argument: ${spelled}`);
@@ -176,4 +163,42 @@ function cut(text: string): [name: string, value: string | undefined] {
   return at === -1 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
 }
 
-const invalid = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);
+/**
+ * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake
+ * away (two in words of more than five letters), or the only one that begins with it. Undefined where there is none.
+ */
+export function nearest(word: string, candidates: readonly string[]): string | undefined {
+  const plain = plainly(word);
+  if (plain === '') return undefined;
+  const allowed = plain.length > 5 ? 2 : 1;
+  const [best] = candidates
+    .map((candidate) => ({ candidate, mistakes: distance(plain, plainly(candidate)) }))
+    .filter(({ mistakes }) => mistakes <= allowed)
+    .sort((a, b) => a.mistakes - b.mistakes);
+  if (best !== undefined) return best.candidate;
+  const longer =
+    plain.length < 3 ? [] : candidates.filter((candidate) => plainly(candidate).startsWith(plain));
+  return longer.length === 1 ? longer[0] : undefined;
+}
+
+const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
+
+/** Letters to insert, remove, replace, or swap with their neighbour (optimal string alignment). */
+function distance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 2) return Number.POSITIVE_INFINITY;
+  let before: number[] = [];
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replaced = (last[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      const swapped =
+        i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+          ? (before[j - 2] as number) + 1
+          : replaced;
+      row.push(Math.min(replaced, swapped, (last[j] as number) + 1, (row[j - 1] as number) + 1));
+    }
+    [before, last] = [last, row];
+  }
+  return last[b.length] as number;
+}

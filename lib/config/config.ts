@@ -1,24 +1,28 @@
 import { readFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
+import { posix } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { type ApiKeySource, parseApiKey, type ReadFile } from './api-key.ts';
+import { type ApiKeySource, parseApiKey } from './api-key.ts';
 import { parseArgv } from './argv.ts';
 import { type Environment, withEnvironment } from './environment.ts';
+import { parseSalt, type ReadFile, requireManifest } from './files.ts';
 import { FLAGS, type FlagName } from './flags.ts';
-import { whyNoManifest } from './manifest-file.ts';
-import { memoryLimit } from './memory-limit.ts';
+import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
 import {
   type HostPort,
+  invalid,
   isProductionHost,
   parseBaseUrl,
+  parseChoice,
+  parseDuration,
   parseHost,
   parseHostPort,
+  parseInteger,
+  parseLogLevel,
   parseOrigin,
   parseOwnHost,
-} from './network.ts';
-import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
-import { parseSalt } from './salt.ts';
-import { parseChoice, parseDuration, parseInteger, parseLogLevel, parsePort } from './values.ts';
+  parsePort,
+} from './values.ts';
 
 /** The whole configuration, validated and frozen. Durations in ms, sizes in bytes. */
 export interface Config {
@@ -73,13 +77,15 @@ export interface ParsedConfig {
   readonly warnings: readonly string[];
 }
 
-const DEFAULTS: ReadonlyMap<string, string> = new Map(
-  FLAGS.flatMap((flag) => (flag.default === undefined ? [] : [[flag.name, flag.default]])),
+type Parse<T, Rest extends readonly unknown[]> = (flag: string, text: string, ...rest: Rest) => T;
+
+const DEFAULTS: ReadonlyMap<string, string | undefined> = new Map(
+  FLAGS.map((flag) => [flag.name, flag.default]),
 );
 
 /**
- * Command line and environment → configuration. Reads the files that settings name (key, salt, manifest), to complain about them now
- * rather than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
+ * Command line and environment → configuration. Reads the files that settings name (key, salt, manifest), to complain about
+ * them now rather than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
  */
 export function parseConfig(
   argv: readonly string[],
@@ -88,96 +94,83 @@ export function parseConfig(
 ): ParsedConfig {
   refuseUnsafeEnvironment(env);
   const { values, warnings, label } = withEnvironment(parseArgv(argv), env);
-  const given = (name: FlagName): string | undefined => values.get(name);
-  const text = (name: FlagName): string => values.get(name) ?? (DEFAULTS.get(name) as string);
+  /** A setting as `parse` reads it, or its default. */
+  const of = <T, Rest extends readonly unknown[]>(name: FlagName, parse: Parse<T, Rest>, ...rest: Rest): T =>
+    parse(label(name), values.get(name) ?? (DEFAULTS.get(name) as string), ...rest);
+  /** A setting as `parse` reads it, or undefined. */
+  const ifGiven = <T, Rest extends readonly unknown[]>(
+    name: FlagName,
+    parse: Parse<T, Rest>,
+    ...rest: Rest
+  ): T | undefined => (values.has(name) ? of(name, parse, ...rest) : undefined);
+  const isOn = (name: FlagName): boolean => of(name, (_, text) => text === 'true');
 
-  const bool = (name: FlagName): boolean => text(name) === 'true';
-  const integer = (name: FlagName, minimum: number): number => parseInteger(label(name), text(name), minimum);
-  const duration = (name: FlagName, minimumMs: number): number =>
-    parseDuration(label(name), text(name), minimumMs);
-  const url = (name: FlagName): string => parseBaseUrl(label(name), text(name));
-  const path = (name: FlagName): string | undefined => parsePath(label(name), given(name));
-
-  const apiKeyText = given('api-key');
   const settings = {
-    apiEndpoint: parseHostPort(label('api-endpoint'), text('api-endpoint'), 443),
-    apiKeyFallback: parseChoice(label('api-key-fallback'), text('api-key-fallback'), [
-      'never',
-      'always',
-      'if-placeholder',
-    ]),
-    corsAllowedOrigins: listOf(given('cors-allowed-origins'), (origin) =>
-      parseOrigin(label('cors-allowed-origins'), origin),
-    ),
-    allowedHosts: listOf(given('allowed-hosts'), (host) => parseOwnHost(label('allowed-hosts'), host)),
-    disablePromptCache: bool('disable-prompt-cache'),
-    dumpRequests: bool('dump-requests'),
-    listenAddress: parseHost(label('listen-address'), text('listen-address')),
-    port: parsePort(label('port'), text('port')),
-    logFormat: parseChoice(label('log-format'), text('log-format'), ['json', 'text']),
-    logLevel: parseLogLevel(label('log-level'), text('log-level')),
-    manifestPath: path('manifest-path'),
-    cdnBaseUrl: url('cdn-base-url'),
-    gpuOcspAllowUnknown: bool('gpu-ocsp-allow-unknown'),
-    gpuOcspRevokedGracePeriodHours: integer('gpu-ocsp-revoked-grace-period', 0),
-    tlsCertPath: path('tls-cert-path'),
-    tlsKeyPath: path('tls-key-path'),
-    workspace: parsePath(label('workspace'), text('workspace')) as string,
-    unsafeTrustRoots: path('unsafe-trust-roots'),
-    amdKdsUrl: url('amd-kds-url'),
-    intelPcsUrl: url('intel-pcs-url'),
-    maxBodyBytes: integer('max-body-bytes', 1),
-    maxBufferedBytes:
-      given('max-buffered-bytes') === undefined
-        ? Math.floor(memoryLimit(readFile) / 4)
-        : integer('max-buffered-bytes', 1),
-    minUploadRate: integer('min-upload-rate', 0),
-    connectTimeout: duration('connect-timeout', 1),
-    firstByteTimeout: duration('first-byte-timeout', 1),
-    streamIdleTimeout: duration('stream-idle-timeout', 1),
-    streamKeepalive: duration('stream-keepalive', 0),
-    shutdownGrace: duration('shutdown-grace', 0),
-    workers: parseWorkers(label('workers'), text('workers')),
-    metricsAddress: optional(given('metrics-address'), (value) =>
-      parseHostPort(label('metrics-address'), value, undefined),
-    ),
-  } as const;
+    apiEndpoint: of('api-endpoint', parseHostPort, 443),
+    apiKeyFallback: of('api-key-fallback', parseChoice, ['never', 'always', 'if-placeholder'] as const),
+    corsAllowedOrigins: ifGiven('cors-allowed-origins', parseList, parseOrigin) ?? [],
+    allowedHosts: ifGiven('allowed-hosts', parseList, parseOwnHost) ?? [],
+    disablePromptCache: isOn('disable-prompt-cache'),
+    dumpRequests: isOn('dump-requests'),
+    listenAddress: of('listen-address', parseHost),
+    port: of('port', parsePort),
+    logFormat: of('log-format', parseChoice, ['json', 'text'] as const),
+    logLevel: of('log-level', parseLogLevel),
+    manifestPath: ifGiven('manifest-path', parsePath),
+    cdnBaseUrl: of('cdn-base-url', parseBaseUrl),
+    gpuOcspAllowUnknown: isOn('gpu-ocsp-allow-unknown'),
+    gpuOcspRevokedGracePeriodHours: of('gpu-ocsp-revoked-grace-period', parseInteger, 0),
+    tlsCertPath: ifGiven('tls-cert-path', parsePath),
+    tlsKeyPath: ifGiven('tls-key-path', parsePath),
+    workspace: of('workspace', parsePath),
+    unsafeTrustRoots: ifGiven('unsafe-trust-roots', parsePath),
+    amdKdsUrl: of('amd-kds-url', parseBaseUrl),
+    intelPcsUrl: of('intel-pcs-url', parseBaseUrl),
+    maxBodyBytes: of('max-body-bytes', parseInteger, 1),
+    maxBufferedBytes: ifGiven('max-buffered-bytes', parseInteger, 1) ?? Math.floor(memoryLimit(readFile) / 4),
+    minUploadRate: of('min-upload-rate', parseInteger, 0),
+    connectTimeout: of('connect-timeout', parseDuration, 1),
+    firstByteTimeout: of('first-byte-timeout', parseDuration, 1),
+    streamIdleTimeout: of('stream-idle-timeout', parseDuration, 1),
+    streamKeepalive: of('stream-keepalive', parseDuration, 0),
+    shutdownGrace: of('shutdown-grace', parseDuration, 0),
+    workers: of('workers', parseWorkers),
+    metricsAddress: ifGiven('metrics-address', parseHostPort, undefined),
+  };
 
   const facts = {
     ...settings,
     given: new Set(values.keys()),
-    apiKeyConfigured: apiKeyText !== undefined,
-    promptCacheSalt: text('prompt-cache-salt'),
+    promptCacheSalt: values.get('prompt-cache-salt'),
   };
   const contradiction = CONTRADICTIONS.find((rule) => rule.applies(facts));
-  if (contradiction !== undefined) throw new PrivatemodeError('config_invalid', contradiction.words);
+  if (contradiction !== undefined) throw invalid(contradiction.message);
   if (settings.unsafeTrustRoots !== undefined) refuseUnsafeRoots(settings.apiEndpoint.host);
 
-  // Files come last: what the flags alone get wrong is told first.
+  // Files come last: an error in the flags alone is reported first.
   const config: Config = {
     ...settings,
-    apiKey: optional(apiKeyText, (value) => parseApiKey(value, readFile, label('api-key'))),
-    promptCacheSalt: parseSalt(text('prompt-cache-salt'), readFile),
+    apiKey: ifGiven('api-key', (flag, text) => parseApiKey(text, readFile, flag)),
+    promptCacheSalt: of('prompt-cache-salt', (_, text) => parseSalt(text, readFile)),
   };
   if (config.manifestPath !== undefined) requireManifest(config.manifestPath, readFile);
 
-  const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.words);
-  Object.freeze(config.apiEndpoint);
-  Object.freeze(config.corsAllowedOrigins);
-  Object.freeze(config.allowedHosts);
+  const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.message);
+  for (const part of [config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])
+    Object.freeze(part);
   return { config: Object.freeze(config), warnings: [...warnings, ...cautions] };
 }
 
-/** Node would read this one behind our back. */
+/** Node itself would obey this variable. */
 function refuseUnsafeEnvironment(env: Environment): void {
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] !== '0') return;
-  const words =
+  throw invalid(
     'NODE_TLS_REJECT_UNAUTHORIZED=0 would switch off certificate checks: unset it, and name the CA bundle to trust in ' +
-    'SSL_CERT_FILE instead';
-  throw new PrivatemodeError('config_invalid', words);
+      'SSL_CERT_FILE instead',
+  );
 }
 
-/** Design decision 8. */
+/** Other roots would let anybody pass for the real service. */
 function refuseUnsafeRoots(host: string): void {
   if (!isProductionHost(host)) return;
   throw new PrivatemodeError(
@@ -187,35 +180,50 @@ function refuseUnsafeRoots(host: string): void {
 }
 
 /** The items of a comma-separated list, each once; empty ones are left out. */
-function listOf(text: string | undefined, parse: (item: string) => string): string[] {
-  const items = (text ?? '').split(',').map((item) => item.trim());
-  return [...new Set(items.filter((item) => item !== '').map(parse))];
+function parseList(flag: string, text: string, parse: Parse<string, []>): string[] {
+  const items = text.split(',').map((item) => item.trim());
+  return [...new Set(items.filter((item) => item !== '').map((item) => parse(flag, item)))];
 }
 
-function parseWorkers(flag: string, text: string): number {
-  return text === 'auto' ? availableParallelism() : parseInteger(flag, text, 1);
-}
+const parseWorkers = (flag: string, text: string): number =>
+  text === 'auto' ? availableParallelism() : parseInteger(flag, text, 1);
 
-function parsePath(flag: string, text: string | undefined): string | undefined {
-  if (text === '' || text?.includes('\0')) {
-    throw new PrivatemodeError('config_invalid', `${flag} wants a path, and got none`);
-  }
+function parsePath(flag: string, text: string): string {
+  if (text === '' || text.includes('\0')) throw invalid(`${flag} wants a path, and got none`);
   return text;
 }
 
-/** Refuses, at start, a file that is no manifest at all. The session judges whether it is a good one. */
-function requireManifest(path: string, readFile: ReadFile): void {
-  const name = JSON.stringify(path);
-  const refuse = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);
-  let bytes: Uint8Array;
-  try {
-    bytes = readFile(path);
-  } catch (thrown) {
-    throw refuse(`failed to read manifest file ${name}: ${(thrown as Error).message}`);
-  }
-  const what = whyNoManifest(bytes);
-  if (what !== undefined) throw refuse(`the manifest file ${name} ${what}`);
+/** Where a memory controller is mounted, and its file; `line` finds the group of this process in /proc/self/cgroup. */
+const CONTROLLERS = [
+  { line: /^0::(\/.*)$/m, mount: '/sys/fs/cgroup', file: 'memory.max' },
+  {
+    line: /^\d+:(?:[^:\n]+,)?memory(?:,[^:\n]+)?:(\/.*)$/m,
+    mount: '/sys/fs/cgroup/memory',
+    file: 'memory.limit_in_bytes',
+  },
+];
+
+/**
+ * Bytes of memory that this process may use: those of the machine, or the smallest limit of its control group (version 1 or 2)
+ * and of the groups around it. Where nothing is known of groups, the machine's.
+ */
+export function memoryLimit(readFile: ReadFile, machine: number = totalmem()): number {
+  const read = (path: string): string => {
+    try {
+      return Buffer.from(readFile(path)).toString('latin1');
+    } catch {
+      return '';
+    }
+  };
+  const groups = read('/proc/self/cgroup');
+  const limits = CONTROLLERS.flatMap(({ line, mount, file }) =>
+    groupsAround(line.exec(groups)?.[1]).map((group) => read(posix.join(mount, group, file)).trim()),
+  );
+  // "max", and a number beyond all memory in version 1, mean that there is none.
+  return Math.min(machine, ...limits.filter((text) => /^[1-9]\d*$/.test(text)).map(Number));
 }
 
-const optional = <T>(text: string | undefined, parse: (text: string) => T): T | undefined =>
-  text === undefined ? undefined : parse(text);
+/** The group and those it is in, up to `/`, which is what a container sees of its own. */
+function groupsAround(group = '/'): string[] {
+  return group === '/' ? ['/'] : [group, ...groupsAround(posix.dirname(group))];
+}

@@ -1,21 +1,17 @@
-import { PrivatemodeError } from '../errors.ts';
-import type { FlagRow, ParsedArgv } from './argv.ts';
-import { FLAGS } from './flags.ts';
-import { nearest } from './near-match.ts';
-import { parseBoolean } from './values.ts';
+import { nearest, type ParsedArgv } from './argv.ts';
+import { FLAGS, type Flag } from './flags.ts';
+import { invalid, parseBoolean } from './values.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface Settings extends ParsedArgv {
-  /** The setting as its reader wrote it: `--port`, or the variable that holds it. */
+  /** The name under which a setting was given: `--port`, or its variable. */
   label(name: string): string;
 }
 
 const PREFIX = 'PRIVATEMODE_PROXY_';
 /** The key under the name that lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
-/** They ask for something to be done instead, or must be seen in the list of processes (design decision 8). */
-const COMMAND_LINE_ONLY: ReadonlySet<string> = new Set(['help', 'version', 'licenses', 'unsafe-trust-roots']);
 /** What Kubernetes puts into every container beside a Service named privatemode-proxy. */
 const SERVICE_LINK =
   /^PRIVATEMODE_PROXY_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)$/;
@@ -24,11 +20,9 @@ const SERVICE_ADDRESS = /^(?:tcp|udp):\/\//;
 /** `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
 export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
 
-const SETTABLE: readonly FlagRow[] = FLAGS.filter(
-  ({ name, retired }) => retired === undefined && !COMMAND_LINE_ONLY.has(name),
+const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
+  FLAGS.filter((flag) => !flag.retired && !flag.commandLineOnly).map((flag) => [variableOf(flag.name), flag]),
 );
-const FLAG_OF: ReadonlyMap<string, FlagRow> = new Map(SETTABLE.map((flag) => [variableOf(flag.name), flag]));
-const API_KEY_FLAG = FLAG_OF.get(`${PREFIX}API_KEY`) as FlagRow;
 
 /**
  * Adds to the command line what the environment sets: a flag wins over its variable, and a variable over the default. An
@@ -53,8 +47,8 @@ export function withEnvironment(argv: ParsedArgv, env: Environment): Settings {
 }
 
 /** The variables that set something, the more specific name first. */
-function variablesIn(env: Environment, warnings: string[]): [variable: string, flag: FlagRow][] {
-  const found: [string, FlagRow][] = [];
+function variablesIn(env: Environment, warnings: string[]): [variable: string, flag: Flag][] {
+  const found: [string, Flag][] = [];
   for (const [variable, text] of Object.entries(env)) {
     if (text === undefined || text === '' || SERVICE_LINK.test(variable)) continue;
     if (!variable.startsWith(PREFIX)) {
@@ -69,7 +63,7 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
       warnings.push(`${variable} is ignored: Kubernetes has set it for a Service of that name; use --port`);
     } else found.push([variable, flag]);
   }
-  if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, API_KEY_FLAG]);
+  if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, FLAG_OF.get(variableOf('api-key')) as Flag]);
   return found;
 }
 
@@ -79,7 +73,7 @@ const isAlmostApiKey = (variable: string): boolean =>
   /^PRIVATEMODE_/i.test(variable) &&
   (/^PRIVATEMODE_KEY$/i.test(variable) || nearest(variable, [API_KEY]) !== undefined);
 
-/** The warning about a variable that sets nothing. Throws config_invalid where it was surely meant to. */
+/** The warning about a variable that sets nothing. Throws config_invalid where its name is almost that of a setting. */
 function unknown(variable: string): string {
   const flag = FLAGS.find(({ name }) => variableOf(name) === variable);
   if (flag !== undefined)
@@ -89,5 +83,3 @@ function unknown(variable: string): string {
     throw invalid(`unknown setting in the environment: ${variable}. Did you mean ${meant}?`);
   return `${variable} is ignored: there is no such setting`;
 }
-
-const invalid = (words: string): PrivatemodeError => new PrivatemodeError('config_invalid', words);

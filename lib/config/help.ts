@@ -1,24 +1,14 @@
-import type { FlagRow } from './argv.ts';
 import { variableOf } from './environment.ts';
-import { type FlagGroup, LISTED } from './flags.ts';
+import { FLAG_GROUPS, type Flag } from './flags.ts';
 
 const COLUMNS = 100;
 const HELP_AT = 34;
 
-const GROUPS: readonly FlagGroup[] = [
-  'Remote service',
-  'Application side',
-  'Prompt cache',
-  'Limits',
-  'Operation',
-];
-
 /** The text of --help, for a terminal of 100 columns. */
 export function renderHelp(): string {
-  const sections = GROUPS.map((group) => {
-    const entries = LISTED.filter((flag) => flag.group === group).map(renderFlag);
-    return `${group}:\n${entries.join('')}`;
-  });
+  const sections = Object.entries(FLAG_GROUPS).map(
+    ([heading, flags]) => `${heading}:\n${flags.map(renderFlag).join('')}`,
+  );
   return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
 streams the answers back decrypted.
 
@@ -35,7 +25,7 @@ Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=fals
 }
 
 /** The entry of one flag in a help text. */
-export function renderFlag(flag: FlagRow): string {
+export function renderFlag(flag: Flag): string {
   const short = flag.short === undefined ? '      ' : `  -${flag.short}, `;
   const value = flag.value === undefined ? '' : ` ${flag.value}`;
   const isPlainSwitch = flag.default === undefined || (flag.type === 'boolean' && flag.default === 'false');

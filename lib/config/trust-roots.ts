@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
@@ -8,7 +9,7 @@ import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts'
 import { commonName } from '../attestation/x509/name.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Config } from './config.ts';
-import { isProductionHost } from './network.ts';
+import { invalid, isProductionHost } from './values.ts';
 
 /** The common names of the subjects that a directory of roots may hold. */
 type Slot = `${'ARK' | 'SEV'}-${Product}` | 'Intel SGX Root CA';
@@ -40,52 +41,49 @@ export function trustRoots(
  * percent-encoding and full-width forms. What cannot be read as a host counts as one.
  */
 function belongsToService(host: string): boolean {
+  if (isIP(host) !== 0) return false; // an IPv6 address comes without brackets, and no URL can be read from that
   const url = URL.parse(`https://${host.trim()}`);
   return url === null || url.hostname === '' || isProductionHost(url.hostname.replace(/\.+$/, ''));
 }
 
 /**
- * The hardware roots in the `*.pem` files of a directory, told apart by subject CN; what happens to `others` than
- * hardware roots is the caller's choice. Throws config_invalid, naming `flag`, for certificates that are unreadable,
- * twice there or without their counterpart, and where there are none.
+ * The hardware roots in the `*.pem` files of a directory, identified by subject CN; `others` says what happens to other
+ * certificates. Throws config_invalid, naming `flag`, for certificates that are unreadable, there twice or without their
+ * counterpart, and where there are none.
  */
 export function readTrustRoots(
   directory: string,
   { flag, others }: { readonly flag: string; readonly others: 'refused' | 'ignored' },
 ): TrustRoots {
-  const invalid: Invalid = (message, cause) =>
-    new PrivatemodeError('config_invalid', `${flag}: ${message}`, { cause });
+  const refuse: Refuse = (problem, cause) => invalid(`${flag}: ${problem}`, cause);
   const found = new Map<Slot, string>();
-  for (const { file, pem, name } of readCertificates(directory, invalid)) {
+  for (const { file, pem, name } of readCertificates(directory, refuse)) {
     const slot = SLOTS.find((known) => known === name);
     if (slot === undefined && others === 'ignored') continue;
-    if (slot === undefined) throw invalid(`${file}: "${printable(name)}" is not one of ${SLOTS.join(', ')}`);
-    if (found.has(slot)) throw invalid(`${file}: a second "${slot}"`);
+    if (slot === undefined) throw refuse(`${file}: "${printable(name)}" is not one of ${SLOTS.join(', ')}`);
+    if (found.has(slot)) throw refuse(`${file}: a second "${slot}"`);
     found.set(slot, pem);
   }
-  if (found.size === 0) throw invalid(`${directory} holds no certificate in a .pem file`);
+  if (found.size === 0) throw refuse(`${directory} holds no certificate in a .pem file`);
   const snp: { -readonly [P in keyof TrustRoots['snp']]: TrustRoots['snp'][P] } = {};
   for (const product of PRODUCT_NAMES) {
     const [ark, ask] = [found.get(`ARK-${product}`), found.get(`SEV-${product}`)];
     if (ark !== undefined && ask !== undefined) snp[product] = { ark, ask };
-    else if (ark !== ask) throw invalid(`ARK-${product} and SEV-${product} are only of use together`);
+    else if (ark !== ask) throw refuse(`ARK-${product} and SEV-${product} are only of use together`);
   }
   const root = found.get('Intel SGX Root CA');
   return { snp, tdx: root === undefined ? undefined : { root } };
 }
 
-type Invalid = (message: string, cause?: unknown) => PrivatemodeError;
+type Refuse = (problem: string, cause?: unknown) => PrivatemodeError;
 
 /** Every certificate of the directory, with the common name of its subject. */
-function readCertificates(
-  directory: string,
-  invalid: Invalid,
-): { file: string; pem: string; name: string }[] {
+function readCertificates(directory: string, refuse: Refuse): { file: string; pem: string; name: string }[] {
   let names: string[];
   try {
     names = readdirSync(directory).filter((name) => name.endsWith('.pem'));
   } catch (cause) {
-    throw invalid(`${directory} cannot be read`, cause);
+    throw refuse(`${directory} cannot be read`, cause);
   }
   return names.sort().flatMap((fileName) => {
     const file = join(directory, fileName);
@@ -96,7 +94,7 @@ function readCertificates(
         return { file, pem: new X509Certificate(der).toString(), name };
       });
     } catch (cause) {
-      throw invalid(`${file} is not a PEM certificate`, cause);
+      throw refuse(`${file} is not a PEM certificate`, cause);
     }
   });
 }

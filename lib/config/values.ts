@@ -1,34 +1,27 @@
+/** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
+import { isIP } from 'node:net';
 import { PrivatemodeError } from '../errors.ts';
+
+export interface HostPort {
+  /** Lower case, no trailing dot; IPv6 without brackets. */
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Domains of the real service: nobody but genuine hardware may stand for them. */
+const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 
 /** setTimeout fires at once beyond 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 
 /** Words of Go's strconv.ParseBool, which deployments already use. */
-const BOOLEANS: Readonly<Record<string, boolean>> = {
-  '1': true,
-  t: true,
-  T: true,
-  true: true,
-  TRUE: true,
-  True: true,
-  '0': false,
-  f: false,
-  F: false,
-  false: false,
-  FALSE: false,
-  False: false,
-};
+const TRUE: readonly string[] = ['1', 't', 'T', 'true', 'TRUE', 'True'];
+const FALSE: readonly string[] = ['0', 'f', 'F', 'false', 'FALSE', 'False'];
 
-const UNITS: Readonly<Record<string, number>> = {
-  ns: 1e-6,
-  us: 1e-3,
-  µs: 1e-3, // micro sign
-  μs: 1e-3, // Greek mu
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-};
+/** In ms; micro with its own sign, and with the Greek letter. */
+const UNITS = new Map(
+  Object.entries({ ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }),
+);
 
 /** Numbers of Go's slog, and pino's for them. */
 const LEVELS = [
@@ -38,21 +31,23 @@ const LEVELS = [
   { name: 'error', slog: 8, pino: 50 },
 ] as const;
 
-/** Each parser takes the flag as it was written, for its error (config_invalid), and the text of the value. */
 export function parseBoolean(flag: string, text: string): boolean {
-  const value = Object.hasOwn(BOOLEANS, text) ? BOOLEANS[text] : undefined;
-  if (value === undefined) throw wants(flag, 'true or false', text);
-  return value;
+  if (!TRUE.includes(text) && !FALSE.includes(text)) throw wants(flag, 'true or false', text);
+  return TRUE.includes(text);
 }
 
 export function parseInteger(flag: string, text: string, minimum: number): number {
-  const value = /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
+  const value = wholeNumber(text);
   if (!(value >= minimum)) throw wants(flag, `a whole number of at least ${minimum}`, text);
   return value;
 }
 
+/** NaN for what is none, and beyond 15 digits, which Number keeps exactly. */
+const wholeNumber = (text: string): number =>
+  /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
+
 export function parsePort(flag: string, text: string): number {
-  const value = /^(?:0|[1-9]\d{0,4})$/.test(text) ? Number(text) : Number.NaN;
+  const value = wholeNumber(text);
   if (!(value <= 65_535)) throw wants(flag, 'a port number from 0 to 65535', text);
   return value;
 }
@@ -64,7 +59,7 @@ export function parseDuration(flag: string, text: string, minimumMs: number): nu
     throw wants(flag, wanted, text);
   let total = 0;
   for (const [, number, unit] of text.matchAll(/(\d+(?:\.\d*)?)([a-zµμ]+)/g)) {
-    total += Number(number) * (UNITS[unit as string] as number);
+    total += Number(number) * (UNITS.get(unit as string) as number);
   }
   const ms = Math.round(total);
   if (ms < minimumMs) throw wants(flag, `${wanted} of at least ${minimumMs}ms`, text);
@@ -85,20 +80,93 @@ export function parseLogLevel(flag: string, text: string): number {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Number(text) : Number.NaN;
   const level = LEVELS.find(({ slog }) => number <= slog);
   if (level === undefined) {
-    throw wants(
-      flag,
-      'debug, info, warn, error, or a number up to 8 (-4 debug, 0 info, 4 warn, 8 error)',
-      text,
-    );
+    const wanted = 'debug, info, warn, error, or a number up to 8 (-4 debug, 0 info, 4 warn, 8 error)';
+    throw wants(flag, wanted, text);
   }
   return level.pino;
 }
 
+/** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */
+export function parseHostPort(flag: string, text: string, defaultPort: number | undefined): HostPort {
+  const wanted = defaultPort === undefined ? 'HOST:PORT' : 'HOST or HOST:PORT';
+  const alone = defaultPort === undefined ? /^:?(\d+)$/ : /^:(\d+)$/;
+  const [, onlyPort] = alone.exec(text) ?? [];
+  if (onlyPort !== undefined) {
+    const hint = `write 127.0.0.1:${onlyPort} for this machine alone, 0.0.0.0:${onlyPort} for all`;
+    throw wants(flag, wanted, text, defaultPort === undefined ? hint : undefined);
+  }
+  if (/^[a-z]+:\/\//i.test(text)) throw wants(flag, `${wanted} without a scheme or path`, text);
+  const match = isIP(text) === 6 ? [text, text] : /^(?:\[([^\]]+)\]|([^:]+))(?::(.*))?$/.exec(text);
+  if (match === null) throw wants(flag, wanted, text);
+  const port = match[3] === undefined ? defaultPort : parsePort(`the port of ${flag}`, match[3]);
+  if (port === undefined) throw wants(flag, wanted, text);
+  if (match[1] !== undefined && isIP(match[1]) !== 6)
+    throw wants(flag, 'an IPv6 address between the brackets', text);
+  return { host: match[1]?.toLowerCase() ?? parseHost(flag, match[2] as string), port };
+}
+
+/** A host name or IP address, normalised. */
+export function parseHost(flag: string, text: string): string {
+  const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text;
+  if (isIP(bare) === 6) return bare.toLowerCase();
+  const name = text.toLowerCase().replace(/\.$/, '');
+  if (name.length > 253 || !/^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(name)) {
+    const port = /^[^:]*:(\d+)$/.exec(text)?.[1];
+    const hint = port === undefined ? undefined : `the port goes into --port ${port}`;
+    throw wants(flag, 'a host name or an IP address', text, flag === '--listen-address' ? hint : undefined);
+  }
+  return name;
+}
+
+/** https, or http towards this machine; no trailing slash. */
+export function parseBaseUrl(flag: string, text: string): string {
+  const url = URL.parse(text);
+  const safe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback(url.hostname));
+  if (url === null || !safe || url.search !== '' || url.hash !== '' || url.username !== '') {
+    throw wants(flag, 'an https URL without a query', text);
+  }
+  return url.href.replace(/\/+$/, '');
+}
+
+/**
+ * One of --cors-allowed-origins, as a browser would send it: any scheme, no path, the scheme's own port left out.
+ */
+export function parseOrigin(flag: string, text: string): string {
+  if (text === '*') return text;
+  if (text === 'null')
+    throw invalid(`${flag}: "null" stands for any sandboxed page; write * if you mean that`);
+  const match = /^([a-z][a-z0-9+.-]*):\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.exec(text);
+  if (match === null)
+    throw wants(flag, 'exact origins such as https://chat.example.com, without a path, or *', text);
+  const ownPort = { http: ':80', https: ':443' }[(match[1] as string).toLowerCase()];
+  const origin = text.toLowerCase();
+  return ownPort !== undefined && origin.endsWith(ownPort) ? origin.slice(0, -ownPort.length) : origin;
+}
+
+const NO_PORT = -1;
+
+/** One of --allowed-hosts, as `Host` has it: `name` or `name:port`, normalised. */
+export function parseOwnHost(flag: string, text: string): string {
+  const { host, port } = parseHostPort(flag, text, NO_PORT);
+  if (port === 0) throw wants(flag, 'host names with an optional port', text);
+  return port === NO_PORT ? urlHost(host) : `${urlHost(host)}:${port}`;
+}
+
+/** A host name or address as URLs and `Host` have it: IPv6 in brackets. */
+export const urlHost = (host: string): string => (host.includes(':') ? `[${host}]` : host);
+
+export const isLoopback = (host: string): boolean =>
+  ['localhost', '::1', '[::1]'].includes(host) || (isIP(host) === 4 && host.startsWith('127.'));
+
+/** `host` normalised, as by parseHostPort. */
+export const isProductionHost = (host: string): boolean =>
+  PRODUCTION_DOMAINS.some((domain) => host === domain || host.endsWith(`.${domain}`));
+
 /** Not for flags that may hold a key or a salt: the text is quoted. `hint` says how it is written. */
 export function wants(flag: string, wanted: string, text: string, hint?: string): PrivatemodeError {
   const quoted = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
-  return new PrivatemodeError(
-    'config_invalid',
-    `${flag} wants ${wanted}, not ${quoted}${hint === undefined ? '' : `; ${hint}`}`,
-  );
+  return invalid(`${flag} wants ${wanted}, not ${quoted}${hint === undefined ? '' : `; ${hint}`}`);
 }
+
+export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
+  new PrivatemodeError('config_invalid', message, { cause });

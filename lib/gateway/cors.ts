@@ -1,4 +1,6 @@
+/** Which web pages may use the proxy, and the CORS headers that tell their browsers so. */
 import { X509Certificate } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
 
@@ -12,20 +14,10 @@ export interface CorsPolicy {
   readonly ownNames: readonly string[];
 }
 
-/** The headers a browser tells about the page that asks; lower-case request headers as Node gives them. */
-export interface BrowserHeaders {
-  readonly origin?: string | undefined;
-  readonly host?: string | undefined;
-  readonly 'sec-fetch-site'?: string | string[] | undefined;
-  readonly 'user-agent'?: string | undefined;
-  readonly authorization?: string | undefined;
-  readonly 'x-api-key'?: string | string[] | undefined;
-}
-
 export interface OriginDecision {
   /** The message of origin_forbidden, naming the flag; undefined: the request may go on. */
   readonly refusal: string | undefined;
-  /** For every answer, also errors. */
+  /** For every response, also errors. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -43,25 +35,25 @@ const METHODS = 'GET, HEAD, POST, OPTIONS';
 const PREFLIGHT_SECONDS = '86400';
 
 /**
- * Whether the page that asks may spend our key (docs/decisions.md 9). Programs send neither Origin nor Sec-Fetch-Site
- * and pass. An allowed origin passes. Of the rest, only our own pages pass: `same-origin` or typed into the address
- * bar by Sec-Fetch-Site; where a browser does not send that, an Origin equal to Host. Since a rebound DNS name makes a
- * foreign page look like our own, "our own" is believed for localhost, IP literals and names known to be ours only. Over
- * plain HTTP under such a name, browsers send neither header with a same-origin GET. There, whoever calls itself
- * `Mozilla/` and brings no key of its own counts as a browser; what else it sends (`Accept-Language`) a page can set.
+ * Whether the page that sends a request may spend our key. Programs send neither Origin nor Sec-Fetch-Site and pass, and so
+ * does an allowed origin. Of the rest only our own pages pass: Sec-Fetch-Site says `same-origin`, or `none` for the address
+ * bar; where a browser does not send it, Origin equals Host. A rebound DNS name makes a foreign page look like our own, so
+ * this holds only for localhost, IP literals and names known to be ours. Over plain HTTP under such a name, browsers send
+ * neither header with a same-origin GET: there a request counts as a browser's if its user agent begins with `Mozilla/` and
+ * it brings no key of its own; a page can set anything else (`Accept-Language`).
  */
-export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): OriginDecision {
-  const { origin } = browser;
-  const site = browser['sec-fetch-site'];
+export function decideOrigin(request: IncomingHttpHeaders, policy: CorsPolicy): OriginDecision {
+  const { origin, host } = request;
+  const site = request['sec-fetch-site'];
   const headers = corsHeaders(origin, policy);
   if (origin !== undefined && isAllowed(origin, policy)) return { refusal: undefined, headers };
 
-  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(browser);
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request);
   const foreign =
     site === undefined
-      ? origin !== undefined && !originIsHost(origin, browser.host)
+      ? origin !== undefined && !originIsHost(origin, host)
       : site !== 'same-origin' && site !== 'none';
-  const rebound = fromBrowser && site !== 'none' && !isOwnHost(browser.host, policy);
+  const rebound = fromBrowser && site !== 'none' && !isOwnHost(host, policy);
   const refusal = foreign
     ? 'a web page of another origin asked; --cors-allowed-origins does not list it'
     : rebound
@@ -70,15 +62,10 @@ export function decideOrigin(browser: BrowserHeaders, policy: CorsPolicy): Origi
   return { refusal, headers };
 }
 
-/** The answer to a CORS preflight (status 204), or undefined where it is none. To be asked after decideOrigin. */
+/** The headers of the response to a CORS preflight (status 204); undefined: the request is none. */
 export function preflightHeaders(
   method: string,
-  requested: {
-    readonly origin?: string | undefined;
-    readonly 'access-control-request-method'?: string | undefined;
-    readonly 'access-control-request-headers'?: string | undefined;
-    readonly 'access-control-request-private-network'?: string | string[] | undefined;
-  },
+  requested: IncomingHttpHeaders,
   policy: CorsPolicy,
 ): Record<string, string> | undefined {
   const { origin } = requested;
@@ -117,12 +104,12 @@ function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<str
   if (policy.allowedOrigins.includes('*')) {
     return { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
   }
-  // A cache must not hand the answer for one origin to another, so Vary is there for everybody.
+  // Always, since a cache must not hand the response for one origin to another.
   if (origin === undefined || !isAllowed(origin, policy)) return { vary: 'Origin' };
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
-function looksLikeBrowser(headers: BrowserHeaders): boolean {
+function looksLikeBrowser(headers: IncomingHttpHeaders): boolean {
   if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
   return headers['user-agent']?.startsWith('Mozilla/') === true;
 }
@@ -138,15 +125,9 @@ function originIsHost(origin: string, host: string | undefined): boolean {
   return (match[2] as string).replace(ownPort, '').toLowerCase() === host.replace(ownPort, '').toLowerCase();
 }
 
-/** `Host` in two; brackets of an IPv6 literal and the final dot removed, the name in lower case. */
-function splitHost(host: string | undefined): { readonly name: string; readonly port: string } {
-  const match = /^(?:\[([^\]]*)\]|([^:]*))(?::(\d*))?$/.exec(host ?? '');
-  const name = (match?.[1] ?? match?.[2] ?? '').toLowerCase().replace(/\.$/, '');
-  return { name, port: match?.[3] ?? '' };
-}
-
 function isOwnHost(host: string | undefined, { ownNames }: CorsPolicy): boolean {
-  const { name, port } = splitHost(host);
+  const [, ipv6, plain = '', port = ''] = /^(?:\[([^\]]*)\]|([^:]*))(?::(\d*))?$/.exec(host ?? '') ?? [];
+  const name = (ipv6 ?? plain).toLowerCase().replace(/\.$/, '');
   if (name === '') return false;
   if (name === 'localhost' || isIP(name) !== 0) return true;
   const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's own

@@ -9,14 +9,13 @@ import type { Logger } from '../observe/log.ts';
 const REDACTED = '[redacted]';
 
 /**
- * The rule: the value of a header or query parameter is redacted where its name contains one of these words, whatever
- * its case and whatever stands around it (`X-Goog-Api-Key`, `access_token`, `?sig=`). Better one value too many is
- * missing from a dump than a credential in it.
+ * A header or query parameter whose name contains one of these, in any case (`X-Goog-Api-Key`, `access_token`, `?sig=`), has
+ * its value redacted: a dump may lack a value too many, but must not hold a credential.
  */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
-/** Names that contain such a word and hold no credential: quotas, and the public id in a receipt. */
+/** Names of quotas and of the public id in a receipt: they contain such a word and hold no credential. */
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-secret-id$/i;
-/** In any header, a value that begins like this is one. */
+/** A value that begins like this is a credential, in any header. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
 /** Bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request. */
@@ -24,7 +23,7 @@ const MOST_PENDING = 32 * 1024 * 1024;
 const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
 
 /** One exchange in plain text. Every method returns at once and never throws. */
-export interface Dump {
+interface Dump {
   requestBody(chunk: Uint8Array): void;
   /** The request is complete; without it, `end` closes the file. */
   responseHead(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
@@ -33,16 +32,16 @@ export interface Dump {
   end(): Promise<void>;
 }
 
-export interface DumpedRequest {
+interface DumpedRequest {
   readonly method: string;
   readonly target: string;
   readonly rawHeaders: readonly string[];
 }
 
 /**
- * Writes requests and responses as the application sees them (--dump-requests; docs/protocol/inference.md 12) to
- * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. What
- * cannot be written is logged and missing; the exchange goes on.
+ * Writes requests and responses as the application sees them (--dump-requests) to
+ * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. Where
+ * that fails it logs a warning, and the exchange goes on.
  */
 export function createDumper(options: {
   readonly workspace: string;
@@ -85,16 +84,9 @@ export function createDumper(options: {
   };
 }
 
-interface DumpFile {
-  write(data: string | Uint8Array): void;
-  end(): Promise<void>;
-}
+type DumpFile = ReturnType<typeof openDumpFile>;
 
-function openDumpFile(
-  path: string,
-  mostPending: number,
-  complain: (path: string, error: unknown) => void,
-): DumpFile {
+function openDumpFile(path: string, mostPending: number, complain: (path: string, error: unknown) => void) {
   let stream: WriteStream | undefined = createWriteStream(path, { flags: 'wx', mode: 0o600 });
   const { promise: closed, resolve } = Promise.withResolvers<void>();
   stream.on('close', resolve);
@@ -104,10 +96,10 @@ function openDumpFile(
     resolve();
   });
   return {
-    write(data) {
+    write(data: string | Uint8Array): void {
       if (stream === undefined) return;
       if (stream.writableLength + data.length <= mostPending) {
-        // The caller may reuse its memory, the disk may be late.
+        // A copy: the caller may reuse its memory before the disk has it.
         stream.write(typeof data === 'string' ? data : Buffer.from(data));
         return;
       }
@@ -115,7 +107,7 @@ function openDumpFile(
       stream = undefined;
       complain(path, 'the disk is slower than the traffic');
     },
-    end() {
+    end(): Promise<void> {
       stream?.end();
       stream = undefined;
       return closed;
@@ -131,7 +123,7 @@ function head(startLine: string, headers: readonly (readonly [name: string, valu
   return `${startLine.trimEnd()}\r\n${lines.join('')}\r\n`;
 }
 
-/** The scheme of an authorization stays: which one it was is often the question. */
+/** Keeps the scheme of an authorization, which a reader often looks for. */
 function redacted(name: string, value: string): string {
   const scheme = SCHEME.exec(value)?.[1];
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
@@ -146,7 +138,7 @@ function withoutCredentials(target: string): string {
   );
 }
 
-/** A name that no parser decodes is taken for a credential's. */
+/** A name that cannot be decoded counts as one of a credential. */
 function decoded(name: string): string {
   try {
     return decodeURIComponent(name);
@@ -157,15 +149,10 @@ function decoded(name: string): string {
 
 const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
 
-function pairs(rawHeaders: readonly string[]): [string, string][] {
-  const result: [string, string][] = [];
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    result.push([rawHeaders[i] as string, rawHeaders[i + 1] as string]);
-  }
-  return result;
-}
+const pairs = (rawHeaders: readonly string[]): [string, string][] =>
+  rawHeaders.flatMap((name, i) => (i % 2 === 0 ? [[name, rawHeaders[i + 1] ?? '']] : []));
 
-/** UTC, with microseconds and two random digits against a collision. */
+/** Day and name of a dump, in UTC with microseconds; two random digits keep names apart. */
 function stamp(time: number): { readonly day: string; readonly name: string } {
   const iso = new Date(time).toISOString();
   const day = iso.slice(0, 10);
@@ -177,11 +164,11 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
 }
 
 /**
- * Copies one exchange into its dump, exactly as the application sends and sees it, whoever writes the response. Only with
- * --dump-requests: nothing of this is on the way of a request otherwise.
+ * Copies one exchange into its dump, exactly as the application sends and sees it, whichever module writes the response.
+ * Called only with --dump-requests, so it may assign functions to the response.
  */
 export function copyToDump(req: IncomingMessage, res: ServerResponse, dump: Dump): void {
-  // Readable's own on('data') would start the flow; the emitter's only listens to what is read.
+  // Readable.on('data') would start the flow; EventEmitter.on only listens.
   EventEmitter.prototype.on.call(req, 'data', (chunk: Uint8Array) => dump.requestBody(chunk));
 
   const { writeHead, write, end } = res;

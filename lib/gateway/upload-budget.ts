@@ -5,34 +5,28 @@ import type { Counters } from '../observe/counters.ts';
 export interface UploadBudget {
   /** Bytes. */
   readonly limit: number;
-  /** A part of it for one request; nothing is reserved yet. */
+  /** For one request; reserves nothing yet. */
   open(): UploadReservation;
 }
 
-/** What one request takes of the budget. */
+/** The part of the budget that one request has. */
 export interface UploadReservation {
   /**
-   * Reserves a body whose length is known; waits its turn where there is no room. Rejects with body_too_large where it is larger
-   * than all there is, with too_many_uploads after the waiting time, and with the reason where `signal` aborts.
+   * Reserves a body of known length; waits its turn where there is no room. Rejects with body_too_large above the limit,
+   * with too_many_uploads after 10 s, and with the reason of `signal`.
    */
   reserve(bytes: number, signal: AbortSignal): Promise<void>;
-  /**
-   * Reserves more for a body whose length is not known. Never waits: two that wait for each other's memory would wait
-   * forever. Throws body_too_large and too_many_uploads.
-   */
+  /** Reserves more for a body of unknown length. Never waits, since two could wait for each other. Throws the same codes. */
   grow(bytes: number): void;
-  /** Gives everything back, and lets those in who wait for it. May be called more than once. */
+  /** Gives everything back and admits those who wait. May be called more than once. */
   release(): void;
 }
 
-/** ms that a body waits for room. Default 10 s. */
+/** ms that a body waits for room. */
 const WAIT = 10_000;
-/** Bytes of a body that counts as small. */
+/** Bytes up to which a body counts as small. */
 const SMALL = 1024 * 1024;
-/**
- * Of the limit; the rest is for small bodies only. Announcing a large body costs nothing, so a few that are announced and
- * trickle in must not shut out everybody else.
- */
+/** Share of the limit; the rest is for small bodies, so that a few large ones that trickle in cannot shut out everybody. */
 const FOR_LARGE = 7 / 8;
 
 interface Waiting {
@@ -46,7 +40,7 @@ export function createUploadBudget(
   { counters, wait = WAIT }: { readonly counters: Pick<Counters, 'bufferedBytes'>; readonly wait?: number },
 ): UploadBudget {
   let reserved = 0;
-  // Each in order of arrival; small bodies need not wait until there is room for a large one.
+  // Each in order of arrival; a small body need not wait behind a large one.
   const small = new Set<Waiting>();
   const large = new Set<Waiting>();
   const queueFor = (bytes: number): Set<Waiting> => (bytes <= SMALL ? small : large);
@@ -56,7 +50,7 @@ export function createUploadBudget(
     counters.bufferedBytes = reserved;
   };
 
-  /** Whether a request that has `own` bytes already may have that many more. */
+  /** Whether a request that has `own` bytes may reserve `bytes` more. */
   const fits = (own: number, bytes: number): boolean => {
     const alone = reserved === own;
     return reserved + bytes <= (alone || own + bytes <= SMALL ? limit : limit * FOR_LARGE);

@@ -10,8 +10,8 @@ export interface AdminListener {
 }
 
 /**
- * /metrics, /healthz and /readyz on a listener of their own (--metrics-address), so that the port of the
- * applications shows nothing of the traffic of others. GET and HEAD only, and not for web pages: a page whose name is
+ * /metrics, /healthz and /readyz on a listener of their own (--metrics-address), so that whoever may use the
+ * port of the applications does not see the traffic of others. GET and HEAD only, and not for web pages: a page whose name is
  * rebound to this address could read the metrics. Throws listen_failed.
  */
 export async function startAdmin(options: {
@@ -20,10 +20,10 @@ export async function startAdmin(options: {
   readonly port: number;
   readonly metrics: Metrics;
   readonly readiness: () => Readiness;
-  /** Throws the error to tell whom the request head shows to be a foreign page. */
+  /** Throws the error for a request that a foreign web page sends, by its head. */
   readonly admit: (req: IncomingMessage) => void;
 }): Promise<AdminListener> {
-  const answers: Readonly<Record<string, () => HealthAnswer | Promise<HealthAnswer>>> = {
+  const routes: Readonly<Record<string, () => HealthAnswer | Promise<HealthAnswer>>> = {
     '/metrics': async () => ({
       status: 200,
       headers: { 'content-type': options.metrics.contentType },
@@ -41,13 +41,13 @@ export async function startAdmin(options: {
       return send(res, refusal(status, code, `${code}: ${message}`));
     }
     const path = req.url?.split('?', 1)[0] ?? '';
-    const answer = Object.hasOwn(answers, path) ? answers[path] : undefined;
-    if (answer === undefined)
+    const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
+    if (route === undefined)
       return send(res, refusal(404, 'unknown_path', 'use /metrics, /healthz or /readyz'));
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return send(res, refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' }));
     try {
-      send(res, await answer());
+      send(res, await route());
     } catch {
       send(res, refusal(500, 'internal', 'the metrics could not be collected'));
     }

@@ -1,6 +1,6 @@
 import { asPrivatemodeError } from '../errors.ts';
 
-/** What the session says of itself (lib/session/session.ts). */
+/** The state of the session (lib/session/session.ts). */
 export interface Readiness {
   readonly state: 'ready' | 'awaiting-key' | 'starting' | 'failing';
   readonly lastError: Error | undefined;
@@ -12,25 +12,22 @@ export interface HealthAnswer {
   readonly body: string;
 }
 
-const TEXT = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
+const NO_STORE = { 'cache-control': 'no-store' };
+const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
 
 /** `/healthz`: the process is alive. */
 export function healthzAnswer(): HealthAnswer {
   return { status: 200, headers: TEXT, body: 'ok\n' };
 }
 
-/** `/readyz` (design decision 13): whether a request could be sent now, and if not, why. */
+/** `/readyz`: whether a request could be sent now, and if not, why. */
 export function readyzAnswer({ state, lastError }: Readiness): HealthAnswer {
   switch (state) {
     case 'ready':
-      return { status: 204, headers: { 'cache-control': 'no-store' }, body: '' };
+      return { status: 204, headers: NO_STORE, body: '' };
     case 'awaiting-key':
-      // Ready for the first client, whose key will attest; a probe must not keep it away.
-      return {
-        status: 204,
-        headers: { 'cache-control': 'no-store', 'privatemode-proxy-state': 'awaiting-key' },
-        body: '',
-      };
+      // Ready for the first client, whose key the remote is verified with; a probe must not keep it away.
+      return { status: 204, headers: { ...NO_STORE, 'privatemode-proxy-state': state }, body: '' };
     case 'starting':
     case 'failing': {
       const error = lastError && asPrivatemodeError(lastError);

@@ -6,12 +6,12 @@ const LONGEST_REASON = 1_000;
 
 export interface HealthcheckResult {
   readonly ready: boolean;
-  /** What /readyz said, or why it could not be asked. */
-  readonly words: string;
+  /** The text of /readyz, or why it could not be asked. */
+  readonly message: string;
 }
 
 /**
- * Asks a proxy on this machine whether it is ready (the `healthcheck` command, for containers without a shell).
+ * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
  * `listenAddress` as configured; where it stands for every interface, loopback is asked. Never rejects.
  */
 export function probe(options: {
@@ -24,12 +24,12 @@ export function probe(options: {
   const timeoutMs = options.timeoutMs ?? TIMEOUT_MS;
   const target = { host, port: options.port, path: '/readyz', agent: false, timeout: timeoutMs };
   return new Promise((resolve) => {
-    const failed = (words: string): void => resolve({ ready: false, words });
-    const answered = (response: IncomingMessage): void => {
+    const failed = (message: string): void => resolve({ ready: false, message });
+    const onResponse = (response: IncomingMessage): void => {
       const { statusCode } = response;
       if (statusCode === 204) {
         response.resume();
-        resolve({ ready: true, words: 'ready' });
+        resolve({ ready: true, message: 'ready' });
         return;
       }
       let reason = '';
@@ -41,8 +41,8 @@ export function probe(options: {
     };
     // The certificate is the operator's own and need not name loopback; nothing secret is sent, and one bit believed.
     const request = options.tls
-      ? httpsGet({ ...target, rejectUnauthorized: false }, answered)
-      : httpGet(target, answered);
+      ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
+      : httpGet(target, onResponse);
     const deadline = setTimeout(
       () => request.destroy(new Error(`no answer within ${timeoutMs} ms`)),
       timeoutMs,

@@ -25,30 +25,19 @@ export interface LogOutput {
   readonly isTTY?: boolean | undefined;
 }
 
-/**
- * Names that are never shown, whoever logs them. Fields are flat (see `flat`), so one level of names is all there is.
- */
-const SECRET_FIELDS = [
-  ...[
-    'authorization',
-    'Authorization',
-    'proxy-authorization',
-    'x-api-key',
-    'api-key',
-    'apiKey',
-    'api_key',
-    'key',
-  ],
-  ...['bearer', 'token', 'secret', 'password', 'cookie', 'set-cookie', 'salt', 'cache_salt', 'cacheSalt'],
-  ...['promptCacheSalt', 'configuredKey', 'offeredKey', 'prompt', 'messages', 'content', 'body'],
-];
+/** Fields whose value is never shown, whoever logs them; one level of names is enough, since `flat` drops objects. */
+const SECRET_FIELDS = (
+  'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
+  'cookie set-cookie salt cache_salt cacheSalt promptCacheSalt configuredKey offeredKey prompt messages content body'
+).split(' ');
 const LONGEST_TEXT = 1_000;
 const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
 
 /**
- * A logger in the reference's formats (inference.md 12): `text` is `time=… level=INFO msg="…" key=value`, padded so that lines of
- * one kind stand in columns, and coloured on a terminal only, unless `env` has NO_COLOR (default: of the process); `json` is one object per line. `level` is a pino number. Objects never get into a log: what is
- * not a text, a number, a boolean or an error is left out, so that nobody logs a request by accident (design decision 10).
+ * A logger in the reference's formats. `text` is `time=… level=INFO msg="…" key=value`, padded so that lines of one kind stand
+ * in columns, and coloured on a terminal only, unless `env` (default: of the process) has NO_COLOR. `json` is one object per
+ * line. `level` is a pino number. A value that is no text, number, boolean or error is left out, so that nobody logs a
+ * request by accident.
  */
 export function createLogger(options: {
   readonly format: 'text' | 'json';
@@ -108,7 +97,7 @@ function flatValue(value: unknown): string | number | boolean | null {
 /**
  * An error and its causes on one line. Of foreign errors the message is shown only where it comes from the system or
  * the network: a parser's message quotes what it parsed, and Node's own (ERR_…) what they were called with. Where the
- * program failed, the place is worth more than the words.
+ * program failed, the place tells more than the message.
  */
 function describeError(error: Error): string {
   const parts: string[] = [];
@@ -145,7 +134,7 @@ const WIDTHS: Readonly<Record<string, number>> = {
 const LEVEL_WIDTH = 'level=ERROR'.length;
 const MESSAGE_WIDTH = '"Request ended"'.length;
 
-/** What a line is found by, and not what is read first: at its end. */
+/** Fields that a search looks for and a reader skips: they stand at the end of the line. */
 const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId', 'worker']);
 
 /** Lays pino's records out as text, in this process and at once: no line is lost when the process ends. */

@@ -51,6 +51,12 @@ const PREFIX = 'privatemode_proxy_';
 /** The client names the model: without a cap it could fill the memory, and the operator's database. */
 const MOST_MODELS = 100;
 const PROVIDER = 'privatemode';
+const GEN_AI_LABELS = [
+  'gen_ai_operation_name',
+  'gen_ai_provider_name',
+  'gen_ai_request_model',
+  'server_address',
+];
 
 /** Seconds, doubling, as the OpenTelemetry conventions for generative AI ask for. */
 const DURATIONS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
@@ -74,8 +80,8 @@ export function createMetrics(options: {
   readonly others?: () => Promise<readonly (readonly object[])[]>;
   readonly now?: () => number;
 }): Metrics {
-  const registers = [new Registry()];
-  const registry = registers[0] as Registry;
+  const registry = new Registry();
+  const registers = [registry];
   const now = options.now ?? Date.now;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
@@ -99,30 +105,31 @@ export function createMetrics(options: {
     buckets: ADDED,
     registers,
   });
-  const attributes = [
-    'gen_ai_operation_name',
-    'gen_ai_provider_name',
-    'gen_ai_request_model',
-    'server_address',
-  ];
-  const genAi = (name: string, help: string, buckets: number[], labels: string[] = []): Histogram =>
+  const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
     new Histogram({
-      name: `gen_ai_client_operation_${name}_seconds`,
+      name: `gen_ai_client_${name}`,
       help,
       buckets,
-      labelNames: [...attributes, ...labels],
+      labelNames: [...GEN_AI_LABELS, ...labels],
       registers,
     });
-  const duration = genAi('duration', 'Duration of an operation.', DURATIONS, ['error_type']);
-  const firstChunk = genAi('time_to_first_chunk', 'Time to the first chunk of a stream.', FIRST_CHUNK);
-  const perChunk = genAi('time_per_output_chunk', 'Mean time between the chunks of a stream.', PER_CHUNK);
-  const tokens = new Histogram({
-    name: 'gen_ai_client_token_usage',
-    help: 'Tokens of a request, by the count of the service.',
-    buckets: TOKENS,
-    labelNames: [...attributes, 'gen_ai_token_type'],
-    registers,
-  });
+  const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
+  const firstChunk = genAi(
+    'operation_time_to_first_chunk_seconds',
+    'Time to the first chunk of a stream.',
+    FIRST_CHUNK,
+  );
+  const perChunk = genAi(
+    'operation_time_per_output_chunk_seconds',
+    'Mean time between the chunks of a stream.',
+    PER_CHUNK,
+  );
+  const tokens = genAi(
+    'token_usage',
+    'Tokens of a request, by the count of the service.',
+    TOKENS,
+    'gen_ai_token_type',
+  );
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
@@ -193,18 +200,8 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   counted('client_aborts_total', 'Clients that went away.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
-  const now = (name: string, help: string, value: () => number): void => {
-    new Gauge({
-      name: PREFIX + name,
-      help,
-      registers,
-      collect() {
-        this.set(value());
-      },
-    });
-  };
-  now('requests_in_flight', 'Requests being answered.', () => counters.inFlight);
-  now('buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
+  gauge(registers, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
+  gauge(registers, 'buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
   new Gauge({
     name: `${PREFIX}build_info`,
     help: 'Always 1.',
@@ -230,20 +227,27 @@ function exposeProtection(
       if (digest !== undefined) this.set({ digest }, 1);
     },
   });
-  const seconds = (name: string, help: string, value: (status: ProtectionStatus) => number): void => {
-    new Gauge({
-      name: PREFIX + name,
-      help,
-      registers,
-      collect() {
-        this.remove();
-        const status = protection();
-        if (status !== undefined) this.set(value(status) / 1000);
-      },
+  const seconds = (name: string, help: string, ms: (status: ProtectionStatus) => number): void =>
+    gauge(registers, name, help, () => {
+      const status = protection();
+      return status && ms(status) / 1000;
     });
-  };
   seconds('attestation_age_seconds', 'Since the remote was verified.', (status) => now() - status.attestedAt);
   seconds('secret_remaining_seconds', 'Until the secret expires.', (status) => status.expiresAt - now());
+}
+
+/** A gauge that is read at each scrape, and left out while its value is undefined. */
+function gauge(registers: Registry[], name: string, help: string, value: () => number | undefined): void {
+  new Gauge({
+    name: PREFIX + name,
+    help,
+    registers,
+    collect() {
+      this.remove();
+      const read = value();
+      if (read !== undefined) this.set(read);
+    },
+  });
 }
 
 /** The first `most` values as they are, every other one as `other`. */

@@ -1,3 +1,4 @@
+import type { SessionEvent } from '../session/events.ts';
 import type { Logger, LogOutput } from './log.ts';
 
 /** An output whose last line changes: log lines go above it. */
@@ -22,38 +23,31 @@ export function statusLine(output: LogOutput & { readonly columns?: number }): S
   };
 }
 
-/** What counts here of a session event (lib/session/events.ts). */
-export interface StartEvent {
-  readonly type: string;
-  readonly message: string;
-  readonly verdict?: { readonly manifestSha256?: string | undefined; readonly tee?: string | undefined };
-}
-
 export interface StartReport {
-  observe(event: StartEvent): void;
+  observe(event: SessionEvent): void;
   /** The port is open. `awaitsKey`: nothing happens before a client sends a key. */
   listening(url: string, options: { readonly awaitsKey: boolean }): void;
   close(): void;
 }
 
-export interface StartReportOptions {
-  readonly log: Logger;
-  readonly status?: StatusOutput | undefined;
-  /** ms until it says what it waits for. */
-  readonly patience?: number;
-}
-
+/** ms until it says what it waits for. */
 const PATIENCE = 3_000;
 
 /**
- * Tells a person when the proxy is ready, once, and what is in the way while that takes longer than a few seconds: as one
- * log line, or on a terminal as a line that counts. After trouble the log has its own words, and the waiting starts anew.
+ * Logs once when the proxy is ready, and what it waits for while that takes longer than a few seconds: as one log line, or
+ * on a terminal as a line that counts. A failure has a log line of its own; after it the waiting starts anew.
  */
-export function reportStart({ log, status, patience = PATIENCE }: StartReportOptions): StartReport {
+export function reportStart({
+  log,
+  status,
+}: {
+  readonly log: Logger;
+  readonly status?: StatusOutput | undefined;
+}): StartReport {
   let url: string | undefined;
   let step: string | undefined;
   let since = 0;
-  let verdict: StartEvent['verdict'];
+  let verdict: Extract<SessionEvent, { type: 'attested' }>['verdict'] | undefined;
   let done = false;
   let verified = false;
   let timer: NodeJS.Timeout | undefined;
@@ -71,15 +65,13 @@ export function reportStart({ log, status, patience = PATIENCE }: StartReportOpt
       return;
     }
     status.show(`${step} … ${seconds} s`);
-    timer = setTimeout(waiting, 1_000);
-    timer.unref();
+    timer = setTimeout(waiting, 1_000).unref();
   }
 
   function startWaiting(): void {
     if (timer !== undefined) return;
     since = performance.now();
-    timer = setTimeout(waiting, patience);
-    timer.unref();
+    timer = setTimeout(waiting, PATIENCE).unref();
   }
 
   /** Both have to be known: attestation may be done before the port is open. */

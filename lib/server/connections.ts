@@ -1,34 +1,30 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Every connection of a server, and what is being answered on it. */
+/** Every connection of a server, with the responses that are not finished on it. */
 export interface ConnectionTable {
-  /** Whether an answer has begun to leave on this connection. */
-  hasBegunToAnswer(socket: Socket): boolean;
+  /** Whether the head of a response has left on this connection. */
+  hasBegunResponse(socket: Socket): boolean;
   /** The connection under a TLS socket whose handshake failed; undefined where it is gone or cannot be told apart. */
   acceptedUnder(socket: Socket): Socket | undefined;
-  /** From now on an answer is the last of its connection. */
-  endAfterAnswers(): void;
+  /** From now on each connection ends after the response that is under way on it. */
+  endAfterResponses(): void;
   /** Ends all of them now, also those that have not finished their TLS handshake. */
   destroyAll(): void;
 }
 
-/**
- * ms that a connection gets for its first request once the server closes. Its client has just connected and is about to
- * send it, or has; to end it now would refuse a request that the server could still answer.
- */
+/** ms that a connection without a request yet gets once the server closes: its client has just connected to send one. */
 const FIRST_REQUEST = 1_000;
 
 /**
- * Keeps account of `server`'s connections; to be called before it gets its request listener. Node's own account is not
- * enough: it takes an answer for done that is ended but still on its way to a slow reader, it knows no connection
- * in its TLS handshake, and it keeps one that becomes idle after the server has closed.
+ * Tracks the connections of `server`; must be called before the server gets its request listener. Node's own list is not
+ * enough: it counts a response as done while it is on its way to a slow reader, lacks connections in their TLS handshake,
+ * and keeps those that become idle after the server has closed.
  */
 export function trackConnections(server: Server, { tls }: { readonly tls: boolean }): ConnectionTable {
   const accepted = new Set<Socket>();
-  const answers = new Map<Socket, Set<ServerResponse>>();
-  /** Those that have had a request. */
-  const used = new WeakSet<Socket>();
+  const responses = new Map<Socket, Set<ServerResponse>>();
+  const used = new WeakSet<Socket>(); // sockets that have had a request
   let draining = false;
 
   server.on('connection', (socket: Socket) => {
@@ -37,11 +33,11 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   });
   // With TLS, requests come on other sockets than those accepted.
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
-    answers.set(socket, new Set());
-    socket.once('close', () => answers.delete(socket));
+    responses.set(socket, new Set());
+    socket.once('close', () => responses.delete(socket));
   });
   const track = ({ socket }: IncomingMessage, res: ServerResponse): void => {
-    const open = answers.get(socket);
+    const open = responses.get(socket);
     if (open === undefined) return; // gone already
     used.add(socket);
     open.add(res);
@@ -53,9 +49,9 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   };
   server.on('request', track);
   server.on('checkContinue', track);
-  // Asked for by close().
+  // server.close() calls this.
   server.closeIdleConnections = () => {
-    for (const [socket, open] of answers) {
+    for (const [socket, open] of responses) {
       if (open.size > 0) continue;
       if (used.has(socket)) socket.destroy();
       else setTimeout(() => open.size === 0 && socket.destroy(), FIRST_REQUEST);
@@ -63,14 +59,14 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   };
 
   return {
-    hasBegunToAnswer: (socket) => [...(answers.get(socket) ?? [])].some(({ headersSent }) => headersSent),
+    hasBegunResponse: (socket) => [...(responses.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     acceptedUnder: ({ remoteAddress, remotePort }) =>
       remotePort === undefined
         ? undefined
         : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress),
-    endAfterAnswers() {
+    endAfterResponses() {
       draining = true;
-      for (const open of answers.values()) {
+      for (const open of responses.values()) {
         for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
       }
     },

@@ -2,12 +2,13 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Listener } from './listen.ts';
 
-/** ms that streams get to tell their clients that they were ended. */
+/** ms for the error event of an ended stream to reach its client. */
 const FAREWELL = 2_000;
 
 /**
- * Stops accepting, says how many exchanges run, lets what runs finish for `grace` ms, then aborts `terminate`, on which every exchange that is left
- * tells its client; whoever does not take that within two seconds is cut off. Resolves when all connections are gone.
+ * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
+ * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
+ * are gone.
  */
 export async function drain(
   listener: Listener,
@@ -26,13 +27,13 @@ export async function drain(
     log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
   }
   const drained = listener.drain();
-  const patience = setTimeout(() => {
+  const graceOver = setTimeout(() => {
     log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
-    const words = 'the proxy was shut down before the answer was complete';
-    terminate.abort(new PrivatemodeError('shutting_down', words));
+    const message = 'the proxy was shut down before the answer was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', message));
   }, grace);
   const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
   await drained;
-  clearTimeout(patience);
+  clearTimeout(graceOver);
   clearTimeout(last);
 }

@@ -8,7 +8,7 @@ import { createServer as createHttpsServer, type Server as HttpsServer } from 'n
 import type { AddressInfo } from 'node:net';
 import { listenFailed } from '../errors.ts';
 import { trackConnections } from './connections.ts';
-import { refuseMalformed, type WrongScheme } from './malformed-head.ts';
+import { refuseMalformed } from './malformed-head.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
@@ -20,8 +20,8 @@ export interface ListenerOptions {
   readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
-  /** Called for each client that takes the port for the other kind. */
-  readonly onWrongScheme?: (scheme: WrongScheme) => void;
+  /** Called with advice for the log when a client takes the port for the other kind, at most once a minute. */
+  readonly onWrongScheme?: (advice: string) => void;
   /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
   readonly headTimeout?: number;
 }
@@ -37,14 +37,14 @@ export interface Listener {
   destroy(): void;
 }
 
-/** Node's own limits fit browsers and small forms, not long uploads and streams that last minutes (trap 14). */
+/** Node's own limits fit browsers and small forms; they would end long uploads and streams that last minutes. */
 const SERVER_OPTIONS = {
-  requestTimeout: 0, // the upload's minimum rate is watched by the exchange
+  requestTimeout: 0, // lib/gateway/receive-body.ts enforces a minimum rate instead
   connectionsCheckingInterval: 1_000,
   keepAliveTimeout: 75_000,
   maxHeaderSize: 64 * 1024,
   insecureHTTPParser: false,
-  requireHostHeader: false, // Node would answer in words of its own; headers.ts refuses it
+  requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
   noDelay: true,
 } as const;
 const MALFORMED = {
@@ -62,7 +62,7 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
     tls === undefined
       ? createHttpServer(serverOptions)
       : createHttpsServer({ ...serverOptions, ...TLS_OPTIONS, ...tls, handshakeTimeout: headTimeout });
-  server.maxHeadersCount = 0; // Node would drop what is too much, unseen; headers.ts refuses it
+  server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   const connections = trackConnections(server, { tls: tls !== undefined });
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9, which has no headers and no errors.
@@ -71,7 +71,7 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
   });
   server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
   server.on('checkContinue', (req, res) => {
-    // Above the limit no 100 is sent: the body never travels (trap 13).
+    // Above the limit the client gets no 100, and so never sends the body.
     if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();
     handle(req, res);
   });
@@ -99,7 +99,7 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
       (server as HttpsServer).setSecureContext({ ...material, minVersion: TLS_OPTIONS.minVersion });
     },
     drain() {
-      connections.endAfterAnswers();
+      connections.endAfterResponses();
       return new Promise((resolve) => server.close(() => resolve()));
     },
     destroy: connections.destroyAll,

@@ -8,20 +8,26 @@ const STATUS: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
-/** ms for the refusal to arrive: closing over unread bytes would turn the close into a reset, which may overtake it. */
+/** ms for the refusal to arrive: closing with unread bytes sends a reset, which may overtake it. */
 const LINGER = 1_000;
 /**
- * Bytes of a plain HTTP request to the TLS port that are read before its connection closes: a client that writes its whole
- * request before it reads would otherwise meet a reset in place of the answer. Node keeps them in memory until the close,
- * so they are bounded, and so is the number of connections that wait at the same time.
+ * Bytes of a plain HTTP request that the TLS port reads before it closes: a client that writes its whole request before it
+ * reads would otherwise get a reset in place of the response. Node keeps them in memory until the close, so both they and
+ * the connections that wait at the same time are bounded.
  */
-const LEFT_OVER = 8 * 1024 * 1024;
+const MOST_UNREAD = 8 * 1024 * 1024;
 const MOST_WAITING = 8;
-/** ms between two looks at how much was read. */
-const LOOK = 20;
+/** ms between two checks of how much was read. */
+const CHECK_INTERVAL = 20;
 
-/** What a client took the port for. */
-export type WrongScheme = 'http' | 'https';
+/** For whoever reads the log, by what the client took the port for. */
+const WRONG_SCHEME = {
+  http: 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://',
+  https:
+    'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path',
+} as const;
+/** ms in which the same mistake is reported once: a client that retries must not fill the log. */
+const WRONG_SCHEME_INTERVAL = 60_000;
 
 const USE_HTTPS = JSON.stringify({
   error: {
@@ -30,49 +36,56 @@ const USE_HTTPS = JSON.stringify({
     code: 'malformed_request',
   },
 });
-const PLAIN_ANSWER = `HTTP/1.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(USE_HTTPS)}\r\n\r\n${USE_HTTPS}`;
+const PLAIN_RESPONSE = `HTTP/1.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(USE_HTTPS)}\r\n\r\n${USE_HTTPS}`;
 /** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
 const TLS_HANDSHAKE = 0x16;
 
 /**
- * Bytes that are no HTTP request get the status that says so, and nothing of them is kept or echoed. Where an answer is
- * on its way already, a status would end up in the middle of it: there the connection just ends.
+ * Refuses bytes that are no HTTP request with a status, and neither keeps nor echoes any of them. Where a response is on
+ * its way already, a status would end up in the middle of it: there the connection just ends.
  */
 export function refuseMalformed(
   server: Server,
   connections: ConnectionTable,
-  onWrongScheme: (scheme: WrongScheme) => void = () => {},
+  onWrongScheme: (advice: string) => void = () => {},
 ): void {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  const reportScheme = (scheme: keyof typeof WRONG_SCHEME): void => {
+    const now = performance.now();
+    if (now - reportedAt < WRONG_SCHEME_INTERVAL) return;
+    reportedAt = now;
+    onWrongScheme(WRONG_SCHEME[scheme]);
+  };
   const refused = new WeakSet<Socket>();
 
   const refuse = (socket: Socket, status: string): void => {
     if (refused.has(socket)) return;
     refused.add(socket);
-    if (!socket.writable || connections.hasBegunToAnswer(socket)) {
+    if (!socket.writable || connections.hasBegunResponse(socket)) {
       socket.destroy();
       return;
     }
     socket.end(
       `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`,
     );
-    const impatience = setTimeout(() => socket.destroy(), LINGER);
-    socket.once('close', () => clearTimeout(impatience));
+    const deadline = setTimeout(() => socket.destroy(), LINGER);
+    socket.once('close', () => clearTimeout(deadline));
   };
 
   let waiting = 0;
 
-  /** Answers plain HTTP on the connection under the TLS socket, which has no handshake to answer through. */
-  const answerPlainly = (socket: Socket): void => {
+  /** Responds in plain HTTP on the connection under the TLS socket, whose handshake has failed. */
+  const respondPlainly = (socket: Socket): void => {
     const raw = connections.acceptedUnder(socket);
     if (raw === undefined || !raw.writable) {
       socket.destroy();
       return;
     }
     raw.on('error', () => {});
-    raw.end(PLAIN_ANSWER);
+    raw.end(PLAIN_RESPONSE);
     if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
     waiting++;
-    // It does so by one call of destroy, and this one is passed over.
+    // It does so by calling destroy once; skip that call.
     raw.destroy = () => {
       Reflect.deleteProperty(raw, 'destroy');
       return raw;
@@ -81,27 +94,27 @@ export function refuseMalformed(
       Reflect.deleteProperty(raw, 'destroy');
       raw.destroy();
     };
-    const impatience = setTimeout(finish, LINGER);
-    const look = setInterval(() => {
-      if (raw.bytesRead > LEFT_OVER) finish();
-    }, LOOK);
+    const deadline = setTimeout(finish, LINGER);
+    const check = setInterval(() => {
+      if (raw.bytesRead > MOST_UNREAD) finish();
+    }, CHECK_INTERVAL);
     raw.once('close', () => {
       waiting--;
-      clearTimeout(impatience);
-      clearInterval(look);
+      clearTimeout(deadline);
+      clearInterval(check);
     });
   };
 
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
     const code = error.code ?? '';
     if (code === 'ERR_SSL_HTTP_REQUEST') {
-      onWrongScheme('http');
-      answerPlainly(socket as Socket);
+      reportScheme('http');
+      respondPlainly(socket as Socket);
       return;
     }
-    if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) onWrongScheme('https');
+    if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) reportScheme('https');
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes behind a last request are nobody's
-    // Failed TLS handshakes and resets arrive here too; they leave nobody to answer.
+    // Failed TLS handshakes and resets arrive here too; they leave nobody to respond to.
     if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? '400 Bad Request');
     else socket.destroy();
   });

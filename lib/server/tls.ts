@@ -13,7 +13,7 @@ export interface TlsMaterial {
   readonly key: string;
 }
 
-/** Reads the pair and proves that the two belong together. Throws config_invalid naming the file. */
+/** Reads the pair and checks that the two belong together. Throws config_invalid naming the file. */
 export function loadTls(files: TlsFiles): TlsMaterial {
   const cert = read(files.certPath, '--tls-cert-path');
   const key = read(files.keyPath, '--tls-key-path');
@@ -23,8 +23,8 @@ export function loadTls(files: TlsFiles): TlsMaterial {
       throw new Error('of different pairs');
     createSecureContext({ cert, key });
   } catch (cause) {
-    const words = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;
-    throw new PrivatemodeError('config_invalid', words, { cause });
+    const message = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;
+    throw new PrivatemodeError('config_invalid', message, { cause });
   }
   return { cert, key };
 }
@@ -39,8 +39,8 @@ function read(path: string, flag: string): string {
 }
 
 /**
- * Looks at both files every `interval` ms (a rename by a certificate manager or a changed symlink is seen, which file
- * watching misses) and on `check()`. New material that cannot be used is reported once and the old one stays.
+ * Reads both files every `interval` ms and on `check()`; file watching would miss the renames and symlinks of certificate
+ * managers. Reports material that cannot be used once, and keeps the old one.
  */
 export function watchTls(
   files: TlsFiles,
@@ -67,7 +67,6 @@ export function watchTls(
       on.failed(error);
     }
   };
-  const timer = setInterval(check, interval);
-  timer.unref();
+  const timer = setInterval(check, interval).unref();
   return { check, close: () => clearInterval(timer) };
 }

@@ -21,10 +21,13 @@ const CAUSES: Readonly<Partial<Record<ErrorCode, string>>> = {
   resources_exhausted: 'This machine has no resources left for a connection',
 };
 
-/** One line for the log: the cause, and when the next renewal begins. `retryIn` in ms; undefined: when a client sends a key. */
+/**
+ * One line for the log: the cause, and when the next renewal begins at the latest, since a waiting request starts one sooner.
+ * `retryIn` in ms; undefined: when a client sends a key.
+ */
 export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
   const what = CAUSES[code] ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
-  return `${what}; trying again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}`;
+  return `${what}; trying again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'} at the latest`;
 }

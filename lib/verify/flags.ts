@@ -1,7 +1,7 @@
 /** The command line of `verify`: the proxy's flags and its own, what they ask for, and the help text. */
-import { type FlagRow, parseArgv } from '../config/argv.ts';
+import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
-import { FLAGS, type FlagName } from '../config/flags.ts';
+import { FLAGS, type Flag, type FlagName } from '../config/flags.ts';
 import { described, renderFlag } from '../config/help.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
@@ -47,7 +47,7 @@ const OFFLINE = [
 ];
 
 /** Flags for both. */
-const OUTPUT: readonly FlagRow[] = [
+const OUTPUT: readonly Flag[] = [
   {
     name: 'accept-custom-roots',
     type: 'boolean',
@@ -187,8 +187,8 @@ const SERVICE: Readonly<Partial<Record<FlagName, string>>> = {
 
 /** The text of `verify --help`, for a terminal of 100 columns. */
 export function renderVerifyHelp(): string {
-  const flags = (rows: readonly FlagRow[]): string => rows.map(renderFlag).join('');
-  const proxyFlag = (wanted: string, change: Partial<FlagRow> = {}): string =>
+  const flags = (rows: readonly Flag[]): string => rows.map(renderFlag).join('');
+  const proxyFlag = (wanted: string, change: Partial<Flag> = {}): string =>
     flags(FLAGS.filter(({ name }) => name === wanted).map((row) => ({ ...row, ...change })));
   const service = Object.entries(SERVICE).map(([name, help]) => proxyFlag(name, { help }));
   const foreign = "under roots that are not the vendors', without --accept-custom-roots";

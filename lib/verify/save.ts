@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TrustRoots } from '../attestation/verify.ts';
-import { makeDirectory } from '../config/workspace.ts';
+import { makeDirectory } from '../config/files.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { VERSION } from '../version.ts';
 import { renderJson } from './json-report.ts';

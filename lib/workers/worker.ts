@@ -1,11 +1,11 @@
 import cluster from 'node:cluster';
 import { on } from 'node:events';
 import type { Config } from '../config/config.ts';
-import { type Service, startService } from '../gateway/service.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
+import { type Service, startService } from '../service.ts';
 import { errorToWire, type ToPrimary, type ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
 

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { FLAGS, LISTED, renderFlagTable } from '../../lib/config/flags.ts';
+import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { renderHelp } from '../../lib/config/help.ts';
+import { renderFlagTable } from '../../scripts/flag-table.ts';
 
 describe('--help', () => {
   const help = renderHelp();
@@ -44,7 +45,7 @@ describe('the flag table of the README', () => {
     const readme = readFileSync(join(import.meta.dirname, '../../README.md'), 'utf8');
     const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(readme)?.[1];
     assert.ok(shown !== undefined, 'README.md has no markers for the flag table');
-    assert.equal(shown.trim(), table.trim(), 'run: node test/support/update-flag-table.ts');
+    assert.equal(shown.trim(), table.trim(), 'run: node scripts/flag-table.ts');
   });
   it('has one row per listed flag, each of four cells', () => {
     const rows = table.trim().split('\n').slice(2);

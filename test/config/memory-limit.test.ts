@@ -1,7 +1,7 @@
 /** How much memory there is, by what the kernel says of control groups. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { memoryLimit } from '../../lib/config/memory-limit.ts';
+import { memoryLimit } from '../../lib/config/config.ts';
 import { parsed } from '../support/config.ts';
 
 const GIB = 1024 ** 3;

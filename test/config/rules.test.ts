@@ -20,7 +20,7 @@ describe('flags that contradict each other', () => {
   for (const [name, argv] of contradictions) {
     it(`${name}: an error that names both`, () => {
       const message = refused(() => parsed(argv), []);
-      const rule = CONTRADICTIONS.find(({ words }) => words === message);
+      const rule = CONTRADICTIONS.find((rule) => rule.message === message);
       assert.ok(rule, message);
       for (const flag of rule.flags) assert.ok(message.includes(`--${flag}`), `${message} lacks --${flag}`);
     });
@@ -69,7 +69,7 @@ describe('warnings', () => {
   it('every rule is exercised above', () => {
     const seen = new Set(cautions.flatMap(([, argv]) => parsed(argv).warnings));
     assert.deepEqual(
-      CAUTIONS.filter(({ words }) => !seen.has(words)),
+      CAUTIONS.filter(({ message }) => !seen.has(message)),
       [],
     );
   });

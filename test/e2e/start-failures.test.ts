@@ -69,6 +69,13 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       'Error: --workspace: the directory "/proc/work" cannot be created (ENOENT); name a directory that can be written',
     ],
     [
+      // Its permissions let root write.
+      'a workspace that is there and takes no file',
+      ['--workspace=/proc'],
+      {},
+      'Error: --workspace: the directory "/proc" cannot be written (ENOENT); name a directory that can be written',
+    ],
+    [
       'a workspace that is a file',
       ['--workspace=/dev/null'],
       {},
@@ -127,7 +134,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       while (errors().length === 0) await once(proxy.process.stderr as NodeJS.ReadableStream, 'data');
       assert.match(
         errors()[0] as string,
-        /msg="The service cannot be reached; trying again in 1 second" .*reason="localhost:1 refused the connection"/,
+        /msg="The service cannot be reached; trying again in 1 second at the latest" .*reason="localhost:1 refused the connection"/,
       );
       assert.match(
         errors()[0] as string,

@@ -1,13 +1,8 @@
 import assert from 'node:assert/strict';
+import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
 import { refuseForeignPage } from '../../lib/gateway/admission.ts';
-import {
-  type BrowserHeaders,
-  type CorsPolicy,
-  decideOrigin,
-  ownNames,
-  preflightHeaders,
-} from '../../lib/gateway/cors.ts';
+import { type CorsPolicy, decideOrigin, ownNames, preflightHeaders } from '../../lib/gateway/cors.ts';
 import { refused } from '../support/config.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
@@ -16,17 +11,17 @@ const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };
 const LIST = { allowedOrigins: ['https://chat.example', 'vscode-webview://abc'], ownNames: NAMES };
 const ANY = { allowedOrigins: ['*'], ownNames: NAMES };
 
-const browser = (host: string | undefined, origin?: string, site?: string): BrowserHeaders => ({
+const browser = (host: string | undefined, origin?: string, site?: string): IncomingHttpHeaders => ({
   host,
   origin,
   'sec-fetch-site': site,
 });
 const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' };
-const passes = (headers: BrowserHeaders, policy = OFF): boolean =>
+const passes = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
   decideOrigin(headers, policy).refusal === undefined;
 
 describe('who may ask (design decision 9)', () => {
-  const rows: [name: string, headers: BrowserHeaders, passes: boolean][] = [
+  const rows: [name: string, headers: IncomingHttpHeaders, passes: boolean][] = [
     ['a program', browser('localhost:8080'), true],
     ['a program under any host name', browser('proxy.default.svc.cluster.local:8080'), true],
     ['a program without Host', browser(undefined), true],
@@ -84,16 +79,8 @@ describe('who may ask (design decision 9)', () => {
     ['a browser at a name of ours with a final dot, GET', { host: 'gpu-box.:8080', ...CHROMIUM }, true],
     ['a browser at localhost with a final dot, GET', { host: 'localhost.:8080', ...CHROMIUM }, true],
     // A page can set Accept-Language, so it tells nothing; older versions believed `*`, and its absence.
-    [
-      'rebound name, any language',
-      { host: 'evil.example', ...CHROMIUM, 'accept-language': '*' } as object,
-      false,
-    ],
-    [
-      'rebound name, a language',
-      { host: 'evil.example', ...CHROMIUM, 'accept-language': 'en' } as object,
-      false,
-    ],
+    ['rebound name, any language', { host: 'evil.example', ...CHROMIUM, 'accept-language': '*' }, false],
+    ['rebound name, a language', { host: 'evil.example', ...CHROMIUM, 'accept-language': 'en' }, false],
     ["Node's fetch under any host name", { host: 'proxy.default.svc:8080', 'user-agent': 'node' }, true],
     ['an agent that names Mozilla later', { host: 'p.svc', 'user-agent': 'x Mozilla/5.0' }, true],
     [
@@ -144,7 +131,7 @@ describe('who may ask (design decision 9)', () => {
   }
 
   it('a refusal names the flag and quotes nothing', () => {
-    const rows: [headers: BrowserHeaders, flag: RegExp][] = [
+    const rows: [headers: IncomingHttpHeaders, flag: RegExp][] = [
       [browser('localhost', 'https://CANARY.example', 'cross-site'), /--cors-allowed-origins/],
       [browser('CANARY', 'http://CANARY'), /--allowed-hosts/],
     ];
@@ -155,7 +142,7 @@ describe('who may ask (design decision 9)', () => {
     }
   });
 
-  const allowed: [name: string, headers: BrowserHeaders, policy: CorsPolicy, passes: boolean][] = [
+  const allowed: [name: string, headers: IncomingHttpHeaders, policy: CorsPolicy, passes: boolean][] = [
     ['a listed origin', browser('localhost:8080', 'https://chat.example', 'cross-site'), LIST, true],
     [
       'a listed origin of any scheme',

@@ -35,7 +35,7 @@ describe('error answers', () => {
 
   const types: [code: ErrorCode, openai: string, anthropic: string][] = [
     ['invalid_json', 'invalid_request_error', 'invalid_request_error'],
-    ['unauthorized', 'authentication_error', 'authentication_error'],
+    ['api_key_missing', 'authentication_error', 'authentication_error'],
     ['origin_forbidden', 'permission_error', 'permission_error'],
     ['unknown_path', 'invalid_request_error', 'not_found_error'],
     ['method_not_allowed', 'invalid_request_error', 'invalid_request_error'],

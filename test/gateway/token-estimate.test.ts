@@ -1,7 +1,7 @@
 /** POST /v1/messages/count_tokens: an estimate that is made here, from bodies judged as strictly as those that leave. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createTokenEstimate } from '../../lib/gateway/token-estimate.ts';
+import { createTokenEstimate } from '../../lib/pipeline/token-estimate.ts';
 import { fakeSession } from '../support/gateway.ts';
 import {
   answerTo,

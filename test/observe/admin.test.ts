@@ -125,7 +125,7 @@ describe('the listener of --metrics-address', () => {
     readiness = { state: 'ready', lastError: undefined };
     assert.deepEqual(await probe({ listenAddress: '0.0.0.0', port: admin.port, tls: false }), {
       ready: true,
-      words: 'ready',
+      message: 'ready',
     });
   });
 });
@@ -150,9 +150,9 @@ describe('a health check', () => {
     const silent = createServer();
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as AddressInfo;
-    const { ready, words } = await probe({ listenAddress: '127.0.0.1', port, tls: false, timeoutMs: 50 });
+    const { ready, message } = await probe({ listenAddress: '127.0.0.1', port, tls: false, timeoutMs: 50 });
     silent.close();
     assert.equal(ready, false);
-    assert.match(words, /no answer within 50 ms/);
+    assert.match(message, /no answer within 50 ms/);
   });
 });

@@ -1,12 +1,22 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
 import { createLogger } from '../../lib/observe/log.ts';
-import { reportStart, type StartEvent, statusLine } from '../../lib/observe/start-report.ts';
+import { reportStart, statusLine } from '../../lib/observe/start-report.ts';
+import type { SessionEvent } from '../../lib/session/events.ts';
 
-const STEP: StartEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
-const EPOCH: StartEvent = { type: 'epoch', message: 'Secret updated successfully' };
-const VERDICT = { manifestSha256: 'ab12', tee: 'snp' };
-const ATTESTED: StartEvent = { type: 'attested', message: 'verified', verdict: VERDICT };
+const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
+const EPOCH: SessionEvent = {
+  type: 'epoch',
+  message: 'Secret updated successfully',
+  secretId: 'secret-1',
+  manifestSha256: 'ab12',
+  expiresAt: 0,
+};
+const ATTESTED = {
+  type: 'attested',
+  message: 'Coordinator manifest fetched successfully',
+  verdict: { manifestSha256: 'ab12', tee: 'snp' },
+} as SessionEvent;
 
 function scene() {
   const lines: Record<string, unknown>[] = [];

@@ -5,16 +5,24 @@ import { failureMessage } from '../../lib/session/failure-message.ts';
 
 describe('the message of a failed renewal', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
-    ['upstream_unreachable', 900, 'The service cannot be reached; trying again in 1 second'],
-    ['upstream_tls_untrusted', 45_200, 'A TLS certificate is not trusted; trying again in 45 seconds'],
-    ['manifest_log_failed', 2_000, 'The workspace cannot be written; trying again in 2 seconds'],
-    ['attestation_failed', 1_000, 'Attestation of the remote failed; trying again in 1 second'],
+    ['upstream_unreachable', 900, 'The service cannot be reached; trying again in 1 second at the latest'],
+    [
+      'upstream_tls_untrusted',
+      45_200,
+      'A TLS certificate is not trusted; trying again in 45 seconds at the latest',
+    ],
+    [
+      'manifest_log_failed',
+      2_000,
+      'The workspace cannot be written; trying again in 2 seconds at the latest',
+    ],
+    ['attestation_failed', 1_000, 'Attestation of the remote failed; trying again in 1 second at the latest'],
     [
       'api_key_rejected',
       undefined,
       'The service does not accept the API key; the next request with an API key tries again',
     ],
-    ['internal', 100, 'The remote could not be verified; trying again in 1 second'],
+    ['internal', 100, 'The remote could not be verified; trying again in 1 second at the latest'],
   ];
   for (const [code, retryIn, words] of rows) {
     it(words, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));

@@ -1,9 +1,11 @@
+/** What systemd gives to a service and wants from it: an open socket, readiness, keep-alives. */
 import { execFile } from 'node:child_process';
+import { PrivatemodeError } from '../errors.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Hands one message (`READY=1`, …) to the service manager. */
-export type Notify = (variables: readonly string[]) => Promise<void>;
+type Notify = (variables: readonly string[]) => Promise<void>;
 
 /** What the service manager wants to know of a running service (sd_notify(3)). */
 export interface ServiceManager {
@@ -16,9 +18,9 @@ export interface ServiceManager {
 const NOBODY: ServiceManager = { ready: async () => {}, stopping: async () => {} };
 
 /**
- * The service manager that NOTIFY_SOCKET points to, or one that nobody listens to. Node cannot open a datagram socket in
- * the file system, so the messages travel through systemd's own `systemd-notify`; `onFailure` learns, once, why they do
- * not. Never rejects: a service that runs is not ended because its manager cannot be told.
+ * The service manager that NOTIFY_SOCKET points to, or one that does nothing. Node cannot open a datagram socket in
+ * the file system, so the messages travel through systemd's own `systemd-notify`; `onFailure` is called once with the
+ * reason when that fails. Never rejects: a service that runs need not end because its manager cannot be reached.
  */
 export function serviceManager(
   env: Environment,
@@ -68,4 +70,21 @@ function systemdNotify(variables: readonly string[]): Promise<void> {
       error === null ? resolve() : reject(error),
     );
   });
+}
+
+/** sd_listen_fds(3): inherited sockets start here. */
+const FIRST_SOCKET = 3;
+
+/**
+ * The listening socket that the service manager opened for this process (socket activation): its file descriptor, or
+ * undefined where there is none. Sockets of another process, such as the parent, do not count. Throws config_invalid.
+ */
+export function inheritedSocket(env: Environment, pid: number = process.pid): number | undefined {
+  const count = env['LISTEN_FDS'];
+  if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
+  if (count !== '1') {
+    const message = `LISTEN_FDS is ${JSON.stringify(count)}: one socket can be inherited, so give the socket unit one ListenStream=`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
+  return FIRST_SOCKET;
 }

@@ -1,0 +1,149 @@
+/** What is in the files and directories that flags name: a salt, a manifest, the workspace. */
+import { existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { invalid } from './values.ts';
+
+/** The bytes of a file; throws what the file system throws. */
+export type ReadFile = (path: string) => Uint8Array;
+
+/** The bytes of `what`, which lies at `path`. Throws config_invalid. */
+export function readNamedFile(what: string, path: string, readFile: ReadFile): Uint8Array {
+  try {
+    return readFile(path);
+  } catch (thrown) {
+    throw unreadable(what, thrown);
+  }
+}
+
+export const unreadable = (what: string, thrown: unknown): Error =>
+  invalid(`failed to read ${what}: ${(thrown as Error).message}`);
+
+const MIN_SALT_BYTES = 32;
+/** Unicode characters. */
+const MAX_SALT_CHARACTERS = 128;
+
+/**
+ * --prompt-cache-salt: `random` → undefined (one salt per start), `@file` → its content without surrounding white
+ * space, anything else → itself. Throws config_invalid; the salt is never quoted.
+ */
+export function parseSalt(text: string, readFile: ReadFile): string | undefined {
+  if (text === 'random') return undefined;
+  if (!text.startsWith('@')) {
+    // Node has replaced what was no UTF-8 on the command line by U+FFFD; two such salts could collapse into one.
+    return validSalt(text, !text.includes('\ufffd'), '--prompt-cache-salt');
+  }
+  const path = text.slice(1);
+  const what = `the salt file ${JSON.stringify(path)} of --prompt-cache-salt`;
+  const bytes = readNamedFile(what, path, readFile);
+  let content: string;
+  try {
+    // A byte order mark stays, as in the reference: instances that share a salt must agree on it.
+    content = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw invalid(`${what} is not valid UTF-8`);
+  }
+  return validSalt(content.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ''), true, what);
+}
+
+function validSalt(salt: string, isUtf8: boolean, what: string): string {
+  if (!isUtf8 || !salt.isWellFormed()) throw invalid(`${what} is not valid UTF-8`);
+  const bytes = Buffer.byteLength(salt);
+  if (bytes < MIN_SALT_BYTES) {
+    throw invalid(
+      `${what} has ${bytes} bytes; a salt needs at least ${MIN_SALT_BYTES} (openssl rand -hex 32 makes one)`,
+    );
+  }
+  const characters = [...salt].length;
+  if (characters > MAX_SALT_CHARACTERS) {
+    throw invalid(`${what} has ${characters} characters; a salt has at most ${MAX_SALT_CHARACTERS}`);
+  }
+  const forbidden = /[@/\\\0]/.exec(salt)?.[0];
+  if (forbidden !== undefined) {
+    const shown = forbidden === '\0' ? 'a NUL' : `"${forbidden}"`;
+    throw invalid(`${what} contains ${shown}; a salt must not contain @, /, \\ or NUL`);
+  }
+  return salt;
+}
+
+/** --manifest-path: refuses a file that is no manifest at all. The session judges whether it is a good one. Throws config_invalid. */
+export function requireManifest(path: string, readFile: ReadFile): void {
+  const file = `manifest file ${JSON.stringify(path)}`;
+  const reason = whyNoManifest(readNamedFile(file, path, readFile));
+  if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
+}
+
+const NO_MANIFEST: readonly (readonly [holds: (text: string) => boolean, reason: string])[] = [
+  [(text) => text.trim() === '', 'is empty: not a manifest'],
+  [
+    (text) => text.startsWith('\ufeff'),
+    'begins with a byte order mark, which the manifest of the service does not have; save it byte for byte as it was sent',
+  ],
+  [
+    (text) => /^\s*</.test(text),
+    'is an HTML page, not a manifest; most likely an error page was saved in its place',
+  ],
+  [(text) => !isJsonObject(text), 'is not a JSON object: not a manifest'],
+];
+
+/**
+ * Why the content of a file is surely no manifest, as the end of a sentence about the file; undefined where it may be one.
+ * Without this, an error page that was saved in the place of a manifest would look like a deployment that runs under another.
+ */
+export function whyNoManifest(bytes: Uint8Array): string | undefined {
+  const text = Buffer.from(bytes).toString('utf8');
+  return NO_MANIFEST.find(([holds]) => holds(text))?.[1];
+}
+
+function isJsonObject(text: string): boolean {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed);
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * --workspace: makes the directory and refuses one that cannot be written, in which every attestation would fail at its last
+ * step. One that is read-only but holds a log may do: a manifest logged already needs no new line. Throws config_invalid.
+ */
+export function prepareWorkspace(workspace: string): void {
+  const name = JSON.stringify(workspace);
+  const refuse = (problem: string, cause: unknown): Error =>
+    invalid(`--workspace: ${problem}; name a directory that can be written`, cause);
+  try {
+    makeDirectory(workspace);
+  } catch (thrown) {
+    const code = codeOf(thrown);
+    if (code === 'EEXIST') throw refuse(`${name} is no directory`, thrown);
+    throw refuse(`the directory ${name} cannot be created (${code})`, thrown);
+  }
+  if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
+  try {
+    // A file system may refuse what the permissions allow, as /proc does to root.
+    rmdirSync(mkdtempSync(join(workspace, '.write-check-')));
+  } catch (thrown) {
+    throw refuse(`the directory ${name} cannot be written (${codeOf(thrown)})`, thrown);
+  }
+}
+
+/**
+ * As `mkdir -p`, with `mode` for what it makes. Node's own `recursive` never returns where a directory exists and mkdir in
+ * it says ENOENT, as below /proc. Throws what the file system throws; EEXIST where `path` is no directory.
+ */
+export function makeDirectory(path: string, mode?: number): void {
+  const whole = resolve(path);
+  if (isDirectory(whole)) return;
+  const parent = dirname(whole);
+  if (parent !== whole && !existsSync(parent)) makeDirectory(parent, mode);
+  try {
+    mkdirSync(whole, { mode });
+  } catch (thrown) {
+    if (codeOf(thrown) !== 'EEXIST' || !isDirectory(whole)) throw thrown;
+  }
+}
+
+const isDirectory = (path: string): boolean =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+
+const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';

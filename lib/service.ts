@@ -1,0 +1,113 @@
+/** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
+import type { Config } from './config/config.ts';
+import { urlHost } from './config/values.ts';
+import { type CorsPolicy, ownNames } from './gateway/cors.ts';
+import type { GatewayDeps } from './gateway/exchange.ts';
+import { createGateway } from './gateway/gateway.ts';
+import { createDumper } from './gateway/request-dump.ts';
+import { createUploadBudget } from './gateway/upload-budget.ts';
+import type { Outbound } from './network/outbound.ts';
+import { createUpstream } from './pipeline/upstream.ts';
+import { drain } from './server/drain.ts';
+import { listen } from './server/listen.ts';
+import { loadTls, type TlsMaterial, watchTls } from './server/tls.ts';
+
+/** The application side of the proxy, listening. */
+export interface Service {
+  /** http(s)://ADDRESS:PORT */
+  readonly url: string;
+  readonly port: number;
+  /** Looks at the certificate files now. */
+  reload(): void;
+  /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
+  close(): Promise<void>;
+}
+
+export interface ServiceDeps
+  extends Pick<GatewayDeps, 'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt'> {
+  readonly outbound: Outbound;
+  /** A socket that listens already. */
+  readonly fd: number | undefined;
+  /** ms a request waits for the first epoch. Default 30 s. */
+  readonly epochTimeout?: number | undefined;
+  /** ms before the rate of an upload is judged for the first time, since uploads may get going slowly. Default 10 s. */
+  readonly uploadRateGrace?: number;
+}
+
+/** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
+export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
+  const { session, counters, log, observe, configuredKey, sharedSalt, outbound, fd } = deps;
+  const { epochTimeout = 30_000, uploadRateGrace = 10_000 } = deps;
+  const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
+  const tlsFiles = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
+  const tls = tlsFiles && loadTls(tlsFiles);
+  let cors = corsPolicy(config, tls);
+  const terminate = new AbortController();
+
+  const { listenAddress, port, apiEndpoint, maxBodyBytes, minUploadRate } = config;
+  const { connectTimeout, firstByteTimeout, streamIdleTimeout, streamKeepalive } = config;
+  const uploadBudget = createUploadBudget(Math.floor(config.maxBufferedBytes / config.workers), { counters });
+  const gateway = createGateway({
+    session,
+    counters,
+    log,
+    observe,
+    configuredKey,
+    sharedSalt,
+    upstream: createUpstream({
+      ...apiEndpoint,
+      agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
+      freshAgent: outbound.agent({ keepAlive: false }),
+      connectTimeout,
+      firstByteTimeout,
+    }),
+    apiKeyFallback: config.apiKeyFallback,
+    gpuPolicy: {
+      allowUnknown: config.gpuOcspAllowUnknown,
+      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+    },
+    cors: () => cors,
+    limits: { maxBodyBytes, minUploadRate, uploadRateGrace },
+    uploadBudget,
+    epochTimeout,
+    streamIdleTimeout,
+    streamKeepalive,
+    dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
+    terminate: terminate.signal,
+  });
+
+  const largestBody = Math.min(maxBodyBytes, uploadBudget.limit);
+  const onWrongScheme = (advice: string): void => log.warn(advice);
+  const listener = await listen(
+    { listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme },
+    gateway.handle,
+  );
+  const boundTo = fd === undefined ? listenAddress : listener.address;
+  const url = `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
+  const tlsWatch =
+    tlsFiles &&
+    watchTls(tlsFiles, tls as TlsMaterial, {
+      changed(material) {
+        listener.replaceTls(material);
+        cors = corsPolicy(config, material);
+        log.info('The TLS certificate was replaced');
+      },
+      failed: (error) =>
+        log.error({ reason: error.message }, 'The new TLS certificate cannot be used, the old one stays'),
+    });
+
+  return {
+    url,
+    port: listener.port,
+    reload: () => tlsWatch?.check(),
+    async close() {
+      tlsWatch?.close();
+      await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
+    },
+  };
+}
+
+function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
+  const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];
+  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
+}
