@@ -134,7 +134,7 @@ describe('deploy/compose/compose.yaml', () => {
 
   it('is the file that the line of docs/install.md starts', () => {
     const docker = 'docker() { printf "%s\\n" "$@"; }';
-    const { stdout, stderr } = run('bash', ['-euc', `${docker}\n${installBlock('compose')}`]);
+    const { stdout, stderr } = run('bash', ['--norc', '-euc', `${docker}\n${installBlock('compose')}`]);
     assert.deepEqual(
       [stdout.trimEnd().split('\n'), stderr],
       [['compose', '--file', 'deploy/compose/compose.yaml', 'up', '--detach'], ''],
