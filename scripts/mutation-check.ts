@@ -22,7 +22,7 @@ const DEFENCES = 'test/faults/defences.test.ts';
 
 /** The names of a row's streaming cells, as matrix.test.ts makes them. */
 const streamed = (row: string, outcome: string): string[] =>
-  ['openai', 'anthropic'].map((dialect) => `the fault matrix ${row} ${dialect} stream: ${outcome}`);
+  ['openai', 'anthropic'].map((style) => `the fault matrix ${row} ${style} stream: ${outcome}`);
 
 const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
 

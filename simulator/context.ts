@@ -7,13 +7,13 @@ import type { SecretStore } from './secrets.ts';
 export interface ModelOptions {
   /** Base URL of a real OpenAI-compatible server that answers the decrypted requests. */
   readonly backend?: string;
-  /** Path of a file of recorded answers. */
+  /** Path of a file of recorded responses. */
   readonly transcripts?: string;
 }
 
 /**
- * What the inference side of the simulator gets from the trust side. The server records every request
- * before the inference handler sees it (bytes as the handler reads them); the handler has nothing to do for it.
+ * What the inference side of the simulator gets from the trust side. The server records every request before
+ * the inference handler sees it (bytes as the handler reads them); the handler has nothing to do for it.
  */
 export interface InferenceContext {
   readonly secrets: SecretStore;

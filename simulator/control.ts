@@ -1,6 +1,6 @@
 /**
- * The control endpoint: how a script changes the weather while a client is connected. Only for processes on the same
- * machine, and never recorded.
+ * The control endpoint: a script sets faults, time and manifest through it while clients are connected. Only
+ * for processes on the same machine, and never recorded.
  */
 import { PrivatemodeError } from '../lib/errors.ts';
 import type { Faults } from './faults.ts';

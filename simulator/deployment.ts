@@ -1,4 +1,6 @@
-/** The remote deployment as a client can meet it: one manifest, one mesh, a coordinator and a secret service. */
+/**
+ * The remote deployment as a client can meet it: one manifest, one mesh, a coordinator and a secret service.
+ */
 import { randomBytes, randomInt } from 'node:crypto';
 import { reportData, transitionDigest } from '../lib/attestation/document.ts';
 import { snpEvidence } from './evidence/snp.ts';
@@ -22,7 +24,9 @@ const COORDINATOR_VERSION = 'v1.24.1';
 export interface Deployment {
   /** The active manifest. */
   manifest(): Manifest;
-  /** The coordinator's answer to a nonce of 32 bytes: the attestation document (docs/protocol/attestation.md 2, 19.8). */
+  /**
+   * The attestation document for a nonce of 32 bytes (docs/protocol/attestation.md 2, 19.8).
+   */
   attest(nonce: Uint8Array): Uint8Array;
   /** The secret service's answer to an HPKE public key; rejects for bytes that are none. */
   exchange(publicKey: Uint8Array): Promise<SecretExchange>;
@@ -97,7 +101,10 @@ function attestationDocument(input: {
   return Buffer.from(`${JSON.stringify(document)}\n`, 'utf8');
 }
 
-/** Who answers the secret exchange: a fresh certificate each time, so that it follows the clock and the faults. */
+/**
+ * Who answers the secret exchange: a fresh certificate each time, so that it follows the clock and the
+ * faults.
+ */
 function secretService(mesh: Mesh, faults: Faults, now: number): WorkloadCertificate {
   return issueWorkload(
     faults.get('secret-foreign-ca') ? createMesh(now) : mesh,

@@ -1,4 +1,7 @@
-/** The directory in which a simulator leaves what its clients need, and keeps the hardware it will be next time. */
+/**
+ * The directory in which a simulator leaves what its clients need, and keeps the hardware it will be next
+ * time.
+ */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,7 +23,10 @@ export async function temporaryDirectory(): Promise<{ path: string; remove: () =
   return { path, remove: () => rm(path, { recursive: true, force: true }) };
 }
 
-/** The hardware kept in the directory; new hardware, then kept there, where there is none. Creates the directory. */
+/**
+ * The hardware kept in the directory; new hardware, then kept there, where there is none. Creates the
+ * directory.
+ */
 export async function hardwareIn(directory: string): Promise<Hardware> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const path = join(directory, HARDWARE_FILE);

@@ -4,7 +4,10 @@
  */
 import { PrivatemodeError } from '../lib/errors.ts';
 
-/** `flag`: on or off. `count`: happens that many times, then no more. `number`, `text`: a value in force until cleared. */
+/**
+ * `flag`: on or off. `count`: happens that many times, then no more. `number`, `text`: a value in force until
+ * cleared.
+ */
 type FaultKind = 'flag' | 'count' | 'number' | 'text';
 
 const row = <K extends FaultKind>(kind: K, help: string): { readonly kind: K; readonly help: string } => ({
@@ -57,12 +60,17 @@ export type CountFault = {
   [N in FaultName]: (typeof FAULTS)[N]['kind'] extends 'count' ? N : never;
 }[FaultName];
 
-/** The switches in force. One object per simulator, changed by tests, flags and the control endpoint alike. */
+/**
+ * The switches in force. One object per simulator, changed by tests, flags and the control endpoint alike.
+ */
 export interface Faults {
   /** The value in force; undefined where the fault is off. */
   get<Name extends FaultName>(name: Name): FaultValue<Name> | undefined;
   set<Name extends FaultName>(name: Name, value: FaultValue<Name>): void;
-  /** Sets from text (`--fault name=value`) or JSON; throws config_invalid for an unknown name or a wrong value. */
+  /**
+   * Sets from text (`--fault name=value`) or JSON; throws config_invalid for an unknown name or a wrong
+   * value.
+   */
   parse(name: string, value: unknown): void;
   /** True this many times after `set(name, n)`. */
   take(name: CountFault): boolean;

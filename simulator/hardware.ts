@@ -1,6 +1,6 @@
 /**
- * The keys this deployment's "silicon" is made of, and the roots that vouch for them. They live as long as the
- * directory they are kept in: a restart with the same hardware is the same machine in the client's eyes.
+ * The keys this deployment's "silicon" is made of, and the roots that vouch for them. They live as long as
+ * the directory they are kept in: after a restart with the same hardware clients see the same machine.
  */
 import { createPrivateKey, generateKeyPair, type KeyObject, randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -15,7 +15,10 @@ import { issueTlsCa } from './pki/tls.ts';
 const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const;
 const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
 
-/** Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7), the slow part of making hardware. */
+/**
+ * Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7), the slow part of
+ * making hardware.
+ */
 const KEYS = {
   ark: rsa(4096),
   ask: rsa(4096),
@@ -94,7 +97,10 @@ export async function saveHardware(path: string, { keys, ids, roots }: Hardware)
   await writeFile(path, text, { mode: 0o600, flag: 'wx' });
 }
 
-/** Reads what `saveHardware` wrote; undefined where there is no such file, config_invalid where it is another one. */
+/**
+ * Reads what `saveHardware` wrote; undefined where there is no such file, config_invalid where it is another
+ * one.
+ */
 export async function loadHardware(path: string): Promise<Hardware | undefined> {
   let text: string;
   try {

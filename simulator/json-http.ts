@@ -1,7 +1,10 @@
 /** Small JSON bodies over HTTP, for the control paths of the simulator. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-/** What a handler throws to answer with an error: the body is the service's error shape (docs/protocol/inference.md 11). */
+/**
+ * What a handler throws to answer with an error: the body is the service's error shape
+ * (docs/protocol/inference.md 11).
+ */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;
@@ -20,7 +23,7 @@ export async function readJsonObject(request: IncomingMessage): Promise<Record<s
   let length = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     length += chunk.length;
-    // Read to the end all the same: an answer sent in mid-upload would be lost to a reset.
+    // Read to the end all the same: a response sent in mid-upload would be lost to a reset.
     if (length <= MAX_BODY_BYTES) chunks.push(chunk);
   }
   if (length > MAX_BODY_BYTES) throw new HttpError(413, 'request body too large');

@@ -1,6 +1,6 @@
 /**
- * The manifest of the simulated deployment, in the shape of the live one (docs/protocol/attestation.md 4, 19.2). It follows from the
- * hardware and a revision number alone, so that a restart serves the same bytes.
+ * The manifest of the simulated deployment, in the shape of the live one (docs/protocol/attestation.md 4,
+ * 19.2). It follows from the hardware and a revision number alone, so that a restart serves the same bytes.
  */
 import { createPublicKey } from 'node:crypto';
 import { sha256 } from '../lib/crypto/digest.ts';
@@ -19,7 +19,10 @@ const inferenceWorkload = (name: string): WorkloadRow => ({
   workloadSecretId: `apps/v1/Deployment/${NAMESPACE}/${name}`,
 });
 
-/** Who runs in the deployment. The secret service is told apart by its WorkloadSecretID (docs/protocol/attestation.md 19.11). */
+/**
+ * Who runs in the deployment. The secret service is told apart by its WorkloadSecretID
+ * (docs/protocol/attestation.md 19.11).
+ */
 const WORKLOADS = {
   coordinator: {
     sans: ['coordinator', '*'],

@@ -1,6 +1,7 @@
 /**
- * What the manifest demands of the hardware, and what the simulated machine therefore is. Measurements, guest policy
- * and TCB are the public ones of the live deployment (docs/protocol/attestation.md 19.2); the chip and platform ids are our own.
+ * What the manifest demands of the hardware, and what the simulated machine therefore is. Measurements, guest
+ * policy and TCB are the public ones of the live deployment (docs/protocol/attestation.md 19.2); the chip and
+ * platform ids are our own.
  */
 import type { Hardware } from './hardware.ts';
 import type { Tcb } from './pki/amd.ts';
@@ -14,7 +15,10 @@ export const SNP_GUEST = {
     '766d05930c6cb7c32fc375677b3bc9896b73a65f8f8e709b2a4885b033b7aee5789fce6aa0bab57d89cf7211d5fa327a',
   ),
   apEip: '0080b004',
-  /** Launch digest of the same guest with two vCPUs, as the simulated one has (docs/protocol/attestation.md 19.13). */
+  /**
+   * Launch digest of the same guest with two vCPUs, as the simulated one has (docs/protocol/attestation.md
+   * 19.13).
+   */
   measurement: hex(
     '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
   ),

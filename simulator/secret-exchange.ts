@@ -1,4 +1,6 @@
-/** The secret service's half of the exchange (docs/protocol/attestation.md 12, docs/protocol/inference.md 10). */
+/**
+ * The secret service's half of the exchange (docs/protocol/attestation.md 12, docs/protocol/inference.md 10).
+ */
 import { sign } from 'node:crypto';
 import { KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';
@@ -23,8 +25,8 @@ export interface SecretExchange {
 }
 
 /**
- * Encapsulates to the client's public key, exports the secret and signs both. `signOther` signs over another message.
- * Rejects for bytes that are no public key of this KEM.
+ * Encapsulates to the client's public key, exports the secret and signs both. `signOther` signs over another
+ * message. Rejects for bytes that are no public key of this KEM.
  */
 export async function exchangeSecret(
   publicKey: Uint8Array,

@@ -1,7 +1,7 @@
 /**
- * The secrets this deployment shares with clients, by secret id (docs/protocol/inference.md 10, docs/protocol/attestation.md 12).
- * The remote forgets a secret after its lifetime, or at once when told to: both make the client see
- * "no secret for ID".
+ * The secrets this deployment shares with clients, by secret id (docs/protocol/inference.md 10,
+ * docs/protocol/attestation.md 12). The remote forgets a secret after its lifetime, or at once when told to:
+ * both make the client see "no secret for ID".
  */
 export interface SecretStore {
   /** The 32 secret bytes for a secret id (base64), unless it is unknown, dropped or past its lifetime. */
@@ -19,7 +19,9 @@ export interface MutableSecretStore extends SecretStore {
   ids(): string[];
 }
 
-/** `lifetime` in ms; `now` in ms since 1970 (the simulator's own clock, so that a skewed one expires secrets). */
+/**
+ * `lifetime` in ms; `now` in ms since 1970 (the simulator's own clock, so that a skewed one expires secrets).
+ */
 export function createSecretStore(lifetime: number, now: () => number): MutableSecretStore {
   const entries = new Map<string, { readonly secret: Uint8Array; readonly expiresAt: number }>();
 

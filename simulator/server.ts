@@ -1,4 +1,7 @@
-/** One HTTPS port for everything the simulated remote side is: routes first, the inference handler for the rest. */
+/**
+ * One HTTPS port for everything the simulated remote side is: routes first, the inference handler for the
+ * rest.
+ */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';

@@ -1,4 +1,7 @@
-/** A whole remote deployment in one process: CDN, attestation, secret service, inference and vendors' collateral. */
+/**
+ * A whole remote deployment in one process: CDN, attestation, secret service, inference and vendors'
+ * collateral.
+ */
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
 import { intelPcsRoutes } from './collateral/intel-pcs.ts';
@@ -78,7 +81,9 @@ export interface Simulator {
 
 const HOUR = 3_600_000;
 
-/** Starts a simulator. Rejects with config_invalid for a fault it does not know, and where it cannot listen. */
+/**
+ * Starts a simulator. Rejects with config_invalid for a fault it does not know, and where it cannot listen.
+ */
 export async function startSimulator(options: SimulatorOptions = {}): Promise<Simulator> {
   const directory = options.directory === undefined ? undefined : resolve(options.directory);
   const faults = createFaults();

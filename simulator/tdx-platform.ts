@@ -1,6 +1,6 @@
 /**
- * The simulated Intel platform: what its PCK certificate and its quotes say of themselves, and what TCB info and QE
- * identity must therefore allow (docs/protocol/attestation.md 9, 10).
+ * The simulated Intel platform: what its PCK certificate and its quotes say of themselves, and what TCB info
+ * and QE identity must therefore allow (docs/protocol/attestation.md 9, 10).
  */
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
 /** Sixteen small numbers, the rest zero. */

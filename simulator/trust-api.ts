@@ -1,4 +1,7 @@
-/** The calls by which a client comes to trust the deployment: manifest, attestation, secret (docs/protocol/attestation.md 1). */
+/**
+ * The requests by which a client verifies the deployment: manifest, attestation, secret
+ * (docs/protocol/attestation.md 1).
+ */
 import type { IncomingMessage } from 'node:http';
 import type { Deployment } from './deployment.ts';
 import { HttpError, readJsonObject, sendBytes, sendJson } from './json-http.ts';
@@ -43,14 +46,14 @@ export function trustRoutes(context: {
       async handle(exchange) {
         authorize(exchange);
         const publicKey = bytesOf(await readJsonObject(exchange.request), 'PublicKey', HPKE_PUBLIC_KEY_BYTES);
-        const answer = await deployment.exchange(publicKey).catch(() => {
+        const exchanged = await deployment.exchange(publicKey).catch(() => {
           throw new HttpError(400, 'PublicKey is not a key of this KEM');
         });
-        secrets.put(answer.id, answer.secret);
+        secrets.put(exchanged.id, exchanged.secret);
         sendJson(exchange.response, 200, {
-          EncapsulatedKey: base64(answer.encapsulatedKey),
-          Signature: base64(answer.signature),
-          MeshCert: base64(answer.meshCert),
+          EncapsulatedKey: base64(exchanged.encapsulatedKey),
+          Signature: base64(exchanged.signature),
+          MeshCert: base64(exchanged.meshCert),
         });
       },
     },

@@ -1,4 +1,7 @@
-/** AMD's key distribution service for our own silicon, at the paths of the real one (docs/protocol/attestation.md 7). */
+/**
+ * AMD's key distribution service for our own silicon, at the paths of the real one
+ * (docs/protocol/attestation.md 7).
+ */
 import type { Faults } from '../faults.ts';
 import type { Hardware } from '../hardware.ts';
 import { HttpError, sendBytes } from '../json-http.ts';

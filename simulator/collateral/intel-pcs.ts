@@ -2,8 +2,9 @@
  * Intel's provisioning certification service for our own platform, at the paths of the real one
  * (docs/protocol/attestation.md 10).
  */
-import { sign } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
+import { signRaw } from '../evidence/tdx.ts';
 import type { Faults } from '../faults.ts';
 import type { Hardware } from '../hardware.ts';
 import { HttpError, sendBytes } from '../json-http.ts';
@@ -19,19 +20,20 @@ const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex
 const isoDate = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, 'Z');
 const TCB_DATE = '2026-03-13T00:00:00Z';
 
+/** The value as the only member of a body, with a signature over its bytes as they stand there. */
+export function signedJson(member: string, value: unknown, key: KeyObject): string {
+  const signed = JSON.stringify(value);
+  const signature = Buffer.from(signRaw(Buffer.from(signed), key)).toString('hex');
+  return `{"${member}":${signed},"signature":"${signature}"}`;
+}
+
 export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): readonly Route[] {
   const root = toPem(roots.intelRoot);
   const signingChain = toPem(issueTcbSigning(keys)) + root;
   const crlChain = toPem(issuePlatformCa(keys)) + root;
 
-  /** The signature covers the value's bytes as they stand in the body. */
   const sendSigned = (response: ServerResponse, member: string, header: string, value: unknown): void => {
-    const signed = JSON.stringify(value);
-    const signature = sign('sha256', Buffer.from(signed), {
-      key: keys.intelTcbSigning,
-      dsaEncoding: 'ieee-p1363',
-    });
-    const body = `{"${member}":${signed},"signature":"${signature.toString('hex')}"}`;
+    const body = signedJson(member, value, keys.intelTcbSigning);
     response.setHeader(header, encodeURIComponent(signingChain));
     sendBytes(response, 200, 'application/json', Buffer.from(body));
   };
@@ -83,8 +85,8 @@ export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): reado
 }
 
 /**
- * The set of evaluations that is asked for. Without a number it is the default one, which at Intel is older than the
- * newest by up to a year, and here older than what the manifest demands.
+ * The set of evaluations that is asked for. Without a number it is the default one, which at Intel is older
+ * than the newest by up to a year, and here older than what the manifest demands.
  */
 function evaluationNumber(url: URL): number {
   const { tcbEvaluationDataNumber: newest } = TDX_GUEST;

@@ -1,10 +1,12 @@
-/** SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (docs/protocol/attestation.md 6, 16, 19.7). */
-import { randomBytes, sign } from 'node:crypto';
+/**
+ * SEV-SNP evidence: a version 5 report, signed by the chip's endorsement key (docs/protocol/attestation.md 6,
+ * 16, 19.7).
+ */
+import { type KeyObject, randomBytes, sign } from 'node:crypto';
 import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
 import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
 import { tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
-import type { Hardware } from '../hardware.ts';
 import { issueAmdCrl, issueVcek, type Tcb } from '../pki/amd.ts';
 import { SNP_GUEST } from '../reference-values.ts';
 import type { EvidenceRequest } from './request.ts';
@@ -15,19 +17,20 @@ const GENOA_FMS = 0x00a10f11;
 const POLICY_DEBUG = 1n << 19n;
 const FIRMWARE = { major: 1, minor: 58, build: 1 };
 
-/** The raw_attestation_doc: the message with the report, the chip's certificate, and the current revocation list. */
+/**
+ * The raw_attestation_doc: the message with the report, the chip's certificate, and the current revocation
+ * list.
+ */
 export function snpEvidence({ hardware, reportData, coordinatorHash, faults }: EvidenceRequest): Uint8Array {
   const policy = SNP_GUEST.policy | (faults.get('evidence-debug') ? POLICY_DEBUG : 0n);
   const tcb: Tcb = faults.get('evidence-low-tcb')
     ? { ...SNP_GUEST.tcb, bootloader: SNP_GUEST.tcb.bootloader - 1 }
     : SNP_GUEST.tcb;
   const chipId = faults.get('evidence-chip') ? new Uint8Array(randomBytes(64)) : hardware.ids.chipId;
-  const report = signReport(hardware, {
-    ...launchedGuest(policy, tcb),
-    reportData,
-    hostData: coordinatorHash,
-    chipId,
-  });
+  const report = signReport(
+    { ...launchedGuest(policy, tcb), reportData, hostData: coordinatorHash, chipId },
+    hardware.keys.vcek,
+  );
   if (faults.get('evidence-signature')) report.signature[0] = (report.signature[0] as number) ^ 1;
   return encodeSnpAttestation({
     report,
@@ -86,11 +89,14 @@ function launchedGuest(policy: bigint, tcbParts: Tcb): UnboundReport {
 /** Family id 1 and image id 2 of the ID block: the number, then zeros (docs/protocol/attestation.md 5). */
 const idBlockId = (number: number): Uint8Array => Uint8Array.of(number, ...new Uint8Array(15));
 
-/** ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian (docs/protocol/attestation.md 6.2). */
-function signReport(hardware: Hardware, unsigned: Omit<SnpReport, 'signature'>): SnpReport {
+/**
+ * ECDSA P-384 over the first 2A0h bytes; R and S as 72 bytes each, little-endian
+ * (docs/protocol/attestation.md 6.2).
+ */
+export function signReport(unsigned: Omit<SnpReport, 'signature'>, key: KeyObject): SnpReport {
   const signature = new Uint8Array(512);
   const body = serializeReport({ ...unsigned, signature }).subarray(0, SNP_SIGNED_BYTES);
-  const rs = sign('sha384', body, { key: hardware.keys.vcek, dsaEncoding: 'ieee-p1363' });
+  const rs = sign('sha384', body, { key, dsaEncoding: 'ieee-p1363' });
   signature.set(rs.subarray(0, 48).reverse(), 0);
   signature.set(rs.subarray(48).reverse(), 72);
   return { ...unsigned, signature };

@@ -38,36 +38,55 @@ export function tdxEvidence({ hardware, reportData, coordinatorHash, faults }: E
   const pck = issuePck(keys, sgxExtension({ ppid: ids.ppid, piid }));
   const chain = Buffer.from([pck, issuePlatformCa(keys), roots.intelRoot].map((der) => toPem(der)).join(''));
 
-  const header: QuoteV4['header'] = {
-    version: QUOTE_VERSION,
-    attestationKeyType: ATTESTATION_KEY_TYPE,
-    teeType: TEE_TYPE_TDX,
-    qeSvn: new Uint8Array(2),
-    pceSvn: new Uint8Array(2),
-    qeVendorId: TD_QE.vendorId,
-    userData: new Uint8Array(20),
-  };
   const tdQuoteBody = launchedGuest(reportData, coordinatorHash, faults);
-  const signature = signRaw(signedQuoteBytes({ header, tdQuoteBody }), keys.quotingEnclave);
-  if (faults.get('evidence-signature')) signature[0] = (signature[0] as number) ^ 1;
-
   const attestationKey = pointOf(createPublicKey(keys.quotingEnclave));
   const authData = new Uint8Array(randomBytes(32));
   const qeReport = quotingEnclaveReport(attestationKey, authData);
+  const signers = { attestation: keys.quotingEnclave, pck: keys.pck };
+  const quote = signedQuote({ header: HEADER, tdQuoteBody, qeReport, authData, chain }, signers);
+  const { signature } = quote.signedData;
+  if (faults.get('evidence-signature')) signature[0] = (signature[0] as number) ^ 1;
+  return encodeQuoteV4(quote);
+}
+
+const HEADER: QuoteV4['header'] = {
+  version: QUOTE_VERSION,
+  attestationKeyType: ATTESTATION_KEY_TYPE,
+  teeType: TEE_TYPE_TDX,
+  qeSvn: new Uint8Array(2),
+  pceSvn: new Uint8Array(2),
+  qeVendorId: TD_QE.vendorId,
+  userData: new Uint8Array(20),
+};
+
+/** What a quote consists of before it is signed; `chain` is the PEM of the PCK certificate and its issuers. */
+export interface UnsignedQuote {
+  readonly header: QuoteV4['header'];
+  readonly tdQuoteBody: TdQuoteBody;
+  readonly qeReport: EnclaveReport;
+  readonly authData: Uint8Array;
+  readonly chain: Buffer;
+}
+
+/** The quote with both signatures: of the guest's report, and of the quoting enclave's. */
+export function signedQuote(
+  { header, tdQuoteBody, qeReport, authData, chain }: UnsignedQuote,
+  signers: { readonly attestation: KeyObject; readonly pck: KeyObject },
+): QuoteV4 {
   const certificationBytes = QE_REPORT_BYTES + SIGNATURE_BYTES + 2 + authData.length + 6 + chain.length;
-  return encodeQuoteV4({
+  return {
     header,
     tdQuoteBody,
     signedDataSize: 2 * SIGNATURE_BYTES + 6 + certificationBytes,
     signedData: {
-      signature,
-      ecdsaAttestationKey: attestationKey,
+      signature: signRaw(signedQuoteBytes({ header, tdQuoteBody }), signers.attestation),
+      ecdsaAttestationKey: pointOf(createPublicKey(signers.attestation)),
       certificationData: {
         certificateDataType: CERTIFICATE_DATA_TYPE.qeReport,
         size: certificationBytes,
         qeReportCertificationData: {
           qeReport,
-          qeReportSignature: signRaw(qeReportBytes(qeReport), keys.pck),
+          qeReportSignature: signRaw(qeReportBytes(qeReport), signers.pck),
           qeAuthData: { parsedDataSize: authData.length, data: authData },
           pckCertificateChainData: {
             certificateDataType: CERTIFICATE_DATA_TYPE.pckChain,
@@ -78,7 +97,7 @@ export function tdxEvidence({ hardware, reportData, coordinatorHash, faults }: E
       },
     },
     extraBytes: new Uint8Array(0),
-  });
+  };
 }
 
 /** What the TDX module would report of our guest, launched by Contrast. */
@@ -94,8 +113,7 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
     tdAttributes,
     xfam: TDX_GUEST.xfam,
     mrTd: TDX_GUEST.mrTd,
-    // padded with 16 zero bytes (docs/protocol/attestation.md 4.3)
-    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)),
+    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)), // padded with 16 zero bytes (docs/protocol/attestation.md 4.3)
     mrOwner: new Uint8Array(48),
     mrOwnerConfig: new Uint8Array(48),
     rtmrs: TDX_GUEST.rtmrs,
@@ -103,7 +121,10 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
   };
 }
 
-/** The quoting enclave's own report, which binds the attestation key (docs/protocol/attestation.md 10, rule c). */
+/**
+ * The quoting enclave's own report, which binds the attestation key (docs/protocol/attestation.md 10, rule
+ * c).
+ */
 function quotingEnclaveReport(attestationKey: Uint8Array, authData: Uint8Array): EnclaveReport {
   return {
     cpuSvn: TDX_PLATFORM.cpuSvn,
@@ -122,5 +143,5 @@ function quotingEnclaveReport(attestationKey: Uint8Array, authData: Uint8Array):
 }
 
 /** ECDSA P-256 over SHA-256, r || s. */
-const signRaw = (data: Uint8Array, key: KeyObject): Uint8Array =>
-  sign('sha256', data, { key, dsaEncoding: 'ieee-p1363' });
+export const signRaw = (data: Uint8Array, key: KeyObject): Uint8Array =>
+  new Uint8Array(sign('sha256', data, { key, dsaEncoding: 'ieee-p1363' }));

@@ -21,8 +21,8 @@ function checkSalt(value: JsonObject): void {
 }
 
 /**
- * Where the value of that member begins. Of repeated members the server reads the first, JSON.parse would read the last:
- * so the text is read instead.
+ * Where the value of that member begins. Of repeated members the server reads the first, JSON.parse would
+ * read the last: so the text is read instead.
  */
 const firstOf = ({ kind, spans }: TopLevel, member: string): number | undefined =>
   kind === 'object' ? spans.find(({ name }) => name === member)?.start : undefined;
@@ -37,7 +37,8 @@ function stringAt(text: string, start: number | undefined): string | undefined {
 const heldUrl = (text: string, start: number | undefined): string | undefined =>
   start === undefined ? undefined : stringAt(text, firstOf(valuesAt(text, start), 'url'));
 
-// The real server quotes the refused URL, user content, in an unencrypted answer (docs/protocol/inference.md 14.22).
+// The real server quotes the refused URL, user content, in an unencrypted answer (docs/protocol/inference.md
+// 14.22).
 function checkPart(text: string, part: TopLevel): void {
   for (const member of ['audio_url', 'video_url']) {
     const start = firstOf(part, member);

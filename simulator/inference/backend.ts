@@ -1,9 +1,11 @@
-/** Forwards decrypted requests to a real OpenAI-compatible server over plain HTTP, and reads its answers. */
+/**
+ * Forwards decrypted requests to a real OpenAI-compatible server over plain HTTP, and reads its responses.
+ */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { buildForm } from './form.ts';
-import type { ModelAnswer, ModelEvent } from './models/answer.ts';
+import type { ModelEvent, ModelResponse } from './models/response.ts';
 import { Rejection } from './rejection.ts';
 import type { OpenedBody } from './request.ts';
 
@@ -26,7 +28,10 @@ async function* linesOf(source: AsyncIterable<string>): AsyncGenerator<string> {
   if (rest !== '') yield rest;
 }
 
-/** Line-oriented, as the server is (docs/protocol/inference.md 6.2): an event is a data line and the name line before it. */
+/**
+ * Line-oriented, as the server is (docs/protocol/inference.md 6.2): an event is a data line and the name line
+ * before it.
+ */
 async function* eventsOf(source: AsyncIterable<string>): AsyncGenerator<ModelEvent> {
   let event: string | undefined;
   for await (const line of linesOf(source)) {
@@ -48,13 +53,13 @@ async function textOf(response: IncomingMessage): Promise<string> {
  * Asks `base` for `target` (path and query) with the decrypted body. The connection to it is destroyed when
  * `signal` aborts. Throws Rejection (502) if it cannot be reached.
  */
-export async function backendAnswer(
+export async function backendResponse(
   base: string,
   method: string,
   target: string,
   body: OpenedBody | undefined,
   signal: AbortSignal,
-): Promise<ModelAnswer> {
+): Promise<ModelResponse> {
   const { bytes, contentType } = bodyOf(body);
   const headers = {
     'content-length': bytes.length,

@@ -1,6 +1,6 @@
 /**
- * The message format, server side, written down literally from docs/protocol/inference.md 4 and 5. The simulator judges the
- * product, so nothing here is shared with lib/envelope.
+ * The message format, server side, written down literally from docs/protocol/inference.md 4 and 5. The
+ * simulator judges the product, so nothing here is shared with lib/envelope.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { inSequenceOrder, replaceSpans, type Span, topLevelOf } from './json-text.ts';
@@ -59,7 +59,7 @@ function additionalData(nonce: Uint8Array, sequence: number): Buffer {
 export interface Opener {
   /** Opens the next message (its text, quotes included). Throws Rejection. */
   open(text: string): Buffer;
-  /** What protects the answer; undefined while no message was opened. */
+  /** What protects the response; undefined while no message was opened. */
   protection(): Protection | undefined;
   /** What was accepted although a good client does not send it so. */
   readonly irregularities: readonly string[];
@@ -106,7 +106,7 @@ export function createOpener(lookup: (id: string) => Uint8Array | undefined): Op
 export type Sealer = (plaintext: string) => string;
 
 /**
- * The sealer of the answer to a request: the request's nonce, a counter of its own, a fresh iv per message
+ * The sealer of the response to a request: the request's nonce, a counter of its own, a fresh iv per message
  * (tests with golden data bring their own).
  */
 export function createSealer(
@@ -159,7 +159,7 @@ export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener
   for (const span of inSequenceOrder(top.spans)) {
     if (plain.has(span.name)) continue;
     const raw = text.slice(span.start, span.end);
-    // A member that is no message is a plaintext that should not be here: never quoted in the answer.
+    // A member that is no message is a plaintext that should not be here: never quoted in the response.
     if (!raw.startsWith('"')) throw fail(`member ${JSON.stringify(span.name)} is not encrypted`);
     const value = utf8(opener.open(raw));
     try {

@@ -21,11 +21,14 @@ export interface Exchange {
   status: number;
   /** Why the server refused, if it did. */
   rejection: string;
-  /** Why an answer could not be given to its end although the client was there; empty if nothing failed. */
+  /** Why a response could not be given to its end although the client was there; empty if nothing failed. */
   failure: string;
-  /** Pieces written: events of a stream, or one for a unary answer. */
+  /** Pieces written: events of a stream, or one for a unary response. */
   written: number;
-  /** When the connection closed before the answer was complete (the client's doing, or a fault's); wall clock, ms. */
+  /**
+   * When the connection closed before the response was complete (the client's doing, or a fault's); wall
+   * clock, ms.
+   */
   closedEarlyAt: number | undefined;
   /** When the server was done with it, generation stopped; wall clock, ms. */
   finishedAt: number | undefined;

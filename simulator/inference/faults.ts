@@ -6,17 +6,17 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Faults } from '../faults.ts';
-import { ANSWER_FAULTS } from './faults/answers.ts';
 import { DELIVERY_FAULTS } from './faults/delivery.ts';
 import { EVENT_FAULTS } from './faults/events.ts';
 import { argumentsOf, type FaultRow, type Intervention } from './faults/intervention.ts';
 import { MESSAGE_FAULTS } from './faults/messages.ts';
+import { RESPONSE_FAULTS } from './faults/responses.ts';
 import { Rejection } from './rejection.ts';
 import { PROTOCOL_HEADERS } from './wire-rules.ts';
 
 /** Every fault by name. */
 export const INFERENCE_FAULTS = {
-  ...ANSWER_FAULTS,
+  ...RESPONSE_FAULTS,
   ...MESSAGE_FAULTS,
   ...EVENT_FAULTS,
   ...DELIVERY_FAULTS,
@@ -50,7 +50,10 @@ const REMEMBERED_REQUESTS = 10_000;
 const listed = (text: string | undefined): string[] =>
   text === undefined || text === '' ? [] : text.split('+');
 
-/** Picks the faults of a request, and remembers which were due once. Throws Rejection for one that does not exist. */
+/**
+ * Picks the faults of a request, and remembers which were due once. Throws Rejection for one that does not
+ * exist.
+ */
 export function createFaultPicker(faults: Faults): (request: IncomingMessage) => ArmedFault[] {
   const served = new Set<string>();
 

@@ -1,6 +1,6 @@
 /**
- * The certificate-status policy a client sends along, and its MAC (docs/protocol/inference.md 7): the worker answers only
- * if the status of its GPU certificate is one the policy allows.
+ * The certificate-status policy a client sends along, and its MAC (docs/protocol/inference.md 7): the worker
+ * answers only if the status of its GPU certificate is one the policy allows.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { Rejection } from './rejection.ts';
@@ -34,7 +34,8 @@ function checkMac(policy: string, mac: string, secret: Uint8Array): void {
   const expected = createHmac('sha256', secret.subarray(0, 32)).update(policy).digest();
   const given = Buffer.from(mac, 'hex');
   if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
-    // The real server names the expected MAC in clear (docs/protocol/inference.md 14.22); clients must cope with that.
+    // The real server names the expected MAC in clear (docs/protocol/inference.md 14.22); clients must cope
+    // with that.
     throw fail(`wrong MAC: expected ${expected.toString('hex')}`);
   }
 }

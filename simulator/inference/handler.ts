@@ -1,21 +1,57 @@
 /** The life of one inference request in the simulated deployment. */
+import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { InferenceContext } from '../context.ts';
-import { checkHead, createAnswerer } from './answer.ts';
-import { drain, readBody } from './body.ts';
 import { endpointOf } from './endpoints.ts';
 import { createExchangeLog, type Exchange, type ExchangeLog } from './exchanges.ts';
 import { type ArmedFault, createFaultPicker } from './faults.ts';
 import { createModel } from './model.ts';
+import { pause } from './pacing.ts';
 import { Rejection } from './rejection.ts';
-import { plainWire, rejectionWire } from './response.ts';
+import { checkHead, createResponder } from './respond.ts';
+import { plainWire, rejectionWire } from './sealed-response.ts';
 import { deliver, type Framed, frame } from './wire.ts';
 import { headViolations } from './wire-rules.ts';
 
-/** Handles every request of the inference API, and keeps account of them. */
+/** Handles every request of the inference API, and logs what it made of each. */
 export interface InferenceHandler {
   (request: IncomingMessage, response: ServerResponse): void;
   readonly exchanges: ExchangeLog;
+}
+
+/** The server's limit (docs/protocol/inference.md 11). */
+const MAX_BODY_BYTES = 128 * 1024 * 1024;
+
+/**
+ * The whole body, read at no more than `bytesPerSecond`. Throws Rejection (413) beyond the limit; the rest is
+ * then left to the caller to drain.
+ */
+async function readBody(
+  request: IncomingMessage,
+  bytesPerSecond: number,
+  signal: AbortSignal,
+): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let total = 0;
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    total += (chunk as Buffer).length;
+    if (total > MAX_BODY_BYTES) throw new Rejection(413, 'maximum request size exceeded');
+    chunks.push(chunk as Buffer);
+    if (bytesPerSecond !== Number.POSITIVE_INFINITY) {
+      await pause(((chunk as Buffer).length / bytesPerSecond) * 1000, signal);
+    }
+  }
+  return Buffer.concat(chunks, total);
+}
+
+/**
+ * Discards what was not read of a body: a response sent into a running upload can be lost when the connection
+ * closes behind it.
+ */
+async function drain(request: IncomingMessage, signal: AbortSignal): Promise<void> {
+  if (request.readableEnded) return;
+  request.resume();
+  await once(request, 'end', { signal });
 }
 
 const NOT_FOUND_HEADERS = {
@@ -26,11 +62,11 @@ const NOT_FOUND_HEADERS = {
 /** Throws config_invalid if the transcripts of `context.model` cannot be read. */
 export function createInferenceHandler(context: InferenceContext): InferenceHandler {
   const { log, begin, finish } = createExchangeLog();
-  const answer = createAnswerer(context, createModel(context.model, context.now));
+  const respond = createResponder(context, createModel(context.model, context.now));
   const faultsOf = createFaultPicker(context.faults);
 
-  /** The answer of the server, whatever it is; undefined where a fault has answered already. */
-  async function respond(
+  /** The response of the server, whatever it is; undefined where a fault has answered already. */
+  async function framedResponse(
     request: IncomingMessage,
     response: ServerResponse,
     exchange: Exchange,
@@ -52,7 +88,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
       checkHead(endpoint, request);
       const rate = faults.find((fault) => fault.bodyBytesPerSecond !== undefined)?.bodyBytesPerSecond;
       const body = await readBody(request, rate ?? Number.POSITIVE_INFINITY, signal);
-      let wire = await answer(endpoint, request, body, exchange, faults, signal);
+      let wire = await respond(endpoint, request, body, exchange, faults, signal);
       for (const fault of faults) wire = fault.wire?.(wire, endpoint.terminal) ?? wire;
       return await frame(wire);
     } catch (error) {
@@ -69,7 +105,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     signal: AbortSignal,
   ): Promise<void> {
     const faults: ArmedFault[] = [];
-    const framed = await respond(request, response, exchange, faults, signal);
+    const framed = await framedResponse(request, response, exchange, faults, signal);
     if (framed === undefined) return;
     await drain(request, signal);
     for (const { beforeHead } of faults) {
@@ -99,7 +135,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     });
     serve(request, response, exchange, departure.signal)
       .catch((error: unknown) => {
-        // Either the client has left, or the source of an answer broke: nothing more can be said to it.
+        // The client has left, or the source of the response broke in mid-stream: only a reset can show it.
         if (!departure.signal.aborted) exchange.failure = String(error);
         context.reset(request);
       })

@@ -1,9 +1,13 @@
 /**
- * JSON as text: where the values of the top level stand, so that they can be replaced without touching
- * any other byte. The cipher works on raw JSON text (docs/protocol/inference.md 4), so a parsed value is no use to it.
+ * JSON as text: where the values of the top level stand, so that they can be replaced without touching any
+ * other byte. The cipher works on raw JSON text (docs/protocol/inference.md 4), so a parsed value is no use
+ * to it.
  */
 
-/** One value of the top level: `[start, end)` in the text. `name` is the decoded member name, or the index as text. */
+/**
+ * One value of the top level: `[start, end)` in the text. `name` is the decoded member name, or the index as
+ * text.
+ */
 export interface Span {
   readonly name: string;
   readonly start: number;
@@ -24,7 +28,10 @@ function skipBlanks(text: string, from: number): number {
   return at;
 }
 
-/** The index after the string that opens at `from`. Searches natively, since images are strings of many megabytes. */
+/**
+ * The index after the string that opens at `from`. Searches natively, since images are strings of many
+ * megabytes.
+ */
 export function skipString(text: string, from: number): number {
   for (let at = from + 1; ; ) {
     const quote = text.indexOf('"', at);
@@ -91,12 +98,15 @@ export function valuesAt(text: string, open: number): TopLevel {
 }
 
 /**
- * Names as the service's path library spells them, the spelling that is sorted (docs/protocol/inference.md 5.2). Index
- * texts pass unchanged.
+ * Names as the service's path library spells them, the spelling that is sorted (docs/protocol/inference.md
+ * 5.2). Index texts pass unchanged.
  */
 const escapeName = (name: string): string => name.replace(/[.?*]/g, (character) => `\\${character}`);
 
-/** The spans in the order in which messages are numbered: escaped names by their UTF-8 bytes (docs/protocol/inference.md 5.2). */
+/**
+ * The spans in the order in which messages are numbered: escaped names by their UTF-8 bytes
+ * (docs/protocol/inference.md 5.2).
+ */
 export function inSequenceOrder(spans: readonly Span[]): Span[] {
   return spans
     .map((span) => ({ span, key: Buffer.from(escapeName(span.name)) }))

@@ -1,6 +1,6 @@
 /**
- * Which image URLs the server takes (docs/protocol/inference.md 5.6): step by step what Go 1.26's net/url does with a whole string,
- * written apart from the product's check, which it judges.
+ * Which image URLs the server takes (docs/protocol/inference.md 5.6): step by step what Go 1.26's net/url
+ * does with a whole string, written apart from the product's check, which it judges.
  */
 import { isIPv6 } from 'node:net';
 
@@ -31,7 +31,10 @@ function escapesOf(text: string): number[] | undefined {
 
 const hasWholeEscapes = (text: string): boolean => escapesOf(text) !== undefined;
 
-/** Part of a host: characters from its set, and the escapes that `mayEscape` allows. Percent signs may always be escaped. */
+/**
+ * Part of a host: characters from its set, and the escapes that `mayEscape` allows. Percent signs may always
+ * be escaped.
+ */
 function isHostText(text: string, mayEscape: (code: number) => boolean): boolean {
   const escapes = escapesOf(text);
   if (escapes === undefined) return false;
@@ -70,7 +73,10 @@ function isAuthority(authority: string, scheme: string): boolean {
   return valid && isHost(authority.slice(at + 1), scheme);
 }
 
-/** Whether the server accepts the URL of an image. Go's parser would let control characters pass after a `#`; the server does not. */
+/**
+ * Whether the server accepts the URL of an image. Go's parser would let control characters pass after a `#`;
+ * the server does not.
+ */
 export function isAcceptedImageUrl(url: string): boolean {
   const [scheme, rest] = [url.slice(0, url.indexOf(':') + 1).toLowerCase(), url.slice(url.indexOf(':') + 1)];
   if (scheme !== 'https:' && scheme !== 'data:') return false;

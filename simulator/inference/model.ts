@@ -1,27 +1,28 @@
-/** Which model answers a decrypted request: the backend if there is one, a transcript, or a built-in model. */
+/**
+ * Which model answers a decrypted request: the backend if there is one, a transcript, or a built-in model.
+ */
 import type { ModelOptions } from '../context.ts';
 import { forModel } from './admission.ts';
-import { backendAnswer } from './backend.ts';
+import { backendResponse } from './backend.ts';
 import type { Endpoint } from './endpoints.ts';
 import { baseModel } from './faults.ts';
 import { withMember } from './json-text.ts';
-import { type ModelAnswer, unary } from './models/answer.ts';
-import { anthropicAnswer } from './models/anthropic.ts';
-import { embeddingsAnswer } from './models/embeddings.ts';
+import { anthropicResponse } from './models/anthropic.ts';
+import { embeddingsResponse } from './models/embeddings.ts';
 import { modelById, modelList } from './models/list.ts';
-import { openaiAnswer, openaiError } from './models/openai.ts';
-import { transcriptionAnswer } from './models/transcription.ts';
-import { loadTranscripts, transcriptAnswer } from './models/transcripts.ts';
+import { openaiError, openaiResponse } from './models/openai.ts';
+import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
+import { transcriptionResponse } from './models/transcription.ts';
+import { loadTranscripts, transcriptResponse } from './models/transcripts.ts';
 import { turnOf, turnsOf } from './models/turn.ts';
-import { unstructuredAnswer } from './models/unstructured.ts';
-import { mirrorReasoning } from './reasoning.ts';
-import type { OpenedBody, OpenedRequest } from './request.ts';
+import { unstructuredResponse } from './models/unstructured.ts';
+import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
 
 export interface Model {
   /** Answers a decrypted request; stops generating and rejects with AbortError when `signal` aborts. */
-  answer(request: OpenedRequest, signal: AbortSignal): Promise<ModelAnswer>;
+  respond(request: OpenedRequest, signal: AbortSignal): Promise<ModelResponse>;
   /** Answers `/v1/models` and `/v1/models/{id}`. */
-  list(endpoint: Endpoint, target: string, signal: AbortSignal): Promise<ModelAnswer>;
+  list(endpoint: Endpoint, target: string, signal: AbortSignal): Promise<ModelResponse>;
 }
 
 /** A backend does not know the faults asked for by name. */
@@ -45,41 +46,82 @@ function idOf(target: string): string {
   }
 }
 
+const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
+
+const withCopy = (holder: unknown): unknown =>
+  isObject(holder) && holder['reasoning'] !== undefined && holder['reasoning_content'] === undefined
+    ? { ...holder, reasoning_content: holder['reasoning'] }
+    : holder;
+
+function mirror(text: string): string {
+  if (!text.includes('"reasoning"')) return text; // almost every chunk
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return text; // sealing will refuse it
+  }
+  if (!isObject(value) || !Array.isArray(value['choices'])) return text;
+  const choices = value['choices'].map((choice: unknown) => {
+    if (!isObject(choice)) return choice;
+    const { delta, message } = choice as { delta?: unknown; message?: unknown };
+    return {
+      ...choice,
+      ...(delta !== undefined && { delta: withCopy(delta) }),
+      ...(message !== undefined && { message: withCopy(message) }),
+    };
+  });
+  return JSON.stringify({ ...value, choices });
+}
+
+async function* mirrored(events: AsyncIterable<ModelEvent>): AsyncGenerator<ModelEvent> {
+  for await (const event of events) yield { ...event, data: mirror(event.data) };
+}
+
+/**
+ * Repeats `reasoning` as `reasoning_content` in each choice, as the server does (docs/protocol/inference.md
+ * 5.6).
+ */
+const mirrorReasoning = (response: ModelResponse): ModelResponse =>
+  response.kind === 'unary'
+    ? { ...response, body: mirror(response.body) }
+    : { ...response, events: mirrored(response.events) };
+
 /** Throws config_invalid if the transcripts cannot be read. `now` in ms since 1970. */
 export function createModel({ backend, transcripts }: ModelOptions, now: () => number): Model {
   const scripted = loadTranscripts(transcripts);
 
-  async function builtIn(request: OpenedRequest, signal: AbortSignal): Promise<ModelAnswer> {
+  async function builtIn(request: OpenedRequest, signal: AbortSignal): Promise<ModelResponse> {
     const { endpoint, body, stream } = request;
-    if (body.kind === 'raw') return unstructuredAnswer(body.bytes, body.contentType);
+    if (body.kind === 'raw') return unstructuredResponse(body.bytes, body.contentType);
     const transcript = scripted.get(baseModel(request.model));
-    if (transcript !== undefined) return transcriptAnswer(transcript, stream, signal);
+    if (transcript !== undefined) return transcriptResponse(transcript, stream, signal);
     if (endpoint.name === 'completions' && body.kind === 'json') {
       const turns = turnsOf(baseModel(request.model), body.value);
-      return openaiAnswer('completions', turns, body.value, { stream, now, signal });
+      return openaiResponse('completions', turns, body.value, { stream, now, signal });
     }
     const turn = turnOf(baseModel(request.model), body.kind === 'json' ? body.value : {});
-    if (body.kind === 'form') return transcriptionAnswer(turn, body.parts, { stream, now, signal });
-    if (endpoint.name === 'messages') return anthropicAnswer(turn, body.value, { stream, signal });
+    if (body.kind === 'form') return transcriptionResponse(turn, body.parts, { stream, now, signal });
+    if (endpoint.name === 'messages') return anthropicResponse(turn, body.value, { stream, signal });
     if (endpoint.name === 'chat') {
-      return openaiAnswer('chat', [turn], body.value, { stream, now, signal });
+      return openaiResponse('chat', [turn], body.value, { stream, now, signal });
     }
     return turn.kind === 'error'
       ? unary(turn.status, openaiError(turn.status))
-      : embeddingsAnswer(body.value, now);
+      : embeddingsResponse(body.value, now);
   }
 
   return {
-    async answer(request, signal) {
+    async respond(request, signal) {
       const body = forModel(request);
-      const answer =
+      const response =
         backend === undefined
           ? await builtIn({ ...request, body }, signal)
-          : await backendAnswer(backend, 'POST', request.target, withBaseName(body, request.model), signal);
-      return request.endpoint.name === 'chat' ? mirrorReasoning(answer) : answer;
+          : await backendResponse(backend, 'POST', request.target, withBaseName(body, request.model), signal);
+      return request.endpoint.name === 'chat' ? mirrorReasoning(response) : response;
     },
     async list(endpoint, target, signal) {
-      if (backend !== undefined) return backendAnswer(backend, 'GET', target, undefined, signal);
+      if (backend !== undefined) return backendResponse(backend, 'GET', target, undefined, signal);
       if (endpoint.name === 'models') return modelList([...scripted.keys()]);
       return modelById(idOf(target), [...scripted.keys()]);
     },

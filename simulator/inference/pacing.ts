@@ -2,8 +2,8 @@
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 
 /**
- * Waits; rejects with AbortError as soon as `signal` aborts. 0 waits for one turn of the event loop, `Infinity`
- * for the abort alone.
+ * Waits; rejects with AbortError as soon as `signal` aborts. 0 waits for one turn of the event loop,
+ * `Infinity` for the abort alone.
  */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   if (ms === 0) {

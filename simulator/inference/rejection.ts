@@ -1,4 +1,7 @@
-/** What the server answers when it refuses a request, in clear and marked so (docs/protocol/inference.md 5.6 and 11). */
+/**
+ * What the server answers when it refuses a request, in clear and marked so (docs/protocol/inference.md 5.6
+ * and 11).
+ */
 export class Rejection extends Error {
   override readonly name = 'Rejection';
   readonly status: number;
@@ -9,7 +12,10 @@ export class Rejection extends Error {
   }
 }
 
-/** `<`, `>` and `&` are escaped inside JSON strings, as the server's JSON library does (docs/protocol/inference.md 11). */
+/**
+ * `<`, `>` and `&` are escaped inside JSON strings, as the server's JSON library does
+ * (docs/protocol/inference.md 11).
+ */
 const escapeMarkup = (json: string): string =>
   json.replace(/[<>&]/g, (character) => `\\u00${character.charCodeAt(0).toString(16)}`);
 

@@ -1,4 +1,7 @@
-/** From a request body as it came over the wire to the plaintext a model server gets (docs/protocol/inference.md 4 to 6). */
+/**
+ * From a request body as it came over the wire to the plaintext a model server gets
+ * (docs/protocol/inference.md 4 to 6).
+ */
 
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -34,7 +37,10 @@ const fail = (what: string): Rejection => new Rejection(500, `decrypting request
 const byBytes = (a: FormPart, b: FormPart): number =>
   Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
 
-/** Value fields by name, then file fields by name: the order of the sequence numbers (docs/protocol/inference.md 6.3). */
+/**
+ * Value fields by name, then file fields by name: the order of the sequence numbers
+ * (docs/protocol/inference.md 6.3).
+ */
 function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>, opener: Opener): FormPart[] {
   const parts = parseForm(body, boundaryOf(contentType));
   const isFile = ({ filename }: FormPart): boolean => filename !== undefined;
@@ -95,7 +101,8 @@ export function openRequest(
   const opener = createOpener(lookup);
   const opened = openBody(endpoint, body, headers['content-type'] ?? '', opener);
   const protection = opener.protection();
-  // Without a message there is no nonce, and the answer could not be encrypted (docs/protocol/inference.md 4).
+  // Without a message there is no nonce, and the response could not be encrypted (docs/protocol/inference.md
+  // 4).
   if (protection === undefined) throw fail('no encrypted field in the request');
   return {
     endpoint,

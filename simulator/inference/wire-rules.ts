@@ -1,5 +1,5 @@
 /**
- * What a client may put into a request head, as rules that report every breach in words. Nothing is refused
+ * What a client may put into a request head, as rules that describe every breach. Nothing is refused
  * here: the exchange log collects the breaches, and tests assert that there are none.
  */
 import type { IncomingMessage } from 'node:http';
@@ -20,7 +20,10 @@ export const PROTOCOL_HEADERS = {
   requestId: 'privatemode-user-request-id',
 } as const;
 
-/** Everything else a client may send: content negotiation, the credential, the dialects' own headers. */
+/**
+ * Everything else a client may send: content negotiation, the credential, the documented headers of the two
+ * API styles.
+ */
 const PLAIN_HEADERS = new Set([
   'host',
   'connection',
@@ -30,8 +33,10 @@ const PLAIN_HEADERS = new Set([
   'accept-encoding',
   'accept-language',
   'authorization',
+  'anthropic-version',
+  'anthropic-beta',
+  'openai-beta',
 ]);
-const DIALECT_HEADER = /^(anthropic|openai)-/;
 const PROTOCOL_NAMES: ReadonlySet<string> = new Set(Object.values(PROTOCOL_HEADERS));
 
 interface Head {
@@ -41,7 +46,7 @@ interface Head {
   readonly socket: IncomingMessage['socket'];
 }
 
-/** One rule: the breaches it finds in a request head, each in words that name no value of a credential. */
+/** One rule: the breaches it finds in a request head, none of which quotes a credential. */
 type Rule = (head: Head) => string | readonly string[] | undefined;
 
 const UUID_V7 = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
@@ -75,7 +80,7 @@ function apiHosts({ socket }: Head): string[] {
 const RULES: readonly Rule[] = [
   ({ names }) =>
     names
-      .filter((name) => !PLAIN_HEADERS.has(name) && !DIALECT_HEADER.test(name) && !PROTOCOL_NAMES.has(name))
+      .filter((name) => !PLAIN_HEADERS.has(name) && !PROTOCOL_NAMES.has(name))
       .map((name) => `header ${name} must not reach the service`),
   ({ names }) =>
     [...new Set(names.filter((name, index) => names.indexOf(name) !== index))].map(
@@ -104,7 +109,10 @@ const RULES: readonly Rule[] = [
   (head) => forbiddenHere(head).map((name) => `header ${name} does not belong to ${head.endpoint.name}`),
 ];
 
-/** Headers the endpoint needs and the request lacks. The proxy sends more than the client library (docs/protocol/inference.md 2). */
+/**
+ * Headers the endpoint needs and the request lacks. The proxy sends more than the client library
+ * (docs/protocol/inference.md 2).
+ */
 function missingHeaders(head: Head): string[] {
   const { version, client, requestId, os, architecture, secretId, targetModel, ocspPolicy, ocspMac } =
     PROTOCOL_HEADERS;

@@ -1,16 +1,16 @@
 /**
- * An encrypted answer on its way out: what is written, when, and how it may break off. The faults reshape
+ * An encrypted response on its way out: what is written, when, and how it may break off. The faults reshape
  * these values; only `deliver` touches the connection.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pause } from './pacing.ts';
 
-/** An answer as bytes: one piece per event of a stream, a single one for a unary answer. */
+/** A response as bytes: one piece per event of a stream, a single one for a unary response. */
 export interface Wire {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A stream has no Content-Length; a unary answer an exact one. */
+  /** A stream has no Content-Length; a unary response an exact one. */
   readonly streaming: boolean;
   readonly pieces: AsyncIterable<Buffer>;
 }
@@ -32,7 +32,7 @@ async function* writes(pieces: AsyncIterable<Buffer>): AsyncGenerator<Step> {
   for await (const bytes of pieces) yield { do: 'write', bytes };
 }
 
-/** Collects a unary answer to learn its length; streams stay lazy. */
+/** Collects a unary response to learn its length; streams stay lazy. */
 export async function frame(wire: Wire): Promise<Framed> {
   if (wire.streaming) return { ...wire, steps: writes(wire.pieces) };
   const body: Buffer[] = [];
@@ -49,14 +49,16 @@ export async function frame(wire: Wire): Promise<Framed> {
   };
 }
 
-/** What was written last should reach the client before the connection dies: a reset overtakes unread bytes. */
+/**
+ * What was written last should reach the client before the connection dies: a reset overtakes unread bytes.
+ */
 const SETTLE_MS = 20;
 
 async function write(response: ServerResponse, bytes: Buffer, signal: AbortSignal): Promise<void> {
   if (!response.write(bytes)) await once(response, 'drain', { signal });
 }
 
-/** Where an answer is delivered to. */
+/** Where a response is delivered to. */
 export interface Delivery {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -64,11 +66,14 @@ export interface Delivery {
   readonly signal: AbortSignal;
   /** Resets the connection. */
   readonly reset: () => void;
-  /** Is told of every piece that was written. */
+  /** Called after every piece that was written. */
   readonly written: () => void;
 }
 
-/** Sends the head and walks the steps, no faster than the client reads. Rejects with AbortError when it leaves. */
+/**
+ * Sends the head and walks the steps, no faster than the client reads. Rejects with AbortError when it
+ * leaves.
+ */
 export async function deliver(framed: Framed, delivery: Delivery): Promise<void> {
   const { request, response, signal, reset, written } = delivery;
   response.writeHead(framed.status, { ...framed.headers });

@@ -1,9 +1,15 @@
 /**
- * AMD's side of SEV-SNP: root (ARK), intermediate (ASK), endorsement key certificate (VCEK) and revocation list, in
- * the shape of the real ones for Genoa (docs/protocol/attestation.md 7).
+ * AMD's side of SEV-SNP: root (ARK), intermediate (ASK), endorsement key certificate (VCEK) and revocation
+ * list, in the shape of the real ones for Genoa (docs/protocol/attestation.md 7).
  */
-import type { HardwareKeys } from '../hardware.ts';
-import { type Issuer, issueCertificate, issueCrl, type Name } from './certificate.ts';
+import type { KeyObject } from 'node:crypto';
+import {
+  type CertificateRequest,
+  type Issuer,
+  issueCertificate,
+  issueCrl,
+  type Name,
+} from './certificate.ts';
 import { ia5String, integer } from './der.ts';
 import {
   authorityKeyId,
@@ -32,7 +38,7 @@ const ROOT_VALIDITY = {
 };
 const DAY = 86_400_000;
 
-const amdName = (commonName: string): Name => [
+export const amdName = (commonName: string): Name => [
   ['OU', 'Engineering'],
   ['C', 'US'],
   ['L', 'Santa Clara'],
@@ -41,13 +47,25 @@ const amdName = (commonName: string): Name => [
   ['CN', commonName],
 ];
 
-const arkIssuer = (keys: HardwareKeys): Issuer => ({ name: amdName(`ARK-${PRODUCT}`), key: keys.ark });
-const askIssuer = (keys: HardwareKeys): Issuer => ({ name: amdName(`SEV-${PRODUCT}`), key: keys.ask });
+interface AmdKeys {
+  readonly ark: KeyObject;
+  readonly ask: KeyObject;
+  readonly vcek: KeyObject;
+}
 
-/** The self-signed root, DER. */
-export function issueArk(keys: HardwareKeys): Uint8Array {
+export const arkIssuer = (keys: Pick<AmdKeys, 'ark'>): Issuer => ({
+  name: amdName(`ARK-${PRODUCT}`),
+  key: keys.ark,
+});
+export const askIssuer = (keys: Pick<AmdKeys, 'ask'>): Issuer => ({
+  name: amdName(`SEV-${PRODUCT}`),
+  key: keys.ask,
+});
+
+/** The self-signed root. */
+export function arkRequest(keys: AmdKeys): CertificateRequest {
   const issuer = arkIssuer(keys);
-  return issueCertificate({
+  return {
     issuer,
     subject: issuer.name,
     key: keys.ark,
@@ -59,14 +77,16 @@ export function issueArk(keys: HardwareKeys): Uint8Array {
       basicConstraints(true),
       crlDistributionPoint(CRL_URL),
     ],
-  });
+  };
 }
 
-const ASK_SERIAL = 0x020002n;
+export const issueArk = (keys: AmdKeys): Uint8Array => issueCertificate(arkRequest(keys));
 
-/** The intermediate that signs the chips' certificates, DER. */
-export function issueAsk(keys: HardwareKeys): Uint8Array {
-  return issueCertificate({
+export const ASK_SERIAL = 0x020002n;
+
+/** The intermediate that signs the chips' certificates. */
+export function askRequest(keys: AmdKeys): CertificateRequest {
+  return {
     issuer: arkIssuer(keys),
     subject: amdName(`SEV-${PRODUCT}`),
     key: keys.ask,
@@ -79,41 +99,49 @@ export function issueAsk(keys: HardwareKeys): Uint8Array {
       keyUsage('keyCertSign'),
       crlDistributionPoint(CRL_URL),
     ],
-  });
+  };
 }
 
-/** The certificate of one chip at one TCB, DER. `chipId` has 64 bytes. Serial number 0, as AMD issues them. */
-export function issueVcek(keys: HardwareKeys, chipId: Uint8Array, tcb: Tcb): Uint8Array {
-  return issueCertificate({
+export const issueAsk = (keys: AmdKeys): Uint8Array => issueCertificate(askRequest(keys));
+
+/**
+ * The certificate of one chip at one TCB. `chipId` has 64 bytes. Serial number 0, as AMD issues them.
+ */
+export function vcekRequest(keys: AmdKeys, chipId: Uint8Array, tcb: Tcb): CertificateRequest {
+  return {
     issuer: askIssuer(keys),
     subject: amdName('SEV-VCEK'),
     key: keys.vcek,
     serial: 0n,
     notBefore: new Date(Date.now() - 30 * DAY),
     notAfter: new Date(Date.now() + 7 * 365 * DAY),
-    extensions: vcekExtensions(chipId, tcb),
-  });
+    extensions: amdExtensions(vcekParts(chipId, tcb)),
+  };
 }
 
-function vcekExtensions(chipId: Uint8Array, tcb: Tcb): readonly EncodedExtension[] {
-  const rows: readonly (readonly [string, Uint8Array])[] = [
-    ['1', integer(0)], // structVersion
-    ['2', ia5String(PRODUCT)],
-    ['3.1', integer(tcb.bootloader)],
-    ['3.2', integer(tcb.tee)],
-    ['3.4', integer(0)],
-    ['3.5', integer(0)],
-    ['3.6', integer(0)],
-    ['3.7', integer(0)],
-    ['3.3', integer(tcb.snp)],
-    ['3.8', integer(tcb.microcode)],
-    ['4', chipId], // hwid: raw bytes, no DER header
-  ];
-  return rows.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
-}
+export const issueVcek = (keys: AmdKeys, chipId: Uint8Array, tcb: Tcb): Uint8Array =>
+  issueCertificate(vcekRequest(keys, chipId, tcb));
+
+/** AMD's extensions of a chip's certificate as (suffix, DER value) pairs. */
+export const vcekParts = (chipId: Uint8Array, tcb: Tcb): readonly (readonly [string, Uint8Array])[] => [
+  ['1', integer(0)], // structVersion
+  ['2', ia5String(PRODUCT)],
+  ['3.1', integer(tcb.bootloader)],
+  ['3.2', integer(tcb.tee)],
+  ['3.4', integer(0)],
+  ['3.5', integer(0)],
+  ['3.6', integer(0)],
+  ['3.7', integer(0)],
+  ['3.3', integer(tcb.snp)],
+  ['3.8', integer(tcb.microcode)],
+  ['4', chipId], // hwid: raw bytes, no DER header
+];
+
+export const amdExtensions = (parts: readonly (readonly [string, Uint8Array])[]): EncodedExtension[] =>
+  parts.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
 
 /** The ARK's revocation list, DER: current, and empty unless the ASK is revoked. */
-export function issueAmdCrl(keys: HardwareKeys, revokeAsk: boolean): Uint8Array {
+export function issueAmdCrl(keys: AmdKeys, revokeAsk: boolean): Uint8Array {
   const thisUpdate = new Date(Date.now() - DAY);
   return issueCrl({
     issuer: arkIssuer(keys),

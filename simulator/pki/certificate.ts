@@ -110,7 +110,10 @@ function signed(key: KeyObject, tbs: Uint8Array): Uint8Array {
 const SHA384 = '2.16.840.1.101.3.4.2.2';
 const PSS_SALT_BYTES = 48;
 
-/** RSASSA-PSS with SHA-384, MGF1-SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055 3.1). */
+/**
+ * RSASSA-PSS with SHA-384, MGF1-SHA-384 and salt 48, as AMD signs (docs/protocol/attestation.md 7; RFC 4055
+ * 3.1).
+ */
 const RSA_PSS_SHA384 = sequence(
   oid('1.2.840.113549.1.1.10'),
   sequence(

@@ -66,7 +66,10 @@ export const subjectKeyId = (key: KeyObject): EncodedExtension =>
 export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
   extension(EXTENSION_OID.authorityKeyIdentifier, sequence(element(contextTag(0, false), keyId(issuer))));
 
-/** The names as the coordinator sorts them: IP addresses, URIs with a scheme, and DNS names (docs/protocol/attestation.md 4.2). */
+/**
+ * The names as the coordinator sorts them: IP addresses, URIs with a scheme, and DNS names
+ * (docs/protocol/attestation.md 4.2).
+ */
 export function subjectAltName(names: readonly string[]): EncodedExtension {
   const general = names.map((name) => {
     if (isIP(name) !== 0) return element(contextTag(7, false), ipBytes(name));

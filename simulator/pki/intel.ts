@@ -1,9 +1,15 @@
 /**
- * Intel's side of TDX: root, PCK platform CA, TCB signing certificate, the platform's PCK certificate and the two
- * revocation lists (docs/protocol/attestation.md 10).
+ * Intel's side of TDX: root, PCK platform CA, TCB signing certificate, the platform's PCK certificate and the
+ * two revocation lists (docs/protocol/attestation.md 10).
  */
-import type { HardwareKeys } from '../hardware.ts';
-import { type Issuer, issueCertificate, issueCrl, type Name } from './certificate.ts';
+import type { KeyObject } from 'node:crypto';
+import {
+  type CertificateRequest,
+  type Issuer,
+  issueCertificate,
+  issueCrl,
+  type Name,
+} from './certificate.ts';
 import {
   authorityKeyId,
   basicConstraints,
@@ -13,12 +19,12 @@ import {
   subjectKeyId,
 } from './extensions.ts';
 
-const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
+export const ROOT_CRL_URL = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
 const PCK_CRL_URL =
   'https://api.trustedservices.intel.com/sgx/certification/v4/pckcrl?ca=platform&encoding=der';
 const DAY = 86_400_000;
 
-const intelName = (commonName: string): Name => [
+export const intelName = (commonName: string): Name => [
   ['CN', commonName],
   ['O', 'Intel Corporation'],
   ['L', 'Santa Clara'],
@@ -26,11 +32,19 @@ const intelName = (commonName: string): Name => [
   ['C', 'US'],
 ];
 
-const rootIssuer = ({ intelRoot }: HardwareKeys): Issuer => ({
+/** The keys of these certificates, each in hands of its own. */
+interface IntelKeys {
+  readonly intelRoot: KeyObject;
+  readonly intelPlatformCa: KeyObject;
+  readonly intelTcbSigning: KeyObject;
+  readonly pck: KeyObject;
+}
+
+export const rootIssuer = ({ intelRoot }: Pick<IntelKeys, 'intelRoot'>): Issuer => ({
   name: intelName('Intel SGX Root CA'),
   key: intelRoot,
 });
-const platformIssuer = ({ intelPlatformCa }: HardwareKeys): Issuer => ({
+export const platformIssuer = ({ intelPlatformCa }: Pick<IntelKeys, 'intelPlatformCa'>): Issuer => ({
   name: intelName('Intel SGX PCK Platform CA'),
   key: intelPlatformCa,
 });
@@ -40,10 +54,10 @@ const validFor = (years: number): { notBefore: Date; notAfter: Date } => ({
   notAfter: new Date(Date.now() + years * 365 * DAY),
 });
 
-/** The self-signed root, DER. */
-export function issueIntelRoot(keys: HardwareKeys): Uint8Array {
+/** The self-signed root. */
+export function intelRootRequest(keys: IntelKeys): CertificateRequest {
   const issuer = rootIssuer(keys);
-  return issueCertificate({
+  return {
     issuer,
     subject: issuer.name,
     key: keys.intelRoot,
@@ -56,15 +70,17 @@ export function issueIntelRoot(keys: HardwareKeys): Uint8Array {
       keyUsage('keyCertSign', 'cRLSign'),
       basicConstraints(true, 1),
     ],
-  });
+  };
 }
+
+export const issueIntelRoot = (keys: IntelKeys): Uint8Array => issueCertificate(intelRootRequest(keys));
 
 /** Fixed, so that a revocation list can name it. */
 const PLATFORM_CA_SERIAL = 0x4a6f2c1d5e8b9370n;
 
-/** The intermediate that signs PCK certificates, DER. */
-export function issuePlatformCa(keys: HardwareKeys): Uint8Array {
-  return issueCertificate({
+/** The intermediate that signs PCK certificates. */
+export function platformCaRequest(keys: IntelKeys): CertificateRequest {
+  return {
     issuer: rootIssuer(keys),
     subject: platformIssuer(keys).name,
     key: keys.intelPlatformCa,
@@ -77,12 +93,14 @@ export function issuePlatformCa(keys: HardwareKeys): Uint8Array {
       keyUsage('keyCertSign', 'cRLSign'),
       basicConstraints(true, 0),
     ],
-  });
+  };
 }
 
-/** The certificate that signs TCB info and QE identity, DER. */
-export function issueTcbSigning(keys: HardwareKeys): Uint8Array {
-  return issueCertificate({
+export const issuePlatformCa = (keys: IntelKeys): Uint8Array => issueCertificate(platformCaRequest(keys));
+
+/** The certificate that signs TCB info and QE identity. */
+export function tcbSigningRequest(keys: IntelKeys): CertificateRequest {
+  return {
     issuer: rootIssuer(keys),
     subject: intelName('Intel SGX TCB Signing'),
     key: keys.intelTcbSigning,
@@ -94,12 +112,14 @@ export function issueTcbSigning(keys: HardwareKeys): Uint8Array {
       keyUsage('digitalSignature', 'nonRepudiation'),
       basicConstraints(false),
     ],
-  });
+  };
 }
 
-/** The platform's own certificate, DER; exactly six extensions, the last of them `sgx`. */
-export function issuePck(keys: HardwareKeys, sgx: EncodedExtension): Uint8Array {
-  return issueCertificate({
+export const issueTcbSigning = (keys: IntelKeys): Uint8Array => issueCertificate(tcbSigningRequest(keys));
+
+/** The platform's own certificate; exactly six extensions, the last of them `sgx`. */
+export function pckRequest(keys: IntelKeys, sgx: EncodedExtension): CertificateRequest {
+  return {
     issuer: platformIssuer(keys),
     subject: intelName('Intel SGX PCK Certificate'),
     key: keys.pck,
@@ -112,8 +132,11 @@ export function issuePck(keys: HardwareKeys, sgx: EncodedExtension): Uint8Array 
       basicConstraints(false),
       sgx,
     ],
-  });
+  };
 }
+
+export const issuePck = (keys: IntelKeys, sgx: EncodedExtension): Uint8Array =>
+  issueCertificate(pckRequest(keys, sgx));
 
 const intelCrl = (issuer: Issuer, revoked: readonly bigint[]): Uint8Array =>
   issueCrl({
@@ -125,8 +148,8 @@ const intelCrl = (issuer: Issuer, revoked: readonly bigint[]): Uint8Array =>
   });
 
 /** The root's revocation list (it covers the intermediate and the TCB signing certificate), DER. */
-export const issueRootCrl = (keys: HardwareKeys, revokePlatformCa: boolean): Uint8Array =>
+export const issueRootCrl = (keys: IntelKeys, revokePlatformCa: boolean): Uint8Array =>
   intelCrl(rootIssuer(keys), revokePlatformCa ? [PLATFORM_CA_SERIAL] : []);
 
 /** The platform CA's revocation list (it covers the PCK certificate), DER. */
-export const issuePckCrl = (keys: HardwareKeys): Uint8Array => intelCrl(platformIssuer(keys), []);
+export const issuePckCrl = (keys: IntelKeys): Uint8Array => intelCrl(platformIssuer(keys), []);

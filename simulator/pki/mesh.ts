@@ -20,7 +20,9 @@ const YEAR = 365 * 24 * HOUR;
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
 export interface Mesh {
-  /** PEM exactly as in the attestation document, with the final newline: the report data covers these bytes. */
+  /**
+   * PEM exactly as in the attestation document, with the final newline: the report data covers these bytes.
+   */
   readonly rootCaPem: string;
   readonly meshCaPem: string;
   readonly issuer: Issuer;
@@ -59,7 +61,9 @@ export function createMesh(now: number): Mesh {
   return { rootCaPem: root.pem, meshCaPem: mesh.pem, issuer: mesh.issuer };
 }
 
-/** A workload certificate: P-256, CN from the first SAN, valid from an hour ago for a year unless `expired`. */
+/**
+ * A workload certificate: P-256, CN from the first SAN, valid from an hour ago for a year unless `expired`.
+ */
 export function issueWorkload(
   { issuer }: Mesh,
   { sans, workloadSecretId }: WorkloadIdentity,

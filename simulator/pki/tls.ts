@@ -1,7 +1,8 @@
-/** The ordinary TLS certificate of the simulator's port. It carries no trust (docs/protocol/attestation.md 1). */
-import { generateKeyPairSync } from 'node:crypto';
-import type { HardwareKeys } from '../hardware.ts';
-import { issueCertificate, type Name, toPem } from './certificate.ts';
+/**
+ * The ordinary TLS certificate of the simulator's port. It carries no trust (docs/protocol/attestation.md 1).
+ */
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { issueCertificate, toPem } from './certificate.ts';
 import {
   authorityKeyId,
   basicConstraints,
@@ -11,38 +12,45 @@ import {
   subjectKeyId,
 } from './extensions.ts';
 
-const CA_NAME: Name = [['CN', 'privatemode simulator TLS CA']];
+const CA_NAME = 'privatemode simulator TLS CA';
 const DAY = 86_400_000;
 
-/** The CA that clients put into SSL_CERT_FILE, DER. */
-export function issueTlsCa(keys: HardwareKeys): Uint8Array {
+/** A CA that clients put into SSL_CERT_FILE, DER. */
+export function issueTlsCa({ tlsCa: key }: { readonly tlsCa: KeyObject }, commonName = CA_NAME): Uint8Array {
   return issueCertificate({
-    issuer: { name: CA_NAME, key: keys.tlsCa },
-    subject: CA_NAME,
-    key: keys.tlsCa,
-    notBefore: new Date(Date.now() - DAY),
+    issuer: { name: [['CN', commonName]], key },
+    subject: [['CN', commonName]],
+    key,
+    notBefore: new Date(Date.now() - 2 * DAY),
     notAfter: new Date(Date.now() + 3650 * DAY),
-    extensions: [basicConstraints(true, 0), keyUsage('keyCertSign', 'cRLSign'), subjectKeyId(keys.tlsCa)],
+    extensions: [basicConstraints(true, 0), keyUsage('keyCertSign', 'cRLSign'), subjectKeyId(key)],
   });
 }
 
-/** A fresh server key and its certificate for these DNS names and IP addresses, PEM. */
+/** A server's private key and certificate, PEM. */
+export interface ServerCertificate {
+  readonly key: string;
+  readonly cert: string;
+}
+
+/** A fresh server key and its certificate for these DNS names and IP addresses. */
 export function issueServerCertificate(
-  keys: HardwareKeys,
+  { tlsCa }: { readonly tlsCa: KeyObject },
   names: readonly string[],
-): { readonly key: string; readonly cert: string } {
+  { commonName = CA_NAME, notAfter = new Date(Date.now() + 365 * DAY) } = {},
+): ServerCertificate {
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const certificate = issueCertificate({
-    issuer: { name: CA_NAME, key: keys.tlsCa },
+    issuer: { name: [['CN', commonName]], key: tlsCa },
     subject: [['CN', names[0] ?? 'localhost']],
     key: privateKey,
-    notBefore: new Date(Date.now() - DAY),
-    notAfter: new Date(Date.now() + 365 * DAY),
+    notBefore: new Date(Date.now() - 2 * DAY),
+    notAfter,
     extensions: [
       basicConstraints(false),
       keyUsage('digitalSignature'),
       extendedKeyUsage('serverAuth'),
-      authorityKeyId(keys.tlsCa),
+      authorityKeyId(tlsCa),
       subjectAltName(names),
     ],
   });

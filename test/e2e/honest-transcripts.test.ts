@@ -16,8 +16,12 @@ import {
   type OpenAIClass,
 } from '../clients/versions.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { CHAT } from '../support/transcripts/chat.ts';
+import { COMPLETIONS } from '../support/transcripts/completions.ts';
+import { EMBEDDINGS } from '../support/transcripts/embeddings.ts';
+import { ERRORS } from '../support/transcripts/errors.ts';
 import { breaches } from '../support/transcripts/grammar.ts';
-import { HONEST } from '../support/transcripts/honest.ts';
+import { MESSAGES } from '../support/transcripts/messages.ts';
 import {
   type EndpointName,
   type Members,
@@ -26,6 +30,19 @@ import {
   type TranscriptResponse,
   textOf,
 } from '../support/transcripts/transcript.ts';
+import { TRANSCRIPTION } from '../support/transcripts/transcription.ts';
+import { UNSTRUCTURED } from '../support/transcripts/unstructured.ts';
+
+/** Every transcript there is. */
+const HONEST: readonly Transcript[] = [
+  ...CHAT,
+  ...COMPLETIONS,
+  ...MESSAGES,
+  ...EMBEDDINGS,
+  ...TRANSCRIPTION,
+  ...UNSTRUCTURED,
+  ...ERRORS,
+];
 
 const PATHS: Readonly<Record<EndpointName, string>> = {
   chat: '/v1/chat/completions',

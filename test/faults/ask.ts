@@ -1,12 +1,12 @@
-/** One chat request in either dialect over a plain socket, and everything that can be told of its answer. */
+/** One chat request in either API style over a plain socket, and everything that its response shows. */
 import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 
-export type Dialect = 'openai' | 'anthropic';
+export type ApiStyle = 'openai' | 'anthropic';
 export type Mode = 'stream' | 'unary';
 
 export interface Question {
-  readonly dialect: Dialect;
+  readonly style: ApiStyle;
   readonly mode: Mode;
   readonly model: string;
   /** The user's message; `sim-echo` answers with the same. */
@@ -19,45 +19,45 @@ export interface Question {
   readonly agent?: Agent;
 }
 
-export interface Told {
+export interface ChatResponse {
   /** 0 where no head came. */
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: string;
   /** Whether the framing says that this is all of it. */
   readonly ended: 'clean' | 'broken';
-  /** The words of the model, as far as they came. */
+  /** The text of the model, as far as it came. */
   readonly text: string;
-  /** Whether the dialect's own end was seen: `[DONE]`, `message_stop`, or a whole JSON object. */
+  /** Whether the API style's own end was seen: `[DONE]`, `message_stop`, or a whole JSON object. */
   readonly terminal: boolean;
-  /** The error object of the body or of the last event, in the dialect's shape. */
+  /** The error object of the body or of the last event, in the API style's shape. */
   readonly error: { readonly code?: unknown; readonly message?: unknown } | undefined;
 }
 
 const PATHS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
 
 /** The request body of a question. */
-export const bodyOf = ({ dialect, mode, model, prompt, padding = 0 }: Question): string =>
+export const bodyOf = ({ style, mode, model, prompt, padding = 0 }: Question): string =>
   JSON.stringify({
     model,
     messages: [{ role: 'user', content: prompt }],
     stream: mode === 'stream',
-    ...(dialect === 'anthropic' ? { max_tokens: 1000 } : {}),
+    ...(style === 'anthropic' ? { max_tokens: 1000 } : {}),
     ...(padding > 0 ? { padding: 'x'.repeat(padding) } : {}),
   });
 
 /** Resolves however it ends; rejects only where the signal ends it. */
-export function ask(url: string, question: Question): Promise<Told> {
-  const { promise, resolve, reject } = Promise.withResolvers<Told>();
+export function ask(url: string, question: Question): Promise<ChatResponse> {
+  const { promise, resolve, reject } = Promise.withResolvers<ChatResponse>();
   const { signal } = question;
   const chunks: Buffer[] = [];
   let head: IncomingMessage | undefined;
   const settle = (): void => {
     signal?.removeEventListener('abort', leave);
     if (signal?.aborted) reject(signal.reason);
-    else resolve(told(question, head, Buffer.concat(chunks).toString()));
+    else resolve(readResponse(question, head, Buffer.concat(chunks).toString()));
   };
-  const req = request(`${url}${PATHS[question.dialect]}`, {
+  const req = request(`${url}${PATHS[question.style]}`, {
     method: 'POST',
     agent: question.agent ?? false,
     headers: { 'content-type': 'application/json', ...question.headers },
@@ -81,14 +81,14 @@ export function send(port: number, question: Question, part = 1): Socket {
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.on('error', () => {});
   socket.write(
-    `POST ${PATHS[question.dialect]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+    `POST ${PATHS[question.style]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
       `Content-Length: ${body.length}\r\n\r\n`,
   );
   socket.write(body.subarray(0, body.length * part));
   return socket;
 }
 
-function told({ dialect }: Question, head: IncomingMessage | undefined, body: string): Told {
+function readResponse({ style }: Question, head: IncomingMessage | undefined, body: string): ChatResponse {
   const isStream = head?.headers['content-type']?.includes('event-stream') === true;
   const objects = isStream ? dataOf(body) : parsed(body);
   return {
@@ -96,9 +96,9 @@ function told({ dialect }: Question, head: IncomingMessage | undefined, body: st
     headers: head?.headers ?? {},
     body,
     ended: head?.complete === true ? 'clean' : 'broken',
-    text: objects.map(dialect === 'openai' ? openaiWords : anthropicWords).join(''),
+    text: objects.map(style === 'openai' ? openaiText : anthropicText).join(''),
     terminal: isStream
-      ? dialect === 'openai'
+      ? style === 'openai'
         ? body.endsWith('data: [DONE]\n\n')
         : body.trimEnd().split('\n').at(-1) === 'data: {"type":"message_stop"}'
       : objects.length === 1,
@@ -106,7 +106,7 @@ function told({ dialect }: Question, head: IncomingMessage | undefined, body: st
   };
 }
 
-interface Answer {
+interface ResponseObject {
   readonly error?: { readonly code?: unknown; readonly message?: unknown };
   readonly choices?: readonly { delta?: { content?: string }; message?: { content: string } }[];
   readonly delta?: { readonly text?: string };
@@ -114,18 +114,18 @@ interface Answer {
 }
 
 /** The JSON objects of an event stream. */
-const dataOf = (body: string): Answer[] =>
+const dataOf = (body: string): ResponseObject[] =>
   body.split('\n').flatMap((line) => (line.startsWith('data: {') ? parsed(line.slice('data: '.length)) : []));
 
-function parsed(json: string): Answer[] {
+function parsed(json: string): ResponseObject[] {
   try {
-    return [JSON.parse(json) as Answer];
+    return [JSON.parse(json) as ResponseObject];
   } catch {
     return [];
   }
 }
 
-const openaiWords = ({ choices }: Answer): string =>
+const openaiText = ({ choices }: ResponseObject): string =>
   choices?.[0]?.delta?.content ?? choices?.[0]?.message?.content ?? '';
 
-const anthropicWords = ({ delta, content }: Answer): string => delta?.text ?? content?.[0]?.text ?? '';
+const anthropicText = ({ delta, content }: ResponseObject): string => delta?.text ?? content?.[0]?.text ?? '';

@@ -15,7 +15,7 @@ describe('the defences', () => {
   /** A chat with these headers; resolves with the status. */
   function chat(headers: Readonly<Record<string, string>>): Promise<number> {
     const { promise, resolve, reject } = Promise.withResolvers<number>();
-    const body = bodyOf({ dialect: 'openai', mode: 'unary', model: 'sim-echo', prompt: 'x' });
+    const body = bodyOf({ style: 'openai', mode: 'unary', model: 'sim-echo', prompt: 'x' });
     request(`${stack.url}/v1/chat/completions`, { method: 'POST', agent: false, headers }, (res) => {
       res.resume().on('close', () => resolve(res.statusCode as number));
     })

@@ -1,4 +1,4 @@
-/** Every cell of the fault matrix, in both dialects, over real sockets and real cryptography. */
+/** Every cell of the fault matrix, in both API styles, over real sockets and real cryptography. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,10 +9,46 @@ import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { newCanaries } from '../support/canaries.ts';
 import { atRest, type Guard, guard, resources } from '../support/invariants.ts';
 import { type Stack, startStack } from '../support/stack.ts';
-import { ask, type Dialect, type Mode, type Told } from './ask.ts';
-import { type Cell, inWords } from './cells.ts';
-import { countersSince, type Snapshot, snapshot } from './counted.ts';
+import { type ApiStyle, ask, type ChatResponse, type Mode } from './ask.ts';
+import { type Cell, type Counted, summary } from './cells.ts';
 import { type FaultRow, faultName, MATRIX, nameOf } from './matrix.ts';
+
+/** The counters of a proxy as plain values, to tell what one exchange adds to them. */
+interface Snapshot {
+  readonly counters: Counted;
+  /** How many lines there were in the log. */
+  readonly logLines: number;
+}
+
+const plain = ({ proxy }: Pick<Stack, 'proxy'>): Counted =>
+  Object.fromEntries(
+    Object.entries(proxy.counters).map(([name, value]) => [
+      name,
+      value instanceof Map ? Object.fromEntries(value) : (value as number),
+    ]),
+  );
+
+const snapshot = (stack: Stack): Snapshot => ({
+  counters: plain(stack),
+  logLines: stack.logLines.length,
+});
+
+/** What was added; counters that stayed are left out. */
+function countersSince({ counters }: Snapshot, stack: Stack): Record<string, Counted[string]> {
+  const added: Record<string, Counted[string]> = {};
+  for (const [name, now] of Object.entries(plain(stack))) {
+    const before = counters[name];
+    if (typeof now === 'number') {
+      if (now !== before) added[name] = now - Number(before);
+      continue;
+    }
+    const counts = Object.entries(now)
+      .map(([key, count]) => [key, count - ((before as Record<string, number>)[key] ?? 0)] as const)
+      .filter(([, count]) => count !== 0);
+    if (counts.length > 0) added[name] = Object.fromEntries(counts);
+  }
+  return added;
+}
 
 const CANARIES = newCanaries();
 /** The model answers with the same words, so that both directions carry the canary. */
@@ -25,7 +61,7 @@ const FLAGS: Readonly<Record<'patient' | NonNullable<FaultRow['proxy']>, readonl
   strict: ['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0'],
 };
 
-const PLAIN = { dialect: 'openai', mode: 'stream', model: 'sim-echo', prompt: 'x' } as const;
+const PLAIN = { style: 'openai', mode: 'stream', model: 'sim-echo', prompt: 'x' } as const;
 
 /** What leaves no connection in the pool, or one. */
 const PREPARATIONS = { new: 'sim-echo+fault=reset_after_headers', reused: 'sim-echo' } as const;
@@ -74,10 +110,10 @@ describe('the fault matrix', () => {
 
   for (const row of MATRIX) {
     describe(`${nameOf(row)}: ${row.does}`, () => {
-      for (const dialect of ['openai', 'anthropic'] as const) {
+      for (const style of ['openai', 'anthropic'] as const) {
         for (const mode of ['stream', 'unary'] as const) {
           const cell = row.cells[mode];
-          it(`${dialect} ${mode}: ${inWords(cell)}`, async () => {
+          it(`${style} ${mode}: ${summary(cell)}`, async () => {
             const { stack, guard: watched } = await guarded(row.proxy ?? 'patient');
             try {
               if (row.connection !== undefined) {
@@ -85,10 +121,10 @@ describe('the fault matrix', () => {
                 await watched.verify({ upstream: 1 });
               }
               const before = snapshot(stack);
-              const told = await ask(stack.url, question(row, dialect, mode));
-              assertSeen(told, cell, mode);
-              const shown = [JSON.stringify(told.headers), JSON.stringify(told.error ?? '')];
-              if (told.status >= 400) shown.push(told.body);
+              const response = await ask(stack.url, question(row, style, mode));
+              assertSeen(response, cell, mode);
+              const shown = [JSON.stringify(response.headers), JSON.stringify(response.error ?? '')];
+              if (response.status >= 400) shown.push(response.body);
               await watched.verify({ upstream: cell.upstream, shown });
               assertTold(stack, before, cell);
             } finally {
@@ -119,31 +155,31 @@ describe('the fault matrix', () => {
   });
 });
 
-function question({ asks, uploadBytes = 0 }: FaultRow, dialect: Dialect, mode: Mode) {
-  return { dialect, mode, model: `sim-echo+${asks}`, prompt: PROMPT, padding: uploadBytes };
+function question({ asks, uploadBytes = 0 }: FaultRow, style: ApiStyle, mode: Mode) {
+  return { style, mode, model: `sim-echo+${asks}`, prompt: PROMPT, padding: uploadBytes };
 }
 
 /** What the client sees. */
-function assertSeen(told: Told, cell: Cell, mode: Mode): void {
-  assert.equal(told.status, cell.status, told.body);
-  assert.equal(told.ended, cell.ended, 'the end of the connection');
-  for (const [name, value] of Object.entries(cell.headers)) assert.equal(told.headers[name], value, name);
-  assert.ok(!told.body.includes(FORGED), 'a forged text was shown');
+function assertSeen(response: ChatResponse, cell: Cell, mode: Mode): void {
+  assert.equal(response.status, cell.status, response.body);
+  assert.equal(response.ended, cell.ended, 'the end of the connection');
+  for (const [name, value] of Object.entries(cell.headers)) assert.equal(response.headers[name], value, name);
+  assert.ok(!response.body.includes(FORGED), 'a forged text was shown');
   if (cell.shows === 'answer') {
-    assert.equal(told.error, undefined);
-    assert.equal(told.text.trim(), PROMPT);
-    assert.ok(told.terminal, 'the end of the answer is missing');
+    assert.equal(response.error, undefined);
+    assert.equal(response.text.trim(), PROMPT);
+    assert.ok(response.terminal, 'the end of the answer is missing');
     return;
   }
-  assert.ok(told.error, 'no error was shown');
-  if (cell.code !== undefined) assert.equal(told.error.code, cell.code);
-  assert.ok(String(told.error.message).length > 0, 'an error without words');
-  if (cell.shows === 'error') assert.equal(told.text, '');
+  assert.ok(response.error, 'no error was shown');
+  if (cell.code !== undefined) assert.equal(response.error.code, cell.code);
+  assert.ok(String(response.error.message).length > 0, 'an error without words');
+  if (cell.shows === 'error') assert.equal(response.text, '');
   // What came before the fault is shown, and nothing that would let it pass for the whole.
-  else assert.ok(PROMPT.startsWith(told.text.trimEnd()), 'words that the model did not say');
-  if (cell.ended === 'broken') assert.ok(!told.terminal, 'an end was shown');
+  else assert.ok(PROMPT.startsWith(response.text.trimEnd()), 'words that the model did not say');
+  if (cell.ended === 'broken') assert.ok(!response.terminal, 'an end was shown');
   if (mode === 'stream' && cell.ended === 'broken') {
-    const last = told.body.trimEnd().split('\n\n').at(-1) ?? '';
+    const last = response.body.trimEnd().split('\n\n').at(-1) ?? '';
     assert.match(last, /"error"/, 'the error is not the last event');
   }
 }

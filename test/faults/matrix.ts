@@ -1,6 +1,6 @@
 /**
  * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log and the
- * counters tell. matrix.test.ts asserts every cell in both dialects; docs/reliability.md is made from it.
+ * counters tell. matrix.test.ts asserts every cell in both API styles; docs/reliability.md is made from it.
  */
 import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
 import type { Mode } from './ask.ts';

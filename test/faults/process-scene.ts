@@ -9,7 +9,7 @@ import { type Canaries, newCanaries } from '../support/canaries.ts';
 import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
-import { ask, type Question, type Told } from './ask.ts';
+import { ask, type ChatResponse, type Question } from './ask.ts';
 import { question } from './scenario.ts';
 
 export interface ProcessScene {
@@ -22,7 +22,7 @@ export interface ProcessScene {
   log(): string;
   /** Resolves when the remote has been verified. */
   ready(): Promise<void>;
-  ask(overrides?: Partial<Question>): Promise<Told>;
+  ask(overrides?: Partial<Question>): Promise<ChatResponse>;
   /** SIGTERM unless it has ended already, exit code 0, and every invariant that shows from outside. */
   finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
 }

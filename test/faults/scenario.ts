@@ -3,7 +3,7 @@ import type { TestContext } from 'node:test';
 import { type Canaries, newCanaries } from '../support/canaries.ts';
 import { assertReturned, type Guard, guard, resources } from '../support/invariants.ts';
 import { type Stack, sharedHardware, startStack } from '../support/stack.ts';
-import { ask, type Question, type Told } from './ask.ts';
+import { ask, type ChatResponse, type Question } from './ask.ts';
 
 export interface Scenario {
   /** In the words of the catalogue. */
@@ -16,8 +16,8 @@ export interface Scenario {
 export interface Scene {
   readonly stack: Stack;
   readonly canaries: Canaries;
-  /** Asks for a stream in the OpenAI dialect; the prompt is the canary, several times over. */
-  ask(overrides?: Partial<Question>): Promise<Told>;
+  /** Asks for a stream in the OpenAI API style; the prompt is the canary, several times over. */
+  ask(overrides?: Partial<Question>): Promise<ChatResponse>;
   /** The end of the scene: every invariant, with this many requests at the service; then nothing may be left of it. */
   finish(expected: Parameters<Guard['verify']>[0]): Promise<void>;
 }
@@ -48,7 +48,7 @@ export async function scene(t: TestContext, options: Parameters<typeof startStac
 }
 
 export const question = ({ prompt }: Canaries): Question => ({
-  dialect: 'openai',
+  style: 'openai',
   mode: 'stream',
   model: 'sim-echo',
   prompt: Array.from({ length: 12 }, (_, i) => `${prompt}-${i}`).join(' '),

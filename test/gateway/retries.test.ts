@@ -171,7 +171,7 @@ describe('the retry table', () => {
     assert.deepEqual(
       RETRIES.map(({ id }) => id),
       ['no_secret', 'connection_reset', 'stale_connection'],
-      'trap-03-resets and trap-04-stale-keep-alive hold the others',
+      'upstream-resets.test.ts and stale-connections.test.ts hold the others',
     );
   });
 

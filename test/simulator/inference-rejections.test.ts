@@ -318,7 +318,12 @@ describe('the server notes', () => {
   const members = membersOf('chat', 'sim-1x0', 'x', false);
 
   it('nothing against a good client, nor against the client library', async () => {
-    await server.ask('chat', members, { 'anthropic-beta': 'a', 'openai-organization': 'o', accept: '*/*' });
+    await server.ask('chat', members, {
+      'anthropic-beta': 'a',
+      'openai-beta': 'o',
+      'anthropic-version': '2023-06-01',
+      accept: '*/*',
+    });
     const headers = libraryHeaders(server.port, server.secret, 'sim-1x0');
     const body = new Attempt(server.secret).sealObject(members, PLAIN.chat);
     const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
@@ -334,6 +339,8 @@ describe('the server notes', () => {
     ['client addresses', { 'x-forwarded-for': '10.0.0.1' }, /header x-forwarded-for must not/],
     ['origins', { origin: 'https://e.example' }, /header origin must not/],
     ['SDK internals', { 'x-stainless-os': 'Linux' }, /header x-stainless-os must not/],
+    ['undocumented names of OpenAI', { 'openai-organization': 'o' }, /header openai-organization must not/],
+    ['undocumented names of Anthropic', { 'anthropic-user-id': 'u' }, /header anthropic-user-id must not/],
     ['unknown protocol headers', { 'privatemode-foo': '1' }, /header privatemode-foo must not/],
     ['compression', { 'accept-encoding': 'gzip' }, /accept-encoding is not identity/],
     ['another host', { host: 'localhost:8080' }, /host is not the API host/],

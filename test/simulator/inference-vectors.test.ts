@@ -7,10 +7,10 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS, type Endpoint } from '../../simulator/inference/endpoints.ts';
 import { createOpener, createSealer, openMembers, sealMembers } from '../../simulator/inference/envelope.ts';
 import { checkGpuPolicy } from '../../simulator/inference/gpu-policy.ts';
-import { stream } from '../../simulator/inference/models/answer.ts';
+import { stream } from '../../simulator/inference/models/response.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import { openRequest } from '../../simulator/inference/request.ts';
-import { protectWith, wireOf } from '../../simulator/inference/response.ts';
+import { protectWith, wireOf } from '../../simulator/inference/sealed-response.ts';
 import { Attempt } from '../support/literal-client.ts';
 
 const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');

@@ -1,13 +1,61 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { type Verdict, verify } from '../../lib/attestation/verify.ts';
+import {
+  type CollateralSource,
+  type SignedCollateral,
+  type Verdict,
+  verify,
+} from '../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { FAULTS, type FaultName } from '../../simulator/faults.ts';
 import { createHardware } from '../../simulator/hardware.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { attestationDocument, rootsOf, startTestSimulator } from '../support/simulator.ts';
-import { collateralFrom } from '../support/simulator-collateral.ts';
+import { type Answer, attestationDocument, call, rootsOf, startTestSimulator } from '../support/simulator.ts';
+
+/** Certificate collateral from the simulator's own vendor endpoints, as the proxy would fetch it from AMD and Intel. */
+function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): CollateralSource {
+  const get = async (path: string): Promise<Answer> => {
+    const answer = await call(simulator, 'GET', path);
+    if (answer.status === 200) return answer;
+    throw new PrivatemodeError('collateral_unavailable', `${path} answered ${answer.status}`);
+  };
+  const der = async (path: string): Promise<Uint8Array> => new Uint8Array((await get(path)).body);
+  const chainOf = ({ headers }: Answer, header: string): string =>
+    decodeURIComponent(String(headers[header]));
+  const signed = async (path: string, header: string): Promise<SignedCollateral> => {
+    const answer = await get(path);
+    return { body: answer.body.toString('utf8'), issuerChain: chainOf(answer, header) };
+  };
+
+  return {
+    amdVcek: ({ product, chipId, bootloader, tee, snp, microcode }) =>
+      der(
+        `/vcek/v1/${product}/${chipId}?blSPL=${bootloader}&teeSPL=${tee}&snpSPL=${snp}&ucodeSPL=${microcode}`,
+      ),
+    amdCrl: async ({ product }) => ({ crl: await der(`/vcek/v1/${product}/crl`) }),
+    intelTcbInfo: ({ fmspc, evaluationDataNumber }) =>
+      signed(
+        `/tdx/certification/v4/tcb?fmspc=${fmspc}${
+          evaluationDataNumber === undefined ? '' : `&tcbEvaluationDataNumber=${evaluationDataNumber}`
+        }`,
+        'tcb-info-issuer-chain',
+      ),
+    intelQeIdentity: ({ evaluationDataNumber }) =>
+      signed(
+        `/tdx/certification/v4/qe/identity${
+          evaluationDataNumber === undefined ? '' : `?tcbEvaluationDataNumber=${evaluationDataNumber}`
+        }`,
+        'sgx-enclave-identity-issuer-chain',
+      ),
+    async intelPckCrl() {
+      const answer = await get('/sgx/certification/v4/pckcrl?ca=platform&encoding=der');
+      return { crl: new Uint8Array(answer.body), issuerChain: chainOf(answer, 'sgx-pck-crl-issuer-chain') };
+    },
+    intelRootCrl: async ({ url }) => ({ crl: await der(new URL(url).pathname) }),
+  };
+}
 
 async function judge(simulator: Simulator, expected: { manifest?: Uint8Array } = {}): Promise<Verdict> {
   const nonce = new Uint8Array(randomBytes(32));

@@ -111,7 +111,7 @@ describe('the plan', () => {
     );
   });
 
-  it('holds departures, faults and both dialects', () => {
+  it('holds departures, faults and both styles', () => {
     const next = createPlan(1);
     const jobs = Array.from({ length: 1_000 }, () => next());
     const share = (of: (job: (typeof jobs)[number]) => boolean): number =>
@@ -119,7 +119,7 @@ describe('the plan', () => {
     for (const part of [
       share(({ leavesAfter }) => leavesAfter !== undefined),
       share(({ question }) => question.model.includes('+fault')),
-      share(({ question }) => question.dialect === 'anthropic'),
+      share(({ question }) => question.style === 'anthropic'),
       share(({ question }) => question.mode === 'unary'),
     ]) {
       assert.ok(part > 0.05 && part < 0.6, `${part}`);

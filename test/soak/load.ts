@@ -1,7 +1,7 @@
 /** So many streams at a time, each followed by the next, and what became of them. */
 import { Agent } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
-import { ask, type Told } from '../faults/ask.ts';
+import { ask, type ChatResponse } from '../faults/ask.ts';
 import type { Job } from './plan.ts';
 
 export interface Tally {
@@ -53,10 +53,10 @@ export function createLoad(url: string, streams: number, nextJob: () => Job): Lo
     }
   }
 
-  function note({ question, text, expected }: Job, told: Told): void {
-    const wrong = difference(told, text, expected);
+  function note({ question, text, expected }: Job, response: ChatResponse): void {
+    const wrong = difference(response, text, expected);
     if (wrong !== undefined) {
-      tally.unexplained.push(`${question.dialect} ${question.mode} ${question.model}: ${wrong}`);
+      tally.unexplained.push(`${question.style} ${question.mode} ${question.model}: ${wrong}`);
       return;
     }
     if (question.model.includes('+')) {
@@ -91,13 +91,15 @@ function injectedBy({ counters }: Job['expected']): string[] {
   ];
 }
 
-function difference(told: Told, text: string, expected: Job['expected']): string | undefined {
-  const { status, ended, terminal, error } = told;
+function difference(response: ChatResponse, text: string, expected: Job['expected']): string | undefined {
+  const { status, ended, terminal, error } = response;
   if (status !== expected.status || ended !== expected.ended) {
     return `${status} ${ended} ${error?.code ?? ''} instead of ${expected.status} ${expected.ended}`;
   }
   if (expected.shows === 'answer') {
-    return terminal && told.text === text ? undefined : `an answer of ${told.text.length} bytes, not whole`;
+    return terminal && response.text === text
+      ? undefined
+      : `an answer of ${response.text.length} bytes, not whole`;
   }
   if (error === undefined) return 'no error is shown';
   if (expected.code !== undefined && error.code !== expected.code) return `${error.code}`;

@@ -43,17 +43,17 @@ export function createPlan(seed: number): () => Job {
   const upTo = (limit: number): number => Math.floor(random() * limit);
 
   return () => {
-    const dialect = random() < 0.5 ? 'openai' : 'anthropic';
+    const style = random() < 0.5 ? 'openai' : 'anthropic';
     const dice = upTo(100);
     const mode = upTo(100) < SHARE.unary ? 'unary' : 'stream';
     const prompt = 'x'.repeat(upTo(2_000));
     if (dice < SHARE.faults) {
       const { asks, cells } = FAULTS[upTo(FAULTS.length)]!;
-      const question = { dialect, mode, prompt, model: `sim-12x5+${asks}` } as const;
+      const question = { style, mode, prompt, model: `sim-12x5+${asks}` } as const;
       return { question, text: words(12), expected: cells[mode], leavesAfter: undefined };
     }
     const tokens = 10 + upTo(60);
-    const question = { dialect, mode, prompt, model: `sim-${tokens}x${5 + upTo(25)}` } as const;
+    const question = { style, mode, prompt, model: `sim-${tokens}x${5 + upTo(25)}` } as const;
     const leavesAfter = dice < SHARE.faults + SHARE.departures ? upTo(LONGEST_STAY) : undefined;
     return { question, text: words(tokens), expected: complete(), leavesAfter };
   };

@@ -2,9 +2,11 @@
  * A client of the inference protocol, as literal as it can be: the other side that the simulator is tested
  * against. It shares no code with the product or the simulator (docs/protocol/inference.md 2, 4, 5, 6, 7).
  */
-import { createCipheriv, createDecipheriv, createHash, createHmac, randomBytes } from 'node:crypto';
+import { createHash, createHmac, createSecretKey, randomBytes } from 'node:crypto';
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { type LiteralExchange, literalOpen, literalOrder, literalSeal } from './literal-envelope.ts';
+import { PLAIN_MEMBERS } from './plain-members.ts';
 
 export interface Secret {
   readonly id: string;
@@ -18,54 +20,44 @@ export function newSecret(): Secret {
 }
 
 export const PLAIN = {
-  chat: ['model', 'stream_options', 'max_tokens', 'max_completion_tokens', 'n', 'stream'],
-  messages: ['model', 'stream'],
-  embeddings: ['model'],
-  form: ['model', 'stream', 'stream_include_usage', 'stream_continuous_usage_stats'],
-  answer: ['id', 'usage'],
-  messagesAnswer: ['id', 'type', 'usage'],
-  transcriptionAnswer: ['duration', 'usage'],
+  chat: [...PLAIN_MEMBERS.C],
+  messages: [...PLAIN_MEMBERS.M],
+  embeddings: [...PLAIN_MEMBERS.E],
+  form: [...PLAIN_MEMBERS.T],
+  answer: [...PLAIN_MEMBERS.R],
+  messagesAnswer: [...PLAIN_MEMBERS.MR],
+  transcriptionAnswer: [...PLAIN_MEMBERS.TR],
   nothing: [],
 } as const;
-
-function additionalData(nonce: Buffer, sequence: number): Buffer {
-  const counter = Buffer.alloc(4);
-  counter.writeUInt32LE(sequence);
-  return Buffer.concat([nonce, counter]);
-}
 
 /** One attempt of one request: its nonce and its two counters. */
 export class Attempt {
   readonly secret: Secret;
   readonly nonce: Buffer;
+  readonly #exchange: LiteralExchange;
   #sealed = 0;
   #opened = 0;
 
   constructor(secret: Secret, nonce: Buffer = randomBytes(12)) {
     this.secret = secret;
     this.nonce = nonce;
+    this.#exchange = { id: secret.id, key: createSecretKey(secret.bytes), nonce };
   }
 
   seal(plaintext: string | Uint8Array, iv: Buffer = randomBytes(12)): string {
-    const cipher = createCipheriv('aes-256-gcm', this.secret.bytes, iv);
-    cipher.setAAD(additionalData(this.nonce, this.#sealed++));
-    const sealed = Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
-    return `"${this.secret.id}:${this.nonce.toString('hex')}:${iv.toString('hex')}:${sealed.toString('hex')}"`;
+    return literalSeal(this.#exchange, this.#sealed++, iv, Buffer.from(plaintext));
   }
 
   open(message: string): Buffer {
-    const [, , iv, sealed] = message.split(':').map((part) => Buffer.from(part, 'hex'));
-    if (iv?.length !== 12 || sealed === undefined || sealed.length < 16) throw new Error('not a message');
-    const decipher = createDecipheriv('aes-256-gcm', this.secret.bytes, iv);
-    decipher.setAAD(additionalData(this.nonce, this.#opened++));
-    decipher.setAuthTag(sealed.subarray(-16));
-    return Buffer.concat([decipher.update(sealed.subarray(0, -16)), decipher.final()]);
+    const [, , iv, sealed] = message.split(':');
+    if (iv?.length !== 24 || sealed === undefined || sealed.length < 32) throw new Error('not a message');
+    return literalOpen(this.#exchange, this.#opened++, `"${message}"`);
   }
 
   /** The body of a request from its members. */
   sealObject(members: Readonly<Record<string, unknown>>, plain: readonly string[]): string {
     const sealed = new Map<string, string>();
-    for (const name of numbered(Object.keys(members), plain)) {
+    for (const name of literalOrder(Object.keys(members), plain)) {
       sealed.set(name, this.seal(JSON.stringify(members[name])));
     }
     return `{${Object.entries(members)
@@ -76,7 +68,7 @@ export class Attempt {
   /** The members (or elements) of an answer; throws where one does not authenticate. */
   openValue(body: string, plain: readonly string[]): unknown {
     const value = JSON.parse(body) as Record<string, unknown> | unknown[];
-    const names = numbered(Object.keys(value), plain);
+    const names = literalOrder(Object.keys(value), plain);
     for (const name of names) {
       const message = (value as Record<string, unknown>)[name];
       if (typeof message !== 'string') throw new Error(`${name} is not encrypted`);
@@ -114,12 +106,6 @@ export class Attempt {
     );
     return Buffer.from(pieces.join(''));
   }
-}
-
-/** The names that are encrypted, in the order of their sequence numbers. */
-function numbered(names: readonly string[], plain: readonly string[]): string[] {
-  const escaped = (name: string): Buffer => Buffer.from(name.replace(/[.?*]/g, '\\$&'));
-  return names.filter((name) => !plain.includes(name)).sort((a, b) => Buffer.compare(escaped(a), escaped(b)));
 }
 
 function uuidV7(): string {

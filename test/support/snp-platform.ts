@@ -2,15 +2,27 @@
  * A SEV-SNP platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
  * vectors do not vary. Keys are made once per process.
  */
-import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
 import { SNP_EXTRA_CRL, type SnpProduct } from '../../lib/attestation/snp/message.ts';
 import { type TcbParts, tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
-import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
+import type { SnpReport } from '../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
+import { signReport as signedBy } from '../../simulator/evidence/snp.ts';
 import { encodeSnpAttestation } from '../../simulator/evidence/snp-message.ts';
+import {
+  ASK_SERIAL,
+  amdExtensions,
+  amdName,
+  arkIssuer,
+  arkRequest,
+  askIssuer,
+  askRequest,
+  vcekParts as partsOf,
+  vcekRequest,
+} from '../../simulator/pki/amd.ts';
 import {
   type CertificateRequest,
   type CrlRequest,
@@ -19,13 +31,7 @@ import {
   type Name,
   toPem,
 } from '../../simulator/pki/certificate.ts';
-import { ia5String, integer } from '../../simulator/pki/der.ts';
-import {
-  basicConstraints,
-  type EncodedExtension,
-  keyUsage,
-  vendorExtension,
-} from '../../simulator/pki/extensions.ts';
+import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
 import { OFFLINE } from './attestation-vectors.ts';
 
 export const NOW = new Date('2026-12-01T00:00:00Z');
@@ -39,18 +45,7 @@ const p384 = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-384' })
 const rsa = (modulusLength: number): KeyObject => generateKeyPairSync('rsa', { modulusLength }).privateKey;
 export const KEYS = { ark: rsa(4096), ask: rsa(4096), small: rsa(2048), vcek: p384(), mesh: p384() };
 
-export const amdName = (commonName: string): Name => [
-  ['OU', 'Engineering'],
-  ['C', 'US'],
-  ['L', 'Santa Clara'],
-  ['ST', 'CA'],
-  ['O', 'Advanced Micro Devices'],
-  ['CN', commonName],
-];
-export const ISSUERS = {
-  ark: { name: amdName('ARK-Genoa'), key: KEYS.ark },
-  ask: { name: amdName('SEV-Genoa'), key: KEYS.ask },
-} as const;
+export const ISSUERS = { ark: arkIssuer(KEYS), ask: askIssuer(KEYS) } as const;
 
 export const TCB: TcbParts = {
   bootloader: 12,
@@ -66,58 +61,15 @@ export const CHIP_ID = new Uint8Array(64).fill(0x5a);
 const MEASUREMENT = new Uint8Array(48).fill(0x11);
 const GUEST_POLICY = 0x252013an;
 const COORDINATOR = Buffer.from('policy of the coordinator');
-export const ASK_SERIAL = 0x020002n;
 
-/** AMD's extensions as [suffix, DER value] pairs. */
-export const vcekParts = (tcb: TcbParts = TCB, chipId = CHIP_ID): [string, Uint8Array][] => [
-  ['1', integer(0)],
-  ['2', ia5String('Genoa')],
-  ['3.1', integer(tcb.bootloader)],
-  ['3.2', integer(tcb.tee)],
-  ['3.4', integer(tcb.spl4)],
-  ['3.5', integer(tcb.spl5)],
-  ['3.6', integer(tcb.spl6)],
-  ['3.7', integer(tcb.spl7)],
-  ['3.3', integer(tcb.snp)],
-  ['3.8', integer(tcb.microcode)],
-  ['4', chipId],
-];
-export const amdExtensions = (parts: readonly (readonly [string, Uint8Array])[]): EncodedExtension[] =>
-  parts.map(([suffix, value]) => vendorExtension(`1.3.6.1.4.1.3704.1.${suffix}`, value));
+export const vcekParts = (): [string, Uint8Array][] => partsOf(CHIP_ID, TCB).map((part) => [...part]);
 
 export const issueVcek = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
-  issueCertificate({
-    issuer: ISSUERS.ask,
-    subject: amdName('SEV-VCEK'),
-    key: KEYS.vcek,
-    serial: 0n,
-    ...VALID,
-    extensions: amdExtensions(vcekParts()),
-    ...changes,
-  });
-
+  issueCertificate({ ...vcekRequest(KEYS, CHIP_ID, TCB), ...VALID, ...changes });
 export const issueArk = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
-  issueCertificate({
-    issuer: ISSUERS.ark,
-    subject: ISSUERS.ark.name,
-    key: KEYS.ark,
-    serial: 0x020000n,
-    ...VALID,
-    extensions: [keyUsage('keyCertSign', 'cRLSign'), basicConstraints(true)],
-    ...changes,
-  });
-
+  issueCertificate({ ...arkRequest(KEYS), ...VALID, ...changes });
 export const issueAsk = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
-  issueCertificate({
-    issuer: ISSUERS.ark,
-    subject: ISSUERS.ask.name,
-    key: KEYS.ask,
-    serial: ASK_SERIAL,
-    ...VALID,
-    extensions: [keyUsage('keyCertSign'), basicConstraints(true, 0)],
-    ...changes,
-  });
-
+  issueCertificate({ ...askRequest(KEYS), ...VALID, ...changes });
 export const issueArkCrl = (changes: Partial<CrlRequest> = {}): Uint8Array =>
   issueCrl({ issuer: ISSUERS.ark, number: 4, ...CURRENT, revoked: [], ...changes });
 
@@ -126,15 +78,7 @@ export const rootsOf = (ark: Uint8Array, ask: Uint8Array): TrustRoots => ({
   tdx: undefined,
 });
 
-/** Signs a report whose `signature` does not matter. */
-export function signReport(report: SnpReport, key: KeyObject = KEYS.vcek): SnpReport {
-  const signature = new Uint8Array(512);
-  const signed = serializeReport({ ...report, signature }).subarray(0, SNP_SIGNED_BYTES);
-  const rs = new Uint8Array(sign('sha384', signed, { key, dsaEncoding: 'ieee-p1363' }));
-  signature.set(rs.slice(0, 48).reverse(), 0);
-  signature.set(rs.slice(48).reverse(), 72);
-  return { ...report, signature };
-}
+export const signReport = (report: SnpReport, key: KeyObject = KEYS.vcek): SnpReport => signedBy(report, key);
 
 const tagged = (first: number): Uint8Array => Uint8Array.of(first, ...new Uint8Array(15));
 
@@ -279,4 +223,4 @@ export function attestedBy(changes: Changes): VerifyInput {
   };
 }
 
-export { ARK, ASK, CRL, VCEK };
+export { ARK, ASK, ASK_SERIAL, amdExtensions, amdName, CRL, VCEK };

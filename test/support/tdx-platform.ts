@@ -2,19 +2,15 @@
  * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what the fixed
  * vectors do not vary.
  */
-import { createPublicKey, type KeyObject, sign } from 'node:crypto';
+import { createPublicKey } from 'node:crypto';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
-import {
-  type EnclaveReport,
-  type QuoteV4,
-  qeReportBytes,
-  signedQuoteBytes,
-  type TdQuoteBody,
-} from '../../lib/attestation/tdx/quote.ts';
+import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
 import { pointOf } from '../../lib/crypto/signature.ts';
+import { signedJson } from '../../simulator/collateral/intel-pcs.ts';
+import { signedQuote } from '../../simulator/evidence/tdx.ts';
 import { type CrlRequest, issueCrl, toPem } from '../../simulator/pki/certificate.ts';
 import {
   type CertificateChanges,
@@ -47,9 +43,6 @@ export interface Changes extends CertificateChanges {
   readonly context?: Change<EvidenceContext>;
   readonly answers?: Partial<CollateralSource>;
 }
-
-const rawSignature = (data: Uint8Array, key: KeyObject): Uint8Array =>
-  new Uint8Array(sign('sha256', data, { key, dsaEncoding: 'ieee-p1363' }));
 
 const filled = (length: number, byte: number): Uint8Array => new Uint8Array(length).fill(byte);
 export const COORDINATOR_HASH = filled(32, 0xc0);
@@ -168,10 +161,7 @@ const QE_IDENTITY: Json = {
 
 /** A signed JSON body, as Intel sends it. */
 export function signedBody(member: 'tcbInfo' | 'enclaveIdentity', value: unknown): string {
-  const text = JSON.stringify(value);
-  const key = member === 'tcbInfo' ? KEYS.tcbSigning : KEYS.qeSigning;
-  const signature = Buffer.from(rawSignature(Buffer.from(text), key)).toString('hex');
-  return `{"${member}":${text},"signature":"${signature}"}`;
+  return signedJson(member, value, member === 'tcbInfo' ? KEYS.tcbSigning : KEYS.qeSigning);
 }
 
 function quoteOf(changes: Changes, pckChain: string): QuoteV4 {
@@ -179,27 +169,7 @@ function quoteOf(changes: Changes, pckChain: string): QuoteV4 {
   const tdQuoteBody = (changes.body ?? same)(BODY);
   const qeReport = (changes.qeReport ?? same)(QE_REPORT);
   const chain = Buffer.from(pckChain, 'latin1');
-  const size = 384 + 64 + 2 + AUTH_DATA.length + 6 + chain.length;
-  const quote: QuoteV4 = {
-    header,
-    tdQuoteBody,
-    signedDataSize: 128 + 6 + size,
-    signedData: {
-      signature: rawSignature(signedQuoteBytes({ header, tdQuoteBody }), KEYS.attestation),
-      ecdsaAttestationKey: ATTESTATION_KEY,
-      certificationData: {
-        certificateDataType: 6,
-        size,
-        qeReportCertificationData: {
-          qeReport,
-          qeReportSignature: rawSignature(qeReportBytes(qeReport), KEYS.pck),
-          qeAuthData: { parsedDataSize: AUTH_DATA.length, data: AUTH_DATA },
-          pckCertificateChainData: { certificateDataType: 5, size: chain.length, pckCertChain: chain },
-        },
-      },
-    },
-    extraBytes: new Uint8Array(0),
-  };
+  const quote = signedQuote({ header, tdQuoteBody, qeReport, authData: AUTH_DATA, chain }, KEYS);
   return (changes.quote ?? same)(quote);
 }
 

@@ -10,7 +10,10 @@ const APART_MS = 1;
 const write = (bytes: Buffer): Step => ({ do: 'write', bytes });
 const wait = (ms: number): Step => ({ do: 'wait', ms });
 
-/** In the middle of event `position` (of a unary body: in its middle) takes the step given; a cut ends it there. */
+/**
+ * In the middle of event `position` (of a unary body: in its middle) takes the step given; a cut ends it
+ * there.
+ */
 async function* inside(steps: Steps, { streaming }: Framed, position: number, inserted: Step): Steps {
   let left = streaming ? position : 0;
   for await (const step of steps) {

@@ -1,12 +1,12 @@
 /** Faults of the sequence of events: lost, doubled, swapped, ended too soon, too long, or oddly framed. */
 import { withMember } from '../json-text.ts';
-import type { ModelAnswer, ModelEvent } from '../models/answer.ts';
+import type { ModelEvent, ModelResponse } from '../models/response.ts';
 import type { FaultRow, Intervention } from './intervention.ts';
 import { DEFAULT_EVENT } from './messages.ts';
 
 type Pieces = AsyncIterable<Buffer>;
 
-/** Event streams alone are reshaped; a unary answer passes. */
+/** Event streams alone are reshaped; a unary response passes. */
 const reshape = (change: (pieces: Pieces, terminal: string) => Pieces): Intervention => ({
   wire: (wire, terminal) => (wire.streaming ? { ...wire, pieces: change(wire.pieces, terminal) } : wire),
 });
@@ -52,10 +52,10 @@ const endAfter = (events: number, ending: (terminal: string) => string): Interve
   });
 
 /**
- * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary answer. Messages have no members
- * of their own choice: there it goes into the delta, or the first block.
+ * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary response.
+ * Messages have no members of their own choice: there it goes into the delta, or the first block.
  */
-function pad(answer: ModelAnswer, position: number, wireBytes: number): ModelAnswer {
+function pad(response: ModelResponse, position: number, wireBytes: number): ModelResponse {
   const padded = (text: string): string => {
     if (!text.startsWith('{')) return text;
     const padding = 'x'.repeat(wireBytes / 2);
@@ -64,20 +64,20 @@ function pad(answer: ModelAnswer, position: number, wireBytes: number): ModelAns
     if (content === undefined) return withMember(text, 'padding', JSON.stringify(padding));
     return withMember(text, 'content', JSON.stringify([{ ...content[0], padding }, ...content.slice(1)]));
   };
-  if (answer.kind === 'unary') return { ...answer, body: padded(answer.body) };
-  const { events } = answer;
+  if (response.kind === 'unary') return { ...response, body: padded(response.body) };
+  const { events } = response;
   async function* long(): AsyncGenerator<ModelEvent> {
     let index = 0;
     for await (const event of events) {
       yield index++ === position ? { ...event, data: padded(event.data) } : event;
     }
   }
-  return { ...answer, events: long() };
+  return { ...response, events: long() };
 }
 
 const BROKE_OFF = 'the simulated model broke off';
 
-/** The model server's error in the dialect of the stream: only Anthropic's events have names. */
+/** The model server's error in the API style of the stream: only Anthropic's events have names. */
 const errorEvents = (named: boolean): ModelEvent[] => {
   if (named) {
     const error = { type: 'error', error: { type: 'api_error', message: BROKE_OFF } };
@@ -87,9 +87,9 @@ const errorEvents = (named: boolean): ModelEvent[] => {
   return [{ data: JSON.stringify({ error }) }, { data: '[DONE]' }];
 };
 
-function breakOff(answer: ModelAnswer, after: number): ModelAnswer {
-  if (answer.kind === 'unary') return answer;
-  const { events } = answer;
+function breakOff(response: ModelResponse, after: number): ModelResponse {
+  if (response.kind === 'unary') return response;
+  const { events } = response;
   async function* broken(): AsyncGenerator<ModelEvent> {
     let left = after;
     for await (const event of events) {
@@ -100,7 +100,7 @@ function breakOff(answer: ModelAnswer, after: number): ModelAnswer {
       yield event;
     }
   }
-  return { ...answer, events: broken() };
+  return { ...response, events: broken() };
 }
 
 const NOTES = Buffer.from(': keep-alive\nid: 7\nretry: 1000\n');
@@ -109,7 +109,9 @@ export const EVENT_FAULTS = {
   huge_line: {
     does: 'makes event 3 an authentic line of this many bytes (10485760)',
     applies: 'any',
-    arm: (args) => ({ answer: (answer) => pad(answer, DEFAULT_EVENT, args.number(0, 10 * 1024 * 1024)) }),
+    arm: (args) => ({
+      modelResponse: (response) => pad(response, DEFAULT_EVENT, args.number(0, 10 * 1024 * 1024)),
+    }),
   },
   replay: {
     does: 'sends event n (3) twice',
@@ -154,7 +156,7 @@ export const EVENT_FAULTS = {
   error_event: {
     does: 'the model server breaks off with an encrypted error event after n events (3)',
     applies: 'stream',
-    arm: (args) => ({ answer: (answer) => breakOff(answer, args.number(0, DEFAULT_EVENT)) }),
+    arm: (args) => ({ modelResponse: (response) => breakOff(response, args.number(0, DEFAULT_EVENT)) }),
   },
   crlf: {
     does: 'ends the lines of a stream with CR LF',

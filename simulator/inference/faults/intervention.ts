@@ -1,11 +1,14 @@
-/** The places at which a fault of the inference side has a say, and the shape of its row in the table. */
+/** The places at which a fault of the inference side can act, and the shape of its row in the table. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { GpuStatus } from '../gpu-policy.ts';
-import type { ModelAnswer } from '../models/answer.ts';
+import type { ModelResponse } from '../models/response.ts';
 import { Rejection } from '../rejection.ts';
 import type { Framed, Steps, Wire } from '../wire.ts';
 
-/** What one armed fault does; a place it leaves out goes the normal way. Listed in the order of a request's life. */
+/**
+ * What one armed fault does; a place it leaves out goes the normal way. Listed in the order of a request's
+ * life.
+ */
 export interface Intervention {
   /** Before the body is read; `answered` ends the request here. */
   readonly beforeBody?: (request: IncomingMessage, response: ServerResponse) => Promise<'answered'>;
@@ -15,15 +18,15 @@ export interface Intervention {
   readonly gpu?: GpuStatus;
   /** Answers in place of the server, before anything is decrypted. */
   readonly instead?: (request: IncomingMessage) => Wire;
-  /** Changes what the model said, before it is encrypted. */
-  readonly answer?: (answer: ModelAnswer) => ModelAnswer;
-  /** The nonce under which the answer is encrypted. */
+  /** Changes the model's response before it is encrypted. */
+  readonly modelResponse?: (response: ModelResponse) => ModelResponse;
+  /** The nonce under which the response is encrypted. */
   readonly nonce?: (nonce: Buffer) => Buffer;
-  /** Leaves the answer in clear. */
+  /** Leaves the response in clear. */
   readonly unprotected?: true;
-  /** Tampers with the encrypted answer; `terminal` is the event that ends a stream. */
+  /** Tampers with the encrypted response; `terminal` is the event that ends a stream. */
   readonly wire?: (wire: Wire, terminal: string) => Wire;
-  /** Once the answer is there, before its head is sent; `reset`: none follows, but a TCP reset. */
+  /** Once the response is there, before its head is sent; `reset`: none follows, but a TCP reset. */
   readonly beforeHead?: (
     request: IncomingMessage,
     response: ServerResponse,
@@ -33,7 +36,9 @@ export interface Intervention {
   readonly steps?: (steps: Steps, framed: Framed) => Steps;
 }
 
-/** The arguments of one fault, `name:first,second`. Throw Rejection where a number is expected and missing. */
+/**
+ * The arguments of one fault, `name:first,second`. Throw Rejection where a number is expected and missing.
+ */
 export interface Arguments {
   number(index: number, otherwise: number): number;
   text(index: number, otherwise: string): string;
@@ -44,7 +49,7 @@ export interface FaultRow {
   readonly does: string;
   /** `stream`: shows on event streams only. */
   readonly applies: 'any' | 'stream';
-  /** A good client must not mind it: the answer is complete and authentic. */
+  /** A good client must not mind it: the response is complete and authentic. */
   readonly harmless?: true;
   readonly arm: (args: Arguments) => Intervention;
 }

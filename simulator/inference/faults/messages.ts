@@ -1,11 +1,11 @@
-/** Faults of what protects an answer: messages altered, marks forged, plaintext where none may be. */
+/** Faults of what protects a response: messages altered, marks forged, plaintext where none may be. */
 import { gzipSync } from 'node:zlib';
 import type { FaultRow, Intervention } from './intervention.ts';
 
 /** What stands in clear where a message belongs; a client must never show it. */
 export const FORGED = 'FORGED PLAINTEXT';
 
-/** In the OpenAI and the Anthropic dialect alike the fourth event carries words of the answer. */
+/** In the OpenAI and the Anthropic style alike the fourth event carries text of the model. */
 export const DEFAULT_EVENT = 3;
 
 const MESSAGE = /"[^":]*:[0-9a-f]{24}:[0-9a-f]{24}:[0-9a-f]+"/g;
@@ -15,8 +15,8 @@ const withHeaders = (headers: Record<string, string>): Intervention => ({
 });
 
 /**
- * Changes the last message of the first piece that has one, counted from piece `from` on (a unary answer has
- * but one piece). In wire order the last message is the one with the model's words.
+ * Changes the last message of the first piece that has one, counted from piece `from` on (a unary response
+ * has but one piece). In wire order the last message is the one with the model's text.
  */
 const alterMessage = (from: number, change: (message: string) => string): Intervention => ({
   wire: (wire) => ({

@@ -1,7 +1,7 @@
 /** The Anthropic dialect: messages, streamed and whole. */
 import { paced } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
-import { type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
+import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import { countTokens, newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
 
 const ERROR_TYPES: Readonly<Record<number, string>> = {
@@ -28,7 +28,7 @@ const event = (value: JsonObject & { readonly type: string }): ModelEvent => ({
 
 const stopReason = (turn: TextTurn | ToolTurn): string => (turn.kind === 'text' ? 'end_turn' : 'tool_use');
 
-/** The one block of an answer, as it starts. */
+/** The one block of a response, as it starts. */
 const blockOf = (turn: TextTurn | ToolTurn): JsonObject =>
   turn.kind === 'text'
     ? { type: 'text', text: '' }
@@ -78,11 +78,11 @@ async function* events(
 }
 
 /** One answer of the messages endpoint. */
-export async function anthropicAnswer(
+export async function anthropicResponse(
   turn: Turn,
   request: JsonObject,
   options: { readonly stream: boolean; readonly signal: AbortSignal },
-): Promise<ModelAnswer> {
+): Promise<ModelResponse> {
   if (turn.kind === 'error') return unary(turn.status, anthropicError(turn.status));
   const model = String(request['model']);
   const inputTokens = countTokens(request['messages']);

@@ -1,7 +1,7 @@
 /** Embeddings that depend on the input alone, so that a test can tell whether the right text arrived. */
 import { createHash } from 'node:crypto';
 import type { JsonObject } from '../request.ts';
-import { type ModelAnswer, unary } from './answer.ts';
+import { type ModelResponse, unary } from './response.ts';
 import { countTokens, newId } from './turn.ts';
 
 const DEFAULT_DIMENSIONS = 16;
@@ -29,7 +29,7 @@ function inputsOf(input: unknown): string[] {
 const encoded = (vector: Float32Array, format: unknown): string | number[] =>
   format === 'base64' ? Buffer.from(vector.buffer).toString('base64') : [...vector];
 
-export function embeddingsAnswer(request: JsonObject, now: () => number): ModelAnswer {
+export function embeddingsResponse(request: JsonObject, now: () => number): ModelResponse {
   const asked = Number(request['dimensions'] ?? DEFAULT_DIMENSIONS);
   const dimensions = Math.min(Math.max(Math.trunc(asked) || DEFAULT_DIMENSIONS, 1), MAX_DIMENSIONS);
   const tokens = countTokens(request['input']);

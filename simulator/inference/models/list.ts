@@ -1,6 +1,6 @@
 /** The models endpoint: plain JSON, nothing encrypted in either direction (docs/protocol/inference.md 1). */
 import type { JsonObject } from '../request.ts';
-import { type ModelAnswer, unary } from './answer.ts';
+import { type ModelResponse, unary } from './response.ts';
 
 /** Models that always answer; any other `sim-…` name works as well. */
 const LISTED = ['sim-20x50', 'sim-200x0', 'sim-echo', 'sim-tools', 'sim-error-400'];
@@ -14,11 +14,11 @@ const entry = (id: string): JsonObject => ({
 });
 
 /** All models, the scripted ones too. */
-export const modelList = (scripted: readonly string[]): ModelAnswer =>
+export const modelList = (scripted: readonly string[]): ModelResponse =>
   unary(200, { object: 'list', data: [...LISTED, ...scripted].map(entry) });
 
 /** One model, or the OpenAI error for an unknown one. */
-export function modelById(id: string, scripted: readonly string[]): ModelAnswer {
+export function modelById(id: string, scripted: readonly string[]): ModelResponse {
   if (LISTED.includes(id) || scripted.includes(id) || id.startsWith('sim-')) return unary(200, entry(id));
   return unary(404, {
     error: {

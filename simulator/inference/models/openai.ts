@@ -1,7 +1,10 @@
-/** The OpenAI dialects: chat completions and legacy completions, streamed and whole, in the shapes vLLM gives them. */
+/**
+ * The OpenAI style: chat completions and legacy completions, streamed and whole, in the shapes vLLM gives
+ * them.
+ */
 import { paced } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
-import { DONE, data, type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
+import { DONE, data, type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import type { ToolCall } from './tools.ts';
 import { countTokens, newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
 
@@ -31,7 +34,7 @@ const unixSeconds = (now: () => number): number => Math.floor(now() / 1000);
 
 type Kind = 'chat' | 'completions';
 
-interface Dialect {
+interface Shape {
   readonly idPrefix: string;
   readonly chunkObject: string;
   readonly object: string;
@@ -40,11 +43,11 @@ interface Dialect {
   readonly textDelta: (index: number, text: string) => JsonObject;
   readonly closing: (index: number, finish: string) => JsonObject;
   readonly whole: (index: number, text: string) => JsonObject;
-  /** Members of a whole answer behind its usage. */
+  /** Members of a whole response behind its usage. */
   readonly tail: JsonObject;
 }
 
-const CHAT: Dialect = {
+const CHAT: Shape = {
   idPrefix: 'chatcmpl-',
   chunkObject: 'chat.completion.chunk',
   object: 'chat.completion',
@@ -72,7 +75,7 @@ const CHAT: Dialect = {
   tail: { prompt_logprobs: null },
 };
 
-const LEGACY: Dialect = {
+const LEGACY: Shape = {
   idPrefix: 'cmpl-',
   chunkObject: 'text_completion',
   object: 'text_completion',
@@ -90,7 +93,7 @@ interface Envelope {
   readonly promptTokens: number;
 }
 
-type AnswerTurn = TextTurn | ToolTurn;
+type ResponseTurn = TextTurn | ToolTurn;
 
 /** One output of one prompt, of which `next` comes next in its stream. */
 interface Output {
@@ -100,13 +103,13 @@ interface Output {
   next: IteratorResult<JsonObject, void>;
 }
 
-function outputOf(dialect: Dialect, turn: AnswerTurn, index: number): Output {
-  const deltas = turn.kind === 'text' ? textDeltas(dialect, turn, index) : toolDeltas(turn.call, index);
+function outputOf(shape: Shape, turn: ResponseTurn, index: number): Output {
+  const deltas = turn.kind === 'text' ? textDeltas(shape, turn, index) : toolDeltas(turn.call, index);
   return { index, finish: turn.kind === 'text' ? 'stop' : 'tool_calls', deltas, next: deltas.next() };
 }
 
-function* textDeltas(dialect: Dialect, { tokens }: TextTurn, index: number): Generator<JsonObject, void> {
-  for (const token of tokens) yield dialect.textDelta(index, token);
+function* textDeltas(shape: Shape, { tokens }: TextTurn, index: number): Generator<JsonObject, void> {
+  for (const token of tokens) yield shape.textDelta(index, token);
 }
 
 function* toolDeltas({ name, pieces }: ToolCall, index: number): Generator<JsonObject, void> {
@@ -121,31 +124,34 @@ function* toolDeltas({ name, pieces }: ToolCall, index: number): Generator<JsonO
 }
 
 /** A round holds the next piece of every output that has one, and the finish of those whose last it is. */
-function* roundsOf(dialect: Dialect, outputs: readonly Output[]): Generator<readonly JsonObject[]> {
+function* roundsOf(shape: Shape, outputs: readonly Output[]): Generator<readonly JsonObject[]> {
   let open = outputs;
   while (open.length > 0) {
     const round: JsonObject[] = [];
     for (const output of open) {
       if (output.next.done !== true) round.push(output.next.value);
       output.next = output.deltas.next();
-      if (output.next.done === true) round.push(dialect.closing(output.index, output.finish));
+      if (output.next.done === true) round.push(shape.closing(output.index, output.finish));
     }
     yield round;
     open = open.filter(({ next }) => next.done !== true);
   }
 }
 
-/** The choices of a stream, in order: those that open an index, then round by round; a pace holds between rounds. */
+/**
+ * The choices of a stream, in order: those that open an index, then round by round; a pace holds between
+ * rounds.
+ */
 async function* choicesOf(
-  dialect: Dialect,
-  turns: readonly AnswerTurn[],
+  shape: Shape,
+  turns: readonly ResponseTurn[],
   signal: AbortSignal,
 ): AsyncGenerator<JsonObject> {
-  const outputs = turns.map((turn, index) => outputOf(dialect, turn, index));
-  if (dialect.opening !== undefined) for (const { index } of outputs) yield dialect.opening(index);
-  for (const { index, finish, next } of outputs) if (next.done === true) yield dialect.closing(index, finish);
+  const outputs = turns.map((turn, index) => outputOf(shape, turn, index));
+  if (shape.opening !== undefined) for (const { index } of outputs) yield shape.opening(index);
+  for (const { index, finish, next } of outputs) if (next.done === true) yield shape.closing(index, finish);
   const rounds = roundsOf(
-    dialect,
+    shape,
     outputs.filter(({ next }) => next.done !== true),
   );
   for await (const round of paced(rounds, intervalOf(turns[0]), signal)) {
@@ -153,7 +159,7 @@ async function* choicesOf(
   }
 }
 
-const intervalOf = (turn: AnswerTurn | undefined): number => (turn?.kind === 'text' ? turn.intervalMs : 0);
+const intervalOf = (turn: ResponseTurn | undefined): number => (turn?.kind === 'text' ? turn.intervalMs : 0);
 
 const isOpening = ({ delta }: JsonObject): boolean =>
   typeof delta === 'object' && delta !== null && 'role' in delta;
@@ -163,11 +169,11 @@ const isOpening = ({ delta }: JsonObject): boolean =>
  * (docs/protocol/inference.md 5.6).
  */
 async function* chunks(
-  dialect: Dialect,
+  shape: Shape,
   { id, created, model, promptTokens }: Envelope,
   choices: AsyncIterable<JsonObject>,
 ): AsyncGenerator<ModelEvent> {
-  const object = dialect.chunkObject;
+  const object = shape.chunkObject;
   const counts: number[] = [];
   let total = 0;
   for await (const choice of choices) {
@@ -197,10 +203,10 @@ function wholeToolCall({ name, arguments: values }: ToolCall, index: number): Js
   };
 }
 
-/** The choices of a whole answer, with how many tokens they took; paced like a stream of the first. */
+/** The choices of a whole response, with how many tokens they took; paced like a stream of the first. */
 async function wholeChoices(
-  dialect: Dialect,
-  turns: readonly AnswerTurn[],
+  shape: Shape,
+  turns: readonly ResponseTurn[],
   signal: AbortSignal,
 ): Promise<{ readonly choices: readonly JsonObject[]; readonly tokens: number }> {
   const choices: JsonObject[] = [];
@@ -215,7 +221,7 @@ async function wholeChoices(
     const interval = index === 0 ? turn.intervalMs : 0;
     for await (const token of paced(turn.tokens, interval, signal)) tokens.push(token);
     count += tokens.length;
-    choices.push(dialect.whole(index, tokens.join('')));
+    choices.push(shape.whole(index, tokens.join('')));
   }
   return { choices, tokens: count };
 }
@@ -232,39 +238,39 @@ function outputsAsked(n: unknown): number | undefined {
 }
 
 /**
- * One answer of chat completions or legacy completions: `n` outputs for each turn, one turn per prompt. Indexes run from 0 to
- * n times the turns, those of one prompt in a row. `now` in ms.
+ * One answer of chat completions or legacy completions: `n` outputs for each turn, one turn per prompt.
+ * Indexes run from 0 to n times the turns, those of one prompt in a row. `now` in ms.
  */
-export async function openaiAnswer(
+export async function openaiResponse(
   kind: Kind,
   turns: readonly Turn[],
   request: JsonObject,
   options: { readonly stream: boolean; readonly now: () => number; readonly signal: AbortSignal },
-): Promise<ModelAnswer> {
+): Promise<ModelResponse> {
   const failed = turns.find((turn) => turn.kind === 'error');
   if (failed !== undefined) return unary(failed.status, openaiError(failed.status));
   const outputs = outputsAsked(request['n']);
   if (outputs === undefined || turns.length === 0) return unary(400, openaiError(400));
-  const answered = turns as readonly AnswerTurn[];
+  const answered = turns as readonly ResponseTurn[];
   const each = answered.flatMap((turn) => Array.from({ length: outputs }, () => turn));
-  const dialect = kind === 'chat' ? CHAT : LEGACY;
+  const shape = kind === 'chat' ? CHAT : LEGACY;
   const envelope: Envelope = {
-    id: newId(dialect.idPrefix),
+    id: newId(shape.idPrefix),
     created: unixSeconds(options.now),
     model: String(request['model']),
     promptTokens: countTokens(request['messages'] ?? request['prompt']),
   };
-  if (options.stream) return stream(chunks(dialect, envelope, choicesOf(dialect, each, options.signal)));
+  if (options.stream) return stream(chunks(shape, envelope, choicesOf(shape, each, options.signal)));
 
-  const { choices, tokens } = await wholeChoices(dialect, each, options.signal);
+  const { choices, tokens } = await wholeChoices(shape, each, options.signal);
   const { id, created, model, promptTokens } = envelope;
   return unary(200, {
     id,
-    object: dialect.object,
+    object: shape.object,
     created,
     model,
     choices,
     usage: usageOf(promptTokens, tokens),
-    ...dialect.tail,
+    ...shape.tail,
   });
 }

@@ -1,11 +1,13 @@
-/** Transcriptions: the text describes the form that arrived, so that a test can tell whether every byte did. */
+/**
+ * Transcriptions: the text describes the form that arrived, so that a test can tell whether every byte did.
+ */
 import { createHash } from 'node:crypto';
 import type { FormPart } from '../form.ts';
 import { paced } from '../pacing.ts';
 import { Rejection } from '../rejection.ts';
 import { formField, type JsonObject } from '../request.ts';
-import { DONE, data, type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
 import { openaiError } from './openai.ts';
+import { DONE, data, type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import { newId, type Turn, wordsOf } from './turn.ts';
 
 /** Streams may ask for any pace by model name; the text is cut into words all the same. */
@@ -73,14 +75,14 @@ const wordAt = (word: string, index: number): JsonObject => ({
 });
 
 /**
- * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted (docs/protocol/inference.md 6.3).
- * `text` is answered as `json` is (docs/protocol/grammar.md).
+ * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted
+ * (docs/protocol/inference.md 6.3). `text` is answered as `json` is (docs/protocol/grammar.md).
  */
-export function transcriptionAnswer(
+export function transcriptionResponse(
   turn: Turn,
   parts: readonly FormPart[],
   options: { readonly stream: boolean; readonly now: () => number; readonly signal: AbortSignal },
-): ModelAnswer {
+): ModelResponse {
   if (turn.kind === 'error') return unary(turn.status, openaiError(turn.status));
   const format = formField(parts, 'response_format') ?? 'json';
   if (!['json', 'text', 'verbose_json'].includes(format)) {

@@ -1,5 +1,5 @@
 /**
- * Scripted answers: a JSON file that maps model names to recorded answers.
+ * Scripted answers: a JSON file that maps model names to recorded responses.
  *
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
@@ -10,7 +10,7 @@ import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { pause } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
-import { type ModelAnswer, type ModelEvent, stream, unary } from './answer.ts';
+import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 
 interface ScriptedEvent {
   readonly delayMs?: number;
@@ -66,12 +66,12 @@ async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): A
   }
 }
 
-/** The recorded answer; a transcript that lacks the kind asked for is a 404 of the model server. */
-export async function transcriptAnswer(
+/** The recorded response; a transcript that lacks the kind asked for is a 404 of the model server. */
+export async function transcriptResponse(
   transcript: Transcript,
   streaming: boolean,
   signal: AbortSignal,
-): Promise<ModelAnswer> {
+): Promise<ModelResponse> {
   if (streaming && transcript.events !== undefined) return stream(replay(transcript.events, signal));
   const whole = transcript.unary;
   if (whole === undefined) {

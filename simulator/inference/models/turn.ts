@@ -1,4 +1,4 @@
-/** What the built-in models do with a turn of conversation, before any dialect gives it a shape. */
+/** What the built-in models do with a turn of conversation, before an API style gives it a shape. */
 import { randomBytes } from 'node:crypto';
 import type { JsonObject } from '../request.ts';
 import { type ToolCall, toolCallFor } from './tools.ts';
@@ -42,7 +42,7 @@ function textOf(content: unknown): string {
     .join('');
 }
 
-/** The text of the last message of the user; of the legacy dialect, the prompt. */
+/** The text of the last message of the user; of legacy completions, the prompt. */
 export function lastUserText(request: JsonObject): string {
   const { messages, prompt } = request as { messages?: unknown; prompt?: unknown };
   if (!Array.isArray(messages)) return Array.isArray(prompt) ? prompt.join(' ') : String(prompt ?? '');
@@ -99,8 +99,8 @@ export function turnOf(model: string, request: JsonObject): Turn {
 }
 
 /**
- * The prompts of a legacy completions request: a text or an array of token numbers is one, any other array holds one in
- * each item. Prompts that come as embeddings come first.
+ * The prompts of a legacy completions request: a text or an array of token numbers is one, any other array
+ * holds one in each item. Prompts that come as embeddings come first.
  */
 function promptsOf({ prompt, prompt_embeds: embeds }: JsonObject): readonly unknown[] {
   const ofEmbeds = Array.isArray(embeds) ? embeds : typeof embeds === 'string' ? [embeds] : [];

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { boundaryOf, parseForm } from '../form.ts';
 import { Rejection } from '../rejection.ts';
 import type { JsonObject } from '../request.ts';
-import { type ModelAnswer, unary } from './answer.ts';
+import { type ModelResponse, unary } from './response.ts';
 
 /** More than ten, so that index-text order (0, 1, 10, 11, 2 …) differs from numeric order. */
 const ELEMENTS = 12;
@@ -37,7 +37,7 @@ function filesOf(bytes: Buffer, contentType: string): readonly Buffer[] {
 }
 
 /** An array of elements that describes the body; of a form with several files, an array for each of them. */
-export function unstructuredAnswer(bytes: Buffer, contentType: string): ModelAnswer {
+export function unstructuredResponse(bytes: Buffer, contentType: string): ModelResponse {
   const files = filesOf(bytes, contentType);
   if (files.length < 2) return unary(200, elementsOf(bytes, contentType));
   return unary(

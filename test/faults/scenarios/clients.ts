@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { eventually } from '../../support/invariants.ts';
-import { type Dialect, send } from '../ask.ts';
+import { type ApiStyle, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 
 interface Window {
@@ -69,8 +69,8 @@ const LEAVING = {
 /** ms in which the service must be told. */
 const PROMPT = 1_000;
 
-const leaving = (how: keyof typeof LEAVING, window: Window, dialect: Dialect): Scenario => ({
-  name: `${how} ${window.name} (${dialect})`,
+const leaving = (how: keyof typeof LEAVING, window: Window, style: ApiStyle): Scenario => ({
+  name: `${how} ${window.name} (${style})`,
   outcome:
     window.upstream === 0
       ? 'no request reaches the service; counted, no error in the log'
@@ -79,7 +79,7 @@ const leaving = (how: keyof typeof LEAVING, window: Window, dialect: Dialect): S
     const s = await scene(t);
     const socket = send(
       s.stack.proxy.port,
-      { ...question(s.canaries), dialect, model: window.model },
+      { ...question(s.canaries), style, model: window.model },
       window.part,
     );
     t.after(() => socket.destroy());
@@ -109,7 +109,7 @@ const leaving = (how: keyof typeof LEAVING, window: Window, dialect: Dialect): S
 export const CLIENT_SCENARIOS: readonly Scenario[] = [
   ...(['client abort', 'client half-close'] as const).flatMap((how) =>
     WINDOWS.flatMap((window) =>
-      (['openai', 'anthropic'] as const).map((dialect) => leaving(how, window, dialect)),
+      (['openai', 'anthropic'] as const).map((style) => leaving(how, window, style)),
     ),
   ),
 ];

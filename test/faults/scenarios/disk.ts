@@ -32,8 +32,8 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
       rmSync(workspace, { recursive: true });
       writeFileSync(workspace, 'a file where the directory was');
       s.stack.simulator.secrets.dropAll();
-      const told = await s.ask();
-      assert.ok(told.terminal, told.body);
+      const response = await s.ask();
+      assert.ok(response.terminal, response.body);
       assert.equal(s.stack.proxy.counters.upstreamRetries.get('no_secret'), 1);
       await s.finish({ upstream: 3 });
     },
@@ -59,8 +59,8 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const s = await processScene(t, { flags: ['--dump-requests'], limits: 'ulimit -f 200' });
       await s.ready();
-      const told = await s.ask({ padding: 1 << 20 });
-      assert.ok(told.terminal, told.body);
+      const response = await s.ask({ padding: 1 << 20 });
+      assert.ok(response.terminal, response.body);
       await eventually('the warning', () =>
         s.log().includes('A request dump could not be written') ? [] : [s.log()],
       );

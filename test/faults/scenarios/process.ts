@@ -6,14 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { eventually } from '../../support/invariants.ts';
-import type { Told } from '../ask.ts';
+import type { ChatResponse } from '../ask.ts';
 import { type ProcessScene, processScene } from '../process-scene.ts';
 import type { Scenario } from '../scenario.ts';
 
 const STREAMS = 100;
 
 /** So many streams, all of which have begun. */
-async function streams(s: ProcessScene, model: string): Promise<Promise<Told>[]> {
+async function streams(s: ProcessScene, model: string): Promise<Promise<ChatResponse>[]> {
   const asked = Array.from({ length: STREAMS }, () => s.ask({ model }));
   const underWay = (): string[] => {
     const begun = s.simulator.exchanges.all().filter(({ written }) => written > 0).length;
@@ -23,8 +23,10 @@ async function streams(s: ProcessScene, model: string): Promise<Promise<Told>[]>
   return asked;
 }
 
-const kinds = (told: readonly Told[]): Set<string> =>
-  new Set(told.map(({ status, ended, terminal, error }) => `${status} ${ended} ${terminal} ${error?.code}`));
+const kinds = (response: readonly ChatResponse[]): Set<string> =>
+  new Set(
+    response.map(({ status, ended, terminal, error }) => `${status} ${ended} ${terminal} ${error?.code}`),
+  );
 
 async function refusesConnections(url: string): Promise<void> {
   await assert.rejects(fetch(`${url}/readyz`), 'a connection was accepted after SIGTERM');
@@ -53,9 +55,9 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
       await s.ready();
       const asked = await streams(s, 'sim-10000x250');
       s.proxy.process.kill('SIGTERM');
-      const told = await Promise.all(asked);
-      assert.deepEqual(kinds(told), new Set(['200 broken false shutting_down']));
-      await s.finish({ upstream: STREAMS, shown: told.map(({ error }) => JSON.stringify(error)) });
+      const response = await Promise.all(asked);
+      assert.deepEqual(kinds(response), new Set(['200 broken false shutting_down']));
+      await s.finish({ upstream: STREAMS, shown: response.map(({ error }) => JSON.stringify(error)) });
     },
   },
   {
@@ -107,17 +109,17 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
       const idle = (): Socket => connect(Number(new URL(s.url).port), '127.0.0.1').on('error', () => {});
       const sockets = Array.from({ length: 25 }, idle);
       let asked = 0;
-      let told: Told;
+      let response: ChatResponse;
       // One more each time; the answers in between leave no connection in the pool.
       do {
         sockets.push(idle());
-        told = await s.ask({ model: 'sim-echo+fault=reset_after_headers' });
+        response = await s.ask({ model: 'sim-echo+fault=reset_after_headers' });
         asked++;
-      } while (told.status === 200 && asked < 40);
-      assert.equal(told.status, 503);
-      assert.equal(told.error?.code, 'resources_exhausted');
+      } while (response.status === 200 && asked < 40);
+      assert.equal(response.status, 503);
+      assert.equal(response.error?.code, 'resources_exhausted');
       for (const socket of sockets) socket.destroy();
-      await s.finish({ upstream: asked - 1, shown: [told.body] });
+      await s.finish({ upstream: asked - 1, shown: [response.body] });
     },
   },
   {
@@ -139,12 +141,12 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
       const refused = await s.ask();
       assert.notEqual(refused.status, 200);
       for (const socket of sockets) socket.destroy();
-      let told = await s.ask();
-      for (let i = 0; i < 50 && !told.terminal; i++) {
+      let response = await s.ask();
+      for (let i = 0; i < 50 && !response.terminal; i++) {
         await delay(100);
-        told = await s.ask();
+        response = await s.ask();
       }
-      assert.ok(told.terminal, `${told.status} ${told.body}`);
+      assert.ok(response.terminal, `${response.status} ${response.body}`);
       await s.finish({ upstream: 1, shown: [refused.body] });
     },
   },

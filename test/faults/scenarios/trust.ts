@@ -36,9 +36,9 @@ const waits =
     await delay(300);
     assert.equal(s.stack.simulator.counts['inference'], 0, 'a request left before the remote was verified');
     s.stack.simulator.faults.clear();
-    const told = await waiting;
-    assert.equal(told.status, 200, told.body);
-    assert.ok(told.terminal);
+    const response = await waiting;
+    assert.equal(response.status, 200, response.body);
+    assert.ok(response.terminal);
     assert.equal((await readiness(s)).status, 204);
     await s.finish({ upstream: 1 });
   };
@@ -65,12 +65,12 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const faults = { 'manifest-status': 503 };
       const s = await scene(t, { managedManifest: true, simulator: { faults }, epochTimeout: 5_000 });
-      const told = await s.ask();
-      assert.equal(told.status, 503);
-      assert.equal(told.error?.code, 'not_ready');
-      assert.ok(Number(told.headers['retry-after']) > 0);
+      const response = await s.ask();
+      assert.equal(response.status, 503);
+      assert.equal(response.error?.code, 'not_ready');
+      assert.ok(Number(response.headers['retry-after']) > 0);
       assert.match((await readiness(s)).words, /manifest/);
-      await s.finish({ upstream: 0, shown: [told.body] });
+      await s.finish({ upstream: 0, shown: [response.body] });
     },
   },
   {
@@ -82,9 +82,9 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       const first = secretId(s);
       s.stack.simulator.faults.set('manifest-status', 503);
       await eventually('a renewal', () => (secretId(s) === first ? ['none'] : []));
-      const told = await s.ask();
-      assert.equal(told.headers['privatemode-proxy-secret-id'], secretId(s));
-      assert.ok(told.terminal);
+      const response = await s.ask();
+      assert.equal(response.headers['privatemode-proxy-secret-id'], secretId(s));
+      assert.ok(response.terminal);
       assert.equal(enforced(s).length, 1);
       await s.finish({ upstream: 2 });
     },
@@ -107,8 +107,8 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       await delay(300);
       assert.equal(s.stack.simulator.counts['inference'], 1, 'a request left without an epoch');
       s.stack.simulator.faults.clear();
-      const told = await waiting;
-      assert.equal(told.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
+      const response = await waiting;
+      assert.equal(response.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
       assert.equal(enforced(s).length, 2);
       await s.finish({ upstream: 2 });
     },
@@ -129,9 +129,9 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       const next = await s.ask();
       assert.equal(next.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
       assert.ok(next.terminal);
-      const told = await running;
-      assert.equal(told.headers['privatemode-proxy-manifest-sha256'], old);
-      assert.ok(told.terminal, told.body);
+      const response = await running;
+      assert.equal(response.headers['privatemode-proxy-manifest-sha256'], old);
+      assert.ok(response.terminal, response.body);
       assert.notEqual(s.stack.simulator.manifestSha256, old);
       assert.equal(enforced(s).length, 2);
       await s.finish({ upstream: 3 });
@@ -143,17 +143,17 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const s = await scene(t, BRIEF);
       await ready(s);
-      const told = await Promise.all(
+      const response = await Promise.all(
         Array.from({ length: 40 }, async (_, i) => {
           await delay(i * 70);
           return s.ask({ model: 'sim-40x30' });
         }),
       );
       assert.deepEqual(
-        new Set(told.map(({ terminal, ended }) => `${terminal} ${ended}`)),
+        new Set(response.map(({ terminal, ended }) => `${terminal} ${ended}`)),
         new Set(['true clean']),
       );
-      const secrets = new Set(told.map(({ headers }) => headers['privatemode-proxy-secret-id']));
+      const secrets = new Set(response.map(({ headers }) => headers['privatemode-proxy-secret-id']));
       assert.ok(secrets.size >= 2, `${secrets.size} secrets were used`);
       assert.equal(s.stack.proxy.counters.upstreamRetries.size, 0);
       await s.finish({ upstream: 40 });
@@ -181,8 +181,8 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       const s = await scene(t, { simulator: { secretLifetime: 600_000 } });
       await ready(s);
       s.stack.simulator.setClockSkew(900_000);
-      const told = await s.ask();
-      assert.ok(told.terminal, told.body);
+      const response = await s.ask();
+      assert.ok(response.terminal, response.body);
       assert.equal(s.stack.proxy.counters.upstreamRetries.get('no_secret'), 1);
       await s.finish({ upstream: 2 });
     },
@@ -194,10 +194,10 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       const s = await scene(t);
       await ready(s);
       s.stack.simulator.setClockSkew(26 * 3_600_000);
-      const told = await s.ask();
-      assert.equal(told.status, 500);
+      const response = await s.ask();
+      assert.equal(response.status, 500);
       assert.match(s.stack.proxy.session.lastError()?.message ?? '', /mesh\.certificate\.validity/);
-      await s.finish({ upstream: 1, shown: [told.body] });
+      await s.finish({ upstream: 1, shown: [response.body] });
     },
   },
 ];

@@ -1,8 +1,8 @@
-/** Faults that answer in place of the server, hold its answer back, or treat the upload badly. */
+/** Faults that answer in place of the server, hold its response back, or treat the upload badly. */
 import type { ServerResponse } from 'node:http';
 import { pause } from '../pacing.ts';
 import { errorBody, Rejection, UNENCRYPTED_ERROR_HEADERS } from '../rejection.ts';
-import { plainWire, rejectionWire } from '../response.ts';
+import { plainWire, rejectionWire } from '../sealed-response.ts';
 import { PROTOCOL_HEADERS } from '../wire-rules.ts';
 import type { FaultRow } from './intervention.ts';
 
@@ -20,7 +20,7 @@ function writeTooLarge(response: ServerResponse): void {
   response.write(TOO_LARGE);
 }
 
-export const ANSWER_FAULTS = {
+export const RESPONSE_FAULTS = {
   status: {
     does: 'answers this status (500) in clear, marked and in the OpenAI shape; second argument: Retry-After in seconds',
     applies: 'any',

@@ -1,4 +1,4 @@
-/** Trap 11: a client is gone when its answer can go nowhere, not when its request has been read. */
+/** A client is gone when its response can no longer be written, not when its request has been read (Node emits `close` for both). */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,7 +16,7 @@ const DEPARTURES: [name: string, leave: (client: RawClient) => void][] = [
   ['half-closes', ({ socket }) => socket.end()],
 ];
 
-describe('trap 11: client aborts', { concurrency: true }, () => {
+describe('client aborts', { concurrency: true }, () => {
   for (const [how, leave] of DEPARTURES) {
     it(`a client that ${how} during its upload: nothing was sent`, async (t) => {
       const { upstream, gateway, client } = await gatewayFixture(t);

@@ -1,4 +1,4 @@
-/** Traps 1 and 2: the outgoing request is in our hands before it is sent, and a failing seal takes it down. */
+/** The upstream request: nothing is sent before its body can be attached, and a body that fails takes the request down. */
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
@@ -6,7 +6,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { completion, openedRequest } from '../support/sealed-answers.ts';
 
-describe('trap 1: getting hold of the outgoing request', () => {
+describe('an upstream request', () => {
   it('seals and sends a request with Expect like any other', async (t) => {
     const { upstream, client } = await gatewayFixture(t);
     upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
@@ -34,7 +34,7 @@ describe('trap 1: getting hold of the outgoing request', () => {
   });
 });
 
-describe('trap 2: a seal that fails', () => {
+describe('an upstream request whose body cannot be sealed to its end', () => {
   it('takes the half-sent request down with it, and is told', async (t) => {
     const headSeen = Promise.withResolvers<void>();
     const remoteClosed = Promise.withResolvers<void>();

@@ -1,4 +1,4 @@
-/** Trap 12: the last words of a broken stream arrive, and no client can take what it got for complete. */
+/** The error event of a broken stream arrives, and no client can take what it got for complete. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -30,7 +30,7 @@ const flooding =
     scripted.end();
   };
 
-describe('trap 12: broken streams', { concurrency: true }, () => {
+describe('broken streams', { concurrency: true }, () => {
   it('OpenAI style: the error is the last event, and the last chunk never comes', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const asking = client();

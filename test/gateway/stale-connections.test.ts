@@ -1,4 +1,4 @@
-/** Trap 4: a connection that the remote closed while it idled is found out by the next request. */
+/** A kept connection that the service closed while it was idle fails with the next request, which is then sent once more. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -8,7 +8,7 @@ import { completion, exchangeOf } from '../support/sealed-answers.ts';
 
 const answering: Script = async (scripted) => scripted.write(completion(await scripted.body()));
 
-describe('trap 4: stale keep-alive connections', { concurrency: true }, () => {
+describe('stale keep-alive connections', { concurrency: true }, () => {
   const ways: [name: string, close: (scripted: Scripted) => void][] = [
     ['closed', (scripted) => scripted.end()],
     ['reset', (scripted) => scripted.reset()],

@@ -1,4 +1,4 @@
-/** The specification's CORS rules and the refusal of foreign pages, over real connections. */
+/** The CORS rules and the refusal of foreign pages, over real connections. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';

@@ -1,22 +1,26 @@
-/** What a model server answers before anything is encrypted: the seam between models, backend and response. */
+/**
+ * What a model server responds before anything is encrypted: the seam between models, backend and sealing.
+ */
 
-/** One event of a stream: `data` is JSON text, or `[DONE]`; `event` is the name line of the Anthropic dialect. */
+/**
+ * One event of a stream: `data` is JSON text, or `[DONE]`; `event` is the name line of the Anthropic style.
+ */
 export interface ModelEvent {
   readonly event?: string;
   readonly data: string;
 }
 
-export type ModelAnswer =
+export type ModelResponse =
   | { readonly kind: 'unary'; readonly status: number; readonly body: string }
   | { readonly kind: 'stream'; readonly status: number; readonly events: AsyncIterable<ModelEvent> };
 
-export const unary = (status: number, value: unknown): ModelAnswer => ({
+export const unary = (status: number, value: unknown): ModelResponse => ({
   kind: 'unary',
   status,
   body: JSON.stringify(value),
 });
 
-export const stream = (events: AsyncIterable<ModelEvent>): ModelAnswer => ({
+export const stream = (events: AsyncIterable<ModelEvent>): ModelResponse => ({
   kind: 'stream',
   status: 200,
   events,

@@ -2,11 +2,11 @@
 
 import type { Endpoint } from './endpoints.ts';
 import { type Sealer, sealMembers } from './envelope.ts';
-import type { ModelAnswer, ModelEvent } from './models/answer.ts';
+import type { ModelEvent, ModelResponse } from './models/response.ts';
 import { errorBody, Rejection, UNENCRYPTED_ERROR_HEADERS } from './rejection.ts';
 import type { Wire } from './wire.ts';
 
-/** How the pieces of one answer are made. The identity in place of sealing is for faults alone. */
+/** How the pieces of one response are made. The identity in place of sealing is for faults alone. */
 export type Protect = (text: string) => string;
 
 /** Protects the members of the endpoint's answers; `[DONE]` is no JSON and stays as it is. */
@@ -36,8 +36,8 @@ async function* onePiece(text: string): AsyncGenerator<Buffer> {
   yield Buffer.from(text);
 }
 
-/** The answer as it goes out. An empty body stays empty; a body that is not JSON throws Rejection. */
-export function wireOf(answer: ModelAnswer, protect: Protect): Wire {
+/** The response as it goes out. An empty body stays empty; a body that is not JSON throws Rejection. */
+export function wireOf(answer: ModelResponse, protect: Protect): Wire {
   if (answer.kind === 'stream') {
     return {
       status: answer.status,
@@ -54,7 +54,7 @@ export function wireOf(answer: ModelAnswer, protect: Protect): Wire {
   };
 }
 
-/** An answer that is not encrypted: the body as it is. */
+/** A response that is not encrypted: the body as it is. */
 export const plainWire = (status: number, headers: Readonly<Record<string, string>>, body: string): Wire => ({
   status,
   headers,

@@ -1,4 +1,4 @@
-/** Trap 10: bursts of informational answers must not keep a request alive that is never answered. */
+/** A service that sends 1xx responses for ever must not keep a request alive. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -11,7 +11,7 @@ const BURST = [
   'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n',
 ];
 
-describe('trap 10: informational answers', { concurrency: true }, () => {
+describe('informational responses', { concurrency: true }, () => {
   it('do not postpone the time-out of the first byte', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500 });
     upstream.on(async (scripted) => {

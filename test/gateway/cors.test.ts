@@ -20,7 +20,7 @@ const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' 
 const passes = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
   decideOrigin(headers, policy).refusal === undefined;
 
-describe('who may ask (design decision 9)', () => {
+describe('who may ask', () => {
   const rows: [name: string, headers: IncomingHttpHeaders, passes: boolean][] = [
     ['a program', browser('localhost:8080'), true],
     ['a program under any host name', browser('proxy.default.svc.cluster.local:8080'), true],

@@ -99,7 +99,7 @@ describe('endpoints that are forwarded', () => {
     });
   }
 
-  // inference.md 1 and 5.1, and the specification's table
+  // docs/protocol/inference.md 1 and 5.1
   const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
   const rows = {
     chat: ['openai', 'json', C, R, true, '[DONE]', true],
@@ -112,7 +112,7 @@ describe('endpoints that are forwarded', () => {
     model: ['openai', 'none', NONE, NONE, false, undefined, false],
   } as const;
   for (const row of ENDPOINTS) {
-    it(`${row.id} is protected as the fact sheet says`, () => {
+    it(`${row.id} is protected as docs/protocol/inference.md says`, () => {
       const { errorFormat, codec, requestPlain, salted, terminal, encrypted } = row;
       const responsePlain = new Set(encrypted ? grammarOf(row).plain.keys() : []);
       assert.deepEqual(
@@ -250,7 +250,7 @@ describe('paths that do not exist', () => {
   }
 });
 
-describe('trap 8: targets that another parser reads differently are refused', () => {
+describe('targets that another parser reads differently are refused', () => {
   const refused = [
     '/unstructured/../v1/chat/completions',
     '/unstructured/..',

@@ -1,4 +1,4 @@
-/** Trap 14, and the other limits of time: Node's own do not fit long uploads and streams that last minutes. */
+/** The time limits: Node's own do not fit long uploads and streams that last minutes. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/seal
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 describe('limits of time', { concurrency: true }, () => {
-  describe('trap 14: time-outs of the listener', { concurrency: true }, () => {
+  describe('time-outs of the listener', { concurrency: true }, () => {
     it('are not those of Node: long uploads live, slow heads do not, idle connections stay for a while', async (t) => {
       const { gateway, ask } = await gatewayFixture(t);
       let listener: Server | undefined;

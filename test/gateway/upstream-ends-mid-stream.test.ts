@@ -1,4 +1,4 @@
-/** Trap 7: the remote dies after its answer began; it must never look like the end of one. */
+/** The service dies after its response began: the client must never take what it got for a complete response. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -17,7 +17,7 @@ import {
 
 const STREAMING = chatBody({ stream: true });
 
-describe('trap 7: the remote dies in mid-stream', { concurrency: true }, () => {
+describe('the service dies in mid-stream', { concurrency: true }, () => {
   const deaths: [name: string, die: (scripted: Scripted) => unknown][] = [
     ['a reset', (scripted) => scripted.reset()],
     ['a close', (scripted) => scripted.end()],

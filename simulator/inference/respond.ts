@@ -1,4 +1,4 @@
-/** From a request that arrived whole to the answer that goes out: the server's checks in their order. */
+/** From a request that arrived whole to the response that goes out: the server's checks in their order. */
 import type { IncomingMessage } from 'node:http';
 import type { InferenceContext } from '../context.ts';
 import { checkAdmission } from './admission.ts';
@@ -8,10 +8,9 @@ import type { Exchange } from './exchanges.ts';
 import type { ArmedFault } from './faults.ts';
 import { checkGpuPolicy } from './gpu-policy.ts';
 import type { Model } from './model.ts';
-import { createNonceMemory } from './nonces.ts';
 import { Rejection } from './rejection.ts';
 import { consistencyViolations, type OpenedRequest, openRequest } from './request.ts';
-import { type Protect, protectWith, wireOf } from './response.ts';
+import { type Protect, protectWith, wireOf } from './sealed-response.ts';
 import type { Wire } from './wire.ts';
 import { missingProtocolHeaders, PROTOCOL_HEADERS } from './wire-rules.ts';
 
@@ -35,8 +34,26 @@ function describe({ body }: OpenedRequest): string {
   return body.parts.map(({ name }) => name).join(' ');
 }
 
+/** The oldest nonce is forgotten beyond this many. */
+const REMEMBERED_NONCES = 100_000;
+
+/**
+ * Returns a function that remembers a nonce and tells whether it is new: one must never protect two requests
+ * (docs/protocol/inference.md 4).
+ */
+function createNonceMemory(): (nonce: Buffer) => boolean {
+  const seen = new Set<string>();
+  return (nonce) => {
+    const hex = nonce.toString('hex');
+    if (seen.has(hex)) return false;
+    seen.add(hex);
+    if (seen.size > REMEMBERED_NONCES) seen.delete(seen.values().next().value!);
+    return true;
+  };
+}
+
 /** Answers one request; throws Rejection where the server refuses. */
-export type Answerer = (
+export type Responder = (
   endpoint: Endpoint,
   request: IncomingMessage,
   body: Buffer,
@@ -45,7 +62,7 @@ export type Answerer = (
   signal: AbortSignal,
 ) => Promise<Wire>;
 
-export function createAnswerer(context: InferenceContext, model: Model): Answerer {
+export function createResponder(context: InferenceContext, model: Model): Responder {
   const noteNonce = createNonceMemory();
   const lookup = (id: string): Uint8Array | undefined => context.secrets.lookup(id);
 
@@ -84,14 +101,14 @@ export function createAnswerer(context: InferenceContext, model: Model): Answere
     const opened = open(endpoint, request, body, exchange);
     checkAdmission(opened);
 
-    let answer = await model.answer(opened, signal);
+    let response = await model.respond(opened, signal);
     let { nonce } = opened.protection;
     for (const fault of faults) {
-      answer = fault.answer?.(answer) ?? answer;
+      response = fault.modelResponse?.(response) ?? response;
       nonce = fault.nonce?.(nonce) ?? nonce;
     }
     const unprotected = faults.some((fault) => fault.unprotected);
     const seal = createSealer({ ...opened.protection, nonce });
-    return wireOf(answer, unprotected ? inClear : protectWith(endpoint, seal));
+    return wireOf(response, unprotected ? inClear : protectWith(endpoint, seal));
   };
 }

@@ -1,4 +1,4 @@
-/** Traps 5 and 6: errors that come after the answer, and answers that come before the upload is over. */
+/** Upstream responses that arrive before the upload is over, and socket errors that arrive after the response. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -8,7 +8,7 @@ import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/s
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const limits = { maxBodyBytes: 10_000_000 };
 
-describe('trap 5: errors after success', { concurrency: true }, () => {
+describe('a socket error after the response', { concurrency: true }, () => {
   it('a 401 and then a reset is a 401', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const asking = client();
@@ -76,7 +76,7 @@ describe('trap 5: errors after success', { concurrency: true }, () => {
   });
 });
 
-describe('trap 6: an early answer, and closed', { concurrency: true }, () => {
+describe('a response before the end of the upload, and a closed connection', { concurrency: true }, () => {
   it('a 413 that is drained reaches the client', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { limits });
     upstream.on(async (scripted) => {

@@ -1,10 +1,10 @@
-/** Trap 9: headers that throw in the middle of a request, or leak into it. */
+/** Header values that Node refuses to send would throw in the middle of a request; others would be injected into it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { completion } from '../support/sealed-answers.ts';
 
-describe('trap 9: headers throw or leak', { concurrency: true }, () => {
+describe('header injection', { concurrency: true }, () => {
   const refused: [name: string, model: unknown][] = [
     ['a line break', 'm\r\nX-Injected: yes'],
     ['a bare line feed', 'm\nX-Injected: yes'],

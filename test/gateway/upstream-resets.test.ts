@@ -1,4 +1,4 @@
-/** Trap 3: one errno, five causes. Only a reset that was read before any answer is tried again. */
+/** ECONNRESET has five causes. Only a reset that arrives before any byte of the response is tried again. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,7 +14,7 @@ const resetting: Script = async (scripted) => {
 const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const limits = { maxBodyBytes: 10_000_000 };
 
-describe('trap 3: resets', { concurrency: true }, () => {
+describe('a reset by the service', { concurrency: true }, () => {
   it('a reset before any answer is tried once more, on a new connection with a new nonce', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(resetting, answering);

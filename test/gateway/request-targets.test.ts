@@ -1,11 +1,11 @@
-/** Trap 8: a target that another parser reads differently is sealed under one codec and delivered to another path. */
+/** A target that another parser reads differently would be sealed for one endpoint and delivered to another. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import { completion, openedRaw, plainError } from '../support/sealed-answers.ts';
 
-describe('trap 8: paths are re-parsed', { concurrency: true }, () => {
+describe('request targets', { concurrency: true }, () => {
   const refused: [name: string, target: string][] = [
     ['dot segments', '/unstructured/../v1/chat/completions'],
     ['a dot segment at the end', '/v1/chat/completions/.'],

@@ -1,4 +1,4 @@
-/** Trap 13: an answer of our own while the body is still arriving must survive the connection it came on. */
+/** A refusal while the body is still arriving: closing at once would reset the connection and lose the response (RFC 9112 9.6). */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
@@ -11,7 +11,7 @@ import { completion, http } from '../support/sealed-answers.ts';
 const limits = { maxBodyBytes: 100_000 };
 const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
 
-describe('trap 13: early answers of our own', { concurrency: true }, () => {
+describe('refusals before the end of the upload', { concurrency: true }, () => {
   it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { limits });
     const asking = client();
@@ -56,7 +56,7 @@ describe('trap 13: early answers of our own', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('Anthropic clients get it in their words', async (t) => {
+  it('Anthropic clients get it in their error format', async (t) => {
     const { ask } = await gatewayFixture(t, { limits });
     const answer = await ask(post(TOO_LARGE, { path: '/v1/messages' }));
     assert.equal(answer.status, 413);

@@ -1,4 +1,4 @@
-/** The specification's prompt cache rules, as the service sees them: the salt in the opened request, the shard key. */
+/** The prompt cache rules (docs/protocol/inference.md 8), as the service sees them: the salt in the opened request, the shard key. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** The specification's endpoints, each through the whole program to the simulated service; and what is answered here. */
+/** Every endpoint, each through the whole program to the simulated service; and what is answered here. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
@@ -9,7 +9,7 @@ import { type Stack, startStack } from '../support/stack.ts';
 
 const USER = { role: 'user', content: `${CANARY} hello` };
 
-describe('the endpoints of the specification', () => {
+describe('every endpoint', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();

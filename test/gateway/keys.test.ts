@@ -1,4 +1,4 @@
-/** The specification's "Authentication", end to end: whose key the service sees, and whose key attests. */
+/** API keys, end to end: whose key the service sees, and whose key attests. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

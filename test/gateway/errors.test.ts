@@ -368,7 +368,7 @@ describe('answers of endpoints without encryption', { concurrency: true }, () =>
   });
 });
 
-describe('trap 18: whom the data path trusts', () => {
+describe('whom the data path trusts', () => {
   it('a certificate of an unknown authority: 502 that says whose, and what to do, once', async (t) => {
     const { upstream, gateway: other } = await gatewayFixture(t);
     const stranger = await startGateway({

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { checkHead } from '../../lib/gateway/admission.ts';
+import { refused } from '../support/config.ts';
+
+describe('the head of a request', () => {
+  const once = [
+    'Host',
+    'Authorization',
+    'X-Api-Key',
+    'Content-Length',
+    'Content-Type',
+    'Origin',
+    'Sec-Fetch-Site',
+  ];
+  for (const name of once) {
+    it(`two ${name} headers are refused by name, and not quoted`, () => {
+      const raw = [name, 'CANARY1', 'Accept', '*/*', name.toLowerCase(), 'CANARY2'];
+      const message = refused(() => checkHead(raw), [name.toLowerCase()], 'ambiguous_header');
+      assert.ok(!message.includes('CANARY'));
+      checkHead([name, 'once', 'Accept', 'a', 'Accept', 'b']);
+    });
+  }
+
+  it('256 headers are read, 257 are not', () => {
+    const many = (count: number): string[] => Array.from({ length: count }, (_, i) => [`x-${i}`, 'v']).flat();
+    checkHead(many(256));
+    refused(() => checkHead(many(257)), ['256'], 'too_many_headers');
+  });
+
+  it('HTTP/1.1 needs a Host, HTTP/1.0 does not', () => {
+    checkHead(['Accept', '*/*'], '1.0');
+    checkHead(['hOsT', 'localhost'], '1.1');
+    refused(() => checkHead(['Accept', '*/*'], '1.1'), ['missing'], 'invalid_host');
+  });
+
+  for (const host of [
+    ...[
+      'localhost',
+      'localhost:8080',
+      'LOCALHOST:',
+      'a.b-c_d~e.:1',
+      'xn--bcher-kva.example',
+      '127.0.0.1:65535',
+    ],
+    ...['[::1]', '[::1]:8080', '[FE80::1%25eth0]:1', '[::ffff:1.2.3.4]'],
+  ]) {
+    it(`Host: ${host} names a host`, () => checkHead(['Host', host]));
+  }
+  for (const host of [
+    ...['', ':', ':8080', 'a,b', 'localhost:8080, evil.example', 'user@localhost', 'u:p@localhost:8080'],
+    ...[
+      'local host',
+      'localhost\t',
+      'localhost/',
+      'localhost/v1',
+      '/',
+      'http://localhost',
+      'localhost?x',
+      'a#b',
+    ],
+    ...[
+      'localhost:8080:1',
+      'localhost:x',
+      'localhost:123456',
+      'a\\b',
+      '[::1',
+      '::1',
+      '[]',
+      '[::1]x',
+      'b\xfccher',
+    ],
+  ]) {
+    it(`Host: ${JSON.stringify(host)} is refused, and not quoted (RFC 9112 3.2)`, () => {
+      const words = refused(() => checkHead(['Host', host]), ['host'], 'invalid_host');
+      assert.equal(words, 'the header host is not one host name with an optional port');
+    });
+  }
+});
