@@ -240,11 +240,12 @@ describe('paths that do not exist', () => {
       for (const method of ['POST', 'GET', 'DELETE']) {
         const { code, format, message } = refusalOf(method, path);
         assert.deepEqual([code, format], ['not_supported', 'openai']);
-        assert.match(message, /AI SDK openai\.chat\(/);
-        assert.match(message, /openai-agents set_default_openai_api\('chat_completions'\)/);
-        assert.match(message, /Pydantic AI OpenAIChatModel/);
-        assert.match(message, /LiteLLM custom_openai\/MODEL/);
-        assert.match(message, /Codex CLI needs a bridge/);
+        assert.equal(
+          message,
+          "the service has no Responses API; set the client to chat completions: AI SDK openai.chat('MODEL'), " +
+            "openai-agents set_default_openai_api('chat_completions'), Pydantic AI OpenAIChatModel, " +
+            'LiteLLM custom_openai/MODEL; Codex CLI needs a bridge such as LiteLLM',
+        );
       }
     });
   }
