@@ -28,8 +28,10 @@ export async function forward(exchange: Exchange): Promise<void> {
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
 
     // The body arrives while the remote is being verified; whichever fails first is told.
-    const arriving = takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt));
-    let [body] = await Promise.all([arriving, staged(exchange, 'epoch', verified())]);
+    let [body] = await Promise.all([
+      takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt)),
+      staged(exchange, 'epoch', verified()),
+    ]);
     const newest = await verified(); // a slow upload may have outlived the first one
     stats.uploadedAt = performance.now();
 
