@@ -59,7 +59,7 @@ function settled(outcome: AttemptResponse | UpstreamFailure): AttemptResponse {
   return outcome;
 }
 
-/** Rejects with the reason of `signal` where that aborts before the promise has come to something. */
+/** Settles as the promise does. Rejects with the reason of `signal` if that aborts first. */
 async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const abort = (): void => reject(signal.reason);

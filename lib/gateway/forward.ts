@@ -27,7 +27,7 @@ export async function forward(exchange: Exchange): Promise<void> {
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
 
-    // The body arrives while the remote is being verified; whichever fails first is told.
+    // The body arrives while the session verifies the remote. The application is told the failure that comes first.
     let [body] = await Promise.all([
       takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt)),
       staged(exchange, 'epoch', verified()),

@@ -205,7 +205,7 @@ const decrypted = (
     ...on,
   });
 
-/** At once: the application may not read, and leave before it is told. */
+/** Notes the failure before the application is told: one that does not read may leave without having been told. */
 function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   noteFailure(exchange, failure);
@@ -220,7 +220,7 @@ async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void>
   }
 }
 
-/** What a response can be that came but could not be decrypted; the others were cut off, by whomever. */
+/** The codes of responses that came and could not be decrypted. Any other code means that the response was cut off. */
 const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'response_not_authentic',
   'response_not_encrypted',
