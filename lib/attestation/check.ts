@@ -42,13 +42,13 @@ export interface Finding {
   readonly age?: number;
 }
 
+/** Finds out whether a check holds; undefined where what it builds on is missing. A signature takes a promise. */
+export type Judge<Subject> = (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
+
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /**
-   * Judges the subject; undefined where it lacks what the check builds on. May throw PrivatemodeError, which is a
-   * failure with its code and message.
-   */
-  readonly judge: (subject: Subject) => Finding | undefined;
+  /** May throw PrivatemodeError, which is a failure with its code and message. */
+  readonly judge: Judge<Subject>;
 }
 
 /** A row, in the order in which tables are read. */
@@ -57,7 +57,7 @@ export function row<Subject>(
   title: string,
   source: string,
   expected: string,
-  judge: (subject: Subject) => Finding | undefined,
+  judge: Judge<Subject>,
   more: Pick<CheckDescription, 'code' | 'conditional'> = {},
 ): CheckRow<Subject> {
   return { id, title, source, expected, judge, ...more };
@@ -132,14 +132,22 @@ export function checkOf(described: CheckDescription, judged: Finding | undefined
   return age === undefined ? check : { ...check, age };
 }
 
-/** Judges the subject by every row, in order. */
-export function runChecks<Subject>(rows: readonly CheckRow<Subject>[], subject: Subject): Check[] {
-  return rows.map((each) => checkOf(each, judgeSafely(each, subject)));
+/** Judges the subject by every row, one after the other. */
+export async function runChecks<Subject>(
+  rows: readonly CheckRow<Subject>[],
+  subject: Subject,
+): Promise<Check[]> {
+  const checks: Check[] = [];
+  for (const each of rows) checks.push(checkOf(each, await judgeSafely(each, subject)));
+  return checks;
 }
 
-function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subject): Finding | undefined {
+async function judgeSafely<Subject>(
+  { judge }: CheckRow<Subject>,
+  subject: Subject,
+): Promise<Finding | undefined> {
   try {
-    return judge(subject);
+    return await judge(subject);
   } catch (error) {
     if (error instanceof MissingValue) return undefined;
     const { message, code } = typed(error);

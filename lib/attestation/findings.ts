@@ -29,7 +29,10 @@ export const verified = (holds: boolean): Finding =>
   finding(holds, holds ? 'valid' : 'the signature does not verify');
 
 /** Passes when the certificate or list names this issuer and carries its signature. */
-export function issuedBy(signed: SignedObject & { readonly issuer: Name }, issuer: Certificate): Finding {
+export async function issuedBy(
+  signed: SignedObject & { readonly issuer: Name },
+  issuer: Certificate,
+): Promise<Finding> {
   if (!sameName(signed.issuer, issuer.subject)) return finding(false, 'another issuer');
-  return verified(verifySignedBy(signed, issuer));
+  return verified(await verifySignedBy(signed, issuer));
 }

@@ -70,7 +70,7 @@ const readMeshCa = (pem: string): Certificate => parseCertificate(decodeOneCerti
  * Whether the mesh CA can serve as a trust anchor: a CA that may sign certificates, valid now. A signature by its own
  * key is checked where it claims one. Throws evidence_malformed.
  */
-export function judgeMeshCa(pem: string, now: Date): Finding {
+export async function judgeMeshCa(pem: string, now: Date): Promise<Finding> {
   const meshCa = readMeshCa(pem);
   const name = nameText(meshCa.subject);
   if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
@@ -81,7 +81,7 @@ export function judgeMeshCa(pem: string, now: Date): Finding {
   if (!isTimeValid(meshCa, now)) {
     return finding(false, `${name} is valid from ${period(meshCa.notBefore, meshCa.notAfter, now)}`);
   }
-  const forged = sameName(meshCa.issuer, meshCa.subject) && !verifySignedBy(meshCa, meshCa);
+  const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
 
@@ -188,19 +188,19 @@ export const SECRET_ROWS: readonly CheckRow<SecretSubject>[] = [
     'Signature on the secret exchange',
     'attestation.md 12',
     'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
-    ({ certificate, publicKey, encapsulatedKey, signature }) => {
+    async ({ certificate, publicKey, encapsulatedKey, signature }) => {
       const { key } = need(certificate).publicKey;
       const data = Buffer.concat([publicKey, encapsulatedKey]);
-      return verified(verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
+      return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
   ),
 ];
 
 /**
  * Judges the response of the secret exchange: MESH_ROWS, then SECRET_ROWS. The response is good if every check passes;
- * whether the encapsulated key opens is for HPKE to say. Never throws.
+ * whether the encapsulated key opens is for HPKE to say. Rejects only for defects of our own.
  */
-export function verifySecretResponse(input: SecretResponseInput): readonly Check[] {
+export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   const subject: SecretSubject = {
     ...input,
     meshCa: attempt(() => readMeshCa(input.meshCaPem)),

@@ -118,7 +118,7 @@ export async function verify(input: VerifyInput): Promise<Verdict> {
   const evidence = read === undefined ? undefined : attempt(() => recognise(read, valueIn(manifest)));
   await breathe();
   const subject = { nonce, expectedManifest: input.manifest, now, document, manifest, evidence };
-  const checks = runChecks(DOCUMENT_ROWS, subject);
+  const checks = await runChecks(DOCUMENT_ROWS, subject);
   const found = valueIn(evidence);
   const expected = valueIn(manifest);
   if (read !== undefined && expected !== undefined && found !== undefined && nonce.length === NONCE_BYTES) {

@@ -1,6 +1,7 @@
 /**
  * Public keys and signature verification: ECDSA on P-256 and P-384, and RSASSA-PSS as AMD signs.
- * A signature that cannot be parsed is a signature that does not verify: these functions return false for it.
+ * A signature that cannot be parsed is a signature that does not verify: these functions resolve with false for it. They
+ * are asynchronous because Web Crypto's are.
  */
 import { constants, createPublicKey, type KeyObject, verify } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
@@ -95,13 +96,13 @@ export function pointOf(key: KeyObject): Uint8Array {
  * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. `encoding` is `der` for the ASN.1 SEQUENCE
  * of r and s, `raw` for r || s, big-endian, both exactly as long as the curve's order. False for anything else.
  */
-export function verifyEcdsa(input: {
+export async function verifyEcdsa(input: {
   readonly key: KeyObject;
   readonly hash: EcdsaHash;
   readonly encoding: 'raw' | 'der';
   readonly data: Uint8Array;
   readonly signature: Uint8Array;
-}): boolean {
+}): Promise<boolean> {
   const { key, hash, encoding, data, signature } = input;
   const curve = CURVE_OF_NAME[key.asymmetricKeyDetails?.namedCurve ?? ''];
   if (key.asymmetricKeyType !== 'ec' || curve === undefined) return false;
@@ -118,7 +119,11 @@ export function verifyEcdsa(input: {
  * Verifies RSASSA-PSS with SHA-384, MGF1-SHA-384 and a salt of exactly 48 bytes (RFC 8017 8.1;
  * docs/protocol/attestation.md 7). False for any other key type or salt length.
  */
-export function verifyRsaPssSha384(key: KeyObject, data: Uint8Array, signature: Uint8Array): boolean {
+export async function verifyRsaPssSha384(
+  key: KeyObject,
+  data: Uint8Array,
+  signature: Uint8Array,
+): Promise<boolean> {
   if (!RSA_TYPES.includes(key.asymmetricKeyType)) return false;
   try {
     return verify(

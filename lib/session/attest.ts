@@ -1,7 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
-import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
+import {
+  type Check,
+  type CollateralSource,
+  type TrustRoots,
+  type Verdict,
+  verify,
+} from '../attestation/verify.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import type { Clock } from './clock.ts';
@@ -23,7 +29,9 @@ export interface AttestDeps {
   readonly observe: Observer;
   /** Tests replace the verifier of evidence, and that of the signature on a secret. */
   readonly verify?: typeof verify;
-  readonly judgeSecret?: typeof verifySecretResponse;
+  readonly judgeSecret?: (
+    ...input: Parameters<typeof verifySecretResponse>
+  ) => readonly Check[] | Promise<readonly Check[]>;
 }
 
 export interface AttestInput {

@@ -33,7 +33,9 @@ export interface SecretExchange {
    */
   complete(
     response: SecretResponse,
-    judge: (subject: SecretResponse & { readonly publicKey: Uint8Array }) => readonly Check[],
+    judge: (
+      subject: SecretResponse & { readonly publicKey: Uint8Array },
+    ) => readonly Check[] | Promise<readonly Check[]>,
   ): Promise<SharedSecret>;
 }
 
@@ -48,7 +50,7 @@ export async function startSecretExchange(keys?: KeyPair<Key>): Promise<SecretEx
       const recipient = privateKey;
       privateKey = undefined;
       if (recipient === undefined) throw failed('the exchange has been completed before');
-      requireAccepted(judge({ ...response, publicKey }));
+      requireAccepted(await judge({ ...response, publicKey }));
       return {
         secretId: createHash('sha256').update(publicKey).digest('base64'),
         key: await deriveSecret(recipient, response.encapsulatedKey),

@@ -67,7 +67,7 @@ export async function judge(subject: Subject): Promise<Judgement> {
   }
   try {
     const messages = await secret();
-    const judged = verifySecretResponse({ ...messages, meshCaPem, manifest: input.manifest, now: at });
+    const judged = await verifySecretResponse({ ...messages, meshCaPem, manifest: input.manifest, now: at });
     const secretChecks = [...judged, await judgeOpening(messages.encapsulatedKey)];
     return conclude(secretEnd(secretChecks), secretChecks);
   } catch (error) {

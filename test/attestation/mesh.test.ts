@@ -31,9 +31,9 @@ const failures = (checks: readonly Check[]): string[] =>
   checks.filter(({ outcome }) => outcome !== 'pass').map(({ id }) => id);
 
 describe('secret responses of the vectors', () => {
-  it('are good in both sets, with one check per row', () => {
+  it('are good in both sets, with one check per row', async () => {
     for (const set of SYNTHETIC_SETS) {
-      const checks = verifySecretResponse(secretInput(set));
+      const checks = await verifySecretResponse(secretInput(set));
       assert.deepEqual(failures(checks), []);
       assert.deepEqual(
         checks.map(({ id }) => id),
@@ -68,13 +68,13 @@ describe('secret responses of the vectors', () => {
   for (const { file, reason } of cases) {
     const name = file.replace('.json', '');
     const expected = FIRST_FAILURE[name];
-    it(`${expected === undefined ? 'leave to HPKE' : 'are refused as'} ${name}: ${reason}`, () => {
-      const failed = failures(verifySecretResponse(secretInput('synthetic', `negative/${file}`)));
+    it(`${expected === undefined ? 'leave to HPKE' : 'are refused as'} ${name}: ${reason}`, async () => {
+      const failed = failures(await verifySecretResponse(secretInput('synthetic', `negative/${file}`)));
       assert.equal(failed[0], expected);
     });
   }
 
-  it('are not good for another public key, manifest, mesh CA or time', () => {
+  it('are not good for another public key, manifest, mesh CA or time', async () => {
     const good = secretInput('synthetic_v158');
     const other = secretInput('synthetic');
     const swapped: readonly [Partial<SecretResponseInput>, string[]][] = [
@@ -99,13 +99,13 @@ describe('secret responses of the vectors', () => {
       ],
     ];
     for (const [changes, expected] of swapped) {
-      assert.deepEqual(failures(verifySecretResponse({ ...good, ...changes })), expected);
+      assert.deepEqual(failures(await verifySecretResponse({ ...good, ...changes })), expected);
     }
   });
 
-  it('name the local clock as the probable cause where they are ahead of it', () => {
+  it('name the local clock as the probable cause where they are ahead of it', async () => {
     const now = new Date('2026-01-01T00:00:00Z');
-    const checks = verifySecretResponse({ ...secretInput('synthetic_v158'), now });
+    const checks = await verifySecretResponse({ ...secretInput('synthetic_v158'), now });
     const found = checks.find(({ id }) => id === 'mesh.certificate.validity')?.found;
     assert.match(
       found ?? '',
@@ -113,17 +113,17 @@ describe('secret responses of the vectors', () => {
     );
   });
 
-  it('that are not even certificates fail without throwing', () => {
+  it('that are not even certificates fail without throwing', async () => {
     const good = secretInput('synthetic_v158');
-    const noCert = verifySecretResponse({ ...good, meshCert: new Uint8Array(9) });
+    const noCert = await verifySecretResponse({ ...good, meshCert: new Uint8Array(9) });
     assert.equal(noCert.find(({ outcome }) => outcome === 'fail')?.id, 'mesh.certificate.form');
     assert.equal(noCert.find(({ id }) => id === 'secret.signature')?.outcome, 'not-evaluated');
-    const noCa = verifySecretResponse({ ...good, meshCaPem: 'no PEM' });
+    const noCa = await verifySecretResponse({ ...good, meshCaPem: 'no PEM' });
     assert.deepEqual(
       noCa.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id),
       ['mesh.certificate.signature'],
     );
-    const noManifest = verifySecretResponse({ ...good, manifest: new Uint8Array(3) });
+    const noManifest = await verifySecretResponse({ ...good, manifest: new Uint8Array(3) });
     assert.equal(noManifest.find(({ outcome }) => outcome === 'fail')?.code, 'manifest_invalid');
   });
 });
@@ -159,22 +159,24 @@ describe('mesh certificates', () => {
       identity(SERVICE),
     ],
   };
-  const judge = (changes: Partial<CertificateRequest>, pem = meshCaPem): string[] =>
+  const judge = async (changes: Partial<CertificateRequest>, pem = meshCaPem): Promise<string[]> =>
     failures(
-      verifySecretResponse({
-        ...secretInput('synthetic_v158'),
-        meshCaPem: pem,
-        meshCert: issueCertificate({ ...request, ...changes }),
-      }).filter(({ id }) => id.startsWith('mesh.')),
+      (
+        await verifySecretResponse({
+          ...secretInput('synthetic_v158'),
+          meshCaPem: pem,
+          meshCert: issueCertificate({ ...request, ...changes }),
+        })
+      ).filter(({ id }) => id.startsWith('mesh.')),
     );
   const p384: KeyObject = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
 
-  it('are good as the coordinator issues them, and with a P-384 key, no stated purpose or any', () => {
-    assert.deepEqual(judge({}), []);
-    assert.deepEqual(judge({ key: p384 }), []);
-    assert.deepEqual(judge({ extensions: [identity(SERVICE)] }), []);
+  it('are good as the coordinator issues them, and with a P-384 key, no stated purpose or any', async () => {
+    assert.deepEqual(await judge({}), []);
+    assert.deepEqual(await judge({ key: p384 }), []);
+    assert.deepEqual(await judge({ extensions: [identity(SERVICE)] }), []);
     const any = vendorExtension('2.5.29.37', Buffer.from('30060604551d2500', 'hex'));
-    assert.deepEqual(judge({ extensions: [any, identity(SERVICE)] }), []);
+    assert.deepEqual(await judge({ extensions: [any, identity(SERVICE)] }), []);
   });
 
   const cases: readonly (readonly [string, Partial<CertificateRequest>, string[]])[] = [
@@ -234,10 +236,10 @@ describe('mesh certificates', () => {
     ],
   ];
   for (const [what, changes, expected] of cases) {
-    it(`are refused with ${what}`, () => assert.deepEqual(judge(changes), expected));
+    it(`are refused with ${what}`, async () => assert.deepEqual(await judge(changes), expected));
   }
 
-  it('are refused under a mesh CA that is none, or that has ended', () => {
+  it('are refused under a mesh CA that is none, or that has ended', async () => {
     const caWith = (changes: Partial<CertificateRequest>): string =>
       toPem(
         issueCertificate({
@@ -249,40 +251,44 @@ describe('mesh certificates', () => {
           ...changes,
         }),
       );
-    assert.deepEqual(judge({}, caWith({})), []);
-    assert.deepEqual(judge({}, caWith({ extensions: [] })), ['mesh.certificate.signature']);
+    assert.deepEqual(await judge({}, caWith({})), []);
+    assert.deepEqual(await judge({}, caWith({ extensions: [] })), ['mesh.certificate.signature']);
     const ended = caWith({ notAfter: new Date('2026-11-30T12:00:00Z') });
-    assert.deepEqual(judge({}, ended), ['mesh.certificate.validity']);
-    assert.deepEqual(judge({}, meshCaPem + meshCaPem)[0], 'mesh.certificate.signature');
+    assert.deepEqual(await judge({}, ended), ['mesh.certificate.validity']);
+    assert.deepEqual((await judge({}, meshCaPem + meshCaPem))[0], 'mesh.certificate.signature');
   });
 
-  it('are never the secret service after a changed byte', () => {
+  it('are never the secret service after a changed byte', async () => {
     const good = secretInput('synthetic_v158');
     const { meshCert } = good;
-    fc.assert(
-      fc.property(fc.nat(meshCert.length - 1), fc.integer({ min: 1, max: 255 }), (at, mask) => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(meshCert.length - 1), fc.integer({ min: 1, max: 255 }), async (at, mask) => {
         const changed = Uint8Array.from(meshCert);
         changed[at] = (changed[at] as number) ^ mask;
-        assert.notDeepEqual(failures(verifySecretResponse({ ...good, meshCert: changed })), [], `byte ${at}`);
+        assert.notDeepEqual(
+          failures(await verifySecretResponse({ ...good, meshCert: changed })),
+          [],
+          `byte ${at}`,
+        );
       }),
       { seed: 20261201, numRuns: 400 },
     );
   });
 
-  it('sign public key and encapsulated key, in this order, hashed once', () => {
+  it('sign public key and encapsulated key, in this order, hashed once', async () => {
     const meshCert = issueCertificate(request);
     const publicKey = new Uint8Array(1216).fill(1);
     const encapsulatedKey = new Uint8Array(1120).fill(2);
-    const signed = (data: Uint8Array): string[] =>
+    const signed = async (data: Uint8Array): Promise<string[]> =>
       failures(
-        verifySecretResponse({
+        await verifySecretResponse({
           ...{ meshCaPem, meshCert, publicKey, encapsulatedKey },
           manifest: vectorBytes('synthetic_v158/manifest.json'),
           now: SYNTHETIC_NOW,
           signature: sign('sha256', data, leaf),
         }),
       );
-    assert.deepEqual(signed(Buffer.concat([publicKey, encapsulatedKey])), []);
-    assert.deepEqual(signed(Buffer.concat([encapsulatedKey, publicKey])), ['secret.signature']);
+    assert.deepEqual(await signed(Buffer.concat([publicKey, encapsulatedKey])), []);
+    assert.deepEqual(await signed(Buffer.concat([encapsulatedKey, publicKey])), ['secret.signature']);
   });
 });

@@ -119,13 +119,12 @@ export const CHAIN_ROWS: readonly SnpRow[] = [
     'Trust roots of the product line',
     'attestation.md 7 no. 4',
     'a pinned, self-signed ARK and an ASK that it signed: CAs, RSA 4096, RSASSA-PSS SHA-384',
-    ({ roots, entry: { product } }) => {
+    async ({ roots, entry: { product } }) => {
       const { ark, ask } = demand(roots);
       const defect = defectOf(ark, `ARK-${product}`) ?? defectOf(ask, `SEV-${product}`);
       if (defect !== undefined) return finding(false, defect);
-      const chained = [ark, ask].every(
-        (each) => sameName(each.issuer, ark.subject) && verifySignedBy(each, ark),
-      );
+      const named = [ark, ask].every(({ issuer }) => sameName(issuer, ark.subject));
+      const chained = named && (await verifySignedBy(ark, ark)) && (await verifySignedBy(ask, ark));
       return finding(chained, chained ? `ARK-${product}, SEV-${product}` : 'they do not chain');
     },
   ),

@@ -3,15 +3,9 @@
  * the constant signature (r, s) = (2, 1); the key under which that signature is valid follows from the block, so the
  * digest is a function of measurement and guest policy.
  */
+import { p384 } from '@noble/curves/nist.js';
 import { sha384 } from '../../crypto/digest.ts';
-import {
-  type AffinePoint,
-  addPoints,
-  integerOf,
-  multiplyBase,
-  negatePoint,
-  P384_ORDER,
-} from '../../crypto/p384.ts';
+import { multiplyBaseP384 } from '../../crypto/p384.ts';
 import { malformed } from '../x509/der.ts';
 import { littleEndian } from './report.ts';
 
@@ -19,11 +13,12 @@ import { littleEndian } from './report.ts';
  * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of the two
  * points with x = 2; half of it is this constant (and its negative for the other), whose x is -1.
  */
-const HALF_R: AffinePoint = {
+const HALF_R = p384.Point.fromAffine({
   x: 0xfffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000fffffffen,
   y: 0x732152442fb6ee5c3e6ce1d920c059bc623563814d79042b903ce60f1d4487fccd450a86da03f3e6ed525d02017bfdb3n,
-};
-const HALF = (P384_ORDER + 1n) / 2n;
+});
+const ORDER = p384.Point.Fn.ORDER;
+const HALF = (ORDER + 1n) / 2n;
 
 const ID_BLOCK_BYTES = 96;
 const ID_KEY_BYTES = 0x404;
@@ -46,12 +41,14 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
 }
 
 /** The public key that Contrast's constant signature belongs to: of the two, the one that sorts first. */
-export function idKey(measurement: Uint8Array, guestPolicy: bigint): AffinePoint {
-  const z = integerOf(sha384(idBlock(measurement, guestPolicy)));
-  const u1 = (P384_ORDER - (z % P384_ORDER)) * HALF;
-  const u1G = multiplyBase(u1 % P384_ORDER);
-  const a = addPoints(u1G, HALF_R);
-  const b = addPoints(u1G, negatePoint(HALF_R));
+export function idKey(
+  measurement: Uint8Array,
+  guestPolicy: bigint,
+): { readonly x: bigint; readonly y: bigint } {
+  const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
+  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
+  const a = u1G.add(HALF_R).toAffine();
+  const b = u1G.subtract(HALF_R).toAffine();
   return a.x < b.x || (a.x === b.x && a.y < b.y) ? a : b;
 }
 

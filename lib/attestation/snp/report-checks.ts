@@ -71,12 +71,12 @@ export const SIGNATURE_ROWS: readonly SnpRow[] = [
     'Signature on the report',
     'attestation.md 7',
     'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
-    ({ report, vcek }) => {
+    async ({ report, vcek }) => {
       const { key, curve } = need(vcek).certificate.publicKey;
       const signature = rawSignature(report.signature);
       if (signature === undefined || curve !== 'P-384') return verified(false);
       const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
-      return verified(verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
+      return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
     },
   ),
 ];

@@ -35,31 +35,31 @@ async function verifySnp(
   context: EvidenceContext,
 ): Promise<readonly Check[]> {
   const checks: Check[] = [];
-  const judge = (rows: readonly SnpRow[], subject: SnpSubject): void => {
-    checks.push(...runChecks(rows, subject));
+  const judge = async (rows: readonly SnpRow[], subject: SnpSubject): Promise<void> => {
+    checks.push(...(await runChecks(rows, subject)));
   };
   const mayFetch = (): boolean => firstFailure(checks) === undefined;
   const { report, product } = message;
   const roots = attempt(() => readRoots(context.roots, entry.product));
   const given: SnpSubject = { report, product, entry, context, roots };
-  judge(REPORT_ROWS, given);
+  await judge(REPORT_ROWS, given);
 
   const vcek = await obtainVcek(message, entry.product, context, mayFetch());
   const certificate = valueIn(vcek)?.certificate;
   const vcekExtensions = certificate && attempt(() => readVcekExtensions(certificate));
   const endorsed: SnpSubject = { ...given, vcek, vcekExtensions };
-  judge(VCEK_ROWS, endorsed);
+  await judge(VCEK_ROWS, endorsed);
   await breathe();
-  judge(CHAIN_ROWS, endorsed);
+  await judge(CHAIN_ROWS, endorsed);
 
   const arkCrl = await obtainArkCrl(message, entry.product, context, mayFetch());
-  judge(REVOCATION_ROWS, { ...endorsed, arkCrl });
+  await judge(REVOCATION_ROWS, { ...endorsed, arkCrl });
   await breathe();
-  judge(SIGNATURE_ROWS, endorsed);
+  await judge(SIGNATURE_ROWS, endorsed);
   await breathe();
   const launched: SnpSubject = { ...endorsed, vcpus: matchMeasurement(entry, report.measurement) };
   await breathe();
-  judge(POLICY_ROWS, launched);
-  judge(FIRMWARE_ROWS, launched);
+  await judge(POLICY_ROWS, launched);
+  await judge(FIRMWARE_ROWS, launched);
   return checks;
 }

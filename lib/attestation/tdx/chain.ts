@@ -75,12 +75,12 @@ export function profileDefects(certificate: Certificate, expectedName: string): 
 }
 
 /** Compares names, signature, CA flag and path length of a certificate and its issuer, which has `below` CAs under it. */
-export function linkDefects(child: Certificate, issuer: Certificate, below: number): string[] {
+export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
   const name = commonName(child.subject) ?? nameText(child.subject);
   const defects: string[] = [];
   if (!sameName(child.issuer, issuer.subject))
     defects.push(`${name}: the issuer is "${nameText(child.issuer)}"`);
-  if (!verifySignedBy(child, issuer)) defects.push(`${name}: the issuer's key did not sign it`);
+  if (!(await verifySignedBy(child, issuer))) defects.push(`${name}: the issuer's key did not sign it`);
   const pathLength = issuer.basicConstraints?.pathLength;
   if (!maySignCertificates(issuer) || (pathLength !== undefined && pathLength < below)) {
     defects.push(`${name}: its issuer may not sign it`);

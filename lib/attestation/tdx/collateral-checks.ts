@@ -36,10 +36,13 @@ function documentChecks(
       id: `${prefix}.signer`,
       title: `${name} has a signer under the trusted root`,
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
-      judge: judging(part, (document, { pinnedRoot, context }) => {
+      judge: judging(part, async (document, { pinnedRoot, context }) => {
         const pinned = valueIn(pinnedRoot);
         if (pinned === undefined) return undefined;
-        return noDefects(signerDefects(document, pinned, context.now), nameText(document.signer.subject));
+        return noDefects(
+          await signerDefects(document, pinned, context.now),
+          nameText(document.signer.subject),
+        );
       }),
     },
     {
@@ -122,12 +125,12 @@ function crlChecks(
       id: `${prefix}.signature`,
       title: `${name} is signed by its issuer`,
       expected: 'the issuer of the certificates it is about, by name and by signature',
-      judge: judging(part, ({ crl }, subject) => {
+      judge: judging(part, async ({ crl }, subject) => {
         const signer = issuer(subject);
         if (signer === undefined) return undefined;
         const defects: string[] = [];
         if (!sameName(crl.issuer, signer.subject)) defects.push(`the issuer is "${nameText(crl.issuer)}"`);
-        if (!verifySignedBy(crl, signer)) defects.push("the issuer's key did not sign it");
+        if (!(await verifySignedBy(crl, signer))) defects.push("the issuer's key did not sign it");
         if (signer.keyUsage?.has('cRLSign') === false) {
           defects.push('the issuer may not sign revocation lists');
         }

@@ -59,7 +59,7 @@ export async function fetchCollateral(query: {
     attemptAsync(async () => readCrl(await source.intelPckCrl())),
   ]);
   const identity = valueIn(qeIdentity);
-  if (identity === undefined || signerDefects(identity, pinnedRoot, now).length > 0) {
+  if (identity === undefined || (await signerDefects(identity, pinnedRoot, now)).length > 0) {
     return { tcbInfo, qeIdentity, pckCrl, rootCrl: undefined };
   }
   const rootCrl = await attemptAsync(async () => {
@@ -111,17 +111,17 @@ function distributionPoint({ extensions }: Certificate): string {
 }
 
 /** What is wrong with the certificates that vouch for a document: names, profile, chain to the pinned root, dates. */
-export function signerDefects(
+export async function signerDefects(
   { signer, root }: Pick<SignedDocument<unknown>, 'signer' | 'root'>,
   pinned: Certificate,
   now: Date,
-): string[] {
+): Promise<string[]> {
   return [
     ...profileDefects(signer, INTEL_NAMES.tcbSigning),
     ...profileDefects(root, INTEL_NAMES.root),
     ...anchorDefects(root, pinned),
-    ...linkDefects(root, pinned, 0),
-    ...linkDefects(signer, pinned, 0),
+    ...(await linkDefects(root, pinned, 0)),
+    ...(await linkDefects(signer, pinned, 0)),
     ...validityDefects([signer, root], now),
   ];
 }

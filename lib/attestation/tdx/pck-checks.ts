@@ -33,14 +33,14 @@ export const PCK_ROWS = rowsFrom('attestation.md 10', [
     id: 'tdx.pck.chain',
     title: 'The PCK chain leads to the trusted root',
     expected: 'leaf, platform CA and the trusted root, each issued by the next',
-    judge: (subject) => {
+    judge: async (subject) => {
       const [chain, pinned] = [valueIn(subject.chain), demand(subject.pinnedRoot)];
       if (chain === undefined || pinned === undefined) return undefined;
       const defects = [
         ...anchorDefects(chain.root, pinned),
-        ...linkDefects(chain.root, pinned, 1),
-        ...linkDefects(chain.intermediate, pinned, 1),
-        ...linkDefects(chain.leaf, chain.intermediate, 0),
+        ...(await linkDefects(chain.root, pinned, 1)),
+        ...(await linkDefects(chain.intermediate, pinned, 1)),
+        ...(await linkDefects(chain.leaf, chain.intermediate, 0)),
       ];
       return noDefects(defects, `chain to ${nameText(pinned.subject)}`);
     },

@@ -66,7 +66,7 @@ function readSgx({ extensions }: Certificate): SgxExtension {
 export const judging =
   <Part extends keyof CollateralParts>(
     name: Part,
-    judge: (part: CollateralParts[Part], subject: TdxSubject) => Finding | undefined,
+    judge: (part: CollateralParts[Part], subject: TdxSubject) => ReturnType<TdxRow['judge']>,
   ): TdxRow['judge'] =>
   (subject) => {
     const part = subject.collateral && valueIn(subject.collateral[name]);
@@ -84,8 +84,12 @@ export function wasRead(part: Attempt<unknown>, found: string): Finding | undefi
 }
 
 /** Whether an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data` is valid. */
-export function signatureFinding(key: KeyObject, data: Uint8Array, signature: Uint8Array): Finding {
-  const holds = verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature });
+export async function signatureFinding(
+  key: KeyObject,
+  data: Uint8Array,
+  signature: Uint8Array,
+): Promise<Finding> {
+  const holds = await verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature });
   return finding(holds, holds ? 'valid' : 'not valid');
 }
 

@@ -42,7 +42,7 @@ async function judge(groups: readonly (readonly TdxRow[])[], subject: TdxSubject
   const checks: Check[] = [];
   for (const rows of groups) {
     await breathe();
-    checks.push(...runChecks(rows, subject));
+    checks.push(...(await runChecks(rows, subject)));
   }
   return checks;
 }

@@ -128,7 +128,10 @@ export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
  * Whether the issuer's key made the signature, by the algorithm that the object names. Only the signature:
  * names, dates, CA flags and key usage are questions of their own. False for an algorithm that is not known.
  */
-export function verifySignedBy(signed: SignedObject, issuer: { readonly publicKey: PublicKey }): boolean {
+export async function verifySignedBy(
+  signed: SignedObject,
+  issuer: { readonly publicKey: PublicKey },
+): Promise<boolean> {
   const { tbs: data, signature, signatureAlgorithm } = signed;
   const { key } = issuer.publicKey;
   if (isPssSha384(signatureAlgorithm)) return verifyRsaPssSha384(key, data, signature);
