@@ -22,6 +22,7 @@ const OPTIONS = {
   backend: { ...text, value: 'URL', help: 'OpenAI-compatible server that answers decrypted requests' },
   transcripts: { ...text, value: 'FILE', help: 'recorded answers' },
   fault: { ...list, value: 'NAME=VALUE', help: 'make something go wrong (repeatable)' },
+  cors: { ...flag, value: '', help: 'let web pages of any origin read the answers' },
   quiet: { ...flag, value: '', help: 'no line per request on stderr' },
   help: { ...flag, value: '', help: 'show this text' },
 } as const;
@@ -93,7 +94,7 @@ function simulatorOptions(
   directory: string,
   log: SimulatorOptions['log'] | undefined,
 ): SimulatorOptions {
-  const { tee = 'snp', host, backend, transcripts } = values;
+  const { tee = 'snp', host, backend, transcripts, cors } = values;
   if (tee !== 'snp' && tee !== 'tdx') {
     throw new PrivatemodeError('config_invalid', `--tee must be snp or tdx, not ${tee}`);
   }
@@ -104,7 +105,7 @@ function simulatorOptions(
     secretLifetime: wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9) * 1000,
     hostNames: values['host-name'] ?? [],
     faults: Object.fromEntries((values.fault ?? []).map(splitFault)),
-    ...given({ host, backend, transcripts, apiKey: values['api-key'], log }),
+    ...given({ host, backend, transcripts, cors, apiKey: values['api-key'], log }),
   };
 }
 

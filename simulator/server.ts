@@ -48,6 +48,8 @@ export interface ServerOptions {
   readonly routes: readonly Route[];
   readonly inference: RequestListener;
   readonly faults: Faults;
+  /** Whether web pages of any origin may read the responses (Fetch, CORS protocol). */
+  readonly cors?: boolean;
   readonly connections: ConnectionTable;
   /** Sees every request that is not for the control endpoint, before anything is read of it. */
   readonly onRequest: (
@@ -61,7 +63,7 @@ export interface ServerOptions {
 export async function startServer(options: ServerOptions): Promise<SimulatorServer> {
   const { host, port, tls, connections } = options;
   const server = createServer({ ...tls, ALPNProtocols: ['http/1.1'] }, (request, response) => {
-    void dispatch(request, response, options);
+    if (!options.cors || !allowedPage(request, response)) void dispatch(request, response, options);
   });
   // Defaults of Node that would cut slow uploads and idle keep-alive connections short.
   server.requestTimeout = 0;
@@ -80,6 +82,21 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
     closeIdleConnections: () => server.closeIdleConnections(),
     close: () => closeServer(server, connections),
   };
+}
+
+/** Lets every page read what is answered; answers a preflight here. */
+function allowedPage(request: IncomingMessage, response: ServerResponse): boolean {
+  response.setHeader('access-control-allow-origin', '*');
+  response.setHeader('access-control-expose-headers', '*');
+  if (request.method !== 'OPTIONS') return false;
+  const asked = request.headers['access-control-request-headers'] ?? '';
+  response.writeHead(204, {
+    'access-control-allow-headers': asked,
+    'access-control-allow-methods': 'GET, POST',
+    'access-control-max-age': '600',
+  });
+  response.end();
+  return true;
 }
 
 async function dispatch(

@@ -38,6 +38,8 @@ export interface SimulatorOptions {
   readonly secretLifetime?: number;
   /** Names and values for `Faults.parse`. */
   readonly faults?: Readonly<Record<string, unknown>>;
+  /** Answers web pages of every origin; false unless given. */
+  readonly cors?: boolean;
   readonly backend?: string;
   readonly transcripts?: string;
   readonly recorderLimits?: Partial<RecorderLimits>;
@@ -157,6 +159,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     ],
     inference,
     faults,
+    cors: options.cors ?? false,
     connections,
     onRequest(request, response, service) {
       counts[service] += 1;

@@ -1,0 +1,41 @@
+/** Opens short AES-256-GCM messages where node:crypto is absent: the twin of ../short-messages.ts, one message after the other. */
+import { gcmDecrypt, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
+
+export const AAD_BYTES = 16;
+/** Bytes of ciphertext up to which a message is short. */
+export const SHORT_BYTES = 512;
+/** How many messages are opened at a time at most. */
+export const SLOTS = 8;
+
+/** Where the parts of one message are put. */
+export interface Slot {
+  readonly iv: Buffer;
+  readonly tag: Buffer;
+  /** The AAD, and up to `SHORT_BYTES` of ciphertext. */
+  readonly bytes: Buffer;
+  /** Bytes of ciphertext. */
+  size: number;
+}
+
+/** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
+export const slots: readonly Slot[] = Array.from({ length: SLOTS }, () => ({
+  iv: Buffer.alloc(IV_BYTES),
+  tag: Buffer.alloc(TAG_BYTES),
+  bytes: Buffer.alloc(AAD_BYTES + SHORT_BYTES),
+  size: 0,
+}));
+
+/**
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, or undefined if any of them does not
+ * authenticate. Throws `internal` unless the key holds 32 bytes.
+ */
+export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
+  const opened: Buffer[] = [];
+  for (const { iv, tag, bytes, size } of slots.slice(0, count)) {
+    const [aad, ciphertext] = [bytes.subarray(0, AAD_BYTES), bytes.subarray(AAD_BYTES, AAD_BYTES + size)];
+    const plaintext = gcmDecrypt(key, iv, aad, ciphertext, tag);
+    if (plaintext === undefined) return undefined;
+    opened.push(plaintext);
+  }
+  return opened;
+}
