@@ -14,135 +14,110 @@ interface ErrorRow {
   readonly remedy: string;
 }
 
-const row = (status: number, blame: Blame, remedy: string): ErrorRow => ({ status, blame, remedy });
+/** The rows of codes that share status and blame, from what the reader should do next about each. */
+const rows = <Code extends string>(
+  status: number,
+  blame: Blame,
+  remedies: Record<Code, string>,
+): Record<Code, ErrorRow> =>
+  Object.fromEntries(
+    Object.entries<string>(remedies).map(([code, remedy]) => [code, { status, blame, remedy }]),
+  ) as Record<Code, ErrorRow>;
 
 export const ERRORS = {
   // The application's request (docs/protocol/inference.md 5.4 and 11).
-  invalid_json: row(400, 'client', 'Send one JSON object as the request body.'),
-  duplicate_member: row(400, 'client', 'Send each member of the request body once.'),
-  unsupported_member_name: row(400, 'client', 'Rename or remove this member; the service cannot address it.'),
-  invalid_plain_member: row(
-    400,
-    'client',
-    'Send a value that the API documents; this member leaves unencrypted, so nothing else may.',
-  ),
-  missing_model: row(400, 'client', 'Name the model in the "model" member.'),
-  invalid_model: row(400, 'client', 'Use a model name of at most 256 bytes without control characters.'),
-  salt_too_short: row(400, 'client', 'Use a cache_salt of at least 32 bytes, or leave it out.'),
-  context_too_large: row(
-    400,
-    'client',
-    'Shorten the prompt, or leave the shared prompt cache for this request.',
-  ),
-  invalid_multipart: row(400, 'client', 'Send a well-formed multipart/form-data body with a boundary.'),
-  repeated_form_field: row(
-    400,
-    'client',
-    'Send each form field once; the service keeps only the first value.',
-  ),
-  unsupported_response_format: row(
-    400,
-    'client',
-    'Use response_format json or verbose_json; only JSON can be encrypted.',
-  ),
-  media_url_refused: row(400, 'client', 'Send media as data: or https: URLs the service accepts.'),
-  invalid_path: row(
-    400,
-    'client',
-    'Send the path in plain origin form, without dot segments or backslashes.',
-  ),
-  ambiguous_header: row(400, 'client', 'Send Host, Authorization and Content-Length at most once.'),
-  invalid_host: row(400, 'client', 'Send the host name of the proxy, with its port, in the Host header.'),
-  malformed_request: row(400, 'client', 'Send requests of HTTP/1.1.'),
-  too_many_headers: row(431, 'client', 'Send fewer headers.'),
-  unsupported_encoding: row(415, 'client', 'Send the body without Content-Encoding.'),
-  origin_forbidden: row(
-    403,
-    'client',
-    'Allow the origin with --cors-allowed-origins, or the host name with --allowed-hosts, if you trust the page.',
-  ),
-  unknown_path: row(404, 'client', 'Use one of the documented endpoints under /v1.'),
-  method_not_allowed: row(405, 'client', 'Use a method named in the Allow header.'),
-  upload_too_slow: row(408, 'client', 'Send the body faster, or lower --min-upload-rate.'),
-  body_too_large: row(413, 'client', 'Send a smaller body, or raise the limit that is named.'),
-  not_supported: row(
-    400,
-    'client',
-    'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
-  ),
+  ...rows(400, 'client', {
+    invalid_json: 'Send one JSON object as the request body.',
+    duplicate_member: 'Send each member of the request body once.',
+    unsupported_member_name: 'Rename or remove this member; the service cannot address it.',
+    invalid_plain_member:
+      'Send a value that the API documents; this member leaves unencrypted, so nothing else may.',
+    missing_model: 'Name the model in the "model" member.',
+    invalid_model: 'Use a model name of at most 256 bytes without control characters.',
+    salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
+    context_too_large: 'Shorten the prompt, or leave the shared prompt cache for this request.',
+    invalid_multipart: 'Send a well-formed multipart/form-data body with a boundary.',
+    repeated_form_field: 'Send each form field once; the service keeps only the first value.',
+    unsupported_response_format: 'Use response_format json or verbose_json; only JSON can be encrypted.',
+    media_url_refused: 'Send media as data: or https: URLs the service accepts.',
+    invalid_path: 'Send the path in plain origin form, without dot segments or backslashes.',
+    ambiguous_header: 'Send Host, Authorization and Content-Length at most once.',
+    invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
+    malformed_request: 'Send requests of HTTP/1.1.',
+  }),
+  ...rows(431, 'client', { too_many_headers: 'Send fewer headers.' }),
+  ...rows(415, 'client', { unsupported_encoding: 'Send the body without Content-Encoding.' }),
+  ...rows(403, 'client', {
+    origin_forbidden:
+      'Allow the origin with --cors-allowed-origins, or the host name with --allowed-hosts, if you trust the page.',
+  }),
+  ...rows(404, 'client', { unknown_path: 'Use one of the documented endpoints under /v1.' }),
+  ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
+  ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
+  ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit that is named.' }),
+  ...rows(400, 'client', {
+    not_supported: 'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
+  }),
 
   // Failures of the service or the network.
-  upstream_unreachable: row(502, 'network', 'Check the network, --api-endpoint and the proxy settings.'),
-  upstream_tls_untrusted: row(
-    502,
-    'network',
-    'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart.',
-  ),
-  upstream_reset: row(502, 'upstream', 'Try again.'),
-  upstream_closed_during_upload: row(502, 'upstream', 'Try again; if it persists, send a smaller body.'),
-  upstream_redirect: row(502, 'upstream', 'Check --api-endpoint; redirects are never followed.'),
-  response_not_encrypted: row(502, 'upstream', 'Treat this answer as forged and report it.'),
-  response_malformed: row(502, 'upstream', 'Try again, and report it if it persists.'),
-  response_not_authentic: row(502, 'upstream', 'Treat this answer as tampered with and report it.'),
-  response_too_large: row(502, 'upstream', 'Ask for a smaller answer.'),
-  stream_unfinished: row(502, 'upstream', 'Do not use the partial answer as if it were complete; try again.'),
-  upstream_connect_timeout: row(504, 'network', 'Check the network and --api-endpoint.'),
-  first_byte_timeout: row(504, 'upstream', 'Try again, or raise --first-byte-timeout.'),
-  stream_idle_timeout: row(504, 'upstream', 'Try again, or raise --stream-idle-timeout.'),
-  resources_exhausted: row(
-    503,
-    'operator',
-    'Raise the limits of the machine (open files, local ports), or run more replicas.',
-  ),
-  too_many_uploads: row(503, 'operator', 'Try again; if it persists, raise --max-buffered-bytes.'),
-  shutting_down: row(503, 'operator', 'Try again; the proxy is being restarted.'),
+  ...rows(502, 'network', {
+    upstream_unreachable: 'Check the network, --api-endpoint and the proxy settings.',
+    upstream_tls_untrusted:
+      'Behind a TLS inspection appliance, name its CA bundle (PEM) in SSL_CERT_FILE and restart.',
+  }),
+  ...rows(502, 'upstream', {
+    upstream_reset: 'Try again.',
+    upstream_closed_during_upload: 'Try again; if it persists, send a smaller body.',
+    upstream_redirect: 'Check --api-endpoint; redirects are never followed.',
+    response_not_encrypted: 'Treat this answer as forged and report it.',
+    response_malformed: 'Try again, and report it if it persists.',
+    response_not_authentic: 'Treat this answer as tampered with and report it.',
+    response_too_large: 'Ask for a smaller answer.',
+    stream_unfinished: 'Do not use the partial answer as if it were complete; try again.',
+  }),
+  ...rows(504, 'network', { upstream_connect_timeout: 'Check the network and --api-endpoint.' }),
+  ...rows(504, 'upstream', {
+    first_byte_timeout: 'Try again, or raise --first-byte-timeout.',
+    stream_idle_timeout: 'Try again, or raise --stream-idle-timeout.',
+  }),
+  ...rows(503, 'operator', {
+    resources_exhausted: 'Raise the limits of the machine (open files, local ports), or run more replicas.',
+    too_many_uploads: 'Try again; if it persists, raise --max-buffered-bytes.',
+    shutting_down: 'Try again; the proxy is being restarted.',
+  }),
 
   // The attested session (docs/protocol/attestation.md).
-  not_ready: row(503, 'attestation', 'Try again in a moment; the remote is still being verified.'),
-  api_key_missing: row(401, 'client', 'Send an API key as a bearer token, or configure one with --api-key.'),
-  api_key_rejected: row(401, 'client', 'Check the API key; the service does not accept it.'),
-  attestation_failed: row(
-    503,
-    'attestation',
-    'Do not trust the remote; run "privatemode-proxy verify" for the verdict.',
-  ),
-  evidence_malformed: row(503, 'attestation', 'Do not trust the remote; report this answer.'),
-  manifest_mismatch: row(
-    503,
-    'attestation',
-    'Replace the file given with --manifest-path by the current manifest.',
-  ),
-  manifest_unsupported: row(503, 'attestation', 'Update privatemode-proxy to the latest version.'),
-  manifest_invalid: row(503, 'attestation', 'Check the manifest; it contradicts a rule of every generation.'),
-  manifest_unavailable: row(503, 'network', 'Check that the manifest host can be reached.'),
-  manifest_log_failed: row(
-    503,
-    'operator',
-    'Make the workspace writable; what cannot be logged is not enforced.',
-  ),
-  collateral_unavailable: row(
-    503,
-    'network',
-    'Check that the collateral hosts of AMD or Intel can be reached.',
-  ),
-  secret_exchange_failed: row(503, 'attestation', 'Try again; report it if it persists.'),
-  control_api_failed: row(503, 'upstream', 'Try again; check the status of the service.'),
+  ...rows(503, 'attestation', { not_ready: 'Try again in a moment; the remote is still being verified.' }),
+  ...rows(401, 'client', {
+    api_key_missing: 'Send an API key as a bearer token, or configure one with --api-key.',
+    api_key_rejected: 'Check the API key; the service does not accept it.',
+  }),
+  ...rows(503, 'attestation', {
+    attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" for the verdict.',
+    evidence_malformed: 'Do not trust the remote; report this answer.',
+    manifest_mismatch: 'Replace the file given with --manifest-path by the current manifest.',
+    manifest_unsupported: 'Update privatemode-proxy to the latest version.',
+    manifest_invalid: 'Check the manifest; it contradicts a rule of every generation.',
+  }),
+  ...rows(503, 'network', { manifest_unavailable: 'Check that the manifest host can be reached.' }),
+  ...rows(503, 'operator', {
+    manifest_log_failed: 'Make the workspace writable; what cannot be logged is not enforced.',
+  }),
+  ...rows(503, 'network', {
+    collateral_unavailable: 'Check that the collateral hosts of AMD or Intel can be reached.',
+  }),
+  ...rows(503, 'attestation', { secret_exchange_failed: 'Try again; report it if it persists.' }),
+  ...rows(503, 'upstream', { control_api_failed: 'Try again; check the status of the service.' }),
 
   // Start-up and configuration: exit 1, never an HTTP answer.
-  config_invalid: row(0, 'operator', 'See privatemode-proxy --help.'),
-  unsafe_roots_refused: row(
-    0,
-    'operator',
-    'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
-  ),
-  verify_input_invalid: row(
-    0,
-    'operator',
-    'Check the files that were named; see verify --help for their formats.',
-  ),
-  listen_failed: row(0, 'operator', 'Choose another --port or --listen-address.'),
-  internal: row(500, 'internal', 'Report this with the request id and the log around it.'),
-} as const satisfies Record<string, ErrorRow>;
+  ...rows(0, 'operator', {
+    config_invalid: 'See privatemode-proxy --help.',
+    unsafe_roots_refused: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
+    verify_input_invalid: 'Check the files that were named; see verify --help for their formats.',
+    listen_failed: 'Choose another --port or --listen-address.',
+  }),
+  ...rows(500, 'internal', { internal: 'Report this with the request id and the log around it.' }),
+};
 
 export type ErrorCode = keyof typeof ERRORS;
 

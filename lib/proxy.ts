@@ -1,43 +1,49 @@
-/** The composition root: the only file that imports every room, and the one place where things are wired together. */
+/** The composition root: the only file that imports every room, and the place where things are wired together. */
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
-import { type ApiKeyWatch, readApiKey, watchApiKey } from './config/api-key.ts';
+import { join } from 'node:path';
+import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
+import { trustRoots } from './config/trust-roots.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
-import { createOutbound } from './network/outbound.ts';
+import { createCollateralStore } from './network/collateral-store.ts';
+import { createHttpCall } from './network/http-call.ts';
+import { createOutbound, type Outbound } from './network/outbound.ts';
 import type { Environment } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput } from './observe/log.ts';
+import { sessionLog } from './observe/session-log.ts';
 import { reportStart, type StatusOutput, statusLine } from './observe/start-report.ts';
-import { openSession } from './open-session.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { inheritedSocket, serviceManager } from './server/service-manager.ts';
-import { type ServiceDeps, startService } from './service.ts';
+import { type Service, type ServiceDeps, startService } from './service.ts';
+import { systemClock } from './session/clock.ts';
+import { createCollateralCache } from './session/collateral-cache.ts';
+import { createControlApi } from './session/control-api.ts';
 import type { Lifetimes } from './session/epoch.ts';
-import type { AttestedSession } from './session/session.ts';
+import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
+import { createManifestLog } from './transparency/manifest-log.ts';
+import { managedManifest, staticManifest } from './transparency/manifest-source.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 import { runWorker } from './workers/worker.ts';
 
-export interface RunningProxy {
-  /** http(s)://ADDRESS:PORT of the application side. */
-  readonly url: string;
-  readonly port: number;
+/** `reload` reads the key file again too. */
+export interface RunningProxy extends Service {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
-  /** Reads certificate and key files again. */
-  reload(): void;
-  /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
-  close(): Promise<void>;
 }
+
+/** ms that a worker gets beyond the grace of its streams before it is killed. */
+const WORKER_PATIENCE = 5_000;
 
 export interface ProxyEnvironment {
   /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
@@ -54,41 +60,28 @@ export interface ProxyEnvironment {
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
-export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
-  const opened = new AsyncDisposableStack();
-  try {
-    const proxy = await openProxy(config, environment, opened);
-    return { ...proxy, close: () => opened.disposeAsync() };
-  } catch (thrown) {
-    await opened.disposeAsync(); // a start that failed must not leave half a proxy serving
-    throw thrown;
-  }
-}
-
-/** Opens one thing after the other; `opened` closes them in the reverse order. */
-async function openProxy(
+export async function startProxy(
   config: Config,
   { env, log, onPermanent, status, lifetimes, epochTimeout }: ProxyEnvironment,
-  opened: AsyncDisposableStack,
-): Promise<Omit<RunningProxy, 'close'>> {
+): Promise<RunningProxy> {
+  // Closed in the reverse order. A start that fails leaves no half of a proxy serving.
+  await using opened = new AsyncDisposableStack();
   prepareWorkspace(config.workspace);
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
-  const apiKey =
-    config.apiKey === undefined ? undefined : readApiKey(config.apiKey, (path) => readFileSync(path));
+  const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   let configuredKey = apiKey;
   let pool: WorkerPool | undefined;
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
-  const session = await openSession(config, {
-    outbound,
+  const logEvent = sessionLog(log, counters);
+  const session = await openSession(config, outbound, {
     apiKey,
-    log,
-    counters,
     onPermanent,
     lifetimes,
-    onEvent(event) {
+    observe(event) {
+      logEvent(event);
       report.observe(event);
       setImmediate(() => pool?.announce()); // once the session stands at what the event says
     },
@@ -133,12 +126,23 @@ async function openProxy(
 
   report.listening(service.url, { awaitsKey: apiKey === undefined });
 
-  const keyWatch = watchKeyFile(config, apiKey, log, (next) => {
-    configuredKey = next;
-    session.updateConfiguredKey(next);
-    pool?.announce();
-  });
+  const keyWatch =
+    config.apiKey?.kind === 'file' && apiKey !== undefined
+      ? watchApiKey({
+          path: config.apiKey.path,
+          current: apiKey,
+          onKey(next) {
+            configuredKey = next;
+            session.updateConfiguredKey(next);
+            pool?.announce();
+            log.info('The API key file was read again');
+          },
+          onError: ({ message: reason }) =>
+            log.error({ reason }, 'The API key file cannot be used, the old key stays'),
+        })
+      : undefined;
   opened.defer(() => keyWatch?.close());
+  const running = opened.move();
   return {
     url: service.url,
     port: service.port,
@@ -148,30 +152,31 @@ async function openProxy(
       service.reload();
       void keyWatch?.reload();
     },
+    close: () => running.disposeAsync(),
   };
 }
 
-function watchKeyFile(
+/** A session with the roots, connections and files of `config`. Throws config_invalid and unsafe_roots_refused. */
+async function openSession(
   config: Config,
-  current: string | undefined,
-  log: Logger,
-  replace: (key: string) => void,
-): ApiKeyWatch | undefined {
-  if (config.apiKey?.kind !== 'file' || current === undefined) return undefined;
-  return watchApiKey({
-    path: config.apiKey.path,
-    current,
-    onKey(next) {
-      replace(next);
-      log.info('The API key file was read again');
-    },
-    onError: (error) =>
-      log.error({ reason: error.message }, 'The API key file cannot be used, the old key stays'),
+  outbound: Outbound,
+  rest: Pick<SessionDeps, 'apiKey' | 'onPermanent' | 'lifetimes' | 'observe'>,
+): Promise<AttestedSession> {
+  const { apiEndpoint: endpoint, manifestPath, cdnBaseUrl, amdKdsUrl, intelPcsUrl, workspace } = config;
+  const call = createHttpCall(outbound.dispatcher);
+  const store = createCollateralStore(join(workspace, 'collateral'));
+  return createSession({
+    ...rest,
+    clock: systemClock,
+    random: Math.random,
+    control: createControlApi({ call, endpoint, protocolVersion: PROTOCOL_VERSION }),
+    roots: trustRoots(config),
+    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
+    manifests:
+      manifestPath === undefined ? managedManifest({ call, cdnBaseUrl }) : await staticManifest(manifestPath),
+    manifestLog: createManifestLog(workspace),
   });
 }
-
-/** ms that a worker gets beyond the grace of its streams before it is killed. */
-const WORKER_PATIENCE = 5_000;
 
 /** Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT and a drain, with 1 after a permanent error. */
 export async function run(
@@ -191,9 +196,8 @@ export async function run(
     env: process.env,
     log,
     status,
-    onPermanent(error) {
-      const { code, message, remedy } = error;
-      log.error({ code, reason: message, remedy }, 'The proxy cannot go on');
+    onPermanent({ code, message: reason, remedy }) {
+      log.error({ code, reason, remedy }, 'The proxy cannot go on');
       end(1);
     },
   });

@@ -36,26 +36,21 @@ export interface ServiceDeps
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
-  const { session, counters, log, observe, configuredKey, sharedSalt, outbound, fd } = deps;
-  const { epochTimeout = 30_000, uploadRateGrace = 10_000 } = deps;
+  const { outbound, fd, epochTimeout = 30_000, uploadRateGrace = 10_000, ...shared } = deps;
+  const { counters, log } = shared;
   const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
   const tlsFiles = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
   const tls = tlsFiles && loadTls(tlsFiles);
   let cors = corsPolicy(config, tls);
   const terminate = new AbortController();
 
-  const { listenAddress, port, apiEndpoint, maxBodyBytes, minUploadRate } = config;
+  const { listenAddress, port, maxBodyBytes, minUploadRate } = config;
   const { connectTimeout, firstByteTimeout, streamIdleTimeout, streamKeepalive } = config;
   const uploadBudget = createUploadBudget(Math.floor(config.maxBufferedBytes / config.workers), { counters });
   const gateway = createGateway({
-    session,
-    counters,
-    log,
-    observe,
-    configuredKey,
-    sharedSalt,
+    ...shared,
     upstream: createUpstream({
-      ...apiEndpoint,
+      ...config.apiEndpoint,
       agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
       freshAgent: outbound.agent({ keepAlive: false }),
       connectTimeout,

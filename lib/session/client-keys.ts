@@ -6,16 +6,7 @@ import type { Epoch } from './epoch.ts';
 export interface ClientKeysDeps {
   /** Attests with a key that a client brought. */
   readonly attest: (apiKey: string) => Promise<Epoch>;
-  readonly clock: Clock;
-}
-
-export interface ClientKeys {
-  /**
-   * Attests with a key. Requests that bring the same key at the same time share one attempt, and a rejected key is not
-   * tried again for a while, so that a misconfigured client costs the service nothing. Throws api_key_rejected, not_ready
-   * when too many keys are being tried, and what the attestation threw: each to the clients of this key alone.
-   */
-  offer(apiKey: string): Promise<Epoch>;
+  readonly clock: Pick<Clock, 'now'>;
 }
 
 /** ms a rejected key is remembered: short, because a key may be activated any moment. */
@@ -26,10 +17,12 @@ const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 
 /**
- * Attests with the keys of clients where none is configured (docs/protocol/inference.md 9). Remembers keys as a keyed hash
- * only.
+ * Attests with the keys of clients where none is configured (docs/protocol/inference.md 9). Requests that bring the same
+ * key at the same time share one attempt, and a rejected key is not tried again for a while, so that a misconfigured client
+ * costs the service nothing. Keys are remembered as a keyed hash only. Rejects with api_key_rejected, not_ready when too
+ * many keys are being tried, and what the attestation threw: each to the clients of this key alone.
  */
-export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeys {
+export function createClientKeys({ attest, clock }: ClientKeysDeps): (apiKey: string) => Promise<Epoch> {
   const hashKey = randomBytes(32);
   const running = new Map<string, Promise<Epoch>>();
   const rejectedUntil = new Map<string, number>();
@@ -67,30 +60,24 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeys 
   }
 
   async function tryKey(id: string, apiKey: string): Promise<Epoch> {
+    if (wasRejected(id)) {
+      throw new PrivatemodeError('api_key_rejected', 'the service rejected this API key a moment ago');
+    }
     try {
       await takeTurn();
       return await attest(apiKey).finally(passTurn);
     } catch (error) {
       if (error instanceof PrivatemodeError && error.code === 'api_key_rejected') rememberRejection(id);
       throw error;
-    } finally {
-      running.delete(id);
     }
   }
 
-  return {
-    offer(apiKey) {
-      const id = createHmac('sha256', hashKey).update(apiKey).digest('base64');
-      const known = running.get(id);
-      if (known !== undefined) return known;
-      if (wasRejected(id)) {
-        return Promise.reject(
-          new PrivatemodeError('api_key_rejected', 'the service rejected this API key a moment ago'),
-        );
-      }
-      const attempt = tryKey(id, apiKey);
-      running.set(id, attempt);
-      return attempt;
-    },
+  return (apiKey) => {
+    const id = createHmac('sha256', hashKey).update(apiKey).digest('base64');
+    const known = running.get(id);
+    if (known !== undefined) return known;
+    const attempt = tryKey(id, apiKey).finally(() => running.delete(id));
+    running.set(id, attempt);
+    return attempt;
   };
 }

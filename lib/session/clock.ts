@@ -25,21 +25,21 @@ export const systemClock: Clock = {
 };
 
 /** Resolves after `ms`, or rejects with the signal's reason. `waiting` as for Clock.after. */
-export function pause(clock: Clock, ms: number, signal: AbortSignal, waiting?: 'waiting'): Promise<void> {
+export async function pause(
+  clock: Clock,
+  ms: number,
+  signal: AbortSignal,
+  waiting?: 'waiting',
+): Promise<void> {
+  signal.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const cancel = clock.after(
-    ms,
-    () => {
-      signal.removeEventListener('abort', aborted);
-      resolve();
-    },
-    waiting,
-  );
-  function aborted(): void {
+  const cancel = clock.after(ms, resolve, waiting);
+  const aborted = (): void => reject(signal.reason);
+  signal.addEventListener('abort', aborted, { once: true });
+  try {
+    await promise;
+  } finally {
     cancel();
-    reject(signal.reason);
+    signal.removeEventListener('abort', aborted);
   }
-  if (signal.aborted) aborted();
-  else signal.addEventListener('abort', aborted, { once: true });
-  return promise;
 }

@@ -1,5 +1,5 @@
 import { isProduct } from '../attestation/snp/product.ts';
-import type { CollateralSource, RevocationList } from '../attestation/verify.ts';
+import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -65,13 +65,23 @@ const QE_IDENTITY: Kind = {
 
 /** The `nextUpdate` that the vendor signed along with the rest of `member`. */
 function signedExpiry(body: Uint8Array, member: string): number {
-  const parsed = JSON.parse(Buffer.from(body).toString('utf8')) as Record<string, { nextUpdate?: unknown }>;
+  const parsed = JSON.parse(textOf(body)) as Record<string, { nextUpdate?: unknown }>;
   const expiry = Date.parse(String(parsed[member]?.nextUpdate));
   if (Number.isNaN(expiry)) throw new TypeError('no nextUpdate');
   return expiry;
 }
 
+interface Seen {
+  /** Wall clock, ms since 1970. */
+  readonly fetchedAt: number;
+  readonly from: 'fetched' | 'store';
+  /** Its end on the monotonic clock, which nobody can set back. */
+  readonly end: number;
+}
+
 type Obtained = Collateral & Pick<RevocationList, 'stored'>;
+
+const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
 const unavailable = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('collateral_unavailable', message, { cause });
@@ -89,10 +99,8 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
   const running = new Map<string, Promise<Obtained>>();
-  /** URL → its end on the monotonic clock, for collateral that this process has seen. */
-  const ends = new Map<string, { readonly fetchedAt: number; readonly end: number }>();
-  /** URL → when it was fetched (0: it came from the store), for collateral that no rejected verdict has cleared yet. */
-  const handedOut = new Map<string, number>();
+  /** By URL, what this process has stored or read since the last rejected verdict. */
+  const seen = new Map<string, Seen>();
 
   function ask(url: string, kind: Kind): Promise<Obtained> {
     const known = running.get(url);
@@ -104,33 +112,20 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 
   async function load(url: string, kind: Kind): Promise<Obtained> {
     const stored = await readUsable(url, kind);
-    if (stored !== undefined && kind.askAgain === undefined) return fromStore(url, stored);
+    if (stored !== undefined && kind.askAgain === undefined) return stored;
     try {
-      const fetched = await fetchCollateral(url, kind, stored === undefined ? TIMEOUT : ASK_AGAIN_TIMEOUT);
-      const expiry = kind.expiry(fetched.body);
-      if (now() < expiry) {
-        startMonotonic(url, fetched, expiry);
-        await store.write(url, fetched);
-      } else if (stored !== undefined) {
-        throw unavailable(`${kind.name}: the fetched one has expired`);
-      }
-      handedOut.set(url, now());
-      return fetched;
+      return await fetchCollateral(url, kind, stored !== undefined);
     } catch (error) {
       if (stored === undefined) throw error;
       const because = asPrivatemodeError(error).message;
-      return fromStore(url, { ...stored, stored: { fetchedAt: stored.fetchedAt, because } });
+      return { ...stored, stored: { fetchedAt: stored.fetchedAt, because } };
     }
   }
 
-  function fromStore(url: string, stored: Obtained): Obtained {
-    if (!handedOut.has(url)) handedOut.set(url, 0);
-    return stored;
-  }
-
-  /** Lets the collateral end by the monotonic clock too, counted from here. */
-  function startMonotonic(url: string, { fetchedAt }: Collateral, expiry: number): void {
-    ends.set(url, { fetchedAt, end: clock.monotonic() + expiry - now() });
+  function remember(url: string, { fetchedAt }: Collateral, expiry: number, from: Seen['from']): Seen {
+    const entry = { fetchedAt, from, end: clock.monotonic() + expiry - now() };
+    seen.set(url, entry);
+    return entry;
   }
 
   async function readUsable(url: string, kind: Kind): Promise<Collateral | undefined> {
@@ -143,28 +138,38 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return undefined;
     }
     if (!(stored.fetchedAt <= now() && now() < expiry)) return undefined;
+    const known = seen.get(url);
     // Only the wall clock knows the age of what an earlier process stored.
-    if (ends.get(url)?.fetchedAt !== stored.fetchedAt) startMonotonic(url, stored, expiry);
-    return clock.monotonic() < (ends.get(url)?.end ?? 0) ? stored : undefined;
+    const same = known?.fetchedAt === stored.fetchedAt ? known : remember(url, stored, expiry, 'store');
+    return clock.monotonic() < same.end ? stored : undefined;
   }
 
-  async function fetchCollateral(url: string, kind: Kind, timeout: number): Promise<Collateral> {
+  /** `kept`: a stored one is at hand, so an expired one is not wanted, and the answer is not waited for as long. */
+  async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
     const { host } = new URL(url);
-    let response: HttpResponse;
-    try {
-      response = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
-    } catch (cause) {
+    const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
+    const asked = call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
+    const { status, headers, body } = await asked.catch((cause: unknown) => {
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
-    }
-    const { status, body } = response;
+    });
     if (status !== 200) throw unavailable(`${kind.name}: ${host} answered with status ${status}`);
+    let expiry: number;
+    let issuerChain: string;
     try {
-      kind.expiry(body);
-      return { body, issuerChain: issuerChainOf(response, kind), fetchedAt: now() };
+      expiry = kind.expiry(body);
+      issuerChain = issuerChainOf(headers, kind);
     } catch (cause) {
       throw unavailable(`${kind.name}: ${host} sent something else`, cause);
     }
+    const fetched = { body, issuerChain, fetchedAt: now() };
+    if (now() < expiry) {
+      remember(url, fetched, expiry, 'fetched');
+      await store.write(url, fetched);
+    } else if (kept) {
+      throw unavailable(`${kind.name}: the fetched one has expired`);
+    }
+    return fetched;
   }
 
   /** The host of a distribution point comes from a certificate that nobody has verified yet. */
@@ -176,9 +181,9 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return new URL(pcs).host === INTEL_PCS_HOST ? url.href : `${pcs}${url.pathname}${url.search}`;
   }
 
-  async function askText(url: string, kind: Kind): Promise<{ body: string; issuerChain: string }> {
+  async function askText(url: string, kind: Kind): Promise<SignedCollateral> {
     const { body, issuerChain } = await ask(url, kind);
-    return { body: Buffer.from(body).toString('utf8'), issuerChain };
+    return { body: textOf(body), issuerChain };
   }
 
   return {
@@ -202,9 +207,9 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     },
     intelRootCrl: async ({ url }) => list(await ask(rootCrlUrl(url), CRL)),
     async distrust() {
-      for (const [url, fetchedAt] of handedOut) {
-        if (now() - fetchedAt < JUST_FETCHED) continue;
-        handedOut.delete(url);
+      for (const [url, { fetchedAt, from }] of seen) {
+        if (from === 'fetched' && now() - fetchedAt < JUST_FETCHED) continue;
+        seen.delete(url);
         await store.remove(url);
       }
     },
@@ -214,7 +219,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 const list = ({ body: crl, stored }: Obtained): RevocationList =>
   stored === undefined ? { crl } : { crl, stored };
 
-function issuerChainOf({ headers }: HttpResponse, { chainHeader }: Kind): string {
+function issuerChainOf(headers: HttpResponse['headers'], { chainHeader }: Kind): string {
   if (chainHeader === undefined) return '';
   const value = headers[chainHeader];
   if (typeof value !== 'string' || value === '') throw new TypeError(`no ${chainHeader}`);
@@ -226,21 +231,18 @@ const explained = ({ code, message, remedy }: PrivatemodeError): string =>
   code === 'upstream_tls_untrusted' ? `${message}. ${remedy}` : message;
 
 /** A part of a URL that comes from evidence nobody has verified yet. */
-function part(text: string, what: 'platform' | 'level', form: RegExp): string {
-  if (!form.test(text)) throw unavailable(`the evidence asks for collateral of a strange ${what}`);
+function part(text: string, what: 'platform' | 'level' | 'product', fits: boolean): string {
+  if (!fits) throw unavailable(`the evidence asks for collateral of a strange ${what}`);
   return text;
 }
 
-function line(product: string): string {
-  if (!isProduct(product)) throw unavailable('the evidence asks for collateral of a strange product');
-  return product;
-}
+const line = (product: string): string => part(product, 'product', isProduct(product));
 
 const hex = (value: string, bytes: number): string =>
-  part(value.toLowerCase(), 'platform', new RegExp(`^[0-9a-f]{${2 * bytes}}$`));
+  part(value.toLowerCase(), 'platform', new RegExp(`^[0-9a-f]{${2 * bytes}}$`, 'i').test(value));
 
 const decimal = (value: number): string =>
-  part(Number.isSafeInteger(value) ? String(value) : '', 'level', /^\d+$/);
+  part(String(value), 'level', Number.isSafeInteger(value) && value >= 0);
 
 const evaluationNumber = (separator: '?' | '&', number: number | undefined): string =>
   number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;

@@ -1,16 +1,10 @@
+import type { SecretResponseInput } from '../attestation/mesh.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
 /** The decoded response to a secret exchange (docs/protocol/attestation.md 1.2). */
-export interface SecretResponse {
-  /** 1120 bytes. */
-  readonly encapsulatedKey: Uint8Array;
-  /** ECDSA, ASN.1 DER. */
-  readonly signature: Uint8Array;
-  /** One certificate, DER. */
-  readonly meshCert: Uint8Array;
-}
+export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'signature' | 'meshCert'>;
 
 /**
  * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
@@ -41,14 +35,12 @@ const RESPONSE_LIMITS = { depth: 8, values: 256 };
 export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps): ControlApi {
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
 
-  async function post(name: 'attest' | 'secret', apiKey: string, body: object, signal?: AbortSignal) {
+  async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
     if (!/^[\x21-\x7e]+$/.test(apiKey)) {
-      throw new PrivatemodeError(
-        'api_key_rejected',
-        'the API key is empty or holds characters that no key has',
-      );
+      const message = 'the API key is empty or holds characters that no key has';
+      throw new PrivatemodeError('api_key_rejected', message);
     }
-    const response = await call({
+    const { status, body: answer } = await call({
       method: 'POST',
       url: `https://${host}:${endpoint.port}/privatemode/v1/${name}`,
       headers: {
@@ -61,57 +53,47 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       timeout: TIMEOUT,
       signal,
     });
-    const { status } = response;
-    if (status === 200) return response.body;
-    const text = excerpt(response.body, apiKey);
-    throw status === 401
-      ? new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`)
-      : new PrivatemodeError(
-          'control_api_failed',
-          `${name}: the service answered with status ${status}: ${text}`,
-        );
+    if (status === 200) return answer;
+    const text = excerpt(answer, apiKey);
+    if (status === 401) {
+      throw new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`);
+    }
+    const message = `${name}: the service answered with status ${status}: ${text}`;
+    throw new PrivatemodeError('control_api_failed', message);
   }
 
   return {
     async attest(apiKey, nonce, signal) {
-      const response = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
-      return readMembers(response, ['AttestationDoc'], 'attest', 'evidence_malformed').AttestationDoc;
+      const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
+      return memberReader(answer, 'attest', 'evidence_malformed')('AttestationDoc');
     },
     async secret(apiKey, publicKey, signal) {
-      const response = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
-      const names = ['EncapsulatedKey', 'Signature', 'MeshCert'] as const;
-      const members = readMembers(response, names, 'secret', 'secret_exchange_failed');
-      const encapsulatedKey = members.EncapsulatedKey;
+      const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
+      const member = memberReader(answer, 'secret', 'secret_exchange_failed');
+      const encapsulatedKey = member('EncapsulatedKey');
       if (encapsulatedKey.length !== ENCAPSULATED_KEY_BYTES) {
         throw new PrivatemodeError('secret_exchange_failed', 'secret: EncapsulatedKey has not 1120 bytes');
       }
-      return { encapsulatedKey, signature: members.Signature, meshCert: members.MeshCert };
+      return { encapsulatedKey, signature: member('Signature'), meshCert: member('MeshCert') };
     },
   };
 }
 
 /**
- * The named members of a strict JSON object, decoded: canonical base64 (RFC 4648 section 4, padded) and not empty.
- * Unknown members are ignored, because the service may add some. Everything else throws `code`.
+ * Reads members of a strict JSON object by name: canonical base64 (RFC 4648 section 4, padded), not empty. Others are
+ * ignored, because the service may add some. Everything else throws `code`.
  */
-function readMembers<Name extends string>(
-  body: Uint8Array,
-  names: readonly Name[],
-  request: string,
-  code: ErrorCode,
-): Record<Name, Uint8Array> {
+function memberReader(body: Uint8Array, request: string, code: ErrorCode): (name: string) => Uint8Array {
   const refuse = (why: string): Error =>
     new PrivatemodeError(code, `${request}: the answer is refused: ${why}`);
   const parsed = parseStrictJson(body, RESPONSE_LIMITS, refuse);
   if (!(parsed instanceof Map)) throw refuse('not an object');
-  const found: Partial<Record<Name, Uint8Array>> = {};
-  for (const name of names) {
+  return (name) => {
     const text: unknown = parsed.get(name);
     const bytes = new Uint8Array(Buffer.from(typeof text === 'string' ? text : '', 'base64'));
     if (bytes.length === 0 || toBase64(bytes) !== text) throw refuse(`${name} is missing or not base64`);
-    found[name] = bytes;
-  }
-  return found as Record<Name, Uint8Array>;
+    return bytes;
+  };
 }
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');

@@ -1,10 +1,17 @@
-import type { KeyObject } from 'node:crypto';
-import type { Clock } from './clock.ts';
+import { randomBytes } from 'node:crypto';
+import { concernsClock } from '../attestation/findings.ts';
+import { verifySecretResponse } from '../attestation/mesh.ts';
+import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
+import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
+import type { ManifestLog } from '../transparency/manifest-log.ts';
+import type { ManifestSource } from '../transparency/manifest-source.ts';
+import { type Clock, pause } from './clock.ts';
+import type { ControlApi } from './control-api.ts';
+import { cureOf, failureMessage, type Observer } from './events.ts';
+import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch {
-  readonly secretId: string;
-  readonly key: KeyObject;
+export interface Epoch extends SharedSecret {
   /** Lower-case hex SHA-256 of the manifest the remote was verified against. */
   readonly manifestSha256: string;
   /** Wall clock, ms since 1970. */
@@ -15,15 +22,6 @@ export interface Epoch {
   readonly expiresAt: number;
   /** The same end on the monotonic clock (Clock.monotonic), which nobody can set back. */
   readonly expiresMonotonic: number;
-}
-
-/**
- * Whether requests may use the epoch. It ends by whichever clock is first, and counts for nothing while the wall clock
- * stands before its attestation: that clock was set back, and would keep a secret that the service has forgotten.
- */
-export function isUsable(epoch: Epoch, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
-  const now = clock.now();
-  return epoch.attestedAt <= now && now < epoch.expiresAt && clock.monotonic() < epoch.expiresMonotonic;
 }
 
 /** How long an epoch is good for; all in ms, counted from the beginning of its secret exchange. */
@@ -47,4 +45,137 @@ const SERVICE_KEEPS_SECRET = 3_600_000;
  */
 export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET): Lifetimes {
   return { renewAfter: secret * (3 / 4), jitter: secret / 30, usable: secret * (11 / 12) };
+}
+
+export interface EpochDeps {
+  readonly manifests: ManifestSource;
+  readonly control: ControlApi;
+  readonly roots: TrustRoots;
+  /** `distrust` is called after each rejected verdict. */
+  readonly collateral: CollateralSource & { distrust?(): Promise<void> };
+  readonly manifestLog: ManifestLog;
+  /** Default: those that fit the real service. */
+  readonly lifetimes?: Lifetimes | undefined;
+  readonly clock: Clock;
+  /** 0 ≤ x < 1. */
+  readonly random: () => number;
+  readonly observe: Observer;
+  /** Tests replace the verifier of evidence, and that of the signature on a secret. */
+  readonly verify?: typeof verify;
+  readonly judgeSecret?: typeof verifySecretResponse;
+}
+
+/** Makes an epoch with an API key, in up to three rounds. Throws what the last round threw, or the signal's reason. */
+export type MakeEpoch = (apiKey: string, signal: AbortSignal) => Promise<Epoch>;
+
+const ROUNDS = 3;
+
+/**
+ * Expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
+ * manifest is managed, a renewal fetches the newest one, once, and validates again.
+ */
+export function createEpochMaker(deps: EpochDeps): MakeEpoch {
+  const { manifests, control, roots, collateral, manifestLog, clock, random, observe } = deps;
+  const { lifetimes = lifetimesOf(), verify: judge = verify, judgeSecret = verifySecretResponse } = deps;
+  let enforced: Uint8Array | undefined;
+
+  /**
+   * Makes one epoch (docs/protocol/attestation.md 1.3, 12): attests the service against `manifest`, exchanges a secret
+   * under the attested mesh CA, and records the manifest before anybody may use the secret, so that what is enforced is
+   * always in the log. Throws api_key_rejected, the code of the failed check, secret_exchange_failed, manifest_log_failed
+   * and what the control API throws.
+   */
+  async function tryOnce(apiKey: string, manifest: Uint8Array, signal: AbortSignal): Promise<Epoch> {
+    const { meshCaPem, manifestSha256 } = await attest(apiKey, manifest, signal);
+    const attestedAt = clock.now();
+
+    observe({ type: 'step', message: 'Waiting for the secret of the service' });
+    const exchange = await startSecretExchange();
+    // The service keeps the secret from some moment after this one, so counting from here errs on the safe side.
+    const began = clock.now();
+    const beganMonotonic = clock.monotonic();
+    const response = await control.secret(apiKey, exchange.publicKey, signal);
+    const shared = await exchange.complete(response, (subject) =>
+      judgeSecret({ ...subject, manifest, meshCaPem, now: new Date(clock.now()) }),
+    );
+    signal.throwIfAborted();
+
+    const { appended, path } = await manifestLog.record(manifest, clock.now());
+    if (appended) {
+      const message = 'Manifest is enforced from now on';
+      observe({ type: 'manifest-enforced', message, path, manifestSha256 });
+    }
+    return Object.freeze({
+      ...shared,
+      manifestSha256,
+      attestedAt,
+      renewAt: Math.floor(began + lifetimes.renewAfter - random() * lifetimes.jitter),
+      expiresAt: Math.floor(began + lifetimes.usable),
+      expiresMonotonic: Math.floor(beganMonotonic + lifetimes.usable),
+    });
+  }
+
+  /** Asks for evidence with a fresh nonce; resolves with what an accepted verdict says. */
+  async function attest(apiKey: string, manifest: Uint8Array, signal: AbortSignal) {
+    const nonce = new Uint8Array(randomBytes(32));
+    observe({ type: 'step', message: 'Waiting for the evidence of the service' });
+    const document = await control.attest(apiKey, nonce, signal);
+    observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });
+    const now = new Date(clock.now());
+    const verdict = await judge({ document, nonce, manifest, roots, collateral, now });
+    const { outcome, meshCaPem, manifestSha256 } = verdict;
+    if (outcome !== 'accepted' || meshCaPem === undefined) {
+      observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
+      await collateral.distrust?.();
+      throw verdictError(verdict);
+    }
+    observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
+    return { meshCaPem, manifestSha256 };
+  }
+
+  return async (apiKey, signal) => {
+    let manifest = enforced;
+    let refetched = manifests.kind === 'static';
+    for (let round = 1; ; ) {
+      try {
+        signal.throwIfAborted();
+        if (manifest === undefined) {
+          observe({ type: 'step', message: 'Waiting for the manifest' });
+          manifest = await manifests.newest(signal);
+        }
+        const epoch = await tryOnce(apiKey, manifest, signal);
+        enforced = manifest;
+        return epoch;
+      } catch (thrown) {
+        signal.throwIfAborted();
+        const error = asPrivatemodeError(thrown);
+        if (cureOf(error) === 'newer manifest' && manifest !== undefined && !refetched) {
+          refetched = true;
+          const newest = await manifests.newest(signal).catch(() => {
+            signal.throwIfAborted();
+            throw error; // the CDN does not have the newest manifest, but the service failed the validation
+          });
+          const changed = Buffer.compare(newest, manifest) !== 0;
+          const message = 'Validation failed, trying the newest manifest';
+          observe({ type: 'manifest-refetched', message, error, changed });
+          manifest = newest;
+          continue;
+        }
+        if (round === ROUNDS || cureOf(error) !== 'time') throw error;
+        observe({ type: 'round-failed', message: failureMessage(error, round * 1000), error, round });
+        await pause(clock, round * 1000 + random() * 100, signal);
+        round++;
+      }
+    }
+  };
+}
+
+/** The check that decided, as an error with its code. */
+function verdictError({ failure }: Verdict): PrivatemodeError {
+  if (failure === undefined) {
+    return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
+  }
+  const { id, code = 'attestation_failed', expected, found, source } = failure;
+  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
+  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`, { remedy });
 }

@@ -1,5 +1,5 @@
 import type { Verdict } from '../attestation/verify.ts';
-import type { PrivatemodeError } from '../errors.ts';
+import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What happens in a session, for logs and counters. No event carries a key, a secret or anything of a request. */
 export type SessionEvent = { readonly message: string } & (
@@ -40,3 +40,43 @@ export type SessionEvent = { readonly message: string } & (
 );
 
 export type Observer = (event: SessionEvent) => void;
+
+type Cure = 'time' | 'newer manifest';
+
+/**
+ * What went wrong, by the code of the error; only evidence that fails is a failed attestation. And what may cure it: time,
+ * where it may be over a second later, or a newer manifest. A rejected key has no cure: nobody waits for a second refusal.
+ */
+const FAILURES: Readonly<Partial<Record<ErrorCode, readonly [what: string, cure?: Cure]>>> = {
+  upstream_unreachable: ['The service cannot be reached', 'time'],
+  upstream_connect_timeout: ['The service does not answer in time', 'time'],
+  upstream_reset: ['The service closed the connection', 'time'],
+  upstream_redirect: ['The service answered with a redirect'],
+  upstream_tls_untrusted: ['A TLS certificate is not trusted'],
+  control_api_failed: ['The service answered with an error', 'time'],
+  api_key_rejected: ['The service does not accept the API key'],
+  manifest_unavailable: ['The manifest cannot be fetched', 'time'],
+  manifest_mismatch: ['The service does not run under the expected manifest', 'newer manifest'],
+  manifest_unsupported: ['The manifest needs a newer version of this program', 'newer manifest'],
+  manifest_invalid: ['The manifest cannot be used', 'newer manifest'],
+  manifest_log_failed: ['The workspace cannot be written'],
+  collateral_unavailable: ['The certificates or revocation lists of AMD or Intel cannot be fetched', 'time'],
+  secret_exchange_failed: ['The secret exchange failed', 'time'],
+  attestation_failed: ['Attestation of the remote failed', 'newer manifest'],
+  evidence_malformed: ['The evidence of the remote cannot be read', 'time'],
+  resources_exhausted: ['This machine has no resources left for a connection'],
+};
+
+/** Undefined: neither the next round nor a newer manifest is tried. */
+export const cureOf = ({ code }: PrivatemodeError): Cure | undefined => FAILURES[code]?.[1];
+
+/**
+ * One line for the log: the cause, and when the next renewal begins at the latest, since a waiting request starts one sooner.
+ * `retryIn` in ms; undefined: when a client sends a key.
+ */
+export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
+  const [what] = FAILURES[code] ?? ['The remote could not be verified'];
+  if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
+  const seconds = Math.max(1, Math.round(retryIn / 1000));
+  return `${what}; trying again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'} at the latest`;
+}

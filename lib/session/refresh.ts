@@ -1,18 +1,17 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
-import { type Epoch, isUsable } from './epoch.ts';
-import type { Observer } from './events.ts';
-import { failureMessage } from './failure-message.ts';
-import type { Renewal } from './renewal.ts';
+import type { Epoch, EpochDeps, MakeEpoch } from './epoch.ts';
+import { failureMessage } from './events.ts';
 
-export interface RefreshDeps {
-  readonly renewal: Renewal;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly observe: Observer;
-  /** Called once until a renewal succeeds or the key is replaced, and never while an epoch is usable. */
-  readonly onPermanent: (error: PrivatemodeError) => void;
-  readonly closed: AbortSignal;
+export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'random' | 'observe'> {
+  readonly makeEpoch: MakeEpoch;
+  /**
+   * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
+   * manifest, a manifest this version does not understand. With a key that is held, once until a renewal succeeds or the
+   * key is replaced; with one that a client offers, each time; and never while an epoch is usable. The session goes on
+   * trying, slowly.
+   */
+  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
 /** The key that attests: the operator's (`configured`), or one that a client brought. */
@@ -27,9 +26,20 @@ const LONGEST_BACKOFF = 60_000;
 /** Requests that wait make a renewal begin before its backoff ends, but not more often than this. */
 const HURRY_INTERVAL = 5_000;
 
+/**
+ * Whether requests may use the epoch. It ends by whichever clock is first, and counts for nothing while the wall clock
+ * stands before its attestation: that clock was set back, and would keep a secret that the service has forgotten.
+ */
+export function isUsable(epoch: Epoch, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
+  const now = clock.now();
+  return epoch.attestedAt <= now && now < epoch.expiresAt && clock.monotonic() < epoch.expiresMonotonic;
+}
+
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */
 export function createEpochRefresh(deps: RefreshDeps) {
-  const { clock, observe, closed } = deps;
+  const { makeEpoch, manifests, clock, random, observe, onPermanent } = deps;
+  const closing = new AbortController();
+  const closed = closing.signal;
   let epoch: Epoch | undefined;
   let held: HeldKey | undefined;
   let running: { readonly result: Promise<Epoch>; readonly abort: AbortController } | undefined;
@@ -49,6 +59,12 @@ export function createEpochRefresh(deps: RefreshDeps) {
 
   function current(): Epoch | undefined {
     return epoch !== undefined && isUsable(epoch, clock) ? epoch : undefined;
+  }
+
+  /** The usable epoch, unless it is time to renew it. */
+  function fresh(): Epoch | undefined {
+    const usable = current();
+    return usable !== undefined && clock.now() < usable.renewAt ? usable : undefined;
   }
 
   /** Begins a renewal at `due`, or as soon as a timer notices that the clock was turned back. */
@@ -77,54 +93,56 @@ export function createEpochRefresh(deps: RefreshDeps) {
     failures++;
     failedAt = clock.now();
     lastError = error;
-    let retryIn: number | undefined;
-    let permanentNow = false;
-    if (error.code === 'api_key_rejected' && !configured) {
+    const dropped = error.code === 'api_key_rejected' && !configured;
+    if (dropped) {
       held = undefined;
       observe({ type: 'key-dropped', message: 'The API key kept from a client is no longer accepted' });
-    } else {
-      const hopeless = deps.renewal.isPermanent(error, configured);
-      retryIn = backoff(hopeless);
-      wakeAt(clock.now() + retryIn);
-      permanentNow = hopeless && permanent === undefined && current() === undefined;
-      if (permanentNow) {
-        permanent = error;
-        deps.onPermanent(error);
-      }
+    }
+    const hopeless = isPermanent(error, configured);
+    const retryIn = dropped ? undefined : backoff(hopeless);
+    if (retryIn !== undefined) wakeAt(clock.now() + retryIn);
+    const permanentNow = hopeless && permanent === undefined && current() === undefined;
+    if (permanentNow) {
+      permanent = error;
+      onPermanent?.(error);
     }
     const message = failureMessage(error, retryIn);
     observe({ type: 'update-failed', message, error, retryIn, permanent: permanentNow });
     announce();
   }
 
+  /** Whether waiting does not help. `configured`: the key is the operator's, not one that a client brought. */
+  function isPermanent({ code }: PrivatemodeError, configured: boolean): boolean {
+    if (code === 'api_key_rejected') return configured;
+    if (code === 'manifest_mismatch' || code === 'manifest_invalid') return manifests.kind === 'static';
+    return code === 'manifest_unsupported';
+  }
+
   /** 1 s, doubling, up to 60 s; the upper half of it at random. What waiting does not cure is tried rarely. */
   function backoff(hopeless: boolean): number {
     const full = hopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
-    return full * (0.5 + deps.random() / 2);
+    return full * (0.5 + random() / 2);
   }
 
   /** The renewal that runs, or a new one. Rejects with not_ready if there is no key. */
-  function renew(): Promise<Epoch> {
+  async function renew(): Promise<Epoch> {
     if (running !== undefined) return running.result;
-    if (held === undefined || closed.aborted) {
-      return Promise.reject(closed.reason ?? new PrivatemodeError('not_ready', 'no API key to attest with'));
-    }
+    closed.throwIfAborted();
+    if (held === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
     cancelWake();
     const abort = new AbortController();
-    const result = attempt(held, abort.signal);
-    result.catch(() => {});
-    running = { result, abort };
-    return result;
+    running = { result: attempt(held, abort.signal), abort };
+    return running.result;
   }
 
   /** Starts a renewal that nobody waits for. */
   function begin(): void {
-    if (held !== undefined) renew().catch(() => {});
+    renew().catch(() => {});
   }
 
   async function attempt(by: HeldKey, signal: AbortSignal): Promise<Epoch> {
     try {
-      const made = await deps.renewal.renew(by.value, signal);
+      const made = await makeEpoch(by.value, signal);
       signal.throwIfAborted();
       running = undefined;
       use(made);
@@ -145,13 +163,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
     cancelWake();
   }
 
-  closed.addEventListener('abort', () => {
-    giveUp(closed.reason);
-    announce();
-  });
-
   return {
-    /** The usable epoch. */
     current,
     hasKey: () => held !== undefined,
     /** The last failure since the last success. */
@@ -162,13 +174,31 @@ export function createEpochRefresh(deps: RefreshDeps) {
     changed: () => change.promise,
     renewing: () => running !== undefined,
     renew,
-    /** Takes an epoch into use that a client's key made, and keeps the key unless there is one. */
-    adopt(made: Epoch, apiKey: string): void {
+    /**
+     * Makes an epoch with the key of a client, unless that of another client did while this one waited for its turn.
+     * Takes it into use, and keeps the key unless there is one.
+     */
+    async renewWith(apiKey: string): Promise<Epoch> {
+      const known = fresh();
+      if (known !== undefined) return known;
+      let made: Epoch;
+      try {
+        made = await makeEpoch(apiKey, closed);
+        closed.throwIfAborted();
+      } catch (thrown) {
+        const error = asPrivatemodeError(thrown);
+        observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
+        if (current() === undefined && isPermanent(error, false)) onPermanent?.(error);
+        throw error;
+      }
+      const first = fresh();
+      if (first !== undefined) return first;
       if (held === undefined) {
         held = { value: apiKey, configured: false };
         observe({ type: 'key-kept', message: 'The API key of a client is kept for attestation' });
       }
       use(made);
+      return made;
     },
     /** Replaces the key. Gives up a renewal that runs with the old one; one that is needed begins at once. */
     configure(apiKey: string): void {
@@ -188,6 +218,13 @@ export function createEpochRefresh(deps: RefreshDeps) {
       const turnedBack = clock.now() < failedAt;
       if (failures === 0 || clock.now() >= soonest || turnedBack) begin();
       else if (soonest < wakeDue) wakeAt(soonest);
+    },
+    /** Aborted, with the reason, once the session has ended. */
+    closed,
+    close(reason: PrivatemodeError): void {
+      closing.abort(reason);
+      giveUp(reason);
+      announce();
     },
   };
 }

@@ -71,12 +71,10 @@ function requireAccepted(checks: readonly Check[]): void {
 
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<KeyObject> {
-  let secret: Uint8Array;
-  try {
-    secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-  } catch (cause) {
+  const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
+  const secret = await opened.catch((cause: unknown) => {
     throw failed('the encapsulated key cannot be opened', { cause });
-  }
+  });
   const key = createSecretKey(secret);
   secret.fill(0);
   return key;

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 
 /**
@@ -24,6 +24,7 @@ export interface ManifestRecord {
   readonly path: string;
 }
 
+/** The name holds no separator: the file is looked up beside the log, wherever the line says it was. */
 const LINE = /^\d{4}-\d\d-\d\dT\S+ (?:.*[/\\])?(\d+\.json)$/;
 const NUMBERED = /^\d+\.json$/;
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -53,7 +54,7 @@ export function createManifestLog(workspace: string): ManifestLog {
     if (text === undefined && known !== undefined) return { appended: false, path: known.path };
     const logged = await lastLogged(directory, text ?? '');
     const appended = logged === undefined || !same(logged.manifest, manifest);
-    const path = appended ? await appendLine(text, manifest, at) : join(directory, logged.name);
+    const path = appended ? await appendLine(text, manifest, at) : logged.path;
     own = { manifest, path };
     return { appended, path };
   }
@@ -64,7 +65,7 @@ export function createManifestLog(workspace: string): ManifestLog {
     if (created !== undefined) await syncDirectory(dirname(created));
     // The log exists before its first manifest does: a crash in between must not look like a log that was deleted.
     if (text === undefined) await appendDurably(logPath, '');
-    const path = join(directory, await storeManifest(directory, linesOf(text ?? '').length + 1, manifest));
+    const path = await storeManifest(directory, linesOf(text ?? '').length + 1, manifest);
     // A line that a crash or a full disk cut off is closed, not joined to the next one.
     const separator = text === undefined || text === '' || text.endsWith('\n') ? '' : '\n';
     await appendDurably(logPath, `${separator}${localTime(at)} ${path}\n`);
@@ -72,20 +73,15 @@ export function createManifestLog(workspace: string): ManifestLog {
     return path;
   }
 
-  function logFailed(cause: unknown): PrivatemodeError {
-    if (cause instanceof PrivatemodeError) return cause;
-    const why = (cause as NodeJS.ErrnoException).code ?? 'unknown cause';
-    const message = `the manifest cannot be logged in ${directory} (${why})`;
-    return new PrivatemodeError('manifest_log_failed', message, { cause });
+  function fail(cause: NodeJS.ErrnoException): never {
+    if (cause instanceof PrivatemodeError) throw cause;
+    const message = `the manifest cannot be logged in ${directory} (${cause.code ?? 'unknown cause'})`;
+    throw new PrivatemodeError('manifest_log_failed', message, { cause });
   }
 
   return {
     record(manifest, at) {
-      const recorded = queue
-        .then(() => append(manifest, at))
-        .catch((cause: unknown) => {
-          throw logFailed(cause);
-        });
+      const recorded = queue.then(() => append(manifest, at)).catch(fail);
       queue = recorded.catch(() => {});
       return recorded;
     },
@@ -97,27 +93,25 @@ const linesOf = (text: string): string[] => text.split('\n').filter((line) => li
 
 /** The text of the log; undefined where there is none yet. */
 async function readLog(directory: string, logPath: string): Promise<string | undefined> {
-  const text = await unlessMissing(readFile(logPath, 'utf8'));
+  const text = await unless('ENOENT', readFile(logPath, 'utf8'));
   if (text !== undefined) return text;
-  const names = (await unlessMissing(readdir(directory))) ?? [];
+  const names = (await unless('ENOENT', readdir(directory))) ?? [];
   if (names.some((name) => NUMBERED.test(name))) throw new PrivatemodeError('manifest_log_failed', NO_LOG);
   return undefined;
 }
 
 /** The manifest of the last line; undefined where it is cut off or its file is gone. */
-async function lastLogged(
-  directory: string,
-  text: string,
-): Promise<{ name: string; manifest: Uint8Array } | undefined> {
+async function lastLogged(directory: string, text: string) {
   const name = LINE.exec(linesOf(text).at(-1)?.trimEnd() ?? '')?.[1];
   if (name === undefined) return undefined;
-  const manifest = await unlessMissing(readFile(join(directory, basename(name))));
-  return manifest === undefined ? undefined : { name, manifest };
+  const path = join(directory, name);
+  const manifest = await unless('ENOENT', readFile(path));
+  return manifest === undefined ? undefined : { manifest, path };
 }
 
 /**
  * Stores the manifest under the first number from `number` on that is free, or that already holds these bytes (left by a
- * crash before its line was written). Resolves with the file's name.
+ * crash before its line was written). Resolves with the file's path.
  */
 async function storeManifest(directory: string, number: number, manifest: Uint8Array): Promise<string> {
   const temporary = join(directory, `.${randomUUID()}.tmp`);
@@ -128,7 +122,7 @@ async function storeManifest(directory: string, number: number, manifest: Uint8A
       const stored = (await publish(temporary, path, manifest)) || same(await readFile(path), manifest);
       if (!stored) continue;
       await syncDirectory(directory);
-      return `${n}.json`;
+      return path;
     }
   } finally {
     await unlink(temporary).catch(() => {});
@@ -137,64 +131,48 @@ async function storeManifest(directory: string, number: number, manifest: Uint8A
 
 /** Gives the finished file its name; false if the name is taken. File systems without hard links get a copy instead. */
 async function publish(temporary: string, path: string, manifest: Uint8Array): Promise<boolean> {
-  try {
-    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
-      if (!WITHOUT_LINKS.has(error.code)) throw error;
-      return writeDurably(path, manifest);
-    });
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-    throw error;
-  }
-}
-
-async function withFile(
-  path: string,
-  flags: string,
-  use: (file: FileHandle) => Promise<void>,
-): Promise<void> {
-  const file = await open(path, flags, 0o644);
-  try {
-    await use(file);
-  } finally {
-    await file.close();
-  }
-}
-
-const writeDurably = (path: string, bytes: Uint8Array): Promise<void> =>
-  withFile(path, 'wx', async (file) => {
-    await file.writeFile(bytes);
-    await file.sync();
+  const named = link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+    if (!WITHOUT_LINKS.has(error.code)) throw error;
+    return writeDurably(path, manifest);
   });
+  return (
+    (await unless(
+      'EEXIST',
+      named.then(() => true),
+    )) ?? false
+  );
+}
+
+async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
+  await using file = await open(path, 'wx', 0o644);
+  await file.writeFile(bytes);
+  await file.sync();
+}
 
 /** One write to the end of the file, creating it; the whole text or an error. */
-const appendDurably = (path: string, text: string): Promise<void> =>
-  withFile(path, 'a', async (file) => {
-    const bytes = Buffer.from(text);
-    const { bytesWritten } = await file.write(bytes);
-    if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
-    await file.sync();
-  });
+async function appendDurably(path: string, text: string): Promise<void> {
+  await using file = await open(path, 'a', 0o644);
+  const bytes = Buffer.from(text);
+  const { bytesWritten } = await file.write(bytes);
+  if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+  await file.sync();
+}
 
 /** Makes new names in the directory survive a power cut, where the file system knows how (Windows does not). */
 async function syncDirectory(path: string): Promise<void> {
   if (process.platform === 'win32') return;
-  await withFile(path, 'r', (directory) =>
-    directory.sync().catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
-    }),
-  );
+  await using directory = await open(path, 'r');
+  await directory.sync().catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
+  });
 }
 
-async function unlessMissing<T>(reading: Promise<T>): Promise<T | undefined> {
-  try {
-    return await reading;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+/** Undefined where `work` fails with this code; any other failure is thrown. */
+const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined> =>
+  work.catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== code) throw error;
+    return undefined;
+  });
 
 /** RFC 3339 in the machine's own time zone, to the second; `Z` where that is UTC. */
 function localTime(ms: number): string {

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { buffer } from 'node:stream/consumers';
 import { PrivatemodeError } from '../errors.ts';
-import type { HttpCall, HttpResponse } from '../network/http-call.ts';
+import type { HttpCall } from '../network/http-call.ts';
 
 /** Where the manifest that the remote has to match comes from. */
 export interface ManifestSource {
@@ -49,16 +49,13 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
   return {
     kind: 'managed',
     async newest(signal) {
-      let response: HttpResponse;
-      try {
-        const url = `${base}?t=${now()}`;
-        response = await call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout: TIMEOUT, signal });
-      } catch (thrown) {
+      const url = `${base}?t=${now()}`;
+      const asked = call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout: TIMEOUT, signal });
+      const { status, body } = await asked.catch((thrown: unknown) => {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;
         throw unavailable(thrown.message, thrown);
-      }
-      const { status, body } = response;
+      });
       if (status !== 200) throw unavailable(`${host} answered with status ${status}`);
       if (body.length === 0) throw unavailable(`${host} sent an empty one`);
       return body;

@@ -1,6 +1,6 @@
 import { PrivatemodeError } from '../errors.ts';
 import { systemClock } from '../session/clock.ts';
-import { isUsable } from '../session/epoch.ts';
+import { isUsable } from '../session/refresh.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { epochFromWire, errorFromWire, type Standing, type ToPrimary, type ToWorker } from './messages.ts';
 

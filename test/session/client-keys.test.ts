@@ -262,7 +262,7 @@ describe('session without a configured key', () => {
 describe('client keys', () => {
   const offersOf = (attest: (key: string) => Promise<Epoch>) => {
     const clock = createFakeClock();
-    return { clock, offers: createClientKeys({ attest, clock }) };
+    return { clock, offers: { offer: createClientKeys({ attest, clock }) } };
   };
 
   it('tries eight keys at a time, in the order of their coming', async () => {

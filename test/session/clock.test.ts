@@ -85,6 +85,8 @@ describe('a session on the system clock', () => {
           manifestLog: {},
           manifests: { kind: 'managed', newest: async () => { throw new Error('offline'); } },
           control: {},
+          random: Math.random,
+          observe() {},
         });
         await session.acquire({ timeoutMs: 100 }).catch(({ code }) => console.log(code));
         ${close}`);

@@ -339,6 +339,20 @@ describe('session retries', () => {
     }
     assert.ok(count('attest') <= 2 * (120 / 5 + 4), String(count('attest')));
   });
+
+  it('is not driven by a request that has given up', async () => {
+    const { session, clock, count } = sessionScene({
+      random: () => 0.999,
+      prepare: { onAttest: fails('upstream_unreachable') },
+    });
+    await clock.advance(30 * MINUTE);
+    const gaveUp = assert.rejects(session.acquire({ timeoutMs: 1000 }), withCode('not_ready'));
+    await clock.advance(MINUTE);
+    await gaveUp;
+    const before = count('attest');
+    await clock.advance(30 * MINUTE);
+    assert.ok(count('attest') - before <= 3 * 31, String(count('attest') - before));
+  });
 });
 
 describe('session with a managed manifest', () => {

@@ -59,6 +59,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
             ? managedManifest({ call, cdnBaseUrl: simulator.url })
             : await staticManifest(manifestPath),
         manifestLog: createManifestLog(workspace),
+        random: Math.random,
         roots: rootsOf(simulator),
         collateral: createCollateralCache({
           call,

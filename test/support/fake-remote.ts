@@ -104,7 +104,7 @@ export function sessionScene(
     roots: { snp: {}, tdx: undefined },
     collateral: { distrust: async () => void remote.distrusted++ } as never,
     verify: async (input) => verdictOf(remote, input),
-    judgeSecret: () => [check(remote.secretAccepted ? 'pass' : 'fail')],
+    judgeSecret: async () => [check(remote.secretAccepted ? 'pass' : 'fail')],
     manifests: {
       kind: options.kind ?? 'managed',
       async newest(signal) {
