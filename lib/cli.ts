@@ -2,11 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
-import { parseArgv } from './config/argv.ts';
+import { type CommandName, parseArgv } from './config/argv.ts';
 import { type Config, parseConfig } from './config/config.ts';
 import { type Environment, withEnvironment } from './config/environment.ts';
+import { FLAGS } from './config/flags.ts';
 import { renderHelp } from './config/help.ts';
-import { parseHost, parsePort } from './config/values.ts';
+import { valuesOf } from './config/setting.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { probe } from './observe/healthcheck.ts';
 import { VERSION } from './version.ts';
@@ -23,7 +24,7 @@ export interface Io {
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
 type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
-const COMMANDS: Readonly<Record<string, Command>> = {
+const COMMANDS: Readonly<Record<CommandName, Command>> = {
   healthcheck,
   /** As `--help` of the command that is named, or of the program. */
   help: ([name, ...rest], io, env) =>
@@ -52,7 +53,7 @@ export async function main(
   try {
     const [name, ...rest] = argv;
     if (name !== undefined && Object.hasOwn(COMMANDS, name))
-      return await (COMMANDS[name] as Command)(rest, io, env);
+      return await COMMANDS[name as CommandName](rest, io, env);
 
     const { values } = parseArgv(argv);
     for (const [flag, render] of PRINTED) {
@@ -70,16 +71,14 @@ export async function main(
 
 /** `healthcheck`: is the proxy that was started with these settings ready? Accepts every proxy flag; reads only three. */
 async function healthcheck(argv: readonly string[], io: Io, env: Environment): Promise<number> {
-  const { values, label } = withEnvironment(parseArgv(argv), env);
-  if (values.get('help') === 'true') {
+  const given = withEnvironment(parseArgv(argv), env);
+  if (given.values.get('help') === 'true') {
     io.stdout.write(renderHelp());
     return 0;
   }
-  const { ready, message } = await probe({
-    listenAddress: parseHost(label('listen-address'), values.get('listen-address') ?? '0.0.0.0'),
-    port: parsePort(label('port'), values.get('port') ?? '8080'),
-    tls: values.has('tls-cert-path'),
-  });
+  const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
+  const tls = given.values.has('tls-cert-path');
+  const { ready, message } = await probe({ ...valuesOf(read, given), tls });
   (ready ? io.stdout : io.stderr).write(`${message}\n`);
   return ready ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 import { readFile as readFileAsync } from 'node:fs/promises';
 import { PrivatemodeError } from '../errors.ts';
-import { type ReadFile, readNamedFile, unreadable } from './files.ts';
+import { type ReadFile, readIfThere, readNamedFile, unreadable } from './files.ts';
 import { invalid } from './values.ts';
 
 export type ApiKeySource =
@@ -20,7 +20,7 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
     return source;
   }
   const value = usableKey(text, flag);
-  if (isFile(text, readFile)) {
+  if (readIfThere(text, readFile) !== undefined) {
     throw invalid(
       `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
     );
@@ -82,15 +82,6 @@ export function watchApiKey(options: {
       clearInterval(timer);
     },
   };
-}
-
-function isFile(path: string, readFile: ReadFile): boolean {
-  try {
-    readFile(path);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;

@@ -1,35 +1,26 @@
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
-import { FLAGS, type Flag, type FlagAlias } from './flags.ts';
+import { FLAGS } from './flags.ts';
+import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
 
-export interface ParsedArgv {
-  /** Text of every flag given, by its canonical name; the last one wins, lists are joined by commas. */
-  readonly values: ReadonlyMap<string, string>;
-  readonly warnings: readonly string[];
-}
-
+/** A flag and one way to write it, dashes included: `--name` or `-n`. */
 interface Spelling {
+  readonly spelled: string;
   readonly flag: Flag;
   readonly alias?: FlagAlias;
 }
 
-interface Given extends Spelling {
-  readonly spelled: string;
-  readonly text: string;
-}
-
-/** Every flag under each way to write it, dashes included: `--name` and `-n`. */
 type Spellings = ReadonlyMap<string, Spelling>;
+type GivenFlag = Spelling & { readonly text: string };
 
 function spellingsOf(flags: readonly Flag[]): Spellings {
-  const spellings = new Map<string, Spelling>();
-  for (const flag of flags) {
-    spellings.set(`--${flag.name}`, { flag });
-    if (flag.short !== undefined) spellings.set(`-${flag.short}`, { flag });
-    for (const alias of flag.aliases ?? []) spellings.set(`--${alias.name}`, { flag, alias });
-  }
-  return spellings;
+  const spellings = flags.flatMap((flag): Spelling[] => [
+    { spelled: `--${flag.name}`, flag },
+    ...(flag.short === undefined ? [] : [{ spelled: `-${flag.short}`, flag }]),
+    ...(flag.aliases ?? []).map((alias) => ({ spelled: `--${alias.name}`, flag, alias })),
+  ]);
+  return new Map(spellings.map((spelling) => [spelling.spelled, spelling]));
 }
 
 /**
@@ -37,28 +28,28 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
  * `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a value only by `=`. Subcommands pass
  * tables of their own. Throws config_invalid. Does not check values, and never quotes them: they may be keys.
  */
-export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAGS): ParsedArgv {
-  const given = spellOut(argv, spellingsOf(flags));
-  const warnings: string[] = [];
+export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAGS): Given {
   const values = new Map<string, string>();
-  for (const one of given) {
-    const text = canonicalText(one);
-    const before = one.flag.type === 'list' ? values.get(one.flag.name) : undefined;
-    values.set(one.flag.name, before === undefined ? text : `${before},${text}`);
-    warnings.push(...noteOn(one, text));
+  const warnings = new Set<string>();
+  for (const given of spellOut(argv, spellingsOf(flags))) {
+    const { name, type } = given.flag;
+    const text = canonicalText(given);
+    values.set(name, type === 'list' && values.has(name) ? `${values.get(name)},${text}` : text);
+    for (const note of noteOn(given, text)) warnings.add(note);
   }
   // mri gets the one form that it reads as pflag does; of others it would take `-1` for a flag, and `no-` for false.
   const normalised = [...values].map(([name, text]) => `--${name}=${text}`);
-  const parsed = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
+  const { _, ...texts } = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
   return {
-    values: new Map([...values.keys()].map((name) => [name, parsed[name] as string])),
-    warnings: [...new Set(warnings)],
+    values: new Map(Object.entries(texts)),
+    warnings: [...warnings],
+    label: (name) => `--${name}`,
   };
 }
 
 /** Arguments → flags with their texts, in order. */
-function spellOut(argv: readonly string[], spellings: Spellings): Given[] {
-  const given: Given[] = [];
+function spellOut(argv: readonly string[], spellings: Spellings): GivenFlag[] {
+  const given: GivenFlag[] = [];
   const rest = [...argv];
   for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
     if (arg === '--') {
@@ -70,21 +61,20 @@ function spellOut(argv: readonly string[], spellings: Spellings): Given[] {
   return given;
 }
 
-function long(arg: string, rest: string[], spellings: Spellings): Given {
-  const [name, text] = cut(arg.slice(2));
+function long(arg: string, rest: string[], spellings: Spellings): GivenFlag {
+  const [, name = '', text] = /^--([^=]*)(?:=(.*))?$/s.exec(arg) ?? [];
   if (name === '' || name.startsWith('-'))
     throw invalid('bad flag syntax: a flag is written --name or --name=value');
-  const spelled = `--${name}`;
-  const spelling = spellings.get(spelled);
-  if (spelling === undefined) throw invalid(`unknown flag: ${spelled}${meantFlag(name, spellings)}`);
-  return { ...spelling, spelled, text: text ?? argumentOf(spelling.flag, rest, spelled) };
+  const spelling = spellings.get(`--${name}`);
+  if (spelling === undefined) throw invalid(`unknown flag: --${name}${meantFlag(name, spellings)}`);
+  return { ...spelling, text: text ?? argumentOf(spelling, rest) };
 }
 
 /** The suggestion behind an unknown flag, or nothing. */
 function meantFlag(name: string, spellings: Spellings): string {
   const positive = name.startsWith('no-') ? spellings.get(`--${name.slice(3)}`) : undefined;
   if (positive?.flag.type === 'boolean') return `. A boolean is switched off by --${name.slice(3)}=false`;
-  const listed = [...spellings].flatMap(([spelled, { flag, alias }]) =>
+  const listed = [...spellings.values()].flatMap(({ spelled, flag, alias }) =>
     flag.hidden || alias?.deprecated || !spelled.startsWith('--') ? [] : [spelled.slice(2)],
   );
   const meant = nearest(name, listed);
@@ -92,26 +82,23 @@ function meantFlag(name: string, spellings: Spellings): string {
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
-function short(arg: string, rest: string[], spellings: Spellings): Given[] {
-  const given: Given[] = [];
+function short(arg: string, rest: string[], spellings: Spellings): GivenFlag[] {
+  const given: GivenFlag[] = [];
   let letters = arg.slice(1);
   while (letters !== '') {
-    const letter = letters[0] as string;
-    const spelled = `-${letter}`;
-    const spelling = spellings.get(spelled);
+    const spelling = spellings.get(`-${letters[0]}`);
     if (spelling === undefined)
-      throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
-    const { flag } = spelling;
+      throw invalid(`unknown shorthand flag: '${letters[0]}' (long flags take two dashes)`);
     const after = letters.slice(1);
-    const isValue = after.startsWith('=') || (flag.type !== 'boolean' && after !== '');
-    const text = isValue ? after.replace(/^=/, '') : argumentOf(flag, rest, spelled);
-    given.push({ ...spelling, spelled, text });
+    const isValue = after.startsWith('=') || (spelling.flag.type !== 'boolean' && after !== '');
+    const text = isValue ? after.replace(/^=/, '') : argumentOf(spelling, rest);
+    given.push({ ...spelling, text });
     letters = isValue ? '' : after;
   }
   return given;
 }
 
-function argumentOf(flag: Flag, rest: string[], spelled: string): string {
+function argumentOf({ flag, spelled }: Spelling, rest: string[]): string {
   if (flag.type === 'boolean') return 'true';
   const text = rest.shift();
   if (text === undefined) throw invalid(`flag needs an argument: ${spelled}`);
@@ -119,11 +106,11 @@ function argumentOf(flag: Flag, rest: string[], spelled: string): string {
 }
 
 /** Booleans become `true` or `false`, in the sense of the flag's own name. */
-function canonicalText({ flag, alias, spelled, text }: Given): string {
+function canonicalText({ flag, alias, spelled, text }: GivenFlag): string {
   return flag.type === 'boolean' ? String(parseBoolean(spelled, text) !== (alias?.inverted === true)) : text;
 }
 
-function noteOn({ flag, alias, spelled }: Given, text: string): string[] {
+function noteOn({ flag, alias, spelled }: GivenFlag, text: string): string[] {
   if (flag.retired?.how === 'refused') {
     if (text === 'true') throw invalid(`${spelled} is refused: ${flag.retired.why}`);
     return [`${spelled} is retired and does nothing: ${flag.retired.why}`];
@@ -135,7 +122,7 @@ function noteOn({ flag, alias, spelled }: Given, text: string): string[] {
 }
 
 /** A word that is no flag. It is quoted only where it cannot be a key that lost its flag. */
-function stray(word: string, before?: Given): PrivatemodeError {
+function stray(word: string, before?: GivenFlag): PrivatemodeError {
   if (before?.flag.type === 'boolean' && before.text === 'true') {
     return invalid(
       `unexpected argument after ${before.spelled}: a boolean is written ${before.spelled}=true or =false`,
@@ -148,7 +135,8 @@ function stray(word: string, before?: Given): PrivatemodeError {
   );
 }
 
-const COMMANDS: readonly string[] = ['verify', 'healthcheck', 'help', 'version'];
+const COMMANDS = ['verify', 'healthcheck', 'help', 'version'] as const;
+export type CommandName = (typeof COMMANDS)[number];
 /** What other programs call what this one does without a command. */
 const STARTS: readonly string[] = ['serve', 'server', 'start', 'run', 'up', 'proxy', 'listen'];
 
@@ -156,11 +144,6 @@ function meantCommand(word: string): string {
   if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
   const meant = nearest(word, COMMANDS);
   return meant === undefined ? '' : `. Did you mean ${meant}?`;
-}
-
-function cut(text: string): [name: string, value: string | undefined] {
-  const at = text.indexOf('=');
-  return at === -1 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
 }
 
 /**
@@ -172,7 +155,7 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   if (plain === '') return undefined;
   const allowed = plain.length > 5 ? 2 : 1;
   const [best] = candidates
-    .map((candidate) => ({ candidate, mistakes: distance(plain, plainly(candidate)) }))
+    .map((candidate) => ({ candidate, mistakes: mistakesIn(plain, plainly(candidate), allowed) }))
     .filter(({ mistakes }) => mistakes <= allowed)
     .sort((a, b) => a.mistakes - b.mistakes);
   if (best !== undefined) return best.candidate;
@@ -183,22 +166,20 @@ export function nearest(word: string, candidates: readonly string[]): string | u
 
 const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
 
-/** Letters to insert, remove, replace, or swap with their neighbour (optimal string alignment). */
-function distance(a: string, b: string): number {
-  if (Math.abs(a.length - b.length) > 2) return Number.POSITIVE_INFINITY;
-  let before: number[] = [];
-  let last = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = (last[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      const swapped =
-        i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
-          ? (before[j - 2] as number) + 1
-          : replaced;
-      row.push(Math.min(replaced, swapped, (last[j] as number) + 1, (row[j - 1] as number) + 1));
-    }
-    [before, last] = [last, row];
-  }
-  return last[b.length] as number;
+/**
+ * How many letters were inserted, left out, replaced, or swapped with their neighbour (optimal string alignment); infinite
+ * beyond `allowed`.
+ */
+function mistakesIn(word: string, meant: string, allowed: number): number {
+  if (word === meant) return 0;
+  if (allowed === 0) return Number.POSITIVE_INFINITY;
+  if (word[0] === meant[0]) return mistakesIn(word.slice(1), meant.slice(1), allowed);
+  const swapped = word[0] === meant[1] && word[1] === meant[0];
+  const repaired: [word: string, meant: string][] = [
+    [word.slice(1), meant],
+    [word, meant.slice(1)],
+    [word.slice(1), meant.slice(1)],
+  ];
+  if (swapped) repaired.push([word.slice(2), meant.slice(2)]);
+  return 1 + Math.min(...repaired.map(([rest, restMeant]) => mistakesIn(rest, restMeant, allowed - 1)));
 }

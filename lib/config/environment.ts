@@ -1,13 +1,9 @@
-import { nearest, type ParsedArgv } from './argv.ts';
-import { FLAGS, type Flag } from './flags.ts';
+import { nearest } from './argv.ts';
+import { FLAGS } from './flags.ts';
+import type { Flag, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
-
-export interface Settings extends ParsedArgv {
-  /** The name under which a setting was given: `--port`, or its variable. */
-  label(name: string): string;
-}
 
 const PREFIX = 'PRIVATEMODE_PROXY_';
 /** The key under the name that lists of providers and the client library use. */
@@ -29,13 +25,13 @@ const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
  * empty variable counts as unset. Where two settings compete, a warning says which is used. Throws config_invalid for a
  * variable that almost has the name of a setting, and for one that may only be a flag. Never quotes a value.
  */
-export function withEnvironment(argv: ParsedArgv, env: Environment): Settings {
+export function withEnvironment(argv: Given, env: Environment): Given {
   const values = new Map(argv.values);
   const labels = new Map<string, string>();
   const warnings = [...argv.warnings];
   for (const [variable, flag] of variablesIn(env, warnings)) {
     const text = env[variable] as string;
-    const used = values.has(flag.name) ? (labels.get(flag.name) ?? `--${flag.name}`) : undefined;
+    const used = values.has(flag.name) ? (labels.get(flag.name) ?? argv.label(flag.name)) : undefined;
     if (used !== undefined) {
       warnings.push(`${used} and ${variable} are both set; ${used} is used`);
       continue;
@@ -43,7 +39,7 @@ export function withEnvironment(argv: ParsedArgv, env: Environment): Settings {
     labels.set(flag.name, variable);
     values.set(flag.name, flag.type === 'boolean' ? String(parseBoolean(variable, text)) : text);
   }
-  return { values, warnings, label: (name) => labels.get(name) ?? `--${name}` };
+  return { values, warnings, label: (name) => labels.get(name) ?? argv.label(name) };
 }
 
 /** The variables that set something, the more specific name first. */

@@ -6,14 +6,30 @@ import { invalid } from './values.ts';
 /** The bytes of a file; throws what the file system throws. */
 export type ReadFile = (path: string) => Uint8Array;
 
-/** The bytes of `what`, which lies at `path`. Throws config_invalid. */
-export function readNamedFile(what: string, path: string, readFile: ReadFile): Uint8Array {
+/** What `action` gives. Where it throws, throws what `refuse` makes of that. */
+export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
-    return readFile(path);
+    return action();
   } catch (thrown) {
-    throw unreadable(what, thrown);
+    throw refuse(thrown);
   }
 }
+
+/** The bytes of a file, or undefined where it cannot be read. */
+export function readIfThere(path: string, readFile: ReadFile): Uint8Array | undefined {
+  try {
+    return readFile(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The bytes of `what`, which lies at `path`. Throws config_invalid. */
+export const readNamedFile = (what: string, path: string, readFile: ReadFile): Uint8Array =>
+  orRefuse(
+    () => readFile(path),
+    (thrown) => unreadable(what, thrown),
+  );
 
 export const unreadable = (what: string, thrown: unknown): Error =>
   invalid(`failed to read ${what}: ${(thrown as Error).message}`);
@@ -35,13 +51,12 @@ export function parseSalt(text: string, readFile: ReadFile): string | undefined 
   const path = text.slice(1);
   const what = `the salt file ${JSON.stringify(path)} of --prompt-cache-salt`;
   const bytes = readNamedFile(what, path, readFile);
-  let content: string;
-  try {
-    // A byte order mark stays, as in the reference: instances that share a salt must agree on it.
-    content = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw invalid(`${what} is not valid UTF-8`);
-  }
+  // A byte order mark stays, as in the reference: instances that share a salt must agree on it.
+  const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+  const content = orRefuse(
+    () => utf8.decode(bytes),
+    () => invalid(`${what} is not valid UTF-8`),
+  );
   return validSalt(content.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, ''), true, what);
 }
 
@@ -109,22 +124,16 @@ function isJsonObject(text: string): boolean {
  */
 export function prepareWorkspace(workspace: string): void {
   const name = JSON.stringify(workspace);
-  const refuse = (problem: string, cause: unknown): Error =>
-    invalid(`--workspace: ${problem}; name a directory that can be written`, cause);
-  try {
-    makeDirectory(workspace);
-  } catch (thrown) {
+  const refuse = (action: string) => (thrown: unknown) => {
     const code = codeOf(thrown);
-    if (code === 'EEXIST') throw refuse(`${name} is no directory`, thrown);
-    throw refuse(`the directory ${name} cannot be created (${code})`, thrown);
-  }
+    const problem =
+      code === 'EEXIST' ? `${name} is no directory` : `the directory ${name} cannot be ${action} (${code})`;
+    return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
+  };
+  orRefuse(() => makeDirectory(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  try {
-    // A file system may refuse what the permissions allow, as /proc does to root.
-    rmdirSync(mkdtempSync(join(workspace, '.write-check-')));
-  } catch (thrown) {
-    throw refuse(`the directory ${name} cannot be written (${codeOf(thrown)})`, thrown);
-  }
+  // A file system may refuse what the permissions allow, as /proc does to root.
+  orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 
 /**
@@ -146,4 +155,5 @@ export function makeDirectory(path: string, mode?: number): void {
 const isDirectory = (path: string): boolean =>
   statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
-const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';
+/** Of an error of the file system. */
+export const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';

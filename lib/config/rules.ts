@@ -1,28 +1,19 @@
+import type { Settings } from './flags.ts';
 import { isLoopback } from './values.ts';
 
 /** What the rules look at: values, and which flags were given at all. */
-export interface Facts {
+export interface Facts extends Settings {
   readonly given: ReadonlySet<string>;
-  readonly apiKeyFallback: string;
-  readonly corsAllowedOrigins: readonly string[];
-  readonly disablePromptCache: boolean;
-  /** As written; undefined: not given. */
-  readonly promptCacheSalt: string | undefined;
-  readonly gpuOcspAllowUnknown: boolean;
-  readonly gpuOcspRevokedGracePeriodHours: number;
-  readonly listenAddress: string;
-  readonly dumpRequests: boolean;
 }
 
 interface Rule {
-  readonly flags: readonly string[];
   readonly applies: (facts: Facts) => boolean;
   /** Names the flags, and the way out. */
   readonly message: string;
 }
 
 /** Flags that contradict each other; each is an error at start. */
-export const CONTRADICTIONS: readonly Rule[] = [
+export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[] })[] = [
   {
     flags: ['tls-cert-path', 'tls-key-path'],
     applies: ({ given }) => given.has('tls-cert-path') !== given.has('tls-key-path'),
@@ -31,16 +22,15 @@ export const CONTRADICTIONS: readonly Rule[] = [
   },
   {
     flags: ['prompt-cache-salt', 'disable-prompt-cache'],
-    applies: ({ disablePromptCache, promptCacheSalt }) =>
-      disablePromptCache && promptCacheSalt !== undefined && promptCacheSalt !== 'random',
+    applies: ({ disablePromptCache, promptCacheSalt }) => disablePromptCache && promptCacheSalt !== 'random',
     message:
       '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   },
   {
     // "good only" takes both flags; with one of them the reference refuses to start as well
     flags: ['gpu-ocsp-allow-unknown', 'gpu-ocsp-revoked-grace-period'],
-    applies: ({ gpuOcspAllowUnknown, gpuOcspRevokedGracePeriodHours }) =>
-      !gpuOcspAllowUnknown && gpuOcspRevokedGracePeriodHours > 0,
+    applies: ({ gpuOcspAllowUnknown, gpuOcspRevokedGracePeriod }) =>
+      !gpuOcspAllowUnknown && gpuOcspRevokedGracePeriod > 0,
     message:
       'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a ' +
       'while: add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',
@@ -50,24 +40,20 @@ export const CONTRADICTIONS: readonly Rule[] = [
 /** What starts all the same, and should be known. */
 export const CAUTIONS: readonly Rule[] = [
   {
-    flags: ['api-key'],
     applies: ({ given }) => !given.has('api-key'),
     message: 'No API key provided. The proxy will not authenticate with the API.',
   },
   {
-    flags: ['api-key-fallback'],
     applies: ({ given }) => given.has('api-key') && !given.has('api-key-fallback'),
     message:
       '--api-key-fallback is not set: it means always today and will mean never in a future release; set it to keep ' +
       'what you have',
   },
   {
-    flags: ['api-key-fallback', 'api-key'],
     applies: ({ given }) => !given.has('api-key') && given.has('api-key-fallback'),
     message: '--api-key-fallback has no effect without --api-key: requests keep their own keys',
   },
   {
-    flags: ['listen-address', 'tls-cert-path'],
     applies: ({ given, apiKeyFallback, listenAddress }) =>
       given.has('api-key') &&
       apiKeyFallback !== 'never' &&
@@ -78,25 +64,22 @@ export const CAUTIONS: readonly Rule[] = [
       'prompts cross the network in plain text; set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path',
   },
   {
-    flags: ['cors-allowed-origins'],
     applies: ({ given, apiKeyFallback, corsAllowedOrigins }) =>
       given.has('api-key') && apiKeyFallback !== 'never' && corsAllowedOrigins.includes('*'),
     message:
       '--cors-allowed-origins=* lets every web page that is open on this machine spend the configured key',
   },
   {
-    flags: ['prompt-cache-salt', 'disable-prompt-cache'],
-    applies: ({ disablePromptCache, promptCacheSalt }) => disablePromptCache && promptCacheSalt === 'random',
+    applies: ({ given, disablePromptCache, promptCacheSalt }) =>
+      given.has('prompt-cache-salt') && disablePromptCache && promptCacheSalt === 'random',
     message:
       '--prompt-cache-salt=random has no effect while the shared prompt cache is off; add --disable-prompt-cache=false',
   },
   {
-    flags: ['dump-requests'],
     applies: ({ dumpRequests }) => dumpRequests,
     message: '--dump-requests writes every prompt and every answer to the workspace in plain text',
   },
   {
-    flags: ['unsafe-trust-roots'],
     applies: ({ given }) => given.has('unsafe-trust-roots'),
     message:
       'UNSAFE: --unsafe-trust-roots replaces the hardware roots of trust; nothing is protected from their owner',

@@ -9,6 +9,7 @@ import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts'
 import { commonName } from '../attestation/x509/name.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Config } from './config.ts';
+import { orRefuse } from './files.ts';
 import { invalid, isProductionHost } from './values.ts';
 
 /** The common names of the subjects that a directory of roots may hold. */
@@ -79,24 +80,24 @@ type Refuse = (problem: string, cause?: unknown) => PrivatemodeError;
 
 /** Every certificate of the directory, with the common name of its subject. */
 function readCertificates(directory: string, refuse: Refuse): { file: string; pem: string; name: string }[] {
-  let names: string[];
-  try {
-    names = readdirSync(directory).filter((name) => name.endsWith('.pem'));
-  } catch (cause) {
-    throw refuse(`${directory} cannot be read`, cause);
-  }
-  return names.sort().flatMap((fileName) => {
-    const file = join(directory, fileName);
-    try {
-      return decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
-        if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
-        const name = commonName(parseCertificate(der).subject) ?? '';
-        return { file, pem: new X509Certificate(der).toString(), name };
-      });
-    } catch (cause) {
-      throw refuse(`${file} is not a PEM certificate`, cause);
-    }
-  });
+  const names = orRefuse(
+    () => readdirSync(directory),
+    (cause) => refuse(`${directory} cannot be read`, cause),
+  );
+  const paths = names.filter((name) => name.endsWith('.pem')).sort();
+  return paths
+    .map((name) => join(directory, name))
+    .flatMap((file) => {
+      try {
+        return decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
+          if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
+          const name = commonName(parseCertificate(der).subject) ?? '';
+          return { file, pem: new X509Certificate(der).toString(), name };
+        });
+      } catch (cause) {
+        throw refuse(`${file} is not a PEM certificate`, cause);
+      }
+    });
 }
 
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);

@@ -1,6 +1,14 @@
 /** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
 import { isIP } from 'node:net';
+import { availableParallelism } from 'node:os';
 import { PrivatemodeError } from '../errors.ts';
+
+/** Reads `text`, the value of the setting that is called `flag`. */
+export type Parse<Value, Rest extends readonly unknown[] = []> = (
+  flag: string,
+  text: string,
+  ...rest: Rest
+) => Value;
 
 export interface HostPort {
   /** Lower case, no trailing dot; IPv6 without brackets. */
@@ -45,6 +53,22 @@ export function parseInteger(flag: string, text: string, minimum: number): numbe
 /** NaN for what is none, and beyond 15 digits, which Number keeps exactly. */
 const wholeNumber = (text: string): number =>
   /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
+
+export const parseWorkers: Parse<number> = (flag, text) =>
+  text === 'auto' ? availableParallelism() : parseInteger(flag, text, 1);
+
+export const asWritten: Parse<string> = (_, text) => text;
+
+export function parsePath(flag: string, text: string): string {
+  if (text === '' || text.includes('\0')) throw invalid(`${flag} wants a path, and got none`);
+  return text;
+}
+
+/** The items of a comma-separated list, each once; empty ones are left out. */
+export function parseList(flag: string, text: string, parseItem: Parse<string>): readonly string[] {
+  const items = text.split(',').map((item) => item.trim());
+  return [...new Set(items.filter((item) => item !== '').map((item) => parseItem(flag, item)))];
+}
 
 export function parsePort(flag: string, text: string): number {
   const value = wholeNumber(text);

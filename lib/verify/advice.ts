@@ -21,13 +21,11 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
         : 'Keep the exchange as proof (--save DIR) and report it';
       return `Do not send anything to this remote. ${proof}.`;
     }
-    const earlier = 'If it is from an earlier day, judge it by the time it was made, with --at.';
-    const simulated = 'If it is from a simulator, name its roots with --roots.';
-    return [
-      'Do not trust any deployment on this evidence.',
-      ...(circumstances.atGiven ? [] : [earlier]),
-      ...(roots === 'custom' ? [] : [simulated]),
-    ].join(' ');
+    const hints = [
+      !circumstances.atGiven && 'If it is from an earlier day, judge it by the time it was made, with --at.',
+      roots === 'vendor' && 'If it is from a simulator, name its roots with --roots.',
+    ];
+    return ['Do not trust any deployment on this evidence.', ...hints].filter(Boolean).join(' ');
   },
   evidence_malformed: () =>
     'Do not trust this answer: it is not what a coordinator sends. If it persists, report it.',
@@ -43,17 +41,15 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
       : 'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.',
 };
 
+const EVIDENCE_ONLY =
+  ' Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.';
+
 /** A few sentences. */
 export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
   const { failure, checks } = judgement;
   if (failure === undefined) {
-    const evidenceOnly = checks.some(
-      ({ id, outcome }) => id === 'secret.signature' && outcome === 'not-applicable',
-    );
-    const meaning = meaningOf(judgement, circumstances);
-    return evidenceOnly
-      ? `${meaning} Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.`
-      : meaning;
+    const secret = checks.find(({ id }) => id === 'secret.signature');
+    return meaningOf(judgement, circumstances) + (secret?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
   }
   const { check, error } = failure;
   const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;

@@ -8,25 +8,17 @@ import { readSignedJson } from '../attestation/tdx/signed-json.ts';
 import type { CollateralSource, SignedCollateral } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 
+const HEX = ['vcek', 'ark_crl', 'pck_crl', 'root_ca_crl'] as const;
+const SIGNED = ['tcb_info', 'qe_identity'] as const;
 const MEMBERS = [
-  'vcek',
-  'ark_crl',
-  'tcb_info_issuer_chain',
-  'tcb_info',
-  'tcb_info_signature',
-  'qe_identity_issuer_chain',
-  'qe_identity',
-  'qe_identity_signature',
-  'pck_crl_issuer_chain',
-  'pck_crl',
-  'root_ca_crl',
-] as const;
+  ...[...HEX, 'pck_crl_issuer_chain' as const],
+  ...SIGNED.flatMap((name) => [name, `${name}_signature`, `${name}_issuer_chain`] as const),
+];
 
 type Member = (typeof MEMBERS)[number];
 /** Members that were not needed are left out. */
 export type StoredCollateral = { readonly [M in Member]?: string };
 
-const HEX = ['vcek', 'ark_crl', 'pck_crl', 'root_ca_crl'] as const satisfies readonly Member[];
 const LIMITS = { depth: 4, values: 1000 };
 
 /** Ignores unknown members. Throws what `refuse` makes of the defect in a text that is not such an object. */
@@ -54,7 +46,7 @@ export function storedCollateral(stored: StoredCollateral, place: string): Colla
     return value;
   };
   const bytes = (name: (typeof HEX)[number]): Uint8Array => new Uint8Array(Buffer.from(get(name), 'hex'));
-  const signed = (member: string, name: 'tcb_info' | 'qe_identity') => ({
+  const signed = (member: string, name: (typeof SIGNED)[number]) => ({
     body: `{"${member}":${get(name)},"signature":"${get(`${name}_signature`)}"}`,
     issuerChain: get(`${name}_issuer_chain`),
   });
@@ -99,7 +91,7 @@ export function recordCollateral(source: CollateralSource): {
 
 /** The stored form of a signed value. Stores nothing of an unreadable answer, which fails its check now and offline. */
 const signedMembers =
-  (member: string, name: 'tcb_info' | 'qe_identity') =>
+  (member: string, name: (typeof SIGNED)[number]) =>
   ({ body, issuerChain }: SignedCollateral): StoredCollateral => {
     const read = valueIn(attempt(() => readSignedJson(body, member)));
     if (read === undefined) return {};

@@ -4,6 +4,7 @@ import {
   type Check,
   type CheckDescription,
   checkOf,
+  type Finding,
   finding,
   firstFailure,
   notApplicable,
@@ -53,18 +54,11 @@ export async function judge(subject: Subject): Promise<Judgement> {
   });
   if (outcome !== 'accepted' || meshCaPem === undefined) {
     const open = live && failure?.code === 'collateral_unavailable';
-    return conclude(
-      { outcome: open ? 'unavailable' : outcome, failure: failureOf(failure) },
-      secretNotEvaluated(),
-    );
+    const end = { outcome: open ? 'unavailable' : outcome, failure: failureOf(failure) } as const;
+    return conclude(end, secretChecksAll(undefined));
   }
-  if (secret === undefined) {
-    const notGiven = notApplicable('no secret exchange was given');
-    return conclude(
-      { outcome, failure: undefined },
-      SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, notGiven)),
-    );
-  }
+  const notGiven = notApplicable('no secret exchange was given');
+  if (secret === undefined) return conclude({ outcome, failure: undefined }, secretChecksAll(notGiven));
   try {
     const messages = await secret();
     const judged = await verifySecretResponse({ ...messages, meshCaPem, manifest: input.manifest, now: at });
@@ -72,7 +66,7 @@ export async function judge(subject: Subject): Promise<Judgement> {
     return conclude(secretEnd(secretChecks), secretChecks);
   } catch (error) {
     if (!(error instanceof PrivatemodeError)) throw error;
-    return conclude(endOf(error), secretNotEvaluated());
+    return conclude(endOf(error), secretChecksAll(undefined));
   }
 }
 
@@ -104,7 +98,8 @@ const OPENS: CheckDescription = {
 /** The checks of a secret exchange, in order; it is good if every one passes. */
 export const SECRET_EXCHANGE_ROWS: readonly CheckDescription[] = [...MESH_ROWS, ...SECRET_ROWS, OPENS];
 
-const secretNotEvaluated = (): readonly Check[] => SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, undefined));
+const secretChecksAll = (finding: Finding | undefined): readonly Check[] =>
+  SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, finding));
 
 function secretEnd(checks: readonly Check[]): End {
   if (allAccepted(SECRET_EXCHANGE_ROWS, checks)) return { outcome: 'accepted', failure: undefined };

@@ -5,6 +5,7 @@ import type { TrustRoots } from '../attestation/verify.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, parseConfig } from '../config/config.ts';
 import { trustRoots } from '../config/trust-roots.ts';
+import { invalid, urlHost } from '../config/values.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
@@ -16,89 +17,80 @@ import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
 import { managedManifest } from '../transparency/manifest-source.ts';
-import { recordCollateral, type StoredCollateral } from './collateral-file.ts';
+import { recordCollateral } from './collateral-file.ts';
 import type { LiveRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type SecretMessages } from './judge.ts';
 import { readManifest } from './offline.ts';
-
-/** What crossed the wire, and what it was judged by; without the private key of the secret exchange. */
-export interface LiveExchange {
-  readonly nonce: Uint8Array;
-  readonly document: Uint8Array;
-  readonly manifest: Uint8Array;
-  readonly collateral: StoredCollateral;
-  /** Undefined where no secret exchange was completed. */
-  readonly secret: SecretMessages | undefined;
-  readonly roots: TrustRoots;
-}
-
-interface LiveVerification {
-  readonly judgement: Judgement;
-  readonly config: Config;
-  /** Undefined where the service did not answer. */
-  readonly exchange: LiveExchange | undefined;
-}
+import { type LiveExchange, prepareSave, saveExchange } from './save.ts';
+import { foreignRoots, rootsFrom, type Verified } from './text-report.ts';
 
 /** Failures of the network are a judgement as well. Throws config_invalid and unsafe_roots_refused before any request. */
-export async function verifyLive(request: LiveRequest, env: Environment): Promise<LiveVerification> {
-  const parsed = parseConfig(request.proxyArgv, env);
-  const config = { ...parsed.config, manifestPath: request.manifestPath };
+export async function verifyLive(request: LiveRequest, env: Environment): Promise<Verified> {
+  const { save, manifestPath } = request;
+  if (save !== undefined) prepareSave(save);
+  const config = { ...parseConfig(request.proxyArgv, env).config, manifestPath };
+  const { apiEndpoint, cdnBaseUrl, unsafeTrustRoots } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
-  if (apiKey === undefined) throw new PrivatemodeError('config_invalid', '--api-key is missing');
+  if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, config.connectTimeout);
-  try {
-    return await verifyService({ config, apiKey, roots, call: createHttpCall(outbound.dispatcher) });
-  } finally {
-    await outbound.close();
-  }
+  const call = createHttpCall(outbound.dispatcher);
+  const asked = await askService(config, apiKey, roots, call).finally(() => outbound.close());
+  const { judgement, exchange } = asked;
+  const subject = `https://${urlHost(apiEndpoint.host)}:${apiEndpoint.port}`;
+  const report = {
+    mode: 'live',
+    ...{ subject, rootsFrom: rootsFrom(unsafeTrustRoots) },
+    manifestFrom: manifestPath ?? `the newest one published at ${cdnBaseUrl}`,
+    manifest: manifestPath === undefined ? 'managed' : 'static',
+    saved: save !== undefined && exchange !== undefined,
+  } as const;
+  const warning = foreignRoots('--unsafe-trust-roots', unsafeTrustRoots);
+  if (save === undefined) return { judgement, report, warning };
+  const keep = (): string => {
+    if (exchange === undefined) return `Nothing was saved in ${save}: the service did not answer.\n`;
+    saveExchange(save, exchange, judgement, subject);
+    return `The exchange was saved in ${save}; README.txt there says how to verify it again.\n`;
+  };
+  return { judgement, report, warning, keep };
 }
 
-async function verifyService(deps: {
-  readonly config: Config;
-  readonly apiKey: string;
-  readonly roots: TrustRoots;
-  readonly call: HttpCall;
-}): Promise<LiveVerification> {
-  const { config, apiKey, roots, call } = deps;
-  const { cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl } = config;
-  const rootsKind = config.unsafeTrustRoots === undefined ? 'vendor' : 'custom';
+/** The exchange is undefined where the service did not answer. */
+async function askService(
+  { cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl, unsafeTrustRoots }: Config,
+  apiKey: string,
+  roots: TrustRoots,
+  call: HttpCall,
+): Promise<{ readonly judgement: Judgement; readonly exchange: LiveExchange | undefined }> {
+  const rootsKind = unsafeTrustRoots === undefined ? 'vendor' : 'custom';
   const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion: PROTOCOL_VERSION });
   const nonce = new Uint8Array(randomBytes(32));
   let manifest: Uint8Array | undefined;
   let document: Uint8Array;
   try {
-    manifest =
-      manifestPath === undefined
-        ? await managedManifest({ call, cdnBaseUrl }).newest()
-        : readManifest(manifestPath);
+    const published = managedManifest({ call, cdnBaseUrl });
+    manifest = manifestPath === undefined ? await published.newest() : readManifest(manifestPath);
     document = await control.attest(apiKey, nonce);
   } catch (error) {
     if (!(error instanceof PrivatemodeError)) throw error;
     const manifestSha256 = manifest && createHash('sha256').update(manifest).digest('hex');
     const judgement = notJudged(error, { at: new Date(), roots: rootsKind, manifestSha256 });
-    return { judgement, config, exchange: undefined };
+    return { judgement, exchange: undefined };
   }
 
-  const collateral = recordCollateral(
-    createCollateralCache({ call, store: memoryStore(), amdKdsUrl, intelPcsUrl, clock: systemClock }),
-  );
+  const vendors = { call, store: memoryStore(), amdKdsUrl, intelPcsUrl, clock: systemClock };
+  const collateral = recordCollateral(createCollateralCache(vendors));
   const sent = { nonce, document, manifest, roots };
-  let secret: SecretMessages | undefined;
-  const judgement = await judge({
-    ...sent,
-    rootsKind,
-    collateral: collateral.source,
-    at: new Date(),
-    live: true,
-    async secret() {
-      // The secret itself is not wanted: its private key is dropped with the exchange object.
-      const { publicKey } = await startSecretExchange();
-      secret = { publicKey, ...(await control.secret(apiKey, publicKey)) };
-      return secret;
-    },
-  });
-  return { judgement, config, exchange: { ...sent, secret, collateral: collateral.recorded() } };
+  let messages: SecretMessages | undefined;
+  async function secret(): Promise<SecretMessages> {
+    // The secret itself is not wanted: its private key is dropped with the exchange object.
+    const { publicKey } = await startSecretExchange();
+    messages = { publicKey, ...(await control.secret(apiKey, publicKey)) };
+    return messages;
+  }
+  const asked = { collateral: collateral.source, secret, at: new Date(), live: true };
+  const judgement = await judge({ ...sent, ...asked, rootsKind });
+  return { judgement, exchange: { ...sent, secret: messages, collateral: collateral.recorded() } };
 }
 
 /** Keeps collateral for this verification only: each asks for everything anew and leaves nothing behind. */

@@ -5,30 +5,18 @@ import type { ErrorCode } from '../errors.ts';
 /** `unavailable`: live only, where something that the verdict needs could not be fetched. */
 export type VerificationOutcome = Outcome | 'unavailable';
 
-interface OutcomeRow {
-  readonly exitCode: number;
-  readonly word: string;
-  readonly meaning: string;
-}
+const row = (exitCode: number, word: string, meaning: string) => ({ exitCode, word, meaning });
 
-export const OUTCOMES: Readonly<Record<VerificationOutcome, OutcomeRow>> = {
-  accepted: { exitCode: 0, word: 'ACCEPTED', meaning: 'every check that applies held' },
-  rejected: { exitCode: 10, word: 'REJECTED', meaning: 'a check failed' },
-  unsupported: {
-    exitCode: 20,
-    word: 'UNSUPPORTED',
-    meaning: 'the manifest says something that this version does not understand',
-  },
-  malformed: {
-    exitCode: 30,
-    word: 'MALFORMED',
-    meaning: 'a file or an answer is not what it should be, or cannot be read',
-  },
-  unavailable: {
-    exitCode: 40,
-    word: 'NO VERDICT',
-    meaning: 'the service, its manifest or a collateral host gave no answer that could be judged',
-  },
+export const OUTCOMES: Readonly<Record<VerificationOutcome, ReturnType<typeof row>>> = {
+  accepted: row(0, 'ACCEPTED', 'every check that applies held'),
+  rejected: row(10, 'REJECTED', 'a check failed'),
+  unsupported: row(20, 'UNSUPPORTED', 'the manifest says something that this version does not understand'),
+  malformed: row(30, 'MALFORMED', 'a file or an answer is not what it should be, or cannot be read'),
+  unavailable: row(
+    40,
+    'NO VERDICT',
+    'the service, its manifest or a collateral host gave no answer that could be judged',
+  ),
 };
 
 /**

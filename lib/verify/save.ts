@@ -3,23 +3,34 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TrustRoots } from '../attestation/verify.ts';
-import { makeDirectory } from '../config/files.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { codeOf, makeDirectory, orRefuse } from '../config/files.ts';
+import { invalid } from '../config/values.ts';
 import { VERSION } from '../version.ts';
+import type { StoredCollateral } from './collateral-file.ts';
 import { renderJson } from './json-report.ts';
-import type { Judgement } from './judge.ts';
-import type { LiveExchange } from './live.ts';
-import { NONCE_MEMBER } from './offline.ts';
+import type { Judgement, SecretMessages } from './judge.ts';
+import { MESSAGES, NONCE } from './offline.ts';
 import { OUTCOMES } from './outcome.ts';
 
-/** Names in the directory. */
+/** What crossed the wire, and what it was judged by; without the private key of the secret exchange. */
+export interface LiveExchange {
+  readonly nonce: Uint8Array;
+  readonly document: Uint8Array;
+  readonly manifest: Uint8Array;
+  readonly collateral: StoredCollateral;
+  /** Undefined where no secret exchange was completed. */
+  readonly secret: SecretMessages | undefined;
+  readonly roots: TrustRoots;
+}
+
+/** Names in the directory, of what a flag of verify names under the name of that flag. */
 const SAVED = {
   nonce: 'attest_request.json',
   evidence: 'attest_response.json',
   manifest: 'manifest.json',
   collateral: 'collateral.json',
-  secretRequest: 'secret_request.json',
-  secretResponse: 'secret_response.json',
+  'secret-request': 'secret_request.json',
+  'secret-response': 'secret_response.json',
   verdict: 'verdict.json',
   readme: 'README.txt',
   roots: 'roots',
@@ -29,12 +40,9 @@ const SAVED = {
 export function prepareSave(directory: string): void {
   const taken = Object.values(SAVED).find((name) => existsSync(join(directory, name)));
   if (taken !== undefined) {
-    throw new PrivatemodeError(
-      'config_invalid',
-      `--save: ${directory} already holds ${taken}; name an empty directory`,
-    );
+    throw invalid(`--save: ${directory} already holds ${taken}; name an empty directory`);
   }
-  orRefuse(directory, () => makeDirectory(directory, 0o700));
+  orRefuse(() => makeDirectory(directory, 0o700), unwritable(directory));
 }
 
 /** Writes every file whole or not at all, readable by the owner only; the verdict comes last. Throws config_invalid. */
@@ -52,35 +60,34 @@ export function saveExchange(
     [SAVED.readme]: readme(exchange, judgement, endpoint),
     [SAVED.verdict]: renderJson(judgement),
   };
-  orRefuse(directory, () => {
+  orRefuse(() => {
     if (custom) mkdirSync(join(directory, SAVED.roots), { mode: 0o700 });
     for (const [name, content] of Object.entries(files)) writeWhole(join(directory, name), content);
-  });
+  }, unwritable(directory));
 }
 
 /** The messages as they crossed the wire, each with the nonce of the attempt, and the manifest. */
-function messageFiles({
-  nonce,
-  document,
-  manifest,
-  secret,
-}: LiveExchange): Record<string, string | Uint8Array> {
-  const message = (members: Readonly<Record<string, Uint8Array>>): string => {
-    const entries = Object.entries({ ...members, [NONCE_MEMBER]: nonce });
-    return json(Object.fromEntries(entries.map(([name, bytes]) => [name, base64(bytes)])));
-  };
+function messageFiles(exchange: LiveExchange): Record<string, string | Uint8Array> {
+  const { nonce, manifest, secret } = exchange;
   const attestation = {
-    [SAVED.nonce]: message({}),
-    [SAVED.evidence]: message({ AttestationDoc: document }),
+    [SAVED.nonce]: message({}, exchange),
+    [SAVED.evidence]: message(MESSAGES.evidence, exchange),
     [SAVED.manifest]: manifest,
   };
   if (secret === undefined) return attestation;
-  const { publicKey, encapsulatedKey: EncapsulatedKey, signature: Signature, meshCert: MeshCert } = secret;
   return {
     ...attestation,
-    [SAVED.secretRequest]: message({ PublicKey: publicKey }),
-    [SAVED.secretResponse]: message({ EncapsulatedKey, Signature, MeshCert }),
+    [SAVED['secret-request']]: message(MESSAGES.secretRequest, { ...secret, nonce }),
+    [SAVED['secret-response']]: message(MESSAGES.secretResponse, { ...secret, nonce }),
   };
+}
+
+function message<Ours extends string>(
+  members: Readonly<Record<Ours, string>>,
+  held: Readonly<Record<NoInfer<Ours> | 'nonce', Uint8Array>>,
+): string {
+  const entries = Object.entries({ ...members, ...NONCE }) as [Ours | 'nonce', string][];
+  return json(Object.fromEntries(entries.map(([ours, name]) => [name, base64(held[ours])])));
 }
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
@@ -97,16 +104,8 @@ function writeWhole(path: string, content: string | Uint8Array): void {
   }
 }
 
-function orRefuse(directory: string, write: () => void): void {
-  try {
-    write();
-  } catch (cause) {
-    const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
-    throw new PrivatemodeError('config_invalid', `--save: ${directory} cannot be written (${code})`, {
-      cause,
-    });
-  }
-}
+const unwritable = (directory: string) => (cause: unknown) =>
+  invalid(`--save: ${directory} cannot be written (${codeOf(cause)})`, cause);
 
 /** Roots of a simulator, without which its evidence cannot be verified again. */
 function rootFiles({ snp, tdx }: TrustRoots): Record<string, string> {
@@ -121,34 +120,27 @@ function rootFiles({ snp, tdx }: TrustRoots): Record<string, string> {
 
 function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string): string {
   const { outcome, at, manifestSha256, roots } = judgement;
-  const secret = exchange.secret !== undefined;
-  const flags = [
-    `--evidence ${SAVED.evidence}`,
-    `--nonce ${SAVED.nonce}`,
-    `--manifest ${SAVED.manifest}`,
-    `--collateral ${SAVED.collateral}`,
-    ...(secret
-      ? [`--secret-request ${SAVED.secretRequest}`, `--secret-response ${SAVED.secretResponse}`]
-      : []),
-    ...(roots === 'custom' ? [`--roots ${SAVED.roots}`] : []),
-    `--at ${at.toISOString()}`,
+  const named = [
+    ...(['evidence', 'nonce', 'manifest', 'collateral'] as const),
+    ...(exchange.secret === undefined ? [] : (['secret-request', 'secret-response'] as const)),
+    ...(roots === 'custom' ? (['roots'] as const) : []),
   ];
-  const exchanged = secret
-    ? `${SAVED.secretRequest}, ${SAVED.secretResponse}
+  const flags = [...named.map((flag) => `--${flag} ${SAVED[flag]}`), `--at ${at.toISOString()}`];
+  const secretFiles = `${SAVED['secret-request']}, ${SAVED['secret-response']}`;
+  const exchanged =
+    exchange.secret === undefined
+      ? `(no ${secretFiles.replace(',', ' and')})
+    It did not come to a secret exchange.
+`
+      : `${secretFiles}
     The secret exchange: a public key and the service's signed answer. The private key was never written anywhere,
     so nobody can derive the secret from these files.
-`
-    : `(no ${SAVED.secretRequest} and ${SAVED.secretResponse})
-    It did not come to a secret exchange.
 `;
-  const foreign =
-    roots === 'custom'
-      ? `${SAVED.roots}/
+  const foreign = `${SAVED.roots}/
     The hardware roots that were trusted. They are NOT the built-in ones of AMD and Intel: this exchange is with a
     simulator, and its verdict says nothing about real hardware. So the exit code is 35 where it is accepted, or 0 with
     --accept-custom-roots.
-`
-      : '';
+`;
   return `An exchange with ${endpoint}, verified by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}.
 
 To verify it again, on any machine and without a network, in this directory:
@@ -171,5 +163,5 @@ ${SAVED.collateral}
     What had to be fetched from AMD or Intel to judge it; {} if the evidence brought everything.
 ${exchanged}${SAVED.verdict}
     Every check, as it came out then.
-${foreign}`;
+${roots === 'custom' ? foreign : ''}`;
 }

@@ -16,32 +16,42 @@ export interface Heading {
 export type TextReport = Circumstances &
   Heading & { readonly colours: boolean; readonly columns: number | undefined };
 
-/** Groups in order, each with the prefixes of its check ids; of several prefixes that fit, the longest decides. */
-const GROUPS: Readonly<Record<string, readonly string[]>> = {
-  Documents: ['nonce.', 'document.', 'manifest.', 'evidence.'],
-  Evidence: ['snp.report', 'tdx.quote.', 'tdx.qe.', 'tdx.policy.report_data'],
-  'Certificate chain': [
-    'snp.vcek.',
-    'snp.product',
-    'snp.roots',
-    'snp.chain.',
-    'snp.crl.',
-    'tdx.pck.',
-    'tdx.tcb_info.',
-    'tdx.qe_identity.',
-    'tdx.root_crl.',
-    'tdx.pck_crl.',
-    'tdx.revocation.',
-  ],
-  Policy: [''],
-  'Secret exchange': ['mesh.', 'secret.'],
+/** A verification as it is told: the judgement, and what stands beside it. */
+export interface Verified {
+  readonly judgement: Judgement;
+  readonly report: Circumstances & Heading;
+  /** For stderr, before the report; may be empty. */
+  readonly warning: string;
+  /** Keeps the exchange after the report; gives a line for stderr. */
+  readonly keep?: () => string;
+}
+
+export const rootsFrom = (directory: string | undefined): string =>
+  directory === undefined ? 'AMD and Intel, built in' : `${directory}, NOT those of AMD and Intel`;
+
+/** The warning about the roots in the directory that `flag` names; empty without one. */
+export function foreignRoots(flag: string, directory: string | undefined): string {
+  if (directory === undefined) return '';
+  return `
+!! WARNING: ${flag} ${directory}
+!! The built-in hardware roots of AMD and Intel are not used. Whoever holds the keys of these roots can make
+!! evidence that is accepted, without any protected hardware.
+
+`;
+}
+
+/** Groups in order, each with the ids of its checks; the first one that fits decides. */
+const GROUPS: Readonly<Record<string, RegExp>> = {
+  Documents: /^(?:nonce|document|manifest|evidence)\./,
+  Evidence: /^(?:snp\.report|tdx\.(?:quote|qe|policy\.report_data)\b)/,
+  'Certificate chain':
+    /^...\.(?:vcek|product|roots|chain|crl|pck|tcb_info|qe_identity|root_crl|pck_crl|revocation)\b/,
+  Policy: /^(?!mesh\.|secret\.)/, // and whatever has no group of its own
+  'Secret exchange': /^(?:mesh|secret)\./,
 };
-const LONGEST_FIRST = Object.entries(GROUPS)
-  .flatMap(([group, prefixes]) => prefixes.map((prefix) => ({ prefix, group })))
-  .sort((a, b) => b.prefix.length - a.prefix.length);
 
 const groupOf = (id: string): string | undefined =>
-  LONGEST_FIRST.find(({ prefix }) => id.startsWith(prefix))?.group;
+  Object.keys(GROUPS).find((group) => GROUPS[group]?.test(id));
 
 const TITLES = new Map(
   [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS].map((row) => [row.id, row.title]),
@@ -52,11 +62,11 @@ const STYLES = { good: 32, bad: 31, plain: 2, bold: 1 } as const;
 type Paint = (style: keyof typeof STYLES, text: string) => string;
 
 const MARKS = {
-  pass: ['✓', 'good'],
-  fail: ['✗', 'bad'],
-  'not-applicable': ['–', 'plain'],
-  'not-evaluated': ['?', 'plain'],
-} as const satisfies Record<Check['outcome'], readonly [string, keyof typeof STYLES]>;
+  pass: { mark: '✓', style: 'good', counted: 'passed' },
+  fail: { mark: '✗', style: 'bad', counted: 'failed' },
+  'not-applicable': { mark: '–', style: 'plain', counted: 'did not apply' },
+  'not-evaluated': { mark: '?', style: 'plain', counted: 'could not be made' },
+} as const satisfies Record<Check['outcome'], object>;
 
 /** Columns for what a check found, where there is no terminal: enough for a SHA-256. */
 const ROOM = 72;
@@ -67,13 +77,11 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   const paint: Paint = (style, text) => (report.colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text);
   const { checks } = judgement;
   const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
+  const room = report.columns === undefined ? ROOM : Math.max(20, report.columns - width - 6);
   const groups = Object.keys(GROUPS).flatMap((group) => {
     const members = checks.filter(({ id }) => groupOf(id) === group);
-    if (members.length === 0) return [];
-    const lines = runsOf(members).flatMap((run) =>
-      checkLines(run, { paint, width, columns: report.columns }),
-    );
-    return [[paint('bold', group), ...lines].join('\n')];
+    const lines = runsOf(members).flatMap((run) => checkLines(run, { paint, width, room }));
+    return members.length === 0 ? [] : [[paint('bold', group), ...lines].join('\n')];
   });
   return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
 }
@@ -106,17 +114,16 @@ function runsOf(checks: readonly Check[]): readonly (readonly [Check, ...Check[]
 
 function checkLines(
   [check, ...more]: readonly [Check, ...Check[]],
-  { paint, width, columns }: { paint: Paint; width: number; columns: number | undefined },
+  { paint, width, room }: { paint: Paint; width: number; room: number },
 ): readonly string[] {
   const { id, outcome, expected, found, source, code } = check;
-  const [mark, style] = MARKS[outcome];
+  const { mark, style } = MARKS[outcome];
   const start = `  ${paint(style, mark)} `;
   if (more.length > 0) {
-    const why = outcome === 'not-applicable' ? 'do not apply' : 'could not be made';
+    const why = outcome === 'not-applicable' ? 'do not apply' : MARKS[outcome].counted;
     return [`${start}${more.length + 1} checks ${why}: ${printable(found)}`];
   }
   if (outcome !== 'fail') {
-    const room = columns === undefined ? ROOM : Math.max(20, columns - width - 6);
     return [`${start}${titleOf(id).padEnd(width)}  ${paint('plain', shortened(printable(found), room))}`];
   }
   return [
@@ -130,14 +137,10 @@ function checkLines(
 function conclusion(judgement: Judgement, report: TextReport, paint: Paint): string {
   const { outcome, failure, checks, roots } = judgement;
   const { word, meaning } = OUTCOMES[outcome];
-  const count = (wanted: Check['outcome']): number =>
-    checks.filter((check) => check.outcome === wanted).length;
-  const counts = [
-    `${count('pass')} passed`,
-    `${count('fail')} failed`,
-    `${count('not-applicable')} did not apply`,
-    `${count('not-evaluated')} could not be made`,
-  ].filter((part) => !part.startsWith('0 '));
+  const counts = Object.entries(MARKS).flatMap(([wanted, { counted }]) => {
+    const count = checks.filter((check) => check.outcome === wanted).length;
+    return count === 0 ? [] : [`${count} ${counted}`];
+  });
   const caveat = outcome === 'accepted' && roots === 'custom' ? ' under roots that are not the vendors’' : '';
   const lines = [`${paint(outcome === 'accepted' ? 'good' : 'bad', word)}${caveat}: ${meaning}.`];
   if (counts.length > 0) lines.push(`${checks.length} checks: ${counts.join(', ')}.`);
