@@ -9,7 +9,7 @@ import { FLAGS } from './config/flags.ts';
 import { renderHelp } from './config/help.ts';
 import { valuesOf } from './config/setting.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { probe } from './observe/healthcheck.ts';
+import { probe } from './observe/health.ts';
 import { VERSION } from './version.ts';
 
 export interface TextOutput {

@@ -8,9 +8,9 @@ import { createDumper } from './gateway/request-dump.ts';
 import { createUploadBudget } from './gateway/upload-budget.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
-import { drain } from './server/drain.ts';
-import { listen } from './server/listen.ts';
-import { loadTls, type TlsMaterial, watchTls } from './server/tls.ts';
+import { drain, listen } from './server/listen.ts';
+import { loadTls, type TlsMaterial } from './server/tls.ts';
+import { watchFiles } from './watch-files.ts';
 
 /** The application side of the proxy, listening. */
 export interface Service {
@@ -33,6 +33,9 @@ export interface ServiceDeps
   /** ms before the rate of an upload is judged for the first time, since uploads may get going slowly. Default 10 s. */
   readonly uploadRateGrace?: number;
 }
+
+/** ms between two looks at the certificate files. */
+const TLS_INTERVAL = 10_000;
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
@@ -81,7 +84,10 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const url = `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   const tlsWatch =
     tlsFiles &&
-    watchTls(tlsFiles, tls as TlsMaterial, {
+    watchFiles({
+      known: tls as TlsMaterial,
+      read: () => loadTls(tlsFiles),
+      interval: TLS_INTERVAL,
       changed(material) {
         listener.replaceTls(material);
         cors = corsPolicy(config, material);
@@ -94,7 +100,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   return {
     url,
     port: listener.port,
-    reload: () => tlsWatch?.check(),
+    reload: () => void tlsWatch?.reload(),
     async close() {
       tlsWatch?.close();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });

@@ -15,6 +15,7 @@ const LIB = join(ROOT, 'lib');
 const MAY_IMPORT: Record<string, readonly string[]> = {
   errors: [],
   version: [],
+  'watch-files': ['errors'],
   crypto: ['errors'],
   attestation: ['errors', 'crypto'],
   envelope: ['errors', 'crypto'],
@@ -24,7 +25,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   transparency: ['errors', 'network'],
   session: ['errors', 'attestation', 'network', 'transparency'],
   observe: ['errors', 'version', 'session'],
-  config: ['errors', 'attestation'],
+  config: ['errors', 'attestation', 'watch-files'],
   server: ['errors', 'observe'],
   gateway: [
     'errors',
@@ -49,7 +50,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'envelope',
   ],
-  service: ['config', 'gateway', 'network', 'pipeline', 'server'],
+  service: ['config', 'gateway', 'network', 'pipeline', 'server', 'watch-files'],
   workers: ['errors', 'config', 'network', 'service', 'session', 'observe'],
   cli: [
     'errors',

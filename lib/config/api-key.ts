@@ -1,5 +1,6 @@
 import { readFile as readFileAsync } from 'node:fs/promises';
-import { PrivatemodeError } from '../errors.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import { type FileWatch, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere, readNamedFile, unreadable } from './files.ts';
 import { invalid } from './values.ts';
 
@@ -34,16 +35,9 @@ export function readApiKey(source: ApiKeySource, readFile: ReadFile): string {
   return keyInFile(source.path, readNamedFile(keyFile(source.path), source.path, readFile));
 }
 
-export interface ApiKeyWatch {
-  /** Reads the file now (SIGHUP); resolves when it is done. */
-  reload(): Promise<void>;
-  close(): void;
-}
-
 /**
- * Follows the key file. It is read every few seconds rather than watched: mounted secrets are replaced by renaming
- * directories, which file watchers miss. `onKey` gets each new key; `onError` gets the reason why the old one stays,
- * once per reason.
+ * Follows the key file. `onKey` gets each new key; `onError` gets the reason why the old one stays, once per reason. `reload` reads the
+ * file now (SIGHUP) and resolves when it is done.
  */
 export function watchApiKey(options: {
   readonly path: string;
@@ -51,37 +45,15 @@ export function watchApiKey(options: {
   readonly onKey: (key: string) => void;
   readonly onError: (error: PrivatemodeError) => void;
   readonly pollMs?: number;
-}): ApiKeyWatch {
-  const { path, onKey, onError } = options;
-  let current = options.current;
-  let lastFailure: string | undefined;
-  let closed = false;
-
-  async function reload(): Promise<void> {
-    try {
-      const bytes = await readFileAsync(path).catch((thrown: unknown) => {
-        throw unreadable(keyFile(path), thrown);
-      });
-      const key = keyInFile(path, bytes);
-      lastFailure = undefined;
-      if (closed || key === current) return;
-      current = key;
-      onKey(key);
-    } catch (thrown) {
-      if (!(thrown instanceof PrivatemodeError)) throw thrown;
-      if (!closed && thrown.message !== lastFailure) onError(thrown);
-      lastFailure = thrown.message;
-    }
-  }
-
-  const timer = setInterval(() => void reload(), options.pollMs ?? POLL_MS).unref();
-  return {
-    reload,
-    close() {
-      closed = true;
-      clearInterval(timer);
-    },
+}): FileWatch {
+  const { path, current: known, onKey: changed, onError: failed, pollMs: interval = POLL_MS } = options;
+  const read = async (): Promise<string> => {
+    const bytes = await readFileAsync(path).catch((thrown: unknown) => {
+      throw unreadable(keyFile(path), thrown);
+    });
+    return keyInFile(path, bytes);
   };
+  return watchFiles({ known, read, changed, failed, interval });
 }
 
 const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;

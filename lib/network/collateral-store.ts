@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
@@ -28,7 +28,7 @@ interface StoredFile extends Omit<Collateral, 'body'> {
 
 /** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */
 export function createCollateralStore(directory: string): CollateralStore {
-  const pathOf = (url: string): string => join(directory, `${sha256(url).slice(0, 32)}.json`);
+  const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
   return {
     async read(url) {
       try {
@@ -58,8 +58,5 @@ export function createCollateralStore(directory: string): CollateralStore {
   };
 }
 
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
-
-function digestOf({ url, issuerChain, body, fetchedAt }: Omit<StoredFile, 'sha256'>): string {
-  return sha256(JSON.stringify([url, issuerChain, body, fetchedAt]));
-}
+const digestOf = ({ url, issuerChain, body, fetchedAt }: Omit<StoredFile, 'sha256'>): string =>
+  hash('sha256', JSON.stringify([url, issuerChain, body, fetchedAt]));

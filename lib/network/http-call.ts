@@ -53,11 +53,8 @@ export function createHttpCall(dispatcher: Dispatcher): HttpCall {
         bodyTimeout: 0,
       });
       refuseUnexpected(host, response);
-      return {
-        status: response.statusCode,
-        headers: response.headers,
-        body: await readAll(host, response, maxBytes),
-      };
+      const { statusCode: status, headers: received } = response;
+      return { status, headers: received, body: await readAll(host, response.body, maxBytes) };
     } catch (thrown) {
       throw transportError(host, signal.aborted ? signal.reason : thrown);
     } finally {
@@ -71,22 +68,16 @@ function refuseUnexpected(host: string, { statusCode, headers, body }: Dispatche
   const redirect = statusCode >= 300 && statusCode < 400;
   if (!redirect && (headers['content-encoding'] ?? 'identity') === 'identity') return;
   body.on('error', () => {}).destroy();
-  throw redirect
-    ? new PrivatemodeError('upstream_redirect', `${host} answered with a redirect (status ${statusCode})`)
-    : new PrivatemodeError(
-        'control_api_failed',
-        `${host} answered in a content encoding that was not asked for`,
-      );
+  const redirected = `${host} answered with a redirect (status ${statusCode})`;
+  if (redirect) throw new PrivatemodeError('upstream_redirect', redirected);
+  const encoded = `${host} answered in a content encoding that was not asked for`;
+  throw new PrivatemodeError('control_api_failed', encoded);
 }
 
-async function readAll(
-  host: string,
-  response: Dispatcher.ResponseData,
-  maxBytes: number,
-): Promise<Uint8Array> {
+async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let size = 0;
-  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
+  for await (const chunk of body) {
     size += chunk.length;
     // Leaving the loop destroys the body, and with it the connection.
     if (size > maxBytes) {

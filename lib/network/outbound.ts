@@ -7,26 +7,18 @@ import { watchCertificate } from './tls-failure.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
 import { openTunnel } from './tunnel.ts';
 
-/** How this process reaches the outside: whom it trusts and through which proxy, decided once for all paths. */
-export interface Outbound {
-  /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
-  readonly dispatcher: Dispatcher;
-  /** An agent for the data path; what it needs for trust and proxy is added to `options`. */
-  agent(options?: AgentOptions): HttpsAgent;
-  /** Ends all connections, of the agents too; pending requests fail. */
-  close(): Promise<void>;
-}
+export type Outbound = ReturnType<typeof createOutbound>;
 
 /** A raw connection through the proxy, or undefined where the rule says direct. */
 type Tunneller = (host: string, port: number) => Promise<Socket> | undefined;
 
 /**
- * Reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from `env`, once. The trust store becomes one secure
- * context that all connections share: parsing a system's authorities anew for each would cost more than the handshake.
- * `connectTimeout` is ms to a usable connection on the control path, and to a response of the HTTP proxy. Throws
- * config_invalid.
+ * How this process reaches the outside: reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from `env`, once for all
+ * paths. The trust store becomes one secure context that all connections share: parsing a system's authorities anew for each
+ * would cost more than the handshake. `connectTimeout` is ms to a usable connection on the control path, and to a response of
+ * the HTTP proxy. Throws config_invalid.
  */
-export function createOutbound(env: Environment, connectTimeout: number): Outbound {
+export function createOutbound(env: Environment, connectTimeout: number) {
   const secureContext = createSecureContext({ ca: [...loadTrustStore(env)] });
   const proxyFor = proxyFromEnvironment(env);
   const tunnelTo: Tunneller = (host, port) => {
@@ -37,13 +29,16 @@ export function createOutbound(env: Environment, connectTimeout: number): Outbou
   const dispatcher = new ControlAgent({ connect: throughProxy(connect, tunnelTo), allowH2: false });
   const agents: HttpsAgent[] = [];
   return {
-    dispatcher,
-    agent(options = {}) {
+    /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
+    dispatcher: dispatcher as Dispatcher,
+    /** An agent for the data path; what it needs for trust and proxy is added to `options`. */
+    agent(options: AgentOptions = {}): HttpsAgent {
       const agent = new TunnellingAgent({ ...options, secureContext }, tunnelTo);
       agents.push(agent);
       return agent;
     },
-    async close() {
+    /** Ends all connections, of the agents too; pending requests fail. */
+    async close(): Promise<void> {
       for (const agent of agents) agent.destroy();
       await dispatcher.destroy();
     },

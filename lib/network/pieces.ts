@@ -16,13 +16,12 @@ interface Pieces {
   readonly short: number;
   /** So many of a turn pass as they come. */
   readonly few: number;
-  /** Those of this turn that the stream does not have yet. */
+  /** Those of this turn that the stream does not have yet, and their bytes. */
   held: Buffer[];
   bytes: number;
-  /** How many came in the turn of that number. */
+  /** How many came in the turn of that number, and in all. */
   count: number;
   turn: number;
-  /** How many came. */
   total: number;
 }
 

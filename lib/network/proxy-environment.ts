@@ -1,5 +1,6 @@
 import { BlockList, isIP } from 'node:net';
 import { PrivatemodeError } from '../errors.ts';
+import { plainHost } from './addresses.ts';
 import type { Environment } from './trust-store.ts';
 
 /** The HTTP proxy a connection to `host:port` has to go through, or undefined for a direct one. */
@@ -18,10 +19,8 @@ export function proxyFromEnvironment(env: Environment): ProxyRule {
   const value = env[variable] || '';
   if (value === '') return () => undefined;
   const proxy = parseProxy(variable, value);
-  const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '')
-    .split(/[,\s]+/)
-    .filter((entry) => entry !== '');
-  const exempt = exceptions.map(parseException);
+  const exceptions = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
+  const exempt = exceptions.filter((entry) => entry !== '').map(parseException);
   return (host, port) => {
     const name = plainHost(host);
     return exempt.some((matches) => matches(name, port)) ? undefined : proxy;
@@ -33,20 +32,10 @@ function parseProxy(variable: string, value: string): URL {
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
   const url = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:') || url.hostname === '') {
-    throw new PrivatemodeError(
-      'config_invalid',
-      `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`,
-    );
+    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`;
+    throw new PrivatemodeError('config_invalid', message);
   }
   return url;
-}
-
-/** Lower case, without the brackets of an IPv6 literal and without the dot that ends a full name. */
-function plainHost(host: string): string {
-  return host
-    .replace(/^\[(.*)\]$/, '$1')
-    .replace(/\.$/, '')
-    .toLowerCase();
 }
 
 type Exception = (host: string, port: number) => boolean;

@@ -4,33 +4,28 @@ import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 /** What a server showed before its certificate was refused. */
 interface Presented {
   readonly host: string;
-  readonly subject: string;
-  readonly issuer: string;
+  readonly names: string;
 }
 
 /** By the very error that the refusal raised: it travels through undici and node:https unchanged. */
 const presentedBy = new WeakMap<object, Presented>();
 
-/** Verification results of OpenSSL that mean "the chain ends at nobody we trust". */
-const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-  'SELF_SIGNED_CERT_IN_CHAIN',
-  'DEPTH_ZERO_SELF_SIGNED_CERT',
-  'CERT_UNTRUSTED',
-  'CERT_SIGNATURE_FAILURE',
-]);
+/** The chain ends at nobody we trust. */
+const UNKNOWN_AUTHORITY = 'certificate signed by unknown authority';
 
-/** A wrong clock here is the likeliest cause, and no CA bundle mends it. */
-const OUT_OF_TIME: Readonly<Record<string, string>> = {
+/** Results of OpenSSL's verification, and Node's own. */
+const REFUSALS: Readonly<Record<string, string>> = {
+  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN_AUTHORITY,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_AUTHORITY,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_AUTHORITY,
+  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN_AUTHORITY,
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNKNOWN_AUTHORITY,
+  CERT_UNTRUSTED: UNKNOWN_AUTHORITY,
+  CERT_SIGNATURE_FAILURE: UNKNOWN_AUTHORITY,
   CERT_HAS_EXPIRED: 'it has expired',
   CERT_NOT_YET_VALID: 'it is not valid yet',
   CRL_HAS_EXPIRED: 'its revocation list has expired',
   CRL_NOT_YET_VALID: 'its revocation list is not valid yet',
-};
-
-const OTHER_REFUSALS: Readonly<Record<string, string>> = {
   CERT_REVOKED: 'it was revoked',
   CERT_REJECTED: 'it was rejected',
   CERT_CHAIN_TOO_LONG: 'its chain is too long',
@@ -42,6 +37,8 @@ const OTHER_REFUSALS: Readonly<Record<string, string>> = {
   HOSTNAME_MISMATCH: 'it is for another host',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
 };
+/** A wrong clock here is the likeliest cause, and no CA bundle mends it. */
+const OUT_OF_TIME = /^(?:CERT|CRL)_(?:HAS_EXPIRED|NOT_YET_VALID)$/;
 
 /**
  * Remembers the certificate that `socket` is shown, for the case that Node refuses it. Node tears the connection down
@@ -50,8 +47,8 @@ const OTHER_REFUSALS: Readonly<Record<string, string>> = {
 export function watchCertificate(socket: TLSSocket, host: string): void {
   let presented: Presented | undefined;
   socket.prependListener('secure', () => {
-    const certificate = socket.getPeerCertificate();
-    presented = { host, subject: nameOf(certificate?.subject), issuer: nameOf(certificate?.issuer) };
+    const { subject, issuer } = socket.getPeerCertificate() ?? {};
+    presented = { host, names: ` for "${nameOf(subject)}" issued by "${nameOf(issuer)}"` };
   });
   socket.prependListener('error', (error: Error) => {
     if (presented !== undefined) presentedBy.set(error, presented);
@@ -65,34 +62,22 @@ export function watchCertificate(socket: TLSSocket, host: string): void {
 export function describeTlsFailure(thrown: unknown, host = 'the server'): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const code = (thrown as NodeJS.ErrnoException).code ?? '';
-  const time = OUT_OF_TIME[code];
-  const other = OTHER_REFUSALS[code];
-  if (!UNKNOWN_AUTHORITY.has(code) && time === undefined && other === undefined) {
-    return thrown.cause === undefined ? undefined : describeTlsFailure(thrown.cause, host);
-  }
-  const presented = presentedBy.get(thrown);
-  const names = presented && ` for "${presented.subject}" issued by "${presented.issuer}"`;
-  const what = `${presented?.host ?? host} presented a certificate${names ?? ''}`;
-  const refused = (message: string, remedy?: string): PrivatemodeError =>
-    new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
-  if (time !== undefined) {
-    const now = new Date().toISOString();
-    return refused(
-      `${what} that is refused: ${time}. Check the clock of this machine, which says ${now}`,
-      CLOCK_REMEDY,
-    );
-  }
-  return refused(
-    other === undefined
-      ? `certificate signed by unknown authority: ${what}`
-      : `${what} that is refused: ${other}`,
-  );
+  const refusal = Object.hasOwn(REFUSALS, code) ? REFUSALS[code] : undefined;
+  if (refusal === undefined) return describeTlsFailure(thrown.cause, host);
+  const { host: from, names } = presentedBy.get(thrown) ?? { host, names: '' };
+  const what = `${from} presented a certificate${names}`;
+  const isTime = OUT_OF_TIME.test(code);
+  const clock = `. Check the clock of this machine, which says ${new Date().toISOString()}`;
+  const message =
+    refusal === UNKNOWN_AUTHORITY
+      ? `${refusal}: ${what}`
+      : `${what} that is refused: ${refusal}${isTime ? clock : ''}`;
+  const remedy = isTime ? CLOCK_REMEDY : undefined;
+  return new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
 }
 
 /** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */
-function nameOf(
-  party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined,
-): string {
+function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined) {
   const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }

@@ -15,9 +15,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
-  if (path === undefined || path === '') {
-    return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  }
+  if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
   let text: string;
   try {
     text = readFileSync(path, 'latin1');

@@ -1,8 +1,10 @@
-import { request as httpRequest } from 'node:http';
+import { once } from 'node:events';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
+import { urlHost } from './addresses.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
 export interface TunnelOptions {
@@ -20,41 +22,39 @@ export interface TunnelOptions {
  * unresolved. Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted; the message names
  * the proxy, never its credentials.
  */
-export function openTunnel(options: TunnelOptions): Promise<Socket> {
+export async function openTunnel(options: TunnelOptions): Promise<Socket> {
   const { proxy, host, port, timeout } = options;
   const name = `the HTTP proxy ${proxy.host}`;
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const request = connectRequest(options);
-  const timer = setTimeout(() => {
-    const message = `${name} opened no connection to ${host}:${port} within ${timeout / 1000} s`;
-    request.destroy(new PrivatemodeError('upstream_connect_timeout', message));
-  }, timeout);
-  // Node reports every response to CONNECT by this event, whatever its status.
-  request.once('connect', ({ statusCode }, socket, head) => {
-    clearTimeout(timer);
-    if (statusCode !== 200) {
-      socket.destroy();
-      const hint = statusCode === 407 ? '; put the credentials it asks for into https_proxy' : '';
-      const message = `${name} refused a connection to ${host}:${port} with status ${statusCode}${hint}`;
-      return reject(new PrivatemodeError('upstream_unreachable', message));
-    }
-    if (head.length > 0) socket.unshift(head);
-    resolve(socket as Socket);
-  });
-  request.on('error', (cause: NodeJS.ErrnoException) => {
-    clearTimeout(timer);
-    if (cause instanceof PrivatemodeError) return reject(cause);
-    const message = `${name} cannot be reached (${cause.code ?? 'connection failed'})`;
-    reject(
-      describeTlsFailure(cause, name) ?? new PrivatemodeError('upstream_unreachable', message, { cause }),
-    );
-  });
+  const late = `${name} opened no connection to ${host}:${port} within ${timeout / 1000} s`;
+  const timer = setTimeout(
+    () => request.destroy(new PrivatemodeError('upstream_connect_timeout', late)),
+    timeout,
+  );
+  request.on('error', () => {});
   request.end();
-  return promise;
+  try {
+    // Node reports every response to CONNECT by this event, whatever its status.
+    const connected = (await once(request, 'connect')) as [IncomingMessage, Socket, Buffer];
+    const [{ statusCode }, socket, head] = connected;
+    if (head.length > 0) socket.unshift(head);
+    if (statusCode === 200) return socket;
+    socket.destroy();
+    const hint = statusCode === 407 ? '; put the credentials it asks for into https_proxy' : '';
+    const message = `${name} refused a connection to ${host}:${port} with status ${statusCode}${hint}`;
+    throw new PrivatemodeError('upstream_unreachable', message);
+  } catch (cause) {
+    if (cause instanceof PrivatemodeError) throw cause;
+    const { code = 'connection failed' } = cause as NodeJS.ErrnoException;
+    const message = `${name} cannot be reached (${code})`;
+    throw describeTlsFailure(cause, name) ?? new PrivatemodeError('upstream_unreachable', message, { cause });
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 function connectRequest({ proxy, host, port, secureContext }: TunnelOptions) {
-  const authority = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+  const authority = `${urlHost(host)}:${port}`;
   const secure = proxy.protocol === 'https:';
   const hostname = proxy.hostname.replace(/^\[(.*)\]$/, '$1');
   const options = {

@@ -1,13 +1,11 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
 
-export interface AdminListener {
-  readonly port: number;
-  close(): Promise<void>;
-}
+export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
 /**
  * /metrics, /healthz and /readyz on a listener of their own (--metrics-address), so that whoever may use the
@@ -22,7 +20,7 @@ export async function startAdmin(options: {
   readonly readiness: () => Readiness;
   /** Throws the error for a request that a foreign web page sends, by its head. */
   readonly admit: (req: IncomingMessage) => void;
-}): Promise<AdminListener> {
+}) {
   const routes: Readonly<Record<string, () => HealthAnswer | Promise<HealthAnswer>>> = {
     '/metrics': async () => ({
       status: 200,
@@ -33,56 +31,50 @@ export async function startAdmin(options: {
     '/readyz': () => readyzAnswer(options.readiness()),
   };
 
-  const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
+  const answer = async (req: IncomingMessage): Promise<HealthAnswer> => {
     try {
       options.admit(req);
     } catch (thrown) {
       const { status, code, message } = asPrivatemodeError(thrown);
-      return send(res, refusal(status, code, `${code}: ${message}`));
+      return refusal(status, code, `${code}: ${message}`);
     }
     const path = req.url?.split('?', 1)[0] ?? '';
     const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
-    if (route === undefined)
-      return send(res, refusal(404, 'unknown_path', 'use /metrics, /healthz or /readyz'));
+    if (route === undefined) return refusal(404, 'unknown_path', 'use /metrics, /healthz or /readyz');
     if (req.method !== 'GET' && req.method !== 'HEAD')
-      return send(res, refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' }));
-    try {
-      send(res, await route());
-    } catch {
-      send(res, refusal(500, 'internal', 'the metrics could not be collected'));
-    }
+      return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
+    return route();
+  };
+  const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
+    const { status, headers, body } = await answer(req).catch(() =>
+      refusal(500, 'internal', 'the metrics could not be collected'),
+    );
+    res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' }).end(body);
   });
 
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (cause: NodeJS.ErrnoException) => {
-      reject(listenFailed(`--metrics-address ${options.host} port ${options.port}`, options.port, cause));
-    });
-    server.listen(options.port, options.host, resolve);
+  const { host } = options;
+  server.listen(options.port, host);
+  await once(server, 'listening').catch((cause) => {
+    throw listenFailed(`--metrics-address ${host} port ${options.port}`, options.port, cause);
   });
+  const { port } = server.address() as AddressInfo;
   return {
-    port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
+    port,
+    async close(): Promise<void> {
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+    },
   };
 }
 
-function refusal(
+const refusal = (
   status: number,
   code: ErrorCode,
   text: string,
-  headers: Record<string, string> = {},
-): HealthAnswer {
-  return {
-    status,
-    headers: { 'content-type': 'text/plain; charset=utf-8', 'privatemode-proxy-error': code, ...headers },
-    body: `${text}\n`,
-  };
-}
-
-function send(res: ServerResponse, { status, headers, body }: HealthAnswer): void {
-  res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' });
-  res.end(body);
-}
+  headers: Readonly<Record<string, string>> = {},
+): HealthAnswer => ({
+  status,
+  headers: { 'content-type': 'text/plain; charset=utf-8', 'privatemode-proxy-error': code, ...headers },
+  body: `${text}\n`,
+});

@@ -1,32 +1,21 @@
 /** What the program counts while it works; read by tests, soak and the metrics endpoint. */
-export interface Counters {
-  requests: number;
-  responses: Map<number, number>;
-  streamEvents: number;
-  inFlight: number;
-  /** Bytes of request bodies that are held, or that have room reserved. */
-  bufferedBytes: number;
-  decryptFailures: Map<string, number>;
-  truncatedStreams: number;
-  clientAborts: Map<'before_headers' | 'before_first_token' | 'mid_stream', number>;
-  upstreamRetries: Map<string, number>;
-  attestations: Map<'accepted' | 'failed', number>;
-}
-
-export function createCounters(): Counters {
+export function createCounters() {
   return {
     requests: 0,
-    responses: new Map(),
+    responses: new Map<number, number>(),
     streamEvents: 0,
     inFlight: 0,
+    /** Bytes of request bodies that are held, or that have room reserved. */
     bufferedBytes: 0,
-    decryptFailures: new Map(),
+    decryptFailures: new Map<string, number>(),
     truncatedStreams: 0,
-    clientAborts: new Map(),
-    upstreamRetries: new Map(),
-    attestations: new Map(),
+    clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
+    upstreamRetries: new Map<string, number>(),
+    attestations: new Map<'accepted' | 'failed', number>(),
   };
 }
+
+export type Counters = ReturnType<typeof createCounters>;
 
 export function count<K>(map: Map<K, number>, key: K): void {
   map.set(key, (map.get(key) ?? 0) + 1);

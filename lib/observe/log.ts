@@ -77,17 +77,13 @@ function withFlatChildren(logger: PinoLogger): Logger {
 
 /** The fields of one line, each as something that is safe and short. */
 function flat(fields: object): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(fields)
-      .filter(([, value]) => value !== undefined)
-      .map(([name, value]) => [name, flatValue(value)]),
-  );
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given.map(([name, value]) => [name, flatValue(value)]));
 }
 
 function flatValue(value: unknown): string | number | boolean | null {
-  if (typeof value === 'string') {
+  if (typeof value === 'string')
     return value.length > LONGEST_TEXT ? `${value.slice(0, LONGEST_TEXT)}…` : value;
-  }
   if (typeof value === 'number' || typeof value === 'boolean' || value === null) return value;
   if (typeof value === 'bigint') return String(value);
   if (value instanceof Error) return describeError(value);
@@ -101,9 +97,8 @@ function flatValue(value: unknown): string | number | boolean | null {
  */
 function describeError(error: Error): string {
   const parts: string[] = [];
-  for (let link: unknown = error; link instanceof Error && parts.length < 5; link = link.cause) {
+  for (let link: unknown = error; link instanceof Error && parts.length < 5; link = link.cause)
     parts.push(describeLink(link));
-  }
   return parts.join(' <- ').slice(0, LONGEST_TEXT);
 }
 
@@ -148,11 +143,7 @@ function textOutput(output: LogOutput, colours: boolean): LogOutput {
       const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>;
       const shown = paint(LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS], `level=${level}`);
       const gap = ' '.repeat(Math.max(0, LEVEL_WIDTH - `level=${level}`.length));
-      const entries = Object.entries(fields);
-      const ordered = [
-        ...entries.filter(([name]) => !IDS.has(name)),
-        ...entries.filter(([name]) => IDS.has(name)),
-      ];
+      const ordered = Object.entries(fields).sort(([a], [b]) => Number(IDS.has(a)) - Number(IDS.has(b)));
       const text = `time=${time} ${shown}${gap} msg=${quoted(msg ?? '').padEnd(MESSAGE_WIDTH)}`;
       return output.write(`${(text + ordered.map(field).join('')).trimEnd()}\n`);
     },
@@ -163,4 +154,26 @@ function textOutput(output: LogOutput, colours: boolean): LogOutput {
 function quoted(value: unknown): string {
   const text = String(value);
   return text === '' || /[\s"=\x00-\x1f\x7f-\x9f]/.test(text) ? JSON.stringify(text) : text;
+}
+
+/** An output whose last line changes: log lines go above it. */
+export interface StatusOutput extends LogOutput {
+  /** Replaces the changing line; undefined removes it. */
+  show(text: string | undefined): void;
+}
+
+/** `output` with a changing line at its end; undefined where it is no terminal. */
+export function statusLine(output: LogOutput & { readonly columns?: number }): StatusOutput | undefined {
+  if (output.isTTY !== true) return undefined;
+  let shown = '';
+  const erase = (): string => (shown === '' ? '' : '\r\u001b[K');
+  return {
+    isTTY: true,
+    write: (line) => output.write(`${erase()}${line}${shown}`),
+    show(text = '') {
+      const next = text.slice(0, (output.columns || 80) - 1); // a terminal that does not know its size says 0
+      output.write(`${erase()}${next}`);
+      shown = next;
+    },
+  };
 }

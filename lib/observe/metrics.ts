@@ -1,4 +1,5 @@
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Epoch } from '../session/epoch.ts';
 import { VERSION } from '../version.ts';
 import type { Counters } from './counters.ts';
 
@@ -31,26 +32,13 @@ export interface RequestObservation {
 }
 
 /** What protects requests now; times in ms since 1970. */
-export interface ProtectionStatus {
-  readonly manifestSha256: string;
-  readonly attestedAt: number;
-  readonly expiresAt: number;
-}
+export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'attestedAt' | 'expiresAt'>;
 
-export interface Metrics {
-  /** Once per request, never per token. */
-  observe(observation: RequestObservation): void;
-  /** The text of /metrics, those of `others` added. */
-  render(): Promise<string>;
-  /** What another process adds to its own. */
-  snapshot(): Promise<readonly object[]>;
-  readonly contentType: string;
-}
+export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
 /** The client names the model: without a cap it could fill the memory, and the operator's database. */
 const MOST_MODELS = 100;
-const PROVIDER = 'privatemode';
 const GEN_AI_LABELS = [
   'gen_ai_operation_name',
   'gen_ai_provider_name',
@@ -68,7 +56,7 @@ const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 
 /**
  * Prometheus metrics: the counters as they are when asked, and what each request was observed to be. `protection` is
- * asked at each scrape.
+ * asked at each scrape. `render` gives the text of /metrics, `snapshot` what another process adds to its own.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
@@ -79,68 +67,43 @@ export function createMetrics(options: {
   /** Snapshots of the processes that share the work, asked for at each scrape. */
   readonly others?: () => Promise<readonly (readonly object[])[]>;
   readonly now?: () => number;
-}): Metrics {
+}) {
   const registry = new Registry();
   const registers = [registry];
-  const now = options.now ?? Date.now;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
-  exposeProtection(options.protection, now, registers);
+  exposeProtection(options.protection, options.now ?? Date.now, registers);
 
-  const requests = new Counter({
-    name: `${PREFIX}requests_total`,
-    help: 'Requests answered.',
-    labelNames: ['route', 'method', 'code'],
-    registers,
-  });
-  const bytes = new Counter({
-    name: `${PREFIX}bytes_total`,
-    help: 'Bytes of bodies, by direction and side.',
-    labelNames: ['direction', 'leg'],
-    registers,
-  });
-  const added = new Histogram({
-    name: `${PREFIX}added_first_byte_seconds`,
-    help: 'Time this proxy added before the first byte of an answer.',
-    buckets: ADDED,
-    registers,
-  });
+  const counter = (name: string, help: string, ...labelNames: string[]): Counter =>
+    new Counter({ name: PREFIX + name, help, labelNames, registers });
+  const histogram = (name: string, help: string, buckets: number[], ...labelNames: string[]): Histogram =>
+    new Histogram({ name, help, buckets, labelNames, registers });
   const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
-    new Histogram({
-      name: `gen_ai_client_${name}`,
-      help,
-      buckets,
-      labelNames: [...GEN_AI_LABELS, ...labels],
-      registers,
-    });
+    histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
+
+  const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code');
+  const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
+  const addedHelp = 'Time this proxy added before the first byte of an answer.';
+  const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
   const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
-  const firstChunk = genAi(
-    'operation_time_to_first_chunk_seconds',
-    'Time to the first chunk of a stream.',
-    FIRST_CHUNK,
-  );
-  const perChunk = genAi(
-    'operation_time_per_output_chunk_seconds',
-    'Mean time between the chunks of a stream.',
-    PER_CHUNK,
-  );
-  const tokens = genAi(
-    'token_usage',
-    'Tokens of a request, by the count of the service.',
-    TOKENS,
-    'gen_ai_token_type',
-  );
+  const firstChunkHelp = 'Time to the first chunk of a stream.';
+  const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
+  const perChunkHelp = 'Mean time between the chunks of a stream.';
+  const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
+  const tokensHelp = 'Tokens of a request, by the count of the service.';
+  const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
     contentType: registry.contentType,
-    async render() {
+    async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
       const all = [await registry.getMetricsAsJSON(), ...(await options.others())];
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
-    snapshot: () => registry.getMetricsAsJSON(),
-    observe(seen) {
+    snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
+    /** Once per request, never per token. */
+    observe(seen: RequestObservation): void {
       requests.inc({ route: seen.route, method: seen.method, code: String(seen.status) });
       bytes.inc({ direction: 'in', leg: 'client' }, seen.bytes.fromClient);
       bytes.inc({ direction: 'out', leg: 'remote' }, seen.bytes.toRemote);
@@ -151,7 +114,7 @@ export function createMetrics(options: {
 
       const labels = {
         gen_ai_operation_name: seen.operation,
-        gen_ai_provider_name: PROVIDER,
+        gen_ai_provider_name: 'privatemode',
         gen_ai_request_model: modelLabel(seen.model ?? ''),
         server_address: options.serverAddress,
       };
@@ -169,39 +132,23 @@ export function createMetrics(options: {
 }
 
 function exposeCounters(counters: Counters, registers: Registry[]): void {
+  const total = (kind: Kind, name: string, help: string, value: () => number): void =>
+    scraped(registers, kind, name, help, () => [[value()]]);
   const counted = (name: string, help: string, label: string, map: ReadonlyMap<unknown, number>): void => {
-    new Counter({
-      name: PREFIX + name,
-      help,
-      labelNames: [label],
-      registers,
-      collect() {
-        this.reset();
-        for (const [key, value] of map) this.inc({ [label]: String(key) }, value);
-      },
-    });
+    const values = () => Array.from(map, ([key, value]) => [value, { [label]: String(key) }] as const);
+    scraped(registers, Counter, name, help, values, label);
   };
-  const total = (name: string, help: string, value: () => number): void => {
-    new Counter({
-      name: PREFIX + name,
-      help,
-      registers,
-      collect() {
-        this.reset();
-        this.inc(value());
-      },
-    });
-  };
-  total('requests_received_total', 'Requests received.', () => counters.requests);
-  total('stream_events_total', 'Events of streams opened.', () => counters.streamEvents);
-  total('truncated_streams_total', 'Streams that ended before their end.', () => counters.truncatedStreams);
+  total(Counter, 'requests_received_total', 'Requests received.', () => counters.requests);
+  total(Counter, 'stream_events_total', 'Events of streams opened.', () => counters.streamEvents);
+  const truncated = 'Streams that ended before their end.';
+  total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
   counted('responses_total', 'Answers, by status.', 'code', counters.responses);
   counted('decrypt_failures_total', 'Answers that could not be opened.', 'reason', counters.decryptFailures);
   counted('client_aborts_total', 'Clients that went away.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
-  gauge(registers, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
-  gauge(registers, 'buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
+  total(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
+  total(Gauge, 'buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
   new Gauge({
     name: `${PREFIX}build_info`,
     help: 'Always 1.',
@@ -216,38 +163,39 @@ function exposeProtection(
   now: () => number,
   registers: Registry[],
 ): void {
-  new Gauge({
-    name: `${PREFIX}manifest_info`,
-    help: 'The manifest that is enforced; always 1.',
-    labelNames: ['digest'],
-    registers,
-    collect() {
-      this.reset();
-      const digest = protection()?.manifestSha256;
-      if (digest !== undefined) this.set({ digest }, 1);
-    },
-  });
+  const manifest = (): Values => {
+    const digest = protection()?.manifestSha256;
+    return digest === undefined ? [] : [[1, { digest }]];
+  };
+  const manifestHelp = 'The manifest that is enforced; always 1.';
+  scraped(registers, Gauge, 'manifest_info', manifestHelp, manifest, 'digest');
   const seconds = (name: string, help: string, ms: (status: ProtectionStatus) => number): void =>
-    gauge(registers, name, help, () => {
+    scraped(registers, Gauge, name, help, () => {
       const status = protection();
-      return status && ms(status) / 1000;
+      return status === undefined ? [] : [[ms(status) / 1000]];
     });
   seconds('attestation_age_seconds', 'Since the remote was verified.', (status) => now() - status.attestedAt);
   seconds('secret_remaining_seconds', 'Until the secret expires.', (status) => status.expiresAt - now());
 }
 
-/** A gauge that is read at each scrape, and left out while its value is undefined. */
-function gauge(registers: Registry[], name: string, help: string, value: () => number | undefined): void {
-  new Gauge({
-    name: PREFIX + name,
-    help,
-    registers,
-    collect() {
-      this.remove();
-      const read = value();
-      if (read !== undefined) this.set(read);
-    },
-  });
+type Kind = typeof Counter | typeof Gauge;
+type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;
+
+/** A metric that has, at each scrape, the values that `read` gives then. */
+function scraped(
+  registers: Registry[],
+  Metric: Kind,
+  name: string,
+  help: string,
+  read: () => Values,
+  ...labelNames: string[]
+): void {
+  function collect(this: Counter | Gauge): void {
+    this.reset();
+    if (labelNames.length === 0) this.remove(); // or it would be 0 where it has no value
+    for (const [value, labels = {}] of read()) this.inc(labels, value);
+  }
+  new Metric({ name: PREFIX + name, help, labelNames, registers, collect });
 }
 
 /** The first `most` values as they are, every other one as `other`. */

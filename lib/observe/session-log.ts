@@ -1,7 +1,8 @@
+/** What the log says of a session: each event, and how its start goes. */
 import type { PrivatemodeError } from '../errors.ts';
-import type { Observer } from '../session/events.ts';
+import type { Observer, SessionEvent } from '../session/events.ts';
 import { type Counters, count } from './counters.ts';
-import type { Logger } from './log.ts';
+import type { Logger, StatusOutput } from './log.ts';
 
 /** Session events as log lines, and in the counters. */
 export function sessionLog(log: Logger, counters: Counters): Observer {
@@ -30,10 +31,9 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
       }
       case 'round-failed':
         return session.debug({ ...fields(event.error), round: event.round }, message);
-      case 'update-failed': {
+      case 'update-failed':
         if (event.permanent) return; // the composition root logs it, and that the program ends
         return session.error({ ...fields(event.error), remedy: event.error.remedy }, message);
-      }
       case 'step':
         return session.debug(message);
       case 'forced-renewal':
@@ -49,3 +49,77 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
 }
 
 const fields = ({ code, message }: PrivatemodeError) => ({ code, reason: message });
+
+/** ms until it says what it waits for. */
+const PATIENCE = 3_000;
+
+/**
+ * Logs once when the proxy is ready, and what it waits for while that takes longer than a few seconds: as one log line, or
+ * on a terminal as a line that counts. A failure has a log line of its own; after it the waiting starts anew.
+ */
+export function reportStart({ log, status }: { log: Logger; status?: StatusOutput | undefined }) {
+  let baseUrls: { readonly openai: string; readonly anthropic: string } | undefined;
+  let step: string | undefined;
+  let verdict: Extract<SessionEvent, { type: 'attested' }>['verdict'] | undefined;
+  let verified = false;
+  let done = false;
+  let timer: NodeJS.Timeout | undefined;
+
+  function stopWaiting(): void {
+    clearTimeout(timer);
+    timer = undefined;
+    status?.show(undefined);
+  }
+
+  function waiting(since: number): void {
+    const seconds = Math.round((performance.now() - since) / 1000);
+    if (status !== undefined) {
+      status.show(`${step} … ${seconds} s`);
+      timer = setTimeout(waiting, 1_000, since).unref();
+    } else log.info({ seconds }, `Still starting: ${step}`);
+  }
+
+  /** Both have to be known: attestation may be done before the port is open. */
+  function announce(): void {
+    if (done || !verified || baseUrls === undefined) return;
+    done = true;
+    const { manifestSha256, tee } = verdict ?? {};
+    const message = 'Ready: the remote is verified. Base URLs for clients:';
+    log.info({ ...baseUrls, manifestSha256, tee }, message);
+  }
+
+  return {
+    observe(event: SessionEvent) {
+      if (done) return;
+      switch (event.type) {
+        case 'step':
+          step = event.message;
+          timer ??= setTimeout(waiting, PATIENCE, performance.now()).unref();
+          return;
+        case 'attested':
+          verdict = event.verdict;
+          return;
+        case 'epoch':
+          stopWaiting();
+          verified = true;
+          return announce();
+        case 'update-failed':
+        case 'offer-failed':
+          return stopWaiting();
+      }
+    },
+    /** The port is open. `awaitsKey`: nothing happens before a client sends a key. */
+    listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {
+      const base = url.replace(EVERYWHERE, '//localhost');
+      baseUrls = { openai: `${base}/v1`, anthropic: base };
+      const what =
+        'Waiting for the first request with an API key, to verify the remote with it. Base URLs for clients:';
+      if (awaitsKey && !verified) log.info(baseUrls, what);
+      announce();
+    },
+    close: stopWaiting,
+  };
+}
+
+/** An address that listens everywhere is no address to connect to. */
+const EVERYWHERE = /\/\/(?:0\.0\.0\.0|\[::\])(?=:)/;

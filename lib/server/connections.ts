@@ -1,27 +1,17 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Every connection of a server, with the responses that are not finished on it. */
-export interface ConnectionTable {
-  /** Whether the head of a response has left on this connection. */
-  hasBegunResponse(socket: Socket): boolean;
-  /** The connection under a TLS socket whose handshake failed; undefined where it is gone or cannot be told apart. */
-  acceptedUnder(socket: Socket): Socket | undefined;
-  /** From now on each connection ends after the response that is under way on it. */
-  endAfterResponses(): void;
-  /** Ends all of them now, also those that have not finished their TLS handshake. */
-  destroyAll(): void;
-}
+export type ConnectionTable = ReturnType<typeof trackConnections>;
 
 /** ms that a connection without a request yet gets once the server closes: its client has just connected to send one. */
 const FIRST_REQUEST = 1_000;
 
 /**
- * Tracks the connections of `server`; must be called before the server gets its request listener. Node's own list is not
- * enough: it counts a response as done while it is on its way to a slow reader, lacks connections in their TLS handshake,
- * and keeps those that become idle after the server has closed.
+ * Every connection of `server`, with the responses that are not finished on it; must be called before the server gets its
+ * request listener. Node's own list is not enough: it counts a response as done while it is on its way to a slow reader, lacks
+ * connections in their TLS handshake, and keeps those that become idle after the server has closed.
  */
-export function trackConnections(server: Server, { tls }: { readonly tls: boolean }): ConnectionTable {
+export function trackConnections(server: Server, { tls }: { readonly tls: boolean }) {
   const accepted = new Set<Socket>();
   const responses = new Map<Socket, Set<ServerResponse>>();
   const used = new WeakSet<Socket>(); // sockets that have had a request
@@ -59,18 +49,22 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   };
 
   return {
-    hasBegunResponse: (socket) => [...(responses.get(socket) ?? [])].some(({ headersSent }) => headersSent),
-    acceptedUnder: ({ remoteAddress, remotePort }) =>
+    /** Whether the head of a response has left on this connection. */
+    hasBegunResponse: (socket: Socket): boolean =>
+      [...(responses.get(socket) ?? [])].some(({ headersSent }) => headersSent),
+    /** The connection under a TLS socket whose handshake failed; undefined where it is gone or cannot be told apart. */
+    acceptedUnder: ({ remoteAddress, remotePort }: Socket): Socket | undefined =>
       remotePort === undefined
         ? undefined
         : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress),
-    endAfterResponses() {
+    /** From now on each connection ends after the response that is under way on it. */
+    endAfterResponses(): void {
       draining = true;
-      for (const open of responses.values()) {
+      for (const open of responses.values())
         for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
-      }
     },
-    destroyAll() {
+    /** Ends all of them now, also those that have not finished their TLS handshake. */
+    destroyAll(): void {
       for (const socket of accepted) socket.destroy();
     },
   };

@@ -1,17 +1,12 @@
-import {
-  createServer as createHttpServer,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
+import { once } from 'node:events';
+import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { listenFailed } from '../errors.ts';
+import { listenFailed, PrivatemodeError } from '../errors.ts';
+import type { Logger } from '../observe/log.ts';
 import { trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed-head.ts';
 import type { TlsMaterial } from './tls.ts';
-
-export type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 
 export interface ListenerOptions {
   readonly listenAddress: string;
@@ -26,16 +21,7 @@ export interface ListenerOptions {
   readonly headTimeout?: number;
 }
 
-export interface Listener {
-  /** The address it is bound to. */
-  readonly address: string;
-  readonly port: number;
-  replaceTls(material: TlsMaterial): void;
-  /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
-  drain(): Promise<void>;
-  /** Ends every connection now. */
-  destroy(): void;
-}
+export type Listener = Awaited<ReturnType<typeof listen>>;
 
 /** Node's own limits fit browsers and small forms; they would end long uploads and streams that last minutes. */
 const SERVER_OPTIONS = {
@@ -54,9 +40,9 @@ const MALFORMED = {
 } as const;
 const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as const;
 
-/** Opens the application-facing port. Throws listen_failed. */
-export async function listen(options: ListenerOptions, handle: RequestHandler): Promise<Listener> {
-  const { tls, maxBodyBytes, headTimeout = 15_000 } = options;
+/** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
+export async function listen(options: ListenerOptions, handle: RequestListener) {
+  const { listenAddress, fd, tls, maxBodyBytes, headTimeout = 15_000 } = options;
   const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout };
   const server: Server | HttpsServer =
     tls === undefined
@@ -77,31 +63,62 @@ export async function listen(options: ListenerOptions, handle: RequestHandler): 
   });
   refuseMalformed(server, connections, options.onWrongScheme);
 
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (cause: NodeJS.ErrnoException) => {
-      const where =
-        options.fd === undefined
-          ? `${options.listenAddress} port ${options.port}`
-          : `the inherited socket ${options.fd}`;
-      reject(listenFailed(where, options.port, cause));
-    });
-    if (options.fd === undefined) server.listen(options.port, options.listenAddress, resolve);
-    else server.listen({ fd: options.fd }, resolve);
+  server.listen(fd === undefined ? { host: listenAddress, port: options.port } : { fd });
+  await once(server, 'listening').catch((cause) => {
+    const where = fd === undefined ? `${listenAddress} port ${options.port}` : `the inherited socket ${fd}`;
+    throw listenFailed(where, options.port, cause);
   });
-
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
 
   const { address, port } = server.address() as AddressInfo;
   return {
     address,
     port,
-    replaceTls(material) {
-      (server as HttpsServer).setSecureContext({ ...material, minVersion: TLS_OPTIONS.minVersion });
+    replaceTls({ cert, key }: TlsMaterial): void {
+      (server as HttpsServer).setSecureContext({ cert, key, minVersion: TLS_OPTIONS.minVersion });
     },
-    drain() {
+    /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
+    drain(): Promise<void> {
       connections.endAfterResponses();
       return new Promise((resolve) => server.close(() => resolve()));
     },
+    /** Ends every connection now. */
     destroy: connections.destroyAll,
   };
+}
+
+/** ms for the error event of an ended stream to reach its client. */
+const FAREWELL = 2_000;
+
+/**
+ * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
+ * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
+ * are gone.
+ */
+export async function drain(
+  listener: Listener,
+  options: {
+    readonly active: () => number;
+    readonly grace: number;
+    readonly terminate: AbortController;
+    readonly log: Logger;
+  },
+): Promise<void> {
+  const { active, grace, terminate, log } = options;
+  const unfinished = active();
+  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
+  else {
+    const graceSeconds = grace / 1000;
+    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  }
+  const drained = listener.drain();
+  const graceOver = setTimeout(() => {
+    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
+    const message = 'the proxy was shut down before the answer was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', message));
+  }, grace);
+  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
+  await drained;
+  clearTimeout(graceOver);
+  clearTimeout(last);
 }

@@ -17,7 +17,7 @@ const LINGER = 1_000;
  */
 const MOST_UNREAD = 8 * 1024 * 1024;
 const MOST_WAITING = 8;
-/** ms between two checks of how much was read. */
+/** ms between two checks of how much was read, and for how long. */
 const CHECK_INTERVAL = 20;
 
 /** For whoever reads the log, by what the client took the port for. */
@@ -36,7 +36,10 @@ const USE_HTTPS = JSON.stringify({
     code: 'malformed_request',
   },
 });
-const PLAIN_RESPONSE = `HTTP/1.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(USE_HTTPS)}\r\n\r\n${USE_HTTPS}`;
+const refusal = (status: string, type = '', body = ''): string =>
+  `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n${type}` +
+  `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+const BAD_REQUEST = '400 Bad Request';
 /** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
 const TLS_HANDSHAKE = 0x16;
 
@@ -47,27 +50,22 @@ const TLS_HANDSHAKE = 0x16;
 export function refuseMalformed(
   server: Server,
   connections: ConnectionTable,
-  onWrongScheme: (advice: string) => void = () => {},
+  onWrongScheme: ((advice: string) => void) | undefined,
 ): void {
   let reportedAt = Number.NEGATIVE_INFINITY;
   const reportScheme = (scheme: keyof typeof WRONG_SCHEME): void => {
     const now = performance.now();
     if (now - reportedAt < WRONG_SCHEME_INTERVAL) return;
     reportedAt = now;
-    onWrongScheme(WRONG_SCHEME[scheme]);
+    onWrongScheme?.(WRONG_SCHEME[scheme]);
   };
   const refused = new WeakSet<Socket>();
 
   const refuse = (socket: Socket, status: string): void => {
     if (refused.has(socket)) return;
     refused.add(socket);
-    if (!socket.writable || connections.hasBegunResponse(socket)) {
-      socket.destroy();
-      return;
-    }
-    socket.end(
-      `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`,
-    );
+    if (!socket.writable || connections.hasBegunResponse(socket)) return void socket.destroy();
+    socket.end(refusal(status));
     const deadline = setTimeout(() => socket.destroy(), LINGER);
     socket.once('close', () => clearTimeout(deadline));
   };
@@ -77,12 +75,9 @@ export function refuseMalformed(
   /** Responds in plain HTTP on the connection under the TLS socket, whose handshake has failed. */
   const respondPlainly = (socket: Socket): void => {
     const raw = connections.acceptedUnder(socket);
-    if (raw === undefined || !raw.writable) {
-      socket.destroy();
-      return;
-    }
+    if (raw === undefined || !raw.writable) return void socket.destroy();
     raw.on('error', () => {});
-    raw.end(PLAIN_RESPONSE);
+    raw.end(refusal(BAD_REQUEST, 'Content-Type: application/json\r\n', USE_HTTPS));
     if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
     waiting++;
     // It does so by calling destroy once; skip that call.
@@ -94,13 +89,12 @@ export function refuseMalformed(
       Reflect.deleteProperty(raw, 'destroy');
       raw.destroy();
     };
-    const deadline = setTimeout(finish, LINGER);
+    const end = performance.now() + LINGER;
     const check = setInterval(() => {
-      if (raw.bytesRead > MOST_UNREAD) finish();
+      if (raw.bytesRead > MOST_UNREAD || performance.now() > end) finish();
     }, CHECK_INTERVAL);
     raw.once('close', () => {
       waiting--;
-      clearTimeout(deadline);
       clearInterval(check);
     });
   };
@@ -109,13 +103,12 @@ export function refuseMalformed(
     const code = error.code ?? '';
     if (code === 'ERR_SSL_HTTP_REQUEST') {
       reportScheme('http');
-      respondPlainly(socket as Socket);
-      return;
+      return respondPlainly(socket as Socket);
     }
     if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) reportScheme('https');
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes behind a last request are nobody's
     // Failed TLS handshakes and resets arrive here too; they leave nobody to respond to.
-    if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? '400 Bad Request');
+    if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? BAD_REQUEST);
     else socket.destroy();
   });
   server.on('connect', (_req, socket) => refuse(socket as Socket, '405 Method Not Allowed'));

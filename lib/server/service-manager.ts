@@ -1,36 +1,30 @@
 /** What systemd gives to a service and wants from it: an open socket, readiness, keep-alives. */
 import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { PrivatemodeError } from '../errors.ts';
 
-type Environment = Readonly<Record<string, string | undefined>>;
+const run = promisify(execFile);
 
-/** Hands one message (`READY=1`, …) to the service manager. */
-type Notify = (variables: readonly string[]) => Promise<void>;
-
-/** What the service manager wants to know of a running service (sd_notify(3)). */
-export interface ServiceManager {
-  /** The port is open; `status` is what `systemctl status` shows. Starts the watchdog's keep-alives, where it wants any. */
-  ready(status: string): Promise<void>;
-  /** No new connections from here on. Ends the keep-alives. */
-  stopping(): Promise<void>;
+/** Hands over one message (`READY=1`, …). The unit needs NotifyAccess=all: it comes from a child of ours. */
+async function systemdNotify(variables: readonly string[]): Promise<void> {
+  await run('systemd-notify', [...variables], { timeout: 10_000 });
 }
 
-const NOBODY: ServiceManager = { ready: async () => {}, stopping: async () => {} };
-
 /**
- * The service manager that NOTIFY_SOCKET points to, or one that does nothing. Node cannot open a datagram socket in
- * the file system, so the messages travel through systemd's own `systemd-notify`; `onFailure` is called once with the
- * reason when that fails. Never rejects: a service that runs need not end because its manager cannot be reached.
+ * Tells the service manager that NOTIFY_SOCKET points to, where there is one, what it wants to know of a running service
+ * (sd_notify(3)). Node cannot open a datagram socket in the file system, so the messages travel through systemd's own
+ * `systemd-notify`; `onFailure` is called once with the reason when that fails. Never rejects: a service that runs need not
+ * end because its manager cannot be reached.
  */
 export function serviceManager(
-  env: Environment,
+  env: NodeJS.ProcessEnv,
   onFailure: (reason: string) => void,
-  notify: Notify = systemdNotify,
-  pid: number = process.pid,
-): ServiceManager {
-  if (!env['NOTIFY_SOCKET']) return NOBODY;
+  notify = systemdNotify,
+  pid = process.pid,
+) {
   let failed = false;
   const tell = async (...variables: string[]): Promise<void> => {
+    if (!env['NOTIFY_SOCKET']) return;
     try {
       await notify(variables);
       failed = false;
@@ -42,13 +36,15 @@ export function serviceManager(
   const interval = watchdogInterval(env, pid);
   let timer: NodeJS.Timeout | undefined;
   return {
-    async ready(status) {
+    /** The port is open; `status` is what `systemctl status` shows. Starts the keep-alives, where any are wanted. */
+    async ready(status: string): Promise<void> {
       await tell('READY=1', `STATUS=${status}`);
       if (interval === undefined) return;
       // A timer that fires is the proof of life: it needs the event loop that everything else needs.
       timer = setInterval(() => void tell('WATCHDOG=1'), interval).unref();
     },
-    async stopping() {
+    /** No new connections from here on. Ends the keep-alives. */
+    async stopping(): Promise<void> {
       clearInterval(timer);
       await tell('STOPPING=1');
     },
@@ -56,20 +52,11 @@ export function serviceManager(
 }
 
 /** ms between keep-alives, half of what the watchdog allows (sd_watchdog_enabled(3)); undefined: it is not watching us. */
-function watchdogInterval(env: Environment, pid: number): number | undefined {
-  const microseconds = Number(env['WATCHDOG_USEC']);
+function watchdogInterval(env: NodeJS.ProcessEnv, pid: number): number | undefined {
+  const microseconds = Number(env['NOTIFY_SOCKET'] && env['WATCHDOG_USEC']);
   if (!Number.isInteger(microseconds) || microseconds <= 0) return undefined;
   if (env['WATCHDOG_PID'] !== undefined && env['WATCHDOG_PID'] !== String(pid)) return undefined;
   return Math.max(microseconds / 2_000, 1);
-}
-
-/** The unit needs NotifyAccess=all: the message comes from a child of ours. */
-function systemdNotify(variables: readonly string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    execFile('systemd-notify', [...variables], { timeout: 10_000 }, (error) =>
-      error === null ? resolve() : reject(error),
-    );
-  });
 }
 
 /** sd_listen_fds(3): inherited sockets start here. */
@@ -79,7 +66,7 @@ const FIRST_SOCKET = 3;
  * The listening socket that the service manager opened for this process (socket activation): its file descriptor, or
  * undefined where there is none. Sockets of another process, such as the parent, do not count. Throws config_invalid.
  */
-export function inheritedSocket(env: Environment, pid: number = process.pid): number | undefined {
+export function inheritedSocket(env: NodeJS.ProcessEnv, pid: number = process.pid): number | undefined {
   const count = env['LISTEN_FDS'];
   if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
   if (count !== '1') {

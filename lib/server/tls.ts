@@ -37,36 +37,3 @@ function read(path: string, flag: string): string {
     throw new PrivatemodeError('config_invalid', `cannot read ${flag} ${path}: ${reason}`, { cause });
   }
 }
-
-/**
- * Reads both files every `interval` ms and on `check()`; file watching would miss the renames and symlinks of certificate
- * managers. Reports material that cannot be used once, and keeps the old one.
- */
-export function watchTls(
-  files: TlsFiles,
-  current: TlsMaterial,
-  on: {
-    readonly changed: (material: TlsMaterial) => void;
-    readonly failed: (error: PrivatemodeError) => void;
-  },
-  interval = 10_000,
-): { check(): void; close(): void } {
-  let active = current;
-  let lastFailure = '';
-  const check = (): void => {
-    try {
-      const next = loadTls(files);
-      lastFailure = '';
-      if (next.cert === active.cert && next.key === active.key) return;
-      active = next;
-      on.changed(next);
-    } catch (thrown) {
-      const error = thrown as PrivatemodeError;
-      if (error.message === lastFailure) return;
-      lastFailure = error.message;
-      on.failed(error);
-    }
-  };
-  const timer = setInterval(check, interval).unref();
-  return { check, close: () => clearInterval(timer) };
-}

@@ -3,18 +3,14 @@
  * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { createSecretKey } from 'node:crypto';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
 
 /** An epoch with its key as bytes: a KeyObject does not cross processes. */
-export interface EpochWire extends Omit<Epoch, 'key'> {
-  readonly keyBytes: Uint8Array;
-}
+export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
 
-export interface ErrorWire {
-  readonly code: ErrorCode;
-  readonly message: string;
-}
+export type ErrorWire = Pick<PrivatemodeError, 'code' | 'message'>;
 
 /** Everything a worker needs to know at any moment; sent whole whenever it changes. */
 export interface Standing {
@@ -24,35 +20,37 @@ export interface Standing {
   readonly configuredKey: string | undefined;
 }
 
-export type ToWorker =
-  | {
-      readonly type: 'start';
-      readonly sharedSalt: string | undefined;
-      readonly fd: number | undefined;
-      readonly standing: Standing;
-    }
+/** The first message to a worker. */
+export interface Start extends Pick<ServiceDeps, 'sharedSalt' | 'fd'> {
+  readonly type: 'start';
+  readonly standing: Standing;
+}
+
+/** What a worker is told about the session. */
+export type SessionNews =
   | { readonly type: 'standing'; readonly standing: Standing }
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
-  | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire }
+  | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
+
+export type ToWorker =
+  | Start
+  | SessionNews
   | { readonly type: 'collect'; readonly id: number }
-  | { readonly type: 'reload' }
-  | { readonly type: 'drain' };
+  | { readonly type: 'reload' | 'drain' };
+
+/** What a worker asks of the session; `id` comes back in the answer. */
+export type Question = { readonly id: number } & (
+  | { readonly type: 'acquire'; readonly offeredKey: string | undefined; readonly timeoutMs: number }
+  | { readonly type: 'renew'; readonly secretId: string }
+);
 
 export type ToPrimary =
+  | Question
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
   | { readonly type: 'failed'; readonly error: ErrorWire }
-  | {
-      readonly type: 'acquire';
-      readonly id: number;
-      readonly offeredKey: string | undefined;
-      readonly timeoutMs: number;
-    }
-  | { readonly type: 'renew'; readonly id: number; readonly secretId: string }
   | { readonly type: 'collected'; readonly id: number; readonly metrics: readonly object[] };
 
-export function epochToWire({ key, ...rest }: Epoch): EpochWire {
-  return { ...rest, keyBytes: key.export() };
-}
+export const epochToWire = ({ key, ...rest }: Epoch): EpochWire => ({ ...rest, keyBytes: key.export() });
 
 /** The epoch as the gateway knows it; the bytes are zeroed once the KeyObject holds them. */
 export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
@@ -66,6 +64,5 @@ export function errorToWire(thrown: unknown): ErrorWire {
   return { code, message };
 }
 
-export function errorFromWire({ code, message }: ErrorWire): PrivatemodeError {
-  return new PrivatemodeError(code, message);
-}
+export const errorFromWire = ({ code, message }: ErrorWire): PrivatemodeError =>
+  new PrivatemodeError(code, message);

@@ -1,36 +1,23 @@
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
-import type { Logger } from '../observe/log.ts';
+import type { ServiceDeps } from '../service.ts';
 import type { AttestedSession } from '../session/session.ts';
 import {
   epochToWire,
   errorFromWire,
   errorToWire,
+  type Question,
   type Standing,
   type ToPrimary,
   type ToWorker,
 } from './messages.ts';
 
-export interface WorkerPool {
-  readonly url: string;
-  readonly port: number;
-  /** Sends the state of the session to all workers; to be called whenever that may have changed. */
-  announce(): void;
-  /** The metrics of every worker that answers within a second. */
-  collect(): Promise<readonly (readonly object[])[]>;
-  reload(): void;
-  /** Drains all workers; resolves when the last has exited. */
-  close(): Promise<void>;
-}
+export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
-export interface WorkerPoolDeps {
+export interface WorkerPoolDeps extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log'> {
   readonly count: number;
   readonly session: AttestedSession;
-  readonly configuredKey: () => string | undefined;
-  readonly sharedSalt: string | undefined;
-  readonly fd: number | undefined;
-  readonly log: Logger;
   /** ms that a worker gets beyond its own grace before it is killed. */
   readonly patience: number;
 }
@@ -45,7 +32,7 @@ const COLLECT_TIMEOUT = 1_000;
  * of one worker and nothing else. Resolves when the first worker listens. Throws the error that the first worker could not
  * start with.
  */
-export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
+export async function startWorkers(deps: WorkerPoolDeps) {
   const { count, session, sharedSalt, fd, log } = deps;
   const workers = new Set<Worker>();
   const collections = new Map<number, (metrics: readonly object[]) => void>();
@@ -55,26 +42,17 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
   let delay = 0;
 
   function standing(): Standing {
-    const epoch = session.current();
-    const error = session.lastError();
-    return {
-      epoch: epoch && epochToWire(epoch),
-      state: session.state(),
-      lastError: error && errorToWire(error),
-      configuredKey: deps.configuredKey(),
-    };
+    const [epoch, state, error] = [session.current(), session.state(), session.lastError()];
+    const lastError = error && errorToWire(error);
+    return { epoch: epoch && epochToWire(epoch), state, lastError, configuredKey: deps.configuredKey() };
   }
 
-  async function answer(
-    worker: Worker,
-    question: Extract<ToPrimary, { type: 'acquire' | 'renew' }>,
-  ): Promise<void> {
+  async function answer(worker: Worker, question: Question): Promise<void> {
     const { id } = question;
     try {
-      const epoch =
-        question.type === 'acquire'
-          ? await session.acquire({ offeredKey: question.offeredKey, timeoutMs: question.timeoutMs })
-          : await session.renewAfterRejection(question.secretId);
+      const epoch = await (question.type === 'acquire'
+        ? session.acquire(question)
+        : session.renewAfterRejection(question.secretId));
       send(worker, { type: 'answer', id, epoch: epochToWire(epoch) });
     } catch (thrown) {
       send(worker, { type: 'answer', id, error: errorToWire(thrown) });
@@ -82,6 +60,7 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
   }
 
   function fork(): void {
+    if (closing) return;
     const bornAt = performance.now();
     const worker = cluster.fork();
     workers.add(worker);
@@ -104,44 +83,41 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
       workers.delete(worker);
       if (closing) return;
       first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));
-      const lived = performance.now() - bornAt;
-      delay =
-        lived > HEALTHY_AFTER ? 0 : Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
-      log.error(
-        { worker: worker.id, code, signal, restartInMs: delay },
-        'A worker ended, its streams are lost',
-      );
-      setTimeout(() => {
-        if (!closing) fork();
-      }, delay);
+      const longer = Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
+      delay = performance.now() - bornAt > HEALTHY_AFTER ? 0 : longer;
+      const fields = { worker: worker.id, code, signal, restartInMs: delay };
+      log.error(fields, 'A worker ended, its streams are lost');
+      setTimeout(fork, delay);
     });
   }
 
-  async function collectFrom(worker: Worker): Promise<readonly object[]> {
+  function collectFrom(worker: Worker): Promise<readonly object[]> {
     const id = nextCollection++;
     const { promise, resolve } = Promise.withResolvers<readonly object[]>();
-    const timer = setTimeout(() => resolve([]), COLLECT_TIMEOUT);
+    const timer = setTimeout(resolve, COLLECT_TIMEOUT, []);
     collections.set(id, resolve);
     send(worker, { type: 'collect', id });
-    const metrics = await promise;
-    clearTimeout(timer);
-    collections.delete(id);
-    return metrics;
+    return promise.finally(() => {
+      clearTimeout(timer);
+      collections.delete(id);
+    });
   }
 
-  function drain(worker: Worker): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
+  async function drain(worker: Worker): Promise<void> {
+    const exited = new Promise((resolve) => worker.once('exit', resolve));
     const timer = setTimeout(() => worker.process.kill('SIGKILL'), deps.patience);
-    worker.once('exit', () => {
-      clearTimeout(timer);
-      resolve();
-    });
     send(worker, { type: 'drain' });
-    return promise;
+    await exited;
+    clearTimeout(timer);
   }
 
   cluster.setupPrimary({ serialization: 'advanced' });
-  if (isSea()) cluster.setupPrimary(workerCommand(process.argv.slice(2), count));
+  if (isSea()) {
+    // A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
+    // script goes the first of the program's flags or, where all is set by the environment, the one that this stands for.
+    const [exec = `--workers=${count}`, ...args] = process.argv.slice(2);
+    cluster.setupPrimary({ exec, args });
+  }
   for (let i = 0; i < count; i++) fork();
   const { url, port } = await first.promise.catch((error: unknown) => {
     closing = true; // nobody is left to replace what could not start
@@ -152,14 +128,17 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
   return {
     url,
     port,
-    announce() {
+    /** Sends the state of the session to all workers; to be called whenever that may have changed. */
+    announce(): void {
       for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
     },
+    /** The metrics of every worker that answers within a second. */
     collect: () => Promise.all([...workers].map(collectFrom)),
-    reload() {
+    reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },
-    async close() {
+    /** Drains all workers; resolves when the last has exited. */
+    async close(): Promise<void> {
       closing = true;
       await Promise.all([...workers].map(drain));
     },
@@ -171,20 +150,10 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<WorkerPool> {
  * the key bytes until then: they are zeroed afterwards, so every message has bytes of its own.
  */
 function send(worker: Worker, message: ToWorker): void {
+  const epoch = 'standing' in message ? message.standing.epoch : 'epoch' in message && message.epoch;
   const sent = (): void => {
-    const epoch =
-      'standing' in message ? message.standing.epoch : 'epoch' in message ? message.epoch : undefined;
-    epoch?.keyBytes.fill(0);
+    if (epoch) epoch.keyBytes.fill(0);
   };
   if (worker.isConnected()) worker.send(message, sent);
   else sent();
-}
-
-/**
- * A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
- * script goes the first of the program's flags instead or, where all is set by the environment, the one that this stands for.
- */
-export function workerCommand(flags: readonly string[], count: number): { exec: string; args: string[] } {
-  const [exec = `--workers=${count}`, ...args] = flags;
-  return { exec, args };
 }

@@ -6,7 +6,7 @@ import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { type Service, startService } from '../service.ts';
-import { errorToWire, type ToPrimary, type ToWorker } from './messages.ts';
+import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
 
 /**
@@ -24,7 +24,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   // Keeps the messages that come while nobody asks for them; the first one is the start.
   const inbox = on(process, 'message') as AsyncIterableIterator<[ToWorker]>;
   const { value } = await inbox.next();
-  const start = value[0] as Extract<ToWorker, { type: 'start' }>;
+  const start = value[0] as Start;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
   const metrics =
@@ -35,23 +35,17 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       serverAddress: config.apiEndpoint.host,
     });
   let service: Service | undefined;
-  const receive = async (message: ToWorker): Promise<void> => {
-    switch (message.type) {
-      case 'standing':
-      case 'answer':
-        return session.receive(message);
-      case 'collect':
-        return send({ type: 'collected', id: message.id, metrics: (await metrics?.snapshot()) ?? [] });
-      case 'reload':
-        return service?.reload();
-      case 'drain':
-        return end(0);
+  const collect = async (id: number): Promise<void> =>
+    send({ type: 'collected', id, metrics: (await metrics?.snapshot()) ?? [] });
+  const receive = async (): Promise<void> => {
+    for await (const [message] of inbox) {
+      if (message.type === 'standing' || message.type === 'answer') session.receive(message);
+      else if (message.type === 'collect') void collect(message.id);
+      else if (message.type === 'reload') service?.reload();
+      else if (message.type === 'drain') end(0);
     }
   };
-  const receiveAll = async (): Promise<void> => {
-    for await (const [message] of inbox) void receive(message);
-  };
-  void receiveAll();
+  void receive();
   process.once('disconnect', () => end(1));
 
   const outbound = createOutbound(env, config.connectTimeout);

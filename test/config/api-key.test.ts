@@ -3,7 +3,8 @@ import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { type ApiKeyWatch, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import { readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/config.ts';
 
 describe('the API key', () => {
@@ -43,7 +44,7 @@ describe('the API key', () => {
 describe('watching the key file', () => {
   let folder: string;
   let path: string;
-  let watch: ApiKeyWatch;
+  let watch: FileWatch;
   let keys: string[];
   let errors: string[];
 

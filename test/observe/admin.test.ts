@@ -7,8 +7,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzAnswer, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
-import { probe } from '../../lib/observe/healthcheck.ts';
+import { healthzAnswer, probe, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 

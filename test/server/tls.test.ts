@@ -14,8 +14,9 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
-import { loadTls, watchTls } from '../../lib/server/tls.ts';
+import { loadTls } from '../../lib/server/tls.ts';
 import { type Service, startService } from '../../lib/service.ts';
+import { watchFiles } from '../../lib/watch-files.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { get, until } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
@@ -298,12 +299,13 @@ describe('replaced certificates', { concurrency: true }, () => {
       const pair = pairIn(t);
       pair.write(issue('first'));
       const changed: string[] = [];
-      const watch = watchTls(
-        pair,
-        loadTls(pair),
-        { changed: ({ cert }) => changed.push(cert), failed: () => {} },
-        20,
-      );
+      const watch = watchFiles({
+        known: loadTls(pair),
+        read: () => loadTls(pair),
+        changed: ({ cert }) => changed.push(cert),
+        failed: () => {},
+        interval: 20,
+      });
       t.after(() => watch.close());
       const second = issue('second');
       replace(pair.certPath, second.cert);

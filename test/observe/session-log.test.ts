@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
-import { createLogger } from '../../lib/observe/log.ts';
-import { reportStart, statusLine } from '../../lib/observe/start-report.ts';
+import { createLogger, statusLine } from '../../lib/observe/log.ts';
+import { reportStart } from '../../lib/observe/session-log.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 
 const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
