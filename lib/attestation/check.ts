@@ -4,27 +4,12 @@
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
-export interface Check {
-  /** Stable, e.g. `snp.report.signature`. */
-  readonly id: string;
-  /** `not-evaluated`: something it builds on is missing, because an earlier check failed. */
-  readonly outcome: 'pass' | 'fail' | 'not-applicable' | 'not-evaluated';
-  /** What was expected and what was found, as text for a person; never key material. */
-  readonly expected: string;
-  readonly found: string;
-  /** Where the rule comes from: a section of docs/protocol/attestation.md. */
-  readonly source: string;
-  /** Of a revocation list that was obtained: seconds since its issuer signed it. */
-  readonly age?: number;
-  /** Of a failed check: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
-  readonly code?: ErrorCode;
-}
-
 /** What documentation needs to know about a check. */
 export interface CheckDescription {
+  /** Stable, e.g. `snp.report.signature`. */
   readonly id: string;
   readonly title: string;
+  /** Where the rule comes from: a section of docs/protocol/attestation.md. */
   readonly source: string;
   /** What must hold; a finding may say it more precisely. */
   readonly expected: string;
@@ -36,19 +21,27 @@ export interface CheckDescription {
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
+  /** As text for a person; never key material. */
   readonly found: string;
   readonly expected?: string;
+  /** Of a failure: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
   readonly code?: ErrorCode;
+  /** Of a revocation list that was obtained: seconds since its issuer signed it. */
   readonly age?: number;
 }
 
-/** Finds out whether a check holds; undefined where what it builds on is missing. A signature takes a promise. */
-export type Judge<Subject> = (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
+/** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
+export interface Check
+  extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
+    Pick<Finding, 'found' | 'code' | 'age'> {
+  /** `not-evaluated`: something it builds on is missing, because an earlier check failed. */
+  readonly outcome: Finding['outcome'] | 'not-evaluated';
+}
 
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /** May throw PrivatemodeError, which is a failure with its code and message. */
-  readonly judge: Judge<Subject>;
+  /** Undefined where what it builds on is missing. May throw PrivatemodeError: a failure with its code and message. */
+  readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
 }
 
 /** A row, in the order in which tables are read. */
@@ -57,7 +50,7 @@ export function row<Subject>(
   title: string,
   source: string,
   expected: string,
-  judge: Judge<Subject>,
+  judge: CheckRow<Subject>['judge'],
   more: Pick<CheckDescription, 'code' | 'conditional'> = {},
 ): CheckRow<Subject> {
   return { id, title, source, expected, judge, ...more };
@@ -76,7 +69,10 @@ export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicab
  * The result of reading or fetching something that checks build on: the value, or the error that the check responsible
  * for it reports. Undefined: not tried, because an earlier check failed.
  */
-export type Attempt<T> = { readonly value: T } | { readonly error: PrivatemodeError } | undefined;
+export type Attempt<T> =
+  | { readonly value: T; readonly error?: never }
+  | { readonly value?: never; readonly error: PrivatemodeError }
+  | undefined;
 
 export function attempt<T>(read: () => T): Attempt<T> {
   try {
@@ -86,13 +82,11 @@ export function attempt<T>(read: () => T): Attempt<T> {
   }
 }
 
-export async function attemptAsync<T>(read: () => Promise<T>): Promise<Attempt<T>> {
-  try {
-    return { value: await read() };
-  } catch (error) {
-    return { error: typed(error) };
-  }
-}
+export const attemptAsync = <T>(read: () => Promise<T>): Promise<Attempt<T>> =>
+  read().then(
+    (value) => ({ value }),
+    (error: unknown) => ({ error: typed(error) }),
+  );
 
 /** Anything but an error with a code is a defect of ours: it is thrown on. */
 function typed(error: unknown): PrivatemodeError {
@@ -101,34 +95,33 @@ function typed(error: unknown): PrivatemodeError {
 }
 
 /** The value, or undefined where there is none for whatever reason. */
-export function valueIn<T>(result: Attempt<T>): T | undefined {
-  return result !== undefined && 'value' in result ? result.value : undefined;
-}
+export const valueIn = <T>(result: Attempt<T>): T | undefined => result?.value;
 
 class MissingValue extends Error {}
 
 /** Inside a judgement: the value that the check builds on. Without it, the check ends as not evaluated. */
 export function need<T>(result: Attempt<T>): T {
-  if (result === undefined || 'error' in result) throw new MissingValue();
+  if (result === undefined || result.error !== undefined) throw new MissingValue();
   return result.value;
 }
 
 /** Like `need`, for the one check that is responsible for the value: it throws the error of the attempt. */
 export function demand<T>(result: Attempt<T>): T {
-  if (result !== undefined && 'error' in result) throw result.error;
+  if (result?.error !== undefined) throw result.error;
   return need(result);
 }
+
+const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
+  outcome: 'not-evaluated',
+  found: 'an earlier check failed',
+};
 
 /** The check that a finding about a described row makes. What was found may be text of the remote. */
 export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
   const { id, source } = described;
-  if (judged === undefined) {
-    const { expected } = described;
-    return { id, source, outcome: 'not-evaluated', expected, found: 'an earlier check failed' };
-  }
-  const { outcome, expected = described.expected, age, code = described.code } = judged;
-  const check = { id, source, outcome, expected, found: printable(judged.found) };
-  if (outcome === 'fail') return { ...check, code: code ?? 'attestation_failed' };
+  const { outcome, found, expected = described.expected, code, age } = judged ?? NOT_EVALUATED;
+  const check = { id, source, outcome, expected, found: printable(found) };
+  if (outcome === 'fail') return { ...check, code: code ?? described.code ?? 'attestation_failed' };
   return age === undefined ? check : { ...check, age };
 }
 
@@ -138,20 +131,17 @@ export async function runChecks<Subject>(
   subject: Subject,
 ): Promise<Check[]> {
   const checks: Check[] = [];
-  for (const each of rows) checks.push(checkOf(each, await judgeSafely(each, subject)));
+  for (const row of rows) checks.push(checkOf(row, await judgeSafely(row, subject)));
   return checks;
 }
 
-async function judgeSafely<Subject>(
-  { judge }: CheckRow<Subject>,
-  subject: Subject,
-): Promise<Finding | undefined> {
+async function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subject) {
   try {
     return await judge(subject);
   } catch (error) {
     if (error instanceof MissingValue) return undefined;
     const { message, code } = typed(error);
-    return { outcome: 'fail', found: message, code };
+    return { outcome: 'fail', found: message, code } as const;
   }
 }
 

@@ -2,20 +2,15 @@
 import { PrivatemodeError } from '../errors.ts';
 import type { Finding } from './check.ts';
 import type { Product } from './snp/product.ts';
-import { type Crl, parseCrl } from './x509/crl.ts';
+import { parseCrl } from './x509/crl.ts';
 import { malformed } from './x509/der.ts';
 
 /** Each method rejects with collateral_unavailable. */
 export interface CollateralSource {
   /** DER. TCB parts are the decimal SPL values of REPORTED_TCB; chipId is lower-case hex. */
-  amdVcek(query: {
-    product: Product;
-    chipId: string;
-    bootloader: number;
-    tee: number;
-    snp: number;
-    microcode: number;
-  }): Promise<Uint8Array>;
+  amdVcek(
+    query: { product: Product; chipId: string } & Record<'bootloader' | 'tee' | 'snp' | 'microcode', number>,
+  ): Promise<Uint8Array>;
   amdCrl(query: { product: Product }): Promise<RevocationList>;
   intelTcbInfo(query: { fmspc: string; evaluationDataNumber?: number }): Promise<SignedCollateral>;
   /**
@@ -57,10 +52,12 @@ export function askOnce(source: CollateralSource, allowed: boolean): CollateralS
     <Args extends unknown[], T>(name: string, ask: (...args: Args) => Promise<T>) =>
     (...args: Args): Promise<T> => {
       const question = `${name} ${JSON.stringify(args)}`;
-      const known = asked.get(question) as Promise<T> | undefined;
-      const result = known ?? askSafely(allowed, () => ask(...args));
-      asked.set(question, result);
-      return result;
+      if (!asked.has(question))
+        asked.set(
+          question,
+          askSafely(allowed, () => ask(...args)),
+        );
+      return asked.get(question) as Promise<T>;
     };
   return {
     amdVcek: once('amdVcek', (query) => source.amdVcek(query)),
@@ -84,10 +81,7 @@ async function askSafely<T>(allowed: boolean, ask: () => Promise<T>): Promise<T>
   }
 }
 
-export interface ReadList {
-  readonly crl: Crl;
-  readonly stored: RevocationList['stored'];
-}
+export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
 /**
  * Bytes; real lists have under 10 KB. Reading one takes time in proportion to its size, before any signature is
@@ -97,10 +91,7 @@ export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 const MAX_FETCHED_CRL_BYTES = 256 * 1024;
 
 /** Throws evidence_malformed: over `maxBytes`, or no DER revocation list. */
-export function readRevocationList(
-  { crl, stored }: RevocationList,
-  maxBytes: number = MAX_FETCHED_CRL_BYTES,
-): ReadList {
+export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_CRL_BYTES) {
   if (crl.length > maxBytes) throw malformed('the CRL is too large');
   return { crl: parseCrl(crl), stored };
 }
@@ -112,10 +103,9 @@ export function readRevocationList(
 export function obtained({ crl, stored }: ReadList, origin: string, now: Date): Finding {
   const since = (moment: number): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
   const age = since(crl.thisUpdate.getTime());
-  const how =
-    stored === undefined
-      ? origin
-      : `stored ${duration(since(stored.fetchedAt))} ago, because it could not be fetched now (${stored.because})`;
+  const stand =
+    stored && `stored ${duration(since(stored.fetchedAt))} ago, because it could not be fetched now`;
+  const how = stored === undefined ? origin : `${stand} (${stored.because})`;
   const found = `${how}; number ${crl.crlNumber ?? 'not stated'}, issued ${duration(age)} ago`;
   return { outcome: 'pass', found, age };
 }

@@ -1,6 +1,6 @@
 /** The checks before any hardware is involved: nonce, document, manifest, policies, kind of evidence. */
 import { constantTimeEqual, sha256 } from '../crypto/digest.ts';
-import { type Attempt, type CheckRow, demand, finding, need, notApplicable, row, valueIn } from './check.ts';
+import { type Attempt, type CheckRow, demand, finding, need, notApplicable, row } from './check.ts';
 import type { AttestationDocument } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
@@ -17,7 +17,8 @@ export interface DocumentSubject {
   readonly evidence: Attempt<{
     readonly name: string;
     readonly attestationType: string;
-    readonly referenceValues: number;
+    /** One per reference value. */
+    readonly judgements: readonly unknown[];
   }>;
 }
 
@@ -43,10 +44,8 @@ export const DOCUMENT_ROWS: readonly CheckRow<DocumentSubject>[] = [
     'One manifest',
     'attestation.md 2 no. 7',
     'a history of exactly one manifest',
-    ({ document }) => {
-      const { length } = need(document).manifests;
-      return finding(length === 1, `${length} manifests`);
-    },
+    ({ document }) =>
+      finding(need(document).manifests.length === 1, `${need(document).manifests.length} manifests`),
   ),
   row(
     'manifest.expected',
@@ -126,8 +125,8 @@ export const DOCUMENT_ROWS: readonly CheckRow<DocumentSubject>[] = [
     'attestation.md 2 no. 4',
     'at least one in the manifest',
     ({ manifest, evidence }) => {
-      const { referenceValues } = need(evidence);
-      return valueIn(manifest) && finding(referenceValues > 0, String(referenceValues));
+      const { length } = need(evidence).judgements;
+      return manifest?.value && finding(length > 0, String(length));
     },
   ),
 ];

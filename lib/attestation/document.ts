@@ -85,15 +85,10 @@ export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
  * bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the document.
  * Throws evidence_malformed for another nonce or digest length.
  */
-export function reportData({
-  nonce,
-  transition,
-  rootCa,
-  meshCa,
-}: Pick<AttestationDocument, 'rootCa' | 'meshCa'> & {
-  readonly nonce: Uint8Array;
-  readonly transition: Uint8Array;
-}): Uint8Array {
+export function reportData(
+  input: Readonly<Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>>,
+): Uint8Array {
+  const { nonce, transition, rootCa, meshCa } = input;
   if (nonce.length !== 32 || transition.length !== 32) {
     throw malformed('nonce and transition digest must have 32 bytes');
   }

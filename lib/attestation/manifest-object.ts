@@ -85,8 +85,7 @@ export class ManifestObject {
 
   /** Undefined where absent. */
   text(key: string): string | undefined {
-    const value = this.#members.get(key);
-    return value === undefined ? undefined : readText(value, this.at(key));
+    return this.#members.has(key) ? readText(this.#members.get(key), this.at(key)) : undefined;
   }
 
   texts(key: string): string[] {
@@ -95,8 +94,7 @@ export class ManifestObject {
 
   /** False where absent. */
   flag(key: string): boolean {
-    const value = this.#members.get(key);
-    if (value === undefined) return false;
+    const value = this.#members.has(key) ? this.#members.get(key) : false;
     if (typeof value !== 'boolean') throw misplaced(value, this.at(key), 'true or false');
     return value;
   }
@@ -132,7 +130,7 @@ export class ManifestObject {
   }
 }
 
-function readText(value: JsonValue, path: Path): string {
+function readText(value: JsonValue | undefined, path: Path): string {
   if (typeof value === 'string') return value;
   throw misplaced(value, path, 'a string');
 }

@@ -3,22 +3,10 @@
  * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
  */
 import { verifyEcdsa } from '../crypto/signature.ts';
-import {
-  type Attempt,
-  attempt,
-  type Check,
-  type CheckRow,
-  demand,
-  type Finding,
-  finding,
-  need,
-  row,
-  runChecks,
-} from './check.ts';
+import { attempt, type Check, type CheckRow, demand, finding, need, row, runChecks } from './check.ts';
 import { allValid, issuedBy, period, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
 import {
-  type Certificate,
   decodeOneCertificate,
   isTimeValid,
   maySignCertificates,
@@ -47,12 +35,7 @@ export interface SecretResponseInput {
   readonly signature: Uint8Array;
 }
 
-interface SecretSubject extends SecretResponseInput {
-  readonly meshCa: Attempt<Certificate>;
-  readonly certificate: Attempt<Certificate>;
-  /** What the certificate must carry to be the secret service's. */
-  readonly identity: Attempt<{ readonly workloadSecretId: string; readonly commonName: string }>;
-}
+type SecretSubject = ReturnType<typeof readSubject>;
 
 const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName } = EXTENSION_OID;
 const CA_EXTENSIONS = [basicConstraints, keyUsage];
@@ -60,17 +43,15 @@ const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAl
 /** serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
-const PUBLIC_KEY_BYTES = 1216;
-const ENCAPSULATED_KEY_BYTES = 1120;
 
 /** The certificate of a text with exactly one CERTIFICATE block. Throws evidence_malformed. */
-const readMeshCa = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
+const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
  * Whether the mesh CA can serve as a trust anchor: a CA that may sign certificates, valid now. A signature by its own
  * key is checked where it claims one. Throws evidence_malformed.
  */
-export async function judgeMeshCa(pem: string, now: Date): Promise<Finding> {
+export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = readMeshCa(pem);
   const name = nameText(meshCa.subject);
   if (meshCa.version !== 3) return finding(false, `${name} is no version 3 certificate`);
@@ -115,10 +96,7 @@ export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
     'Validity of the mesh certificate',
     'attestation.md 12',
     'mesh certificate and mesh CA are valid at this time',
-    ({ certificate, meshCa, now }) => {
-      const leaf = need(certificate);
-      return allValid([leaf, need(meshCa)], leaf, now);
-    },
+    ({ certificate, meshCa, now }) => allValid([need(certificate), need(meshCa)], need(certificate), now),
   ),
   row(
     'mesh.certificate.usage',
@@ -150,8 +128,8 @@ export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
     'Identity of the secret service',
     'attestation.md 13.1, 19.11',
     'the WorkloadSecretID of the secret service in the manifest',
-    ({ certificate, identity }) => {
-      const expected = demand(identity).workloadSecretId;
+    ({ certificate, service }) => {
+      const expected = demand(service).workloadSecretId;
       const value = extensionValue(need(certificate).extensions, WORKLOAD_SECRET_ID);
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
       return finding(found === expected, found ?? 'none', expected);
@@ -162,8 +140,8 @@ export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
     'Common name of the secret service',
     'attestation.md 19.11',
     "the first SAN of the secret service's entry in the manifest",
-    ({ certificate, identity }) => {
-      const expected = need(identity).commonName;
+    ({ certificate, service }) => {
+      const expected = need(service).sans[0] ?? '';
       const found = commonName(need(certificate).subject);
       return finding(found === expected, found ?? 'none', expected);
     },
@@ -178,7 +156,7 @@ export const SECRET_ROWS: readonly CheckRow<SecretSubject>[] = [
     'a public key of 1216 and an encapsulated key of 1120 bytes',
     ({ publicKey, encapsulatedKey }) =>
       finding(
-        publicKey.length === PUBLIC_KEY_BYTES && encapsulatedKey.length === ENCAPSULATED_KEY_BYTES,
+        publicKey.length === 1216 && encapsulatedKey.length === 1120,
         `${publicKey.length} and ${encapsulatedKey.length} bytes`,
       ),
     { code: 'evidence_malformed' },
@@ -201,15 +179,19 @@ export const SECRET_ROWS: readonly CheckRow<SecretSubject>[] = [
  * whether the encapsulated key opens is for HPKE to say. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
-  const subject: SecretSubject = {
+  return runChecks([...MESH_ROWS, ...SECRET_ROWS], readSubject(input));
+}
+
+function readSubject(input: SecretResponseInput) {
+  return {
     ...input,
     meshCa: attempt(() => readMeshCa(input.meshCaPem)),
     certificate: attempt(() => parseCertificate(input.meshCert)),
-    identity: attempt(() => {
+    /** The manifest's entry of the secret service: what the certificate must carry. */
+    service: attempt(() => {
       const entry = secretServiceEntry(parseManifest(input.manifest));
       if (entry === undefined) throw malformed('the manifest does not name exactly one secret service');
-      return { workloadSecretId: entry.workloadSecretId, commonName: entry.sans[0] ?? '' };
+      return entry;
     }),
   };
-  return runChecks([...MESH_ROWS, ...SECRET_ROWS], subject);
 }

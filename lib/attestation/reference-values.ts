@@ -12,30 +12,25 @@ import { isProduct } from './snp/product.ts';
 export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
 export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;
 
-const SNP_KEYS = [
-  'Platform ProductName TrustedMeasurement MinimumTCB GuestPolicy PlatformInfo MinimumMitigationVector',
-  'AllowedChipIDs CPUs APEIP',
-].flatMap((line) => line.split(' '));
+const SNP_KEYS =
+  'Platform ProductName TrustedMeasurement MinimumTCB GuestPolicy PlatformInfo MinimumMitigationVector ' +
+  'AllowedChipIDs CPUs APEIP';
 const TCB_KEYS = ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'];
 const membersOf = (flags: readonly Flag[]): string[] => flags.map(({ member }) => member);
 const PLATFORM_INFO_KEYS = membersOf(PLATFORM_INFO_FLAGS);
 const GUEST_POLICY_KEYS = ['ABIMinor', 'ABIMajor', ...membersOf(GUEST_POLICY_FLAGS)];
 /** Members of GuestPolicy that weaken the guest: never true (docs/protocol/attestation.md 19.12 rule 9). */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
-const TDX_KEYS = [
-  'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs',
-  'MemoryIntegrity SMTDisabled StaticPlatform CPUs',
-].flatMap((line) => line.split(' '));
+const TDX_KEYS =
+  'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs ' +
+  'MemoryIntegrity SMTDisabled StaticPlatform CPUs';
 const MAX_UINT64 = 2n ** 64n - 1n;
 const MAX_INT32 = 2 ** 31 - 1;
 
 /** `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported (docs/protocol/attestation.md 19.12). */
-export function readReferenceValues(values: ManifestObject): {
-  readonly snp: readonly SnpReferenceValues[];
-  readonly tdx: readonly TdxReferenceValues[];
-} {
-  const snp = values.objects('snp', SNP_KEYS).map(readSnp);
-  const tdx = values.objects('tdx', TDX_KEYS).map(readTdx);
+export function readReferenceValues(values: ManifestObject) {
+  const snp = values.objects('snp', SNP_KEYS.split(' ')).map(readSnp);
+  const tdx = values.objects('tdx', TDX_KEYS.split(' ')).map(readTdx);
   if (snp.length + tdx.length === 0) throw manifestInvalid(values.path, 'no reference value at all');
   return { snp, tdx };
 }

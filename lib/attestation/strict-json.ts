@@ -14,18 +14,13 @@ export class JsonNumber {
   }
 }
 
-export interface JsonLimits {
-  /** Objects and arrays inside each other. */
-  readonly depth: number;
-  /** Values of any kind in the whole text. */
-  readonly values: number;
-}
+/** Objects and arrays inside each other; values of any kind in the whole text. */
+type Limits = Readonly<Record<'depth' | 'values', number>>;
 
 const WHITE_SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const NOT_PLAIN = /[\\\x00-\x1f]/;
 const LITERAL = /true|false|null/y;
-const LITERALS: Readonly<Record<string, boolean>> = { true: true, false: false };
 
 /**
  * The value that the text consists of. `refuse` makes the error to throw from a reason that says what is wrong and
@@ -33,7 +28,7 @@ const LITERALS: Readonly<Record<string, boolean>> = { true: true, false: false }
  */
 export function parseStrictJson(
   bytes: Uint8Array,
-  limits: JsonLimits,
+  limits: Limits,
   refuse: (reason: string) => Error,
 ): JsonValue {
   let text: string;
@@ -50,10 +45,10 @@ class Parser {
   #values = 0;
   readonly #path: (string | number)[] = [];
   readonly #text: string;
-  readonly #limits: JsonLimits;
+  readonly #limits: Limits;
   readonly #refuse: (reason: string) => Error;
 
-  constructor(text: string, limits: JsonLimits, refuse: (reason: string) => Error) {
+  constructor(text: string, limits: Limits, refuse: (reason: string) => Error) {
     this.#text = text;
     this.#limits = limits;
     this.#refuse = refuse;
@@ -77,7 +72,7 @@ class Parser {
       return start === '{' ? this.#object() : this.#array();
     }
     const literal = this.#match(LITERAL);
-    if (literal !== undefined) return LITERALS[literal] ?? null;
+    if (literal !== undefined) return JSON.parse(literal) as boolean | null;
     const number = this.#match(NUMBER);
     if (number === undefined) throw this.#notJson();
     return new JsonNumber(number);

@@ -3,15 +3,7 @@
  * of bytes (docs/protocol/attestation.md 2 to 11, 19.12), which asks `collateral` for what the bytes do not say.
  */
 import { sha256 } from '../crypto/digest.ts';
-import {
-  allAccepted,
-  attempt,
-  type Check,
-  type CheckDescription,
-  firstFailure,
-  runChecks,
-  valueIn,
-} from './check.ts';
+import { allAccepted, attempt, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
 import { askOnce, type CollateralSource } from './collateral.ts';
 import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
 import { DOCUMENT_ROWS, NONCE_BYTES } from './document-checks.ts';
@@ -65,43 +57,36 @@ export interface VerifyInput {
   readonly now: Date;
 }
 
-/** A message that was recognised, with the reference values it can be judged against. */
-interface Evidence {
-  readonly tee: 'snp' | 'tdx';
-  readonly name: string;
-  readonly attestationType: string;
-  readonly rows: readonly CheckDescription[];
-  readonly referenceValues: number;
-  /** One judgement per reference value, in the order of the manifest. */
-  readonly judgements: readonly ((context: EvidenceContext) => Promise<readonly Check[]>)[];
-}
+/** A message that was recognised. */
+type Evidence = ReturnType<typeof evidenceOf>;
+
+const KINDS = {
+  snp: { tee: 'snp', name: 'SEV-SNP', attestationType: '1.3.9901.2.1' },
+  tdx: { tee: 'tdx', name: 'TDX', attestationType: '1.3.9901.2.2' },
+} as const;
 
 /** The evidence, if `raw` is a message of this format. Throws evidence_malformed. */
 function evidenceOf<Message, Entry>(
-  kind: Pick<Evidence, 'tee' | 'name' | 'attestationType'>,
+  kind: keyof typeof KINDS,
   { decode, rows, verify: judge }: EvidenceFormat<Message, Entry>,
   raw: Uint8Array,
   entries: readonly Entry[] = [],
-): Evidence {
+) {
   const message = decode(raw);
+  /** One per reference value, in the order of the manifest. */
   const judgements = entries.map((entry) => (context: EvidenceContext) => judge(message, entry, context));
-  return { ...kind, rows, referenceValues: entries.length, judgements };
+  return { ...KINDS[kind], rows, judgements };
 }
-
-const SNP_KIND = { tee: 'snp', name: 'SEV-SNP', attestationType: '1.3.9901.2.1' } as const;
-const TDX_KIND = { tee: 'tdx', name: 'TDX', attestationType: '1.3.9901.2.2' } as const;
 
 /** By the shape of the message alone; the stated type is compared afterwards. Throws evidence_malformed. */
 function recognise({ rawAttestation: raw }: AttestationDocument, manifest: Manifest | undefined): Evidence {
-  const snp = attempt(() => evidenceOf(SNP_KIND, SNP, raw, manifest?.snp));
-  const tdx = attempt(() => evidenceOf(TDX_KIND, TDX, raw, manifest?.tdx));
-  const [evidence, another] = [snp, tdx].map(valueIn).filter((each) => each !== undefined);
-  if (evidence === undefined) {
-    const [noSnp, noTdx] = [snp, tdx].map((each) => (each && 'error' in each ? each.error.message : ''));
-    throw malformed(`no SEV-SNP message (${noSnp}) and no TDX message (${noTdx})`);
-  }
-  if (another !== undefined) throw malformed('the message can be read as SEV-SNP and as TDX');
-  return evidence;
+  const snp = attempt(() => evidenceOf('snp', SNP, raw, manifest?.snp));
+  const tdx = attempt(() => evidenceOf('tdx', TDX, raw, manifest?.tdx));
+  if (snp?.value && tdx?.value) throw malformed('the message can be read as SEV-SNP and as TDX');
+  const evidence = snp?.value ?? tdx?.value;
+  if (evidence !== undefined) return evidence;
+  const [noSnp, noTdx] = [snp?.error?.message, tdx?.error?.message];
+  throw malformed(`no SEV-SNP message (${noSnp}) and no TDX message (${noTdx})`);
 }
 
 /**
@@ -114,18 +99,17 @@ export async function verify(input: VerifyInput): Promise<Verdict> {
   const document = attempt(() => parseDocument(input.document));
   await breathe();
   const manifest = attempt(() => parseManifest(input.manifest));
-  const read = valueIn(document);
-  const evidence = read === undefined ? undefined : attempt(() => recognise(read, valueIn(manifest)));
+  const read = document?.value;
+  const evidence = read && attempt(() => recognise(read, manifest?.value));
   await breathe();
   const subject = { nonce, expectedManifest: input.manifest, now, document, manifest, evidence };
   const checks = await runChecks(DOCUMENT_ROWS, subject);
-  const found = valueIn(evidence);
-  const expected = valueIn(manifest);
-  if (read !== undefined && expected !== undefined && found !== undefined && nonce.length === NONCE_BYTES) {
-    const { rootCa, meshCa } = read;
+  const found = evidence?.value;
+  const expected = manifest?.value;
+  if (read && expected && found && nonce.length === NONCE_BYTES) {
     const transition = transitionDigest([input.manifest]);
     const context: EvidenceContext = {
-      expectedReportData: reportData({ nonce, transition, rootCa, meshCa }),
+      expectedReportData: reportData({ ...read, nonce, transition }),
       coordinatorHashes: coordinatorHashes(expected),
       roots,
       collateral: askOnce(input.collateral, firstFailure(checks) === undefined),
@@ -164,9 +148,8 @@ function verdictOf(
 ): Verdict {
   const rows = evidence === undefined ? [] : [...DOCUMENT_ROWS, ...evidence.rows];
   const accepted = document !== undefined && allAccepted(rows, checks);
-  const failure = accepted
-    ? undefined
-    : (firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated'));
+  const decisive = firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');
+  const failure = accepted ? undefined : decisive;
   return {
     outcome: accepted ? 'accepted' : (OUTCOMES[failure?.code ?? ''] ?? 'rejected'),
     tee: evidence?.tee,

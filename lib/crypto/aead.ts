@@ -12,7 +12,8 @@ export function checkKey(key: KeyObject): void {
     throw new PrivatemodeError('internal', 'the secret is not 32 bytes');
 }
 
-function checkIv(iv: Uint8Array): void {
+function checkKeyAndIv(key: KeyObject, iv: Uint8Array): void {
+  checkKey(key);
   if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');
 }
 
@@ -24,8 +25,7 @@ const GCM_OPTIONS = { authTagLength: TAG_BYTES };
  * Throws `internal` unless the key is 32 bytes and the iv 12.
  */
 export function gcmEncryption(key: KeyObject, iv: Uint8Array, aad: Uint8Array): CipherGCM {
-  checkKey(key);
-  checkIv(iv);
+  checkKeyAndIv(key, iv);
   return createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS).setAAD(aad);
 }
 
@@ -40,8 +40,7 @@ export function gcmDecrypt(
   ciphertext: Uint8Array,
   tag: Uint8Array,
 ): Buffer | undefined {
-  checkKey(key);
-  checkIv(iv);
+  checkKeyAndIv(key, iv);
   if (tag.length !== TAG_BYTES) return undefined;
   const decipher = createDecipheriv('aes-256-gcm', key, iv, GCM_OPTIONS).setAAD(aad).setAuthTag(tag);
   const plaintext = decipher.update(ciphertext);

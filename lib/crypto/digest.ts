@@ -11,14 +11,10 @@ function digest(algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): U
 }
 
 /** SHA-256 (FIPS 180-4) over the concatenation of the parts: 32 bytes. */
-export function sha256(...parts: Uint8Array[]): Uint8Array {
-  return digest('sha256', parts);
-}
+export const sha256 = (...parts: Uint8Array[]): Uint8Array => digest('sha256', parts);
 
 /** SHA-384 (FIPS 180-4) over the concatenation of the parts: 48 bytes. */
-export function sha384(...parts: Uint8Array[]): Uint8Array {
-  return digest('sha384', parts);
-}
+export const sha384 = (...parts: Uint8Array[]): Uint8Array => digest('sha384', parts);
 
 /** Whether both hold the same bytes, in time that depends on their lengths only. */
 export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {

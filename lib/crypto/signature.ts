@@ -3,7 +3,7 @@
  * A signature that cannot be parsed is a signature that does not verify: these functions resolve with false for it. They
  * are asynchronous because Web Crypto's are.
  */
-import { constants, createPublicKey, type KeyObject, verify } from 'node:crypto';
+import { constants, createPublicKey, type KeyObject, type VerifyKeyObjectInput, verify } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 
 export type EcCurve = 'P-256' | 'P-384';
@@ -21,7 +21,8 @@ export interface PublicKey {
 
 /** Length of one coordinate, and of r and s, in bytes. */
 const COORDINATE_BYTES: Readonly<Record<EcCurve, number>> = { 'P-256': 32, 'P-384': 48 };
-const CURVE_OF_NAME: Readonly<Record<string, EcCurve>> = { prime256v1: 'P-256', secp384r1: 'P-384' };
+const CURVES: Readonly<Record<string, EcCurve>> = { prime256v1: 'P-256', secp384r1: 'P-384' };
+const curveOf = (key: KeyObject): EcCurve | undefined => CURVES[key.asymmetricKeyDetails?.namedCurve ?? ''];
 const RSA_TYPES: readonly (string | undefined)[] = ['rsa', 'rsa-pss'];
 
 /**
@@ -38,22 +39,23 @@ export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
 }
 
 function readKey(der: Uint8Array, type: 'spki' | 'pkcs1'): PublicKey {
-  let key: KeyObject;
-  try {
-    key = createPublicKey({ key: Buffer.from(der), format: 'der', type });
-  } catch (cause) {
-    throw new PrivatemodeError('evidence_malformed', 'a public key cannot be read', { cause });
-  }
-  const details = key.asymmetricKeyDetails;
+  const key = createKey({ key: Buffer.from(der), format: 'der', type }, 'a public key cannot be read');
+  const { modulusLength = 0, publicExponent = 0n } = key.asymmetricKeyDetails ?? {};
   const isRsa = RSA_TYPES.includes(key.asymmetricKeyType);
   return {
     key,
     algorithm: key.asymmetricKeyType === 'ec' ? 'ec' : isRsa ? 'rsa' : 'other',
-    curve: CURVE_OF_NAME[details?.namedCurve ?? ''],
-    rsa: isRsa
-      ? { modulusBits: details?.modulusLength ?? 0, exponent: details?.publicExponent ?? 0n }
-      : undefined,
+    curve: curveOf(key),
+    rsa: isRsa ? { modulusBits: modulusLength, exponent: publicExponent } : undefined,
   };
+}
+
+function createKey(input: Parameters<typeof createPublicKey>[0], refusal: string): KeyObject {
+  try {
+    return createPublicKey(input);
+  } catch (cause) {
+    throw new PrivatemodeError('evidence_malformed', refusal, { cause });
+  }
 }
 
 /**
@@ -65,20 +67,9 @@ export function publicKeyFromPoint(curve: EcCurve, point: Uint8Array): KeyObject
   if (point.length !== 2 * size) {
     throw new PrivatemodeError('evidence_malformed', `a ${curve} point has ${point.length} bytes`);
   }
-  const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
-  try {
-    return createPublicKey({
-      key: {
-        kty: 'EC',
-        crv: curve,
-        x: base64url(point.subarray(0, size)),
-        y: base64url(point.subarray(size)),
-      },
-      format: 'jwk',
-    });
-  } catch (cause) {
-    throw new PrivatemodeError('evidence_malformed', `a point is not on ${curve}`, { cause });
-  }
+  const half = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
+  const key = { kty: 'EC', crv: curve, x: half(point.subarray(0, size)), y: half(point.subarray(size)) };
+  return createKey({ key, format: 'jwk' }, `a point is not on ${curve}`);
 }
 
 /** The raw coordinates x || y of an EC key on P-256 or P-384. Throws evidence_malformed for other keys. */
@@ -87,9 +78,7 @@ export function pointOf(key: KeyObject): Uint8Array {
   if (jwk.crv !== 'P-256' && jwk.crv !== 'P-384') {
     throw new PrivatemodeError('evidence_malformed', 'a public key is not on P-256 or P-384');
   }
-  return new Uint8Array(
-    Buffer.concat([Buffer.from(jwk.x ?? '', 'base64url'), Buffer.from(jwk.y ?? '', 'base64url')]),
-  );
+  return new Uint8Array(Buffer.concat([jwk.x, jwk.y].map((half = '') => Buffer.from(half, 'base64url'))));
 }
 
 /**
@@ -104,12 +93,20 @@ export async function verifyEcdsa(input: {
   readonly signature: Uint8Array;
 }): Promise<boolean> {
   const { key, hash, encoding, data, signature } = input;
-  const curve = CURVE_OF_NAME[key.asymmetricKeyDetails?.namedCurve ?? ''];
+  const curve = curveOf(key);
   if (key.asymmetricKeyType !== 'ec' || curve === undefined) return false;
   if (encoding === 'raw' && signature.length !== 2 * COORDINATE_BYTES[curve]) return false;
+  return isValid(hash, data, { key, dsaEncoding: encoding === 'raw' ? 'ieee-p1363' : 'der' }, signature);
+}
+
+function isValid(
+  hash: EcdsaHash,
+  data: Uint8Array,
+  key: VerifyKeyObjectInput,
+  signature: Uint8Array,
+): boolean {
   try {
-    const dsaEncoding = encoding === 'raw' ? 'ieee-p1363' : 'der';
-    return verify(hash, data, { key, dsaEncoding }, signature);
+    return verify(hash, data, key, signature);
   } catch {
     return false;
   }
@@ -125,14 +122,6 @@ export async function verifyRsaPssSha384(
   signature: Uint8Array,
 ): Promise<boolean> {
   if (!RSA_TYPES.includes(key.asymmetricKeyType)) return false;
-  try {
-    return verify(
-      'sha384',
-      data,
-      { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 },
-      signature,
-    );
-  } catch {
-    return false;
-  }
+  const pss = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 };
+  return isValid('sha384', data, pss, signature);
 }

@@ -2,29 +2,16 @@
  * X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Everything here throws
  * PrivatemodeError('evidence_malformed') only.
  */
-import { type PublicKey, publicKeyFromSpki } from '../../crypto/signature.ts';
-import { contextTag, DerCursor, malformed, onlyChild, TAG } from './der.ts';
-import { readSmallInteger, readTime, readUnsigned } from './der-values.ts';
-import { type Extension, type KnownExtensions, readKnownExtensions, takeExtensions } from './extensions.ts';
-import { type Name, readName } from './name.ts';
-import { parseSigned, type SignedObject, takeSameAlgorithm } from './signed.ts';
+import { publicKeyFromSpki } from '../../crypto/signature.ts';
+import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from './der.ts';
+import { readSerial, readSmallInteger, readTime } from './der-values.ts';
+import { type Extension, readKnownExtensions, takeExtensions } from './extensions.ts';
+import { readName } from './name.ts';
+import { parseSigned, takeSameAlgorithm } from './signed.ts';
 
 export { verifySignedBy } from './signed.ts';
 
-export interface Certificate extends SignedObject, KnownExtensions {
-  readonly der: Uint8Array;
-  /** 1, 2 or 3. */
-  readonly version: number;
-  /** Lower-case hex, whole bytes, no leading zero byte; `00` for zero. */
-  readonly serial: string;
-  readonly issuer: Name;
-  readonly subject: Name;
-  readonly notBefore: Date;
-  readonly notAfter: Date;
-  readonly spki: Uint8Array;
-  readonly publicKey: PublicKey;
-  readonly extensions: readonly Extension[];
-}
+export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
 const UNIQUE_ID_TAGS = [1, 2].flatMap((n) => [contextTag(n, false), contextTag(n, true)]);
 
@@ -35,19 +22,19 @@ const MAX_BYTES = 64 * 1024;
  * One certificate of at most 64 KiB and nothing after it. Serial number 0 is legal here: every VCEK has it
  * (docs/protocol/attestation.md 7).
  */
-export function parseCertificate(der: Uint8Array): Certificate {
+export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
   const versionElement = cursor.takeIf(contextTag(0, true));
   const version = versionElement === undefined ? 1 : readSmallInteger(onlyChild(versionElement), 2) + 1;
-  const serial = Buffer.from(readUnsigned(cursor.take(TAG.integer))).toString('hex');
+  const serial = readSerial(cursor.take(TAG.integer));
   takeSameAlgorithm(cursor, algorithm, 'a certificate');
   const issuer = readName(cursor.take(TAG.sequence));
-  const validity = new DerCursor(cursor.take(TAG.sequence));
-  const notBefore = readTime(validity.take());
-  const notAfter = readTime(validity.take());
-  validity.end();
+  const validity = readSequence(cursor.take(TAG.sequence), (times) => ({
+    notBefore: readTime(times.take()),
+    notAfter: readTime(times.take()),
+  }));
   const subject = readName(cursor.take(TAG.sequence));
   const spki = cursor.take(TAG.sequence).full;
   const uniqueId = cursor.takeIf(...UNIQUE_ID_TAGS);
@@ -55,13 +42,13 @@ export function parseCertificate(der: Uint8Array): Certificate {
   const extensions = takeExtensions(cursor, 3);
   return {
     ...signed,
+    ...validity,
     der,
+    /** 1, 2 or 3. */
     version,
     serial,
     issuer,
     subject,
-    notBefore,
-    notAfter,
     spki,
     publicKey: publicKeyFromSpki(spki),
     extensions,
@@ -87,19 +74,14 @@ export function unhandledCritical(
   return extensions.filter(({ oid, critical }) => critical && !handled.includes(oid)).map(({ oid }) => oid);
 }
 
-export interface PemBlock {
-  readonly label: string;
-  readonly der: Uint8Array;
-}
-
 const BLOCK = /-----BEGIN ([A-Z0-9 ]+)-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END \1-----/g;
 
 /**
  * Every block of a PEM text, in order. Between and around the blocks only white space may stand, and base64
  * is strict: anything else throws evidence_malformed, as does a text without any block.
  */
-export function decodePem(text: string): PemBlock[] {
-  const blocks: PemBlock[] = [];
+export function decodePem(text: string) {
+  const blocks: { readonly label: string; readonly der: Uint8Array }[] = [];
   let end = 0;
   for (const match of text.matchAll(BLOCK)) {
     const [whole, label, body] = match as unknown as [string, string, string];

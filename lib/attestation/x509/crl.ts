@@ -1,7 +1,7 @@
 /** Certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
 import { unhandledCritical } from './certificate.ts';
-import { DerCursor, malformed, parseDer, TAG } from './der.ts';
-import { readSmallInteger, readTime, readUnsigned } from './der-values.ts';
+import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from './der.ts';
+import { readSerial, readSmallInteger, readTime } from './der-values.ts';
 import {
   EXTENSION_OID,
   type Extension,
@@ -9,29 +9,20 @@ import {
   readExtensions,
   takeExtensions,
 } from './extensions.ts';
-import { type Name, readName } from './name.ts';
-import { parseSigned, type SignedObject, takeSameAlgorithm } from './signed.ts';
+import { readName } from './name.ts';
+import { parseSigned, takeSameAlgorithm } from './signed.ts';
 
-export interface Crl extends SignedObject {
-  readonly issuer: Name;
-  readonly thisUpdate: Date;
-  readonly nextUpdate: Date | undefined;
-  /** Serial numbers in the form of `Certificate.serial`. */
-  readonly revoked: ReadonlySet<string>;
-  /** Lower-case hex like a serial; undefined where the extension is absent. */
-  readonly crlNumber: string | undefined;
-}
+export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
  * One CRL and nothing after it. A critical extension, of the list or of an entry, is refused: the ones that exist
  * (delta lists, indirect lists, partial scope) would change what the list means.
  */
-export function parseCrl(der: Uint8Array): Crl {
+export function parseCrl(der: Uint8Array) {
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
   const version = cursor.takeIf(TAG.integer);
-  const isOther = version !== undefined && readSmallInteger(version, 1) !== 1;
-  if (isOther) throw malformed('a CRL of another version');
+  if (version && readSmallInteger(version, 1) !== 1) throw malformed('a CRL of another version');
   takeSameAlgorithm(cursor, algorithm, 'a CRL');
   const issuer = readName(cursor.take(TAG.sequence));
   const thisUpdate = readTime(cursor.take());
@@ -44,31 +35,33 @@ export function parseCrl(der: Uint8Array): Crl {
     ...signed,
     issuer,
     thisUpdate,
-    nextUpdate: nextUpdate === undefined ? undefined : readTime(nextUpdate),
-    revoked: entries === undefined ? new Set() : readRevoked(new DerCursor(entries)),
-    crlNumber: crlNumber === undefined ? undefined : hex(readUnsigned(parseDer(crlNumber))),
+    nextUpdate: nextUpdate && readTime(nextUpdate),
+    /** Serial numbers in the form of `Certificate.serial`. */
+    revoked: readRevoked(entries),
+    /** Lower-case hex like a serial; undefined where the extension is absent. */
+    crlNumber: crlNumber && readSerial(parseDer(crlNumber)),
   };
 }
 
-function readRevoked(list: DerCursor): Set<string> {
-  const serials = new Set<string>();
-  for (const element of list.rest(TAG.sequence)) {
-    const entry = new DerCursor(element);
-    serials.add(hex(readUnsigned(entry.take(TAG.integer))));
-    readTime(entry.take());
-    const extensions = entry.takeIf(TAG.sequence);
-    entry.end();
-    if (extensions !== undefined) refuseCritical(readExtensions(extensions));
-  }
-  return serials;
+function readRevoked(list: Der | undefined): ReadonlySet<string> {
+  const entries = list === undefined ? [] : new DerCursor(list).rest(TAG.sequence);
+  return new Set(Array.from(entries, readRevokedSerial));
+}
+
+function readRevokedSerial(element: Der): string {
+  const { serial, extensions } = readSequence(element, (entry) => ({
+    serial: readSerial(entry.take(TAG.integer)),
+    revokedAt: readTime(entry.take()),
+    extensions: entry.takeIf(TAG.sequence),
+  }));
+  if (extensions !== undefined) refuseCritical(readExtensions(extensions));
+  return serial;
 }
 
 function refuseCritical(extensions: readonly Extension[]): void {
   const [oid] = unhandledCritical({ extensions }, []);
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }
-
-const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 /** Whether the list is in force: issued already, and the next one not yet due. Without nextUpdate it is not. */
 export function isCurrent({ thisUpdate, nextUpdate }: Crl, now: Date): boolean {

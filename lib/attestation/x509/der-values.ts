@@ -27,10 +27,14 @@ export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Arra
 /** A non-negative INTEGER (or ENUMERATED) of at most `max`, itself at most 2^32 - 1. */
 export function readSmallInteger(element: Der, max: number, tag: number = TAG.integer): number {
   const bytes = readUnsigned(element, tag);
-  const value =
-    bytes.length > 4 ? Number.POSITIVE_INFINITY : bytes.reduce((sum, byte) => sum * 256 + byte, 0);
-  if (value > max) throw malformed(`INTEGER above ${max}`);
+  const value = bytes.reduce((sum, byte) => sum * 256 + byte, 0);
+  if (bytes.length > 4 || value > max) throw malformed(`INTEGER above ${max}`);
   return value;
+}
+
+/** An INTEGER like `readUnsigned` as lower-case hex of whole bytes: the form of all serial numbers here. */
+export function readSerial(element: Der): string {
+  return Buffer.from(readUnsigned(element)).toString('hex');
 }
 
 /** OBJECT IDENTIFIER in dotted decimal form. */

@@ -54,13 +54,9 @@ function readElement(bytes: Uint8Array, start: number, depth: number): Der {
     const lengthBytes = first & 0x7f;
     if (lengthBytes === 0) throw malformed('DER uses an indefinite length');
     if (lengthBytes > 4) throw malformed('DER uses an oversized length');
+    if (contentStart + lengthBytes > bytes.length) throw malformed('DER ends inside a length');
     length = 0;
-    for (let i = 0; i < lengthBytes; i++) {
-      const byte = bytes[contentStart + i];
-      if (byte === undefined) throw malformed('DER ends inside a length');
-      length = length * 256 + byte;
-    }
-    contentStart += lengthBytes;
+    for (let i = 0; i < lengthBytes; i++) length = length * 256 + (bytes[contentStart++] ?? 0);
     const least = lengthBytes === 1 ? 0x80 : 256 ** (lengthBytes - 1);
     if (length < least) throw malformed('DER uses a length that is not in its shortest form');
   }
@@ -73,28 +69,20 @@ function readElement(bytes: Uint8Array, start: number, depth: number): Der {
 export function parseDer(bytes: Uint8Array, tag?: number): Der {
   const element = readElement(bytes, 0, 0);
   if (element.full.length !== bytes.length) throw malformed('bytes follow the DER element');
-  return tag === undefined ? element : expectTag(element, tag);
+  return expectTag(element, tag);
 }
 
-/** The element itself, if it has this tag. */
-export function expectTag(element: Der | undefined, tag: number): Der {
+/** The element itself, if it is there and has this tag (any, if none is given). */
+export function expectTag(element: Der | undefined, tag = element?.tag): Der {
   if (element === undefined) throw malformed('a DER element is missing');
-  if (element.tag !== tag) {
-    throw malformed(`DER tag 0x${element.tag.toString(16)} where 0x${tag.toString(16)} belongs`);
-  }
-  return element;
+  if (element.tag === tag) return element;
+  throw malformed(`DER tag 0x${element.tag.toString(16)} where 0x${tag?.toString(16)} belongs`);
 }
 
 /** The elements inside a constructed element, in order. */
 export function children(element: Der): Der[] {
   if ((element.tag & 0x20) === 0) throw malformed('a primitive DER element was opened');
-  const found: Der[] = [];
-  for (let offset = 0; offset < element.content.length; ) {
-    const child = readElement(element.content, offset, element.depth + 1);
-    found.push(child);
-    offset += child.full.length;
-  }
-  return found;
+  return [...new DerCursor(element, element.tag).rest()];
 }
 
 /** The one element inside an EXPLICIT wrapper. */
@@ -102,6 +90,14 @@ export function onlyChild(element: Der): Der {
   const [child, ...rest] = children(element);
   if (child === undefined || rest.length > 0) throw malformed('not exactly one DER element');
   return child;
+}
+
+/** Reads a SEQUENCE whose elements `read` takes, all of them. */
+export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T {
+  const cursor = new DerCursor(element);
+  const value = read(cursor);
+  cursor.end();
+  return value;
 }
 
 /** Reads the elements of a SEQUENCE one after the other, some of them optional. */
@@ -120,22 +116,20 @@ export class DerCursor {
 
   /** The next element, which must have this tag (any, if none is given). */
   take(tag?: number): Der {
-    const element = this.#peek();
-    if (element === undefined) throw malformed('a DER element is missing');
-    if (tag !== undefined) expectTag(element, tag);
+    const element = expectTag(this.#peek(), tag);
     this.#offset += element.full.length;
     return element;
   }
 
-  /** The next element if it has one of these tags; nothing is consumed otherwise. */
+  /** The next element if it has one of these tags (any, if none is given); nothing is consumed otherwise. */
   takeIf(...tags: readonly number[]): Der | undefined {
     const element = this.#peek();
-    if (element === undefined || !tags.includes(element.tag)) return undefined;
+    if (element === undefined || (tags.length > 0 && !tags.includes(element.tag))) return undefined;
     this.#offset += element.full.length;
     return element;
   }
 
-  /** The remaining elements, one after the other; refuses one that has none of these tags. */
+  /** The remaining elements; refuses one that has none of these tags. */
   *rest(...tags: readonly number[]): Generator<Der> {
     for (let next = this.takeIf(...tags); next !== undefined; next = this.takeIf(...tags)) yield next;
     this.end();

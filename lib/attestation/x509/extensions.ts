@@ -1,5 +1,5 @@
 /** X.509 extensions, and the four of RFC 5280 4.2 that decide something here. */
-import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
+import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
 import { readBitString, readBoolean, readOctetString, readOid, readSmallInteger } from './der-values.ts';
 
 export interface Extension {
@@ -24,15 +24,18 @@ export const EXTENSION_OID = {
 export function readExtensions(element: Der): readonly Extension[] {
   const found = new Map<string, Extension>();
   for (const next of new DerCursor(element).rest(TAG.sequence)) {
-    const inner = new DerCursor(next);
-    const oid = readOid(inner.take(TAG.oid));
-    const critical = inner.takeIf(TAG.boolean);
-    const value = readOctetString(inner.take(TAG.octetString));
-    inner.end();
-    if (found.has(oid)) throw malformed(`extension ${oid} appears twice`);
-    found.set(oid, { oid, critical: critical !== undefined && readBoolean(critical), value });
+    const extension = readSequence(next, readExtension);
+    if (found.has(extension.oid)) throw malformed(`extension ${extension.oid} appears twice`);
+    found.set(extension.oid, extension);
   }
   return [...found.values()];
+}
+
+function readExtension(cursor: DerCursor): Extension {
+  const oid = readOid(cursor.take(TAG.oid));
+  const critical = cursor.takeIf(TAG.boolean);
+  const value = readOctetString(cursor.take(TAG.octetString));
+  return { oid, critical: critical !== undefined && readBoolean(critical), value };
 }
 
 /** The extensions in wrapper [n], the last element of a SEQUENCE; none where it is absent. */
@@ -47,35 +50,28 @@ export function extensionValue(extensions: readonly Extension[], oid: string): U
 }
 
 /** The extensions of a certificate that decide something here; undefined where absent. */
-export interface KnownExtensions {
-  readonly basicConstraints: { readonly ca: boolean; readonly pathLength: number | undefined } | undefined;
-  readonly keyUsage: ReadonlySet<KeyUsage> | undefined;
-  /** OIDs; at least one. */
-  readonly extendedKeyUsage: readonly string[] | undefined;
-  readonly subjectAltNames: AlternativeNames | undefined;
-}
-
-export function readKnownExtensions(extensions: readonly Extension[]): KnownExtensions {
-  const read = <T>(oid: string, reader: (value: Uint8Array) => T): T | undefined => {
+export function readKnownExtensions(extensions: readonly Extension[]) {
+  const read = <T>(oid: string, reader: (element: Der) => T): T | undefined => {
     const value = extensionValue(extensions, oid);
-    return value && reader(value);
+    return value && reader(parseDer(value));
   };
   return {
     basicConstraints: read(EXTENSION_OID.basicConstraints, readBasicConstraints),
     keyUsage: read(EXTENSION_OID.keyUsage, readKeyUsage),
+    /** OIDs; at least one. */
     extendedKeyUsage: read(EXTENSION_OID.extendedKeyUsage, readExtendedKeyUsage),
     subjectAltNames: read(EXTENSION_OID.subjectAltName, readAlternativeNames),
   };
 }
 
-function readBasicConstraints(value: Uint8Array): KnownExtensions['basicConstraints'] {
-  const cursor = new DerCursor(parseDer(value));
-  const ca = cursor.takeIf(TAG.boolean);
-  const pathLength = cursor.takeIf(TAG.integer);
-  cursor.end();
+function readBasicConstraints(element: Der) {
+  const [ca, pathLength] = readSequence(element, (cursor) => [
+    cursor.takeIf(TAG.boolean),
+    cursor.takeIf(TAG.integer),
+  ]);
   return {
     ca: ca !== undefined && readBoolean(ca),
-    pathLength: pathLength === undefined ? undefined : readSmallInteger(pathLength, 255),
+    pathLength: pathLength && readSmallInteger(pathLength, 255),
   };
 }
 
@@ -92,35 +88,27 @@ const KEY_USAGES = [
 ] as const;
 export type KeyUsage = (typeof KEY_USAGES)[number];
 
-function readKeyUsage(value: Uint8Array): ReadonlySet<KeyUsage> {
-  const { bytes } = readBitString(parseDer(value));
+function readKeyUsage(element: Der): ReadonlySet<KeyUsage> {
+  const { bytes } = readBitString(element);
   return new Set(KEY_USAGES.filter((_, bit) => (((bytes[bit >> 3] ?? 0) << (bit & 7)) & 0x80) !== 0));
 }
 
-function readExtendedKeyUsage(value: Uint8Array): readonly string[] {
-  const cursor = new DerCursor(parseDer(value));
+function readExtendedKeyUsage(element: Der): readonly string[] {
+  const cursor = new DerCursor(element);
   return [readOid(cursor.take(TAG.oid)), ...Array.from(cursor.rest(TAG.oid), readOid)];
 }
 
-/** Alternative names; kinds other than these three are left out. */
-export interface AlternativeNames {
-  readonly dns: readonly string[];
-  readonly uri: readonly string[];
-  /** 4 or 16 bytes each. */
-  readonly ip: readonly Uint8Array[];
-}
-
-const GENERAL_NAME = { dns: 2, uri: 6, ip: 7 };
 const GENERAL_NAME_TAGS = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((n) => [
   contextTag(n, false),
   contextTag(n, true),
 ]);
 
-function readAlternativeNames(value: Uint8Array): AlternativeNames {
-  const names = [...new DerCursor(parseDer(value)).rest(...GENERAL_NAME_TAGS)];
+/** Alternative names of the kinds [2], [6] and [7] (RFC 5280 4.2.1.6); others are left out. */
+function readAlternativeNames(element: Der) {
+  const names = [...new DerCursor(element).rest(...GENERAL_NAME_TAGS)];
   const contents = (kind: number): Uint8Array[] =>
     names.filter(({ tag }) => tag === contextTag(kind, false)).map(({ content }) => content);
   const texts = (kind: number): string[] =>
     contents(kind).map((content) => Buffer.from(content).toString('latin1'));
-  return { dns: texts(GENERAL_NAME.dns), uri: texts(GENERAL_NAME.uri), ip: contents(GENERAL_NAME.ip) };
+  return { dns: texts(2), uri: texts(6), /** 4 or 16 bytes each. */ ip: contents(7) };
 }

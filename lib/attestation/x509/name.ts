@@ -1,13 +1,8 @@
 /** Distinguished names (RFC 5280 4.1.2.4). */
-import { children, type Der, DerCursor, expectTag, malformed, TAG } from './der.ts';
+import { children, type Der, type DerCursor, expectTag, malformed, readSequence, TAG } from './der.ts';
 import { readOid, readText } from './der-values.ts';
 
-export interface Name {
-  /** The encoded name: two names are the same when these bytes are. */
-  readonly der: Uint8Array;
-  /** Every attribute in order of appearance; `type` is the short name (`CN`, `O` …) or the OID. */
-  readonly attributes: readonly { readonly type: string; readonly value: string }[];
-}
+export type Name = Readonly<ReturnType<typeof readName>>;
 
 const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.3': 'CN',
@@ -19,19 +14,22 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.11': 'OU',
 };
 
-export function readName(element: Der): Name {
+/**
+ * The attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the OID. `der` is the encoded name:
+ * two names are the same when these bytes are.
+ */
+export function readName(element: Der) {
   const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
     const pairs = children(expectTag(rdn, TAG.set));
     if (pairs.length === 0) throw malformed('an empty relative distinguished name');
-    return pairs.map((pair) => {
-      const cursor = new DerCursor(pair);
-      const oid = readOid(cursor.take(TAG.oid));
-      const value = readText(cursor.take());
-      cursor.end();
-      return { type: SHORT_NAMES[oid] ?? oid, value };
-    });
+    return pairs.map((pair) => readSequence(pair, readAttribute));
   });
   return { der: element.full, attributes };
+}
+
+function readAttribute(cursor: DerCursor) {
+  const oid = readOid(cursor.take(TAG.oid));
+  return { type: SHORT_NAMES[oid] ?? oid, value: readText(cursor.take()) };
 }
 
 /** Whether both names have the same encoding, which is what every issuer met here produces. */

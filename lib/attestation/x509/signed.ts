@@ -3,7 +3,7 @@
  * signature; and the algorithms that AMD, Intel and Contrast use. Any other algorithm does not verify.
  */
 import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '../../crypto/signature.ts';
-import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, TAG } from './der.ts';
+import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
 import { readOid, readSmallInteger, readWholeBitString } from './der-values.ts';
 
 export interface SignatureAlgorithm {
@@ -14,13 +14,7 @@ export interface SignatureAlgorithm {
   readonly pss: PssParameters | undefined;
 }
 
-export interface PssParameters {
-  readonly hash: string;
-  readonly maskGeneration: string;
-  readonly maskHash: string;
-  readonly saltLength: number;
-  readonly trailer: number;
-}
+export type PssParameters = Readonly<ReturnType<typeof readPssParameters>>;
 
 export interface SignedObject {
   /** The signed bytes. */
@@ -39,21 +33,14 @@ const ECDSA: Readonly<Record<string, { readonly name: string; readonly hash: Ecd
 };
 
 /** Splits a signed object. The caller compares the algorithm inside the signed bytes (`takeSameAlgorithm`). */
-export function parseSigned(der: Uint8Array): {
-  readonly tbs: Der;
-  readonly algorithm: Der;
-  readonly signed: SignedObject;
-} {
-  const cursor = new DerCursor(parseDer(der));
-  const tbs = cursor.take(TAG.sequence);
-  const algorithm = cursor.take(TAG.sequence);
-  const signature = readWholeBitString(cursor.take(TAG.bitString));
-  cursor.end();
-  return {
-    tbs,
-    algorithm,
-    signed: { tbs: tbs.full, signatureAlgorithm: readSignatureAlgorithm(algorithm), signature },
-  };
+export function parseSigned(der: Uint8Array) {
+  const { tbs, algorithm, signature } = readSequence(parseDer(der), (cursor) => ({
+    tbs: cursor.take(TAG.sequence),
+    algorithm: cursor.take(TAG.sequence),
+    signature: readWholeBitString(cursor.take(TAG.bitString)),
+  }));
+  const signatureAlgorithm = readSignatureAlgorithm(algorithm);
+  return { tbs, algorithm, signed: { tbs: tbs.full, signatureAlgorithm, signature } };
 }
 
 /** Takes the algorithm inside the signed bytes, which must be the one outside of them. */
@@ -78,22 +65,22 @@ function readSignatureAlgorithm(element: Der): SignatureAlgorithm {
 
 /** The OID of an AlgorithmIdentifier whose parameters are absent or NULL. */
 function readPlainAlgorithm(element: Der): string {
-  const cursor = new DerCursor(element);
-  const oid = readOid(cursor.take(TAG.oid));
-  const parameters = cursor.takeIf(TAG.null);
-  if (parameters !== undefined && parameters.content.length > 0) throw malformed('NULL with content');
-  cursor.end();
-  return oid;
+  return readSequence(element, (cursor) => {
+    const oid = readOid(cursor.take(TAG.oid));
+    const parameters = cursor.takeIf(TAG.null);
+    if (parameters !== undefined && parameters.content.length > 0) throw malformed('NULL with content');
+    return oid;
+  });
 }
 
 /** RFC 4055 3.1: each parameter in its own EXPLICIT wrapper, or its default. */
-function readPssParameters(element: Der): PssParameters {
-  const cursor = new DerCursor(element);
-  const [hash, mask, salt, trailer] = [0, 1, 2, 3].map((n) => {
-    const wrapper = cursor.takeIf(contextTag(n, true));
-    return wrapper && onlyChild(wrapper);
-  });
-  cursor.end();
+function readPssParameters(element: Der) {
+  const [hash, mask, salt, trailer] = readSequence(element, (cursor) =>
+    [0, 1, 2, 3].map((n) => {
+      const wrapper = cursor.takeIf(contextTag(n, true));
+      return wrapper && onlyChild(wrapper);
+    }),
+  );
   const [maskGeneration, maskHash] = mask ? readMaskGeneration(mask) : [OID_MGF1, OID_SHA1];
   return {
     hash: hash ? readPlainAlgorithm(hash) : OID_SHA1,
@@ -105,11 +92,10 @@ function readPssParameters(element: Der): PssParameters {
 }
 
 function readMaskGeneration(element: Der): readonly [algorithm: string, hash: string] {
-  const cursor = new DerCursor(element);
-  const algorithm = readOid(cursor.take(TAG.oid));
-  const hash = readPlainAlgorithm(cursor.take(TAG.sequence));
-  cursor.end();
-  return [algorithm, hash];
+  return readSequence(element, (cursor) => [
+    readOid(cursor.take(TAG.oid)),
+    readPlainAlgorithm(cursor.take(TAG.sequence)),
+  ]);
 }
 
 /** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (docs/protocol/attestation.md 7). */
