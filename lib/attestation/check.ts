@@ -56,6 +56,14 @@ export function row<Subject>(
   return { id, title, source, expected, judge, ...more };
 }
 
+/** The rows of a table by id; a rule comes from `source` unless its row names another section. */
+export function rowsFrom<Subject>(
+  source: string,
+  rows: Readonly<Record<string, Omit<CheckRow<Subject>, 'id' | 'source'> & { readonly source?: string }>>,
+): readonly CheckRow<Subject>[] {
+  return Object.entries(rows).map(([id, described]) => ({ id, source, ...described }));
+}
+
 /** A finding that passes or fails. */
 export function finding(holds: boolean, found: string, expected?: string): Finding {
   const outcome = holds ? 'pass' : 'fail';

@@ -1,7 +1,6 @@
 /** Writes the protobuf message that carries a SEV-SNP report and its certificates (docs/protocol/attestation.md 6.1). */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import type { SnpAttestation } from '../../lib/attestation/snp/message.ts';
-import { SNP_REPORT_FIELDS } from '../../lib/attestation/snp/report.ts';
+import { SNP_REPORT_FIELDS, type SnpAttestation } from '../../lib/attestation/snp/report.ts';
 
 /** The bytes of the message, without zeros and empty byte strings as proto3 does it. */
 export function encodeSnpAttestation({ report, certificates, product }: SnpAttestation): Uint8Array {

@@ -3,10 +3,14 @@
  * 16, 19.7).
  */
 import { type KeyObject, randomBytes, sign } from 'node:crypto';
-import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
-import { SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/launch.ts';
 import { tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
-import { SNP_SIGNED_BYTES, type SnpReport, serializeReport } from '../../lib/attestation/snp/report.ts';
+import {
+  SNP_EXTRA_CRL,
+  SNP_SIGNED_BYTES,
+  type SnpReport,
+  serializeReport,
+} from '../../lib/attestation/snp/report.ts';
 import { issueAmdCrl, issueVcek, type Tcb } from '../pki/amd.ts';
 import { SNP_GUEST } from '../reference-values.ts';
 import type { EvidenceRequest } from './request.ts';

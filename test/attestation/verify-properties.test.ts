@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../../lib/attestation/snp/message.ts';
+import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../../lib/attestation/snp/report.ts';
 import { type Verdict, type VerifyInput, verify } from '../../lib/attestation/verify.ts';
 import {
   evidenceOf,

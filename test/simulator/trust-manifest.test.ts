@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { before, describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
-import { decodeSnpAttestation } from '../../lib/attestation/snp/message.ts';
+import { decodeSnpAttestation } from '../../lib/attestation/snp/report.ts';
 import { snpEvidence } from '../../simulator/evidence/snp.ts';
 import { createFaults } from '../../simulator/faults.ts';
 import type { Hardware } from '../../simulator/hardware.ts';

@@ -4,10 +4,9 @@
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
-import { idKeyDigest } from '../../lib/attestation/snp/id-key.ts';
-import { SNP_EXTRA_CRL, type SnpProduct } from '../../lib/attestation/snp/message.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/launch.ts';
 import { type TcbParts, tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
-import type { SnpReport } from '../../lib/attestation/snp/report.ts';
+import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
 import { sha256 } from '../../lib/crypto/digest.ts';
 import { signReport as signedBy } from '../../simulator/evidence/snp.ts';

@@ -7,42 +7,32 @@ import { type Attempt, attempt, attemptAsync, valueIn } from '../check.ts';
 import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import { NOT_YET } from '../findings.ts';
+import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { type Der, malformed, parseDer, TAG } from '../x509/der.ts';
 import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
-import { SNP_EXTRA_CRL, type SnpAttestation } from './message.ts';
 import { type TcbParts, tcbParts } from './packed-fields.ts';
 import type { Product } from './product.ts';
-import { isSignedByVcek } from './report.ts';
+import { isSignedByVcek, SNP_EXTRA_CRL, type SnpAttestation } from './report.ts';
 
-export interface SnpRoots {
-  readonly ark: Certificate;
-  readonly ask: Certificate;
+/** The message, and what it is judged by. */
+export interface SnpEvidence extends SnpAttestation {
+  readonly entry: SnpReferenceValues;
+  readonly context: EvidenceContext;
 }
 
-export interface Vcek {
-  readonly certificate: Certificate;
-  /** For people: from the document, or fetched. */
-  readonly origin: string;
-}
+export type SnpRoots = Readonly<ReturnType<typeof readRoots>>;
+export type VcekExtensions = Readonly<ReturnType<typeof readVcekExtensions>>;
 
-export interface VcekExtensions {
-  /** E.g. `Milan-B0`, `Genoa`. */
-  readonly productName: string;
-  readonly tcb: TcbParts;
-  /** 64 bytes: the chip. */
-  readonly hwid: Uint8Array;
-}
-
-export interface ArkCrl extends ReadList {
-  /** For people: from the document, or fetched and why. */
-  readonly origin: string;
-}
+/** What came with the evidence or was fetched; `origin` says for people which, and why. */
+type Obtained<T> = Attempt<T & { readonly origin: string }>;
+export type Vcek = Obtained<{ readonly certificate: Certificate }>;
+export type ArkCrl = Obtained<ReadList>;
 
 /** The two pinned certificates of a product. Throws evidence_malformed. */
-export function readRoots(roots: TrustRoots, product: Product): SnpRoots {
+export function readRoots(roots: TrustRoots, product: Product) {
   const pair = roots.snp[product];
   if (pair === undefined) throw malformed(`no trust root for ${product} is configured`);
   const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
@@ -53,23 +43,20 @@ export function readRoots(roots: TrustRoots, product: Product): SnpRoots {
  * The VCEK that came with the evidence, else, where `mayFetch` allows it, one fetched for the report's chip and TCB.
  * Undefined for a report that another kind of key signed.
  */
-export async function obtainVcek(
-  { report, certificates: { vcek } }: SnpAttestation,
-  product: Product,
-  { collateral }: EvidenceContext,
-  mayFetch: boolean,
-): Promise<Attempt<Vcek>> {
+export async function obtainVcek(evidence: SnpEvidence, mayFetch: boolean): Promise<Vcek> {
+  const { report, certificates, entry, context } = evidence;
+  const { vcek } = certificates;
   if (!isSignedByVcek(report)) return undefined;
   if (vcek !== undefined)
     return attempt(() => ({ certificate: readVcek(vcek), origin: 'from the document' }));
   if (!mayFetch) return undefined;
   const { bootloader, tee, snp, microcode } = tcbParts(report.reportedTcb);
   const chipId = Buffer.from(report.chipId).toString('hex');
-  const query = { product, chipId, bootloader, tee, snp, microcode };
-  return attemptAsync(async () => ({
-    certificate: readVcek(await collateral.amdVcek(query)),
-    origin: 'fetched',
-  }));
+  const query = { product: entry.product, chipId, bootloader, tee, snp, microcode };
+  return attemptAsync(async () => {
+    const certificate = readVcek(await context.collateral.amdVcek(query));
+    return { certificate, origin: 'fetched' };
+  });
 }
 
 const PEM_START = '-----BEGIN';
@@ -86,20 +73,12 @@ const STRUCT_VERSION = `${AMD}.1`;
 const PRODUCT_NAME = `${AMD}.2`;
 const HWID = `${AMD}.4`;
 const HWID_BYTES = 64;
-const TCB_OID: Readonly<Record<keyof TcbParts, string>> = {
-  bootloader: `${AMD}.3.1`,
-  tee: `${AMD}.3.2`,
-  snp: `${AMD}.3.3`,
-  spl4: `${AMD}.3.4`,
-  spl5: `${AMD}.3.5`,
-  spl6: `${AMD}.3.6`,
-  spl7: `${AMD}.3.7`,
-  microcode: `${AMD}.3.8`,
-};
-const MANDATORY: readonly string[] = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...Object.values(TCB_OID)];
+const TCB_EXTENSIONS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const;
+const TCB_OIDS = TCB_EXTENSIONS.map((part, index) => [part, `${AMD}.3.${index + 1}`] as const);
+const MANDATORY = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...TCB_OIDS.map(([, oid]) => oid)];
 
 /** AMD's extensions: all of them, no others. Throws evidence_malformed. */
-export function readVcekExtensions({ extensions }: Certificate): VcekExtensions {
+export function readVcekExtensions({ extensions }: Certificate) {
   for (const { oid } of extensions) {
     if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
       throw malformed(`the VCEK has the extension ${oid}, which does not belong there`);
@@ -114,10 +93,12 @@ export function readVcekExtensions({ extensions }: Certificate): VcekExtensions 
   if (readSmallInteger(element(STRUCT_VERSION), 255) !== 0) throw malformed('a VCEK of another structure');
   const productName = element(PRODUCT_NAME);
   if (productName.tag !== TAG.ia5String) throw malformed('the product name of the VCEK is no IA5String');
-  const levels = Object.entries(TCB_OID).map(([part, oid]) => [part, readSmallInteger(element(oid), 255)]);
+  const levels = TCB_OIDS.map(([part, oid]) => [part, readSmallInteger(element(oid), 255)]);
   return {
+    /** E.g. `Milan-B0`, `Genoa`. */
     productName: readText(productName),
-    tcb: Object.fromEntries(levels) as unknown as TcbParts,
+    tcb: Object.fromEntries(levels) as TcbParts,
+    /** 64 bytes: the chip. */
     hwid: readHwid(value(HWID)),
   };
 }
@@ -133,30 +114,24 @@ function readHwid(value: Uint8Array): Uint8Array {
  * The CRL that came with the evidence if it parses and is in force, else one fetched where `mayFetch` allows it. A
  * current CRL with a wrong signature is not replaced: that would let an attacker choose between the two.
  */
-export async function obtainArkCrl(
-  { certificates }: SnpAttestation,
-  product: Product,
-  { collateral, now }: EvidenceContext,
-  mayFetch: boolean,
-): Promise<Attempt<ArkCrl>> {
+export async function obtainArkCrl(evidence: SnpEvidence, mayFetch: boolean): Promise<ArkCrl> {
+  const { certificates, entry, context } = evidence;
   const crl = certificates.extras.get(SNP_EXTRA_CRL);
   const embedded = crl && valueIn(attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)));
-  if (embedded !== undefined && isCurrent(embedded.crl, now)) {
+  if (embedded !== undefined && isCurrent(embedded.crl, context.now)) {
     return { value: { ...embedded, origin: 'from the document' } };
   }
   if (!mayFetch) return undefined;
-  const inDocument = `the one in the document being ${whyNot(crl, embedded, now)}`;
-  return attemptAsync(async () => {
-    try {
-      return {
-        ...readRevocationList(await collateral.amdCrl({ product })),
-        origin: `fetched, ${inDocument}`,
-      };
-    } catch (error) {
-      if (!(error instanceof PrivatemodeError)) throw error;
-      throw new PrivatemodeError(error.code, `${error.message} (needed, ${inDocument})`, { cause: error });
-    }
-  });
+  const inDocument = `the one in the document being ${whyNot(crl, embedded, context.now)}`;
+  const fetched = await attemptAsync(async () => ({
+    ...readRevocationList(await context.collateral.amdCrl({ product: entry.product })),
+    origin: `fetched, ${inDocument}`,
+  }));
+  if (fetched === undefined || 'value' in fetched) return fetched;
+  const { code, message } = fetched.error;
+  return {
+    error: new PrivatemodeError(code, `${message} (needed, ${inDocument})`, { cause: fetched.error }),
+  };
 }
 
 function whyNot(bytes: Uint8Array | undefined, read: ReadList | undefined, now: Date): string {

@@ -35,34 +35,27 @@ export interface Flag<Member extends string = string> {
   readonly member: Member;
 }
 
-const flag = <Member extends string>(
-  bit: number,
-  name: string,
-  direction: Flag['direction'],
-  member: Member,
-): Flag<Member> => ({ bit, name, direction, member });
-
 export const GUEST_POLICY_FLAGS = [
-  flag(16, 'SMT', 'forbidden', 'SMT'),
-  flag(18, 'MIGRATE_MA', 'forbidden', 'MigrateMA'),
-  flag(19, 'DEBUG', 'forbidden', 'Debug'),
-  flag(20, 'SINGLE_SOCKET', 'required', 'SingleSocket'),
-  flag(21, 'CXL_ALLOW', 'forbidden', 'CXLAllowed'),
-  flag(22, 'MEM_AES_256_XTS', 'required', 'MemAES256XTS'),
-  flag(23, 'RAPL_DIS', 'required', 'RAPLDis'),
-  flag(24, 'CIPHERTEXT_HIDING_DRAM', 'required', 'CipherTextHidingDRAM'),
-  flag(25, 'PAGE_SWAP_DISABLE', 'required', 'PageSwapDisable'),
-] as const;
+  { bit: 16, name: 'SMT', direction: 'forbidden', member: 'SMT' },
+  { bit: 18, name: 'MIGRATE_MA', direction: 'forbidden', member: 'MigrateMA' },
+  { bit: 19, name: 'DEBUG', direction: 'forbidden', member: 'Debug' },
+  { bit: 20, name: 'SINGLE_SOCKET', direction: 'required', member: 'SingleSocket' },
+  { bit: 21, name: 'CXL_ALLOW', direction: 'forbidden', member: 'CXLAllowed' },
+  { bit: 22, name: 'MEM_AES_256_XTS', direction: 'required', member: 'MemAES256XTS' },
+  { bit: 23, name: 'RAPL_DIS', direction: 'required', member: 'RAPLDis' },
+  { bit: 24, name: 'CIPHERTEXT_HIDING_DRAM', direction: 'required', member: 'CipherTextHidingDRAM' },
+  { bit: 25, name: 'PAGE_SWAP_DISABLE', direction: 'required', member: 'PageSwapDisable' },
+] as const satisfies readonly Flag[];
 
 export const PLATFORM_INFO_FLAGS = [
-  flag(0, 'SMT_EN', 'forbidden', 'SMTEnabled'),
-  flag(1, 'TSME_EN', 'forbidden', 'TSMEEnabled'),
-  flag(2, 'ECC_EN', 'required', 'ECCEnabled'),
-  flag(3, 'RAPL_DIS', 'required', 'RAPLDisabled'),
-  flag(4, 'CIPHERTEXT_HIDING_DRAM_EN', 'required', 'CiphertextHidingDRAMEnabled'),
-  flag(5, 'ALIAS_CHECK_COMPLETE', 'required', 'AliasCheckComplete'),
-  flag(7, 'TIO_EN', 'forbidden', 'TIOEnabled'),
-] as const;
+  { bit: 0, name: 'SMT_EN', direction: 'forbidden', member: 'SMTEnabled' },
+  { bit: 1, name: 'TSME_EN', direction: 'forbidden', member: 'TSMEEnabled' },
+  { bit: 2, name: 'ECC_EN', direction: 'required', member: 'ECCEnabled' },
+  { bit: 3, name: 'RAPL_DIS', direction: 'required', member: 'RAPLDisabled' },
+  { bit: 4, name: 'CIPHERTEXT_HIDING_DRAM_EN', direction: 'required', member: 'CiphertextHidingDRAMEnabled' },
+  { bit: 5, name: 'ALIAS_CHECK_COMPLETE', direction: 'required', member: 'AliasCheckComplete' },
+  { bit: 7, name: 'TIO_EN', direction: 'forbidden', member: 'TIOEnabled' },
+] as const satisfies readonly Flag[];
 
 /** Which flags the manifest allows or asks for, by its own names. */
 export type Flags<Table extends readonly Flag[]> = Readonly<Record<Table[number]['member'], boolean>>;

@@ -1,85 +1,71 @@
-/** The report: what it says before any certificate is looked at, and who signed it (docs/protocol/attestation.md 3, 6.2, 7, 13.5). */
-import { constantTimeEqual } from '../../crypto/digest.ts';
+/** The report: what it says before any certificate is looked at, who signed it, and its firmware and chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5). */
 import { verifyEcdsa } from '../../crypto/signature.ts';
-import { finding, need, row } from '../check.ts';
+import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
 import { verified } from '../findings.ts';
+import { type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
-import { equalBytes, hex, type SnpRow } from './subject.ts';
+import { bits, hex, oneOf, type SnpRow, type SnpSubject } from './subject.ts';
 
 const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
 const ECDSA_P384_SHA384 = 1;
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
-export const REPORT_ROWS: readonly SnpRow[] = [
-  row(
-    'snp.report_data',
-    'Report data',
-    'attestation.md 3',
-    'the digest over nonce, manifest and both CA certificates',
-    ({ report, context }) => equalBytes(report.reportData, context.expectedReportData),
-  ),
-  row(
-    'snp.host_data',
-    'Host data',
-    'attestation.md 4.3, 19.12 rule 11',
-    'the policy hash of a coordinator entry of the manifest',
-    ({ report: { hostData }, context: { coordinatorHashes } }) =>
-      finding(
-        coordinatorHashes.some((hash) => constantTimeEqual(hash, hostData)),
-        hex(hostData),
-        coordinatorHashes.map(hex).join(' or '),
-      ),
-  ),
-  row(
-    'snp.report.version',
-    'Report version',
-    'attestation.md 6.2',
-    'version 2, 3, 4 or 5',
-    ({ report: { version } }) => finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
-  ),
-  row(
-    'snp.report.signature_algo',
-    'Signature algorithm of the report',
-    'attestation.md 6.2',
-    '1 (ECDSA P-384 with SHA-384)',
-    ({ report: { signatureAlgo } }) => finding(signatureAlgo === ECDSA_P384_SHA384, String(signatureAlgo)),
-  ),
-  row(
-    'snp.report.signing_key',
-    'Kind of the signing key',
-    'attestation.md 6.2, 7',
-    'VCEK, and no reserved bit of SIGNER_INFO set',
-    ({ report }) => {
+export const REPORT_ROWS = rowsFrom<SnpSubject>('attestation.md 6.2', {
+  'snp.report_data': {
+    title: 'Report data',
+    source: 'attestation.md 3',
+    expected: 'the digest over nonce, manifest and both CA certificates',
+    judge: ({ report, context }) => oneOf(report.reportData, [context.expectedReportData]),
+  },
+  'snp.host_data': {
+    title: 'Host data',
+    source: 'attestation.md 4.3, 19.12 rule 11',
+    expected: 'the policy hash of a coordinator entry of the manifest',
+    judge: ({ report: { hostData }, context: { coordinatorHashes } }) => oneOf(hostData, coordinatorHashes),
+  },
+  'snp.report.version': {
+    title: 'Report version',
+    expected: 'version 2, 3, 4 or 5',
+    judge: ({ report: { version } }) => finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
+  },
+  'snp.report.signature_algo': {
+    title: 'Signature algorithm of the report',
+    expected: '1 (ECDSA P-384 with SHA-384)',
+    judge: ({ report: { signatureAlgo } }) =>
+      finding(signatureAlgo === ECDSA_P384_SHA384, String(signatureAlgo)),
+  },
+  'snp.report.signing_key': {
+    title: 'Kind of the signing key',
+    source: 'attestation.md 6.2, 7',
+    expected: 'VCEK, and no reserved bit of SIGNER_INFO set',
+    judge: ({ report }) => {
       const key = signingKey(report);
       const reserved = report.signerInfo >>> 5 !== 0;
       const found = `${SIGNING_KEYS[key] ?? 'reserved'}${reserved ? ', reserved bits set' : ''}`;
       return finding(key === 0 && !reserved, found);
     },
-  ),
-  row(
-    'snp.report.author_key',
-    'No author key',
-    'attestation.md 13.5',
-    'AUTHOR_KEY_EN is 0',
-    ({ report: { signerInfo } }) => finding((signerInfo & 1) === 0, `${signerInfo & 1}`),
-  ),
-];
+  },
+  'snp.report.author_key': {
+    title: 'No author key',
+    source: 'attestation.md 13.5',
+    expected: 'AUTHOR_KEY_EN is 0',
+    judge: ({ report: { signerInfo } }) => finding((signerInfo & 1) === 0, `${signerInfo & 1}`),
+  },
+});
 
-export const SIGNATURE_ROWS: readonly SnpRow[] = [
-  row(
-    'snp.report.signature',
-    'Signature on the report',
-    'attestation.md 7',
-    'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
-    async ({ report, vcek }) => {
+export const SIGNATURE_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
+  'snp.report.signature': {
+    title: 'Signature on the report',
+    expected: 'ECDSA P-384 with SHA-384 by the VCEK over the rebuilt report',
+    judge: async ({ report, vcek }) => {
       const { key, curve } = need(vcek).certificate.publicKey;
       const signature = rawSignature(report.signature);
       if (signature === undefined || curve !== 'P-384') return verified(false);
       const data = serializeReport(report).subarray(0, SNP_SIGNED_BYTES);
       return verified(await verifyEcdsa({ key, hash: 'sha384', encoding: 'raw', data, signature }));
     },
-  ),
-];
+  },
+});
 
 /** R and S, 72 bytes little-endian each, as 48 + 48 bytes big-endian; undefined if they or the rest do not fit. */
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
@@ -90,3 +76,97 @@ function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const bigEndian = (number: Uint8Array): Uint8Array => Uint8Array.from(number.subarray(0, 48)).reverse();
   return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
 }
+
+const SECTION_8 = 'attestation.md 8';
+
+const tcbAtMostFinding = (found: TcbParts, limit: TcbParts): Finding =>
+  finding(tcbAtMost(found, limit), tcbText(found), `at most ${tcbText(limit)}`);
+
+type Described = Omit<SnpRow, 'id'>;
+
+const minimumTcb = (
+  title: string,
+  field: 'reportedTcb' | 'launchTcb' | 'committedTcb',
+  source = SECTION_8,
+): Described => ({
+  title,
+  source,
+  expected: 'every part at least the MinimumTCB of the manifest',
+  judge: ({ report, entry: { minimumTcb } }) => {
+    const found = tcbParts(report[field]);
+    return finding(tcbAtMost(minimumTcb, found), tcbText(found), `at least ${tcbText(minimumTcb)}`);
+  },
+});
+
+const minimumMitigations = (title: string, field: 'launchMitVector' | 'currentMitVector'): Described => ({
+  title,
+  source: SECTION_8,
+  expected: 'every bit of MinimumMitigationVector is set',
+  judge: ({ report, entry: { minimumMitigationVector: minimum } }) =>
+    finding((report[field] & minimum) === minimum, bits(report[field]), `all of ${bits(minimum)}`),
+});
+
+export const FIRMWARE_ROWS = rowsFrom<SnpSubject>(SECTION_8, {
+  'snp.tcb.reported': minimumTcb('Reported TCB', 'reportedTcb'),
+  'snp.tcb.launch': minimumTcb('Launch TCB', 'launchTcb'),
+  'snp.tcb.committed': minimumTcb('Committed TCB', 'committedTcb', 'attestation.md 13.5'),
+  'snp.tcb.vcek': {
+    title: 'TCB of the VCEK',
+    expected: 'equal to REPORTED_TCB in all eight parts',
+    judge: ({ report: { reportedTcb }, vcekExtensions }) => {
+      const { tcb } = need(vcekExtensions);
+      return finding(tcbValue(tcb) === reportedTcb, tcbText(tcb), tcbText(tcbParts(reportedTcb)));
+    },
+  },
+  'snp.tcb.vcek_current': {
+    title: 'TCB of the VCEK and the current TCB',
+    expected: 'every part at most its counterpart in CURRENT_TCB',
+    judge: ({ report, vcekExtensions }) =>
+      tcbAtMostFinding(need(vcekExtensions).tcb, tcbParts(report.currentTcb)),
+  },
+  'snp.firmware.tcb': {
+    title: 'Committed and current TCB',
+    expected: 'COMMITTED_TCB is at most CURRENT_TCB in every part',
+    judge: ({ report }) => tcbAtMostFinding(tcbParts(report.committedTcb), tcbParts(report.currentTcb)),
+  },
+  'snp.firmware.version': {
+    title: 'Committed and current firmware',
+    expected: 'committed build and version are at most the current ones',
+    judge: ({ report }) => {
+      const { committedMajor, committedMinor, committedBuild } = report;
+      const { currentMajor, currentMinor, currentBuild } = report;
+      const holds =
+        committedBuild <= currentBuild &&
+        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;
+      return finding(
+        holds,
+        `${committedMajor}.${committedMinor} build ${committedBuild}`,
+        `at most ${currentMajor}.${currentMinor} build ${currentBuild}`,
+      );
+    },
+  },
+  'snp.mitigation.launch': minimumMitigations('Mitigations at launch', 'launchMitVector'),
+  'snp.mitigation.current': minimumMitigations('Current mitigations', 'currentMitVector'),
+  'snp.chip_id.vcek': {
+    title: 'Chip of the VCEK',
+    expected: 'the chip that the VCEK names; not comparable where the report masks it',
+    conditional: true,
+    judge: ({ report: { chipId }, vcekExtensions }) =>
+      chipId.every((byte) => byte === 0)
+        ? notApplicable('CHIP_ID is masked')
+        : oneOf(chipId, [need(vcekExtensions).hwid]),
+  },
+  'snp.chip_id.allowed': {
+    title: 'Allowed chips',
+    expected: 'one of AllowedChipIDs, where the manifest lists any',
+    conditional: true,
+    judge: ({ report: { chipId }, entry: { allowedChipIds } }) =>
+      allowedChipIds.length === 0
+        ? notApplicable('the manifest allows any chip')
+        : finding(
+            allowedChipIds.some((id) => hex(id) === hex(chipId)),
+            hex(chipId),
+            `one of ${allowedChipIds.length} chips`,
+          ),
+  },
+});

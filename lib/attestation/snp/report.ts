@@ -1,7 +1,15 @@
 /**
- * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (docs/protocol/attestation.md 6.2). One table of fields serves the
- * binary layout and the protobuf message that carries the fields; all integers are little-endian.
+ * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the protobuf message
+ * Attestation that carries its fields and certificates (6.1). One table of fields serves both; integers are little-endian.
  */
+import {
+  bytesField,
+  messageField,
+  readWireFields,
+  repeatedBytesField,
+  uintField,
+  type WireFields,
+} from '../protobuf.ts';
 import { malformed } from '../x509/der.ts';
 
 export const SNP_REPORT_BYTES = 1184;
@@ -11,70 +19,50 @@ export const SNP_SIGNED_BYTES = 0x2a0;
 /** Bytes of each kind of number. `fms` is three bytes in the report, and CPUID(1).EAX bits in the message. */
 const LENGTHS = { u8: 1, u32: 4, u64: 8, fms: 3 } as const;
 
-interface Field<Name extends string, Kind> {
-  readonly name: Name;
-  /** Field number in the protobuf message Report. */
-  readonly proto: number;
-  readonly offset: number;
-  readonly kind: Kind;
-  readonly length: number;
-}
-
-function number<Name extends string, Kind extends keyof typeof LENGTHS>(
-  proto: number,
-  name: Name,
-  offset: number,
-  kind: Kind,
-): Field<Name, Kind> {
-  return { name, proto, offset, kind, length: LENGTHS[kind] };
-}
-
-function bytes<Name extends string>(
-  proto: number,
-  name: Name,
-  offset: number,
-  length: number,
-): Field<Name, 'bytes'> {
-  return { name, proto, offset, kind: 'bytes', length };
-}
-
-export const SNP_REPORT_FIELDS = [
-  number(1, 'version', 0x000, 'u32'),
-  number(2, 'guestSvn', 0x004, 'u32'),
-  number(3, 'policy', 0x008, 'u64'),
-  bytes(4, 'familyId', 0x010, 16),
-  bytes(5, 'imageId', 0x020, 16),
-  number(6, 'vmpl', 0x030, 'u32'),
-  number(7, 'signatureAlgo', 0x034, 'u32'),
-  number(8, 'currentTcb', 0x038, 'u64'),
-  number(9, 'platformInfo', 0x040, 'u64'),
-  number(10, 'signerInfo', 0x048, 'u32'),
-  bytes(11, 'reportData', 0x050, 64),
-  bytes(12, 'measurement', 0x090, 48),
-  bytes(13, 'hostData', 0x0c0, 32),
-  bytes(14, 'idKeyDigest', 0x0e0, 48),
-  bytes(15, 'authorKeyDigest', 0x110, 48),
-  bytes(16, 'reportId', 0x140, 32),
-  bytes(17, 'reportIdMa', 0x160, 32),
-  number(18, 'reportedTcb', 0x180, 'u64'),
-  number(29, 'cpuid1EaxFms', 0x188, 'fms'), // 0 in version 2
-  bytes(19, 'chipId', 0x1a0, 64),
-  number(20, 'committedTcb', 0x1e0, 'u64'),
-  number(21, 'currentBuild', 0x1e8, 'u8'),
-  number(22, 'currentMinor', 0x1e9, 'u8'),
-  number(23, 'currentMajor', 0x1ea, 'u8'),
-  number(24, 'committedBuild', 0x1ec, 'u8'),
-  number(25, 'committedMinor', 0x1ed, 'u8'),
-  number(26, 'committedMajor', 0x1ee, 'u8'),
-  number(27, 'launchTcb', 0x1f0, 'u64'),
-  number(30, 'launchMitVector', 0x1f8, 'u64'),
-  number(31, 'currentMitVector', 0x200, 'u64'),
-  bytes(28, 'signature', 0x2a0, 512), // R and S, 72 bytes little-endian each, then zeros
+/** Field number in the protobuf message Report, name, offset in the report, and the kind of number or how many bytes. */
+const LAYOUT = [
+  [1, 'version', 0x000, 'u32'],
+  [2, 'guestSvn', 0x004, 'u32'],
+  [3, 'policy', 0x008, 'u64'],
+  [4, 'familyId', 0x010, 16],
+  [5, 'imageId', 0x020, 16],
+  [6, 'vmpl', 0x030, 'u32'],
+  [7, 'signatureAlgo', 0x034, 'u32'],
+  [8, 'currentTcb', 0x038, 'u64'],
+  [9, 'platformInfo', 0x040, 'u64'],
+  [10, 'signerInfo', 0x048, 'u32'],
+  [11, 'reportData', 0x050, 64],
+  [12, 'measurement', 0x090, 48],
+  [13, 'hostData', 0x0c0, 32],
+  [14, 'idKeyDigest', 0x0e0, 48],
+  [15, 'authorKeyDigest', 0x110, 48],
+  [16, 'reportId', 0x140, 32],
+  [17, 'reportIdMa', 0x160, 32],
+  [18, 'reportedTcb', 0x180, 'u64'],
+  [29, 'cpuid1EaxFms', 0x188, 'fms'], // 0 in version 2
+  [19, 'chipId', 0x1a0, 64],
+  [20, 'committedTcb', 0x1e0, 'u64'],
+  [21, 'currentBuild', 0x1e8, 'u8'],
+  [22, 'currentMinor', 0x1e9, 'u8'],
+  [23, 'currentMajor', 0x1ea, 'u8'],
+  [24, 'committedBuild', 0x1ec, 'u8'],
+  [25, 'committedMinor', 0x1ed, 'u8'],
+  [26, 'committedMajor', 0x1ee, 'u8'],
+  [27, 'launchTcb', 0x1f0, 'u64'],
+  [30, 'launchMitVector', 0x1f8, 'u64'],
+  [31, 'currentMitVector', 0x200, 'u64'],
+  [28, 'signature', 0x2a0, 512], // R and S, 72 bytes little-endian each, then zeros
 ] as const;
 
+export const SNP_REPORT_FIELDS = LAYOUT.map(([proto, name, offset, shape]) =>
+  typeof shape === 'number'
+    ? { proto, name, offset, kind: 'bytes' as const, length: shape }
+    : { proto, name, offset, kind: shape, length: LENGTHS[shape] },
+);
+
 export type SnpReportField = (typeof SNP_REPORT_FIELDS)[number];
-type ValueOf<Kind> = Kind extends 'bytes' ? Uint8Array : Kind extends 'u64' ? bigint : number;
-export type SnpReport = { readonly [F in SnpReportField as F['name']]: ValueOf<F['kind']> };
+type ValueOf<Shape> = Shape extends number ? Uint8Array : Shape extends 'u64' ? bigint : number;
+export type SnpReport = { readonly [Row in (typeof LAYOUT)[number] as Row[1]]: ValueOf<Row[3]> };
 
 /** Family, model and stepping of CPUID(1).EAX bits (docs/protocol/attestation.md 6.2). */
 export function familyModelStepping(eax: number): { family: number; model: number; stepping: number } {
@@ -110,16 +98,78 @@ function fieldBytes(
   value: SnpReport[keyof SnpReport],
 ): Uint8Array | readonly number[] {
   if (value instanceof Uint8Array) {
-    if (kind === 'bytes' && value.length === length) return value;
-    throw malformed(`report field ${name} must ${kind === 'bytes' ? `have ${length} bytes` : 'be a number'}`);
+    if (value.length !== length) throw malformed(`report field ${name} must have ${length} bytes`);
+    return value;
   }
-  if (kind === 'bytes') throw malformed(`report field ${name} must have ${length} bytes`);
+  const number = BigInt(value);
   const bits = kind === 'fms' ? 32 : length * 8;
-  if (BigInt(value) < 0n || BigInt(value) >> BigInt(bits) !== 0n) {
-    throw malformed(`report field ${name} exceeds ${bits} bits`);
-  }
-  if (kind !== 'fms') return littleEndian(BigInt(value), length);
+  if (BigInt.asUintN(bits, number) !== number) throw malformed(`report field ${name} exceeds ${bits} bits`);
+  if (kind !== 'fms') return littleEndian(number, length);
   const { family, model, stepping } = familyModelStepping(Number(value));
   if (family > 255) throw malformed('the CPU family exceeds a byte');
   return [family, model, stepping];
+}
+
+/** Certificates that came with the report are undefined where absent. ASK and ARK are never trusted (docs/protocol/attestation.md 7). */
+export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
+export type SnpProduct = Readonly<ReturnType<typeof decodeProduct>>;
+
+/** The key of the DER CRL of the ARK in `extras`. */
+export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
+
+/**
+ * Reads the message. Throws evidence_malformed when it is not one: no report, a byte field of another length than the
+ * report's, a number too large for its field, a singular field twice.
+ */
+export function decodeSnpAttestation(message: Uint8Array) {
+  const fields = readWireFields(message);
+  const report = messageField(fields, 1);
+  if (report === undefined) throw malformed('the message holds no SEV-SNP report');
+  const certificates = messageField(fields, 2) ?? new Map();
+  const product = messageField(fields, 3);
+  return {
+    report: decodeReport(report),
+    certificates: decodeCertificates(certificates),
+    product: product && decodeProduct(product),
+  };
+}
+
+function decodeReport(fields: WireFields): SnpReport {
+  const entries = SNP_REPORT_FIELDS.map(({ name, proto, kind, length }) => {
+    if (kind === 'bytes') return [name, bytesField(fields, proto, length)];
+    if (kind === 'u64') return [name, uintField(fields, proto, 64)];
+    return [name, Number(uintField(fields, proto, kind === 'u8' ? 8 : 32))];
+  });
+  return Object.fromEntries(entries) as unknown as SnpReport;
+}
+
+function decodeCertificates(fields: WireFields) {
+  const optional = (number: number): Uint8Array | undefined => {
+    const bytes = bytesField(fields, number);
+    return bytes.length === 0 ? undefined : bytes;
+  };
+  const extras = new Map<string, Uint8Array>();
+  for (const entry of repeatedBytesField(fields, 7)) {
+    const pair = readWireFields(entry);
+    const key = Buffer.from(bytesField(pair, 1)).toString('utf8');
+    if (extras.has(key)) throw malformed('an extra of the certificate chain appears twice');
+    extras.set(key, bytesField(pair, 2));
+  }
+  return {
+    vcek: optional(1),
+    ask: optional(2),
+    ark: optional(3),
+    vlek: optional(6),
+    /** By key, e.g. SNP_EXTRA_CRL. */
+    extras: extras as ReadonlyMap<string, Uint8Array>,
+  };
+}
+
+function decodeProduct(fields: WireFields) {
+  const stepping = messageField(fields, 3);
+  return {
+    /** 0 unknown, 1 Milan, 2 Genoa, 3 Turin. */
+    name: Number(uintField(fields, 1, 32)),
+    machineStepping: stepping && Number(uintField(stepping, 1, 32)),
+  };
 }

@@ -1,23 +1,14 @@
 /** What the SEV-SNP checks judge: the evidence, the reference value, and the parts of both that could be read. */
 import { constantTimeEqual } from '../../crypto/digest.ts';
 import { type Attempt, type CheckRow, type Finding, finding } from '../check.ts';
-import type { EvidenceContext } from '../evidence.ts';
-import type { SnpReferenceValues } from '../reference-values.ts';
-import type { ArkCrl, SnpRoots, Vcek, VcekExtensions } from './certificates.ts';
-import type { SnpProduct } from './message.ts';
-import type { SnpReport } from './report.ts';
+import type { ArkCrl, SnpEvidence, SnpRoots, Vcek, VcekExtensions } from './certificates.ts';
 
-export interface SnpSubject {
-  readonly report: SnpReport;
-  /** As the message states it. */
-  readonly product: SnpProduct | undefined;
-  readonly entry: SnpReferenceValues;
-  readonly context: EvidenceContext;
+export interface SnpSubject extends SnpEvidence {
   readonly roots: Attempt<SnpRoots>;
   /** Absent until verify.ts has obtained them. */
-  readonly vcek?: Attempt<Vcek>;
+  readonly vcek?: Vcek;
   readonly vcekExtensions?: Attempt<VcekExtensions>;
-  readonly arkCrl?: Attempt<ArkCrl>;
+  readonly arkCrl?: ArkCrl;
   /** The result of `matchMeasurement`. */
   readonly vcpus?: number | 'exact' | undefined;
 }
@@ -28,7 +19,8 @@ export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('h
 
 export const bits = (value: bigint): string => `0x${value.toString(16)}`;
 
-/** Compares byte strings that the manifest, the nonce or the hardware determine. */
-export function equalBytes(found: Uint8Array, expected: Uint8Array): Finding {
-  return finding(constantTimeEqual(found, expected), hex(found), hex(expected));
+/** Passes for one of the byte strings that the manifest, the nonce or the hardware allow; without any, nothing passes. */
+export function oneOf(found: Uint8Array, allowed: readonly Uint8Array[]): Finding {
+  const holds = allowed.some((value) => constantTimeEqual(value, found));
+  return finding(holds, hex(found), allowed.map(hex).join(' or '));
 }

@@ -4,11 +4,10 @@ import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions } from './certificates.ts';
 import { CHAIN_ROWS, REVOCATION_ROWS, VCEK_ROWS } from './chain-checks.ts';
-import { FIRMWARE_ROWS } from './firmware-checks.ts';
-import { matchMeasurement } from './measurement.ts';
-import { decodeSnpAttestation, type SnpAttestation } from './message.ts';
+import { matchMeasurement } from './launch.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
-import { REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
+import { decodeSnpAttestation, type SnpAttestation } from './report.ts';
+import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
 import type { SnpRow, SnpSubject } from './subject.ts';
 
 export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
@@ -35,31 +34,27 @@ async function verifySnp(
   context: EvidenceContext,
 ): Promise<readonly Check[]> {
   const checks: Check[] = [];
-  const judge = async (rows: readonly SnpRow[], subject: SnpSubject): Promise<void> => {
+  /** Returns whether no check has failed so far. */
+  const judge = async (rows: readonly SnpRow[], subject: SnpSubject): Promise<boolean> => {
     checks.push(...(await runChecks(rows, subject)));
+    return firstFailure(checks) === undefined;
   };
-  const mayFetch = (): boolean => firstFailure(checks) === undefined;
-  const { report, product } = message;
   const roots = attempt(() => readRoots(context.roots, entry.product));
-  const given: SnpSubject = { report, product, entry, context, roots };
-  await judge(REPORT_ROWS, given);
-
-  const vcek = await obtainVcek(message, entry.product, context, mayFetch());
+  const given: SnpSubject = { ...message, entry, context, roots };
+  const vcek = await obtainVcek(given, await judge(REPORT_ROWS, given));
   const certificate = valueIn(vcek)?.certificate;
   const vcekExtensions = certificate && attempt(() => readVcekExtensions(certificate));
   const endorsed: SnpSubject = { ...given, vcek, vcekExtensions };
   await judge(VCEK_ROWS, endorsed);
   await breathe();
-  await judge(CHAIN_ROWS, endorsed);
-
-  const arkCrl = await obtainArkCrl(message, entry.product, context, mayFetch());
+  const arkCrl = await obtainArkCrl(endorsed, await judge(CHAIN_ROWS, endorsed));
   await judge(REVOCATION_ROWS, { ...endorsed, arkCrl });
   await breathe();
   await judge(SIGNATURE_ROWS, endorsed);
   await breathe();
-  const launched: SnpSubject = { ...endorsed, vcpus: matchMeasurement(entry, report.measurement) };
+  const vcpus = matchMeasurement(entry, message.report.measurement);
   await breathe();
-  await judge(POLICY_ROWS, launched);
-  await judge(FIRMWARE_ROWS, launched);
+  await judge(POLICY_ROWS, { ...endorsed, vcpus });
+  await judge(FIRMWARE_ROWS, endorsed);
   return checks;
 }

@@ -17,13 +17,6 @@ import { EXTENSION_OID } from '../x509/extensions.ts';
 import { commonName, nameText, sameName } from '../x509/name.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
 
-/** The chain of a PCK certificate. */
-export interface PckChain {
-  readonly leaf: Certificate;
-  readonly intermediate: Certificate;
-  readonly root: Certificate;
-}
-
 /** Common names. A chain through the processor CA is refused (docs/protocol/attestation.md 10). */
 export const INTEL_NAMES = {
   root: 'Intel SGX Root CA',
@@ -48,7 +41,7 @@ export function readCertificates(text: string, count: number): Certificate[] {
 }
 
 /** Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
-export function readPckChain(pem: Uint8Array): PckChain {
+export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
   const certificates = readCertificates(text.replace(/\0$/, ''), 3);
@@ -56,36 +49,37 @@ export function readPckChain(pem: Uint8Array): PckChain {
   return { leaf, intermediate, root };
 }
 
+/** The defects among statements that are false where all is well. */
+const found = (...candidates: readonly (string | false)[]): string[] =>
+  candidates.filter((candidate) => candidate !== false);
+
 /** Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical extension. */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
-  const defects: string[] = [];
-  if (version !== 3) defects.push(`${expectedName}: X.509 version ${version}`);
-  if (signatureAlgorithm.name !== 'ecdsa-with-SHA256') {
-    defects.push(`${expectedName}: signed with ${signatureAlgorithm.name}`);
-  }
-  if (publicKey.curve !== 'P-256') defects.push(`${expectedName}: the key is not on P-256`);
-  if (commonName(subject) !== expectedName) {
-    defects.push(`the subject is "${nameText(subject)}" instead of CN=${expectedName}`);
-  }
-  for (const oid of unhandledCritical(certificate, HANDLED_CRITICAL)) {
-    defects.push(`${expectedName}: critical extension ${oid} is not understood`);
-  }
-  return defects;
+  return found(
+    version !== 3 && `${expectedName}: X.509 version ${version}`,
+    signatureAlgorithm.name !== 'ecdsa-with-SHA256' &&
+      `${expectedName}: signed with ${signatureAlgorithm.name}`,
+    publicKey.curve !== 'P-256' && `${expectedName}: the key is not on P-256`,
+    commonName(subject) !== expectedName &&
+      `the subject is "${nameText(subject)}" instead of CN=${expectedName}`,
+    ...unhandledCritical(certificate, HANDLED_CRITICAL).map(
+      (oid) => `${expectedName}: critical extension ${oid} is not understood`,
+    ),
+  );
 }
+
+const shortName = ({ subject }: Certificate): string => commonName(subject) ?? nameText(subject);
 
 /** Compares names, signature, CA flag and path length of a certificate and its issuer, which has `below` CAs under it. */
 export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
-  const name = commonName(child.subject) ?? nameText(child.subject);
-  const defects: string[] = [];
-  if (!sameName(child.issuer, issuer.subject))
-    defects.push(`${name}: the issuer is "${nameText(child.issuer)}"`);
-  if (!(await verifySignedBy(child, issuer))) defects.push(`${name}: the issuer's key did not sign it`);
-  const pathLength = issuer.basicConstraints?.pathLength;
-  if (!maySignCertificates(issuer) || (pathLength !== undefined && pathLength < below)) {
-    defects.push(`${name}: its issuer may not sign it`);
-  }
-  return defects;
+  const name = shortName(child);
+  const mayStandAbove = (issuer.basicConstraints?.pathLength ?? below) >= below;
+  return found(
+    !sameName(child.issuer, issuer.subject) && `${name}: the issuer is "${nameText(child.issuer)}"`,
+    !(await verifySignedBy(child, issuer)) && `${name}: the issuer's key did not sign it`,
+    !(maySignCertificates(issuer) && mayStandAbove) && `${name}: its issuer may not sign it`,
+  );
 }
 
 /** Compares name and key of a root from the evidence with the pinned one: Intel reissued its root with both kept. */
@@ -96,10 +90,24 @@ export function anchorDefects(root: Certificate, pinned: Certificate): string[] 
 
 /** Names the certificates that are not valid yet, or no longer. */
 export function validityDefects(certificates: readonly Certificate[], now: Date): string[] {
-  return certificates
-    .filter((certificate) => !isTimeValid(certificate, now))
-    .map(({ subject, notBefore, notAfter }) => {
-      const range = period(notBefore, notAfter, now);
-      return `${commonName(subject) ?? nameText(subject)} is valid from ${range}`;
-    });
+  const invalid = certificates.filter((certificate) => !isTimeValid(certificate, now));
+  return invalid.map(
+    (each) => `${shortName(each)} is valid from ${period(each.notBefore, each.notAfter, now)}`,
+  );
+}
+
+/** What is wrong with the certificates that vouch for collateral: names, profile, chain to the pinned root, dates. */
+export async function signerDefects(
+  { signer, root }: { readonly signer: Certificate; readonly root: Certificate },
+  pinned: Certificate,
+  now: Date,
+): Promise<string[]> {
+  return [
+    ...profileDefects(signer, INTEL_NAMES.tcbSigning),
+    ...profileDefects(root, INTEL_NAMES.root),
+    ...anchorDefects(root, pinned),
+    ...(await linkDefects(root, pinned, 0)),
+    ...(await linkDefects(signer, pinned, 0)),
+    ...validityDefects([signer, root], now),
+  ];
 }

@@ -1,53 +1,52 @@
 /**
- * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (docs/protocol/attestation.md 10). Asks the
- * given source for them and reads the answers; the checks decide whether any of it is believed.
+ * What Intel publishes about a platform: TCB info, QE identity and the two revocation lists (docs/protocol/attestation.md 10).
+ * Fetches and reads them; the checks decide whether any of it is believed.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attemptAsync, valueIn } from '../check.ts';
-import type { CollateralSource, RevocationList, SignedCollateral } from '../collateral.ts';
-import { type ReadList, readRevocationList } from '../collateral.ts';
+import {
+  type ReadList,
+  type RevocationList,
+  readRevocationList,
+  type SignedCollateral,
+} from '../collateral.ts';
+import type { EvidenceContext } from '../evidence.ts';
+import type { TdxReferenceValues } from '../reference-values.ts';
 import type { Certificate } from '../x509/certificate.ts';
 import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from '../x509/der.ts';
 import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
-import {
-  anchorDefects,
-  INTEL_NAMES,
-  linkDefects,
-  profileDefects,
-  readCertificates,
-  validityDefects,
-} from './chain.ts';
-import { type JsonObject, readSignedJson, type SignedJson, unusable } from './signed-json.ts';
+import { readCertificates, signerDefects } from './chain.ts';
+import type { SgxExtension } from './sgx-extension.ts';
+import { type JsonObject, readSignedJson, unusable } from './signed-json.ts';
 import { type QeIdentity, readQeIdentity, readTcbInfo, type TcbInfo } from './tcb-info.ts';
 
 /** A signed JSON body with what it says and who signed it. */
-interface SignedDocument<T> extends SignedJson {
-  readonly value: T;
-  readonly signer: Certificate;
-  readonly root: Certificate;
+export type SignedDocument<T> = Readonly<ReturnType<typeof readDocument<T>>>;
+
+export interface Collateral {
+  readonly tcbInfo: Attempt<SignedDocument<TcbInfo>>;
+  readonly qeIdentity: Attempt<SignedDocument<QeIdentity>>;
+  readonly pckCrl: Attempt<ReadList>;
+  /** Undefined where the root that names its address is not trusted. */
+  readonly rootCrl: Attempt<ReadList>;
 }
 
-export interface CollateralParts {
-  readonly tcbInfo: SignedDocument<TcbInfo>;
-  readonly qeIdentity: SignedDocument<QeIdentity>;
-  readonly pckCrl: ReadList;
-  readonly rootCrl: ReadList;
-}
-
-/** `rootCrl` is undefined where the root that names its address is not trusted. */
-export type Collateral = { readonly [Part in keyof CollateralParts]: Attempt<CollateralParts[Part]> };
-
-/** Asks for all collateral of a platform model. Rejects only with what is not a PrivatemodeError. */
-export async function fetchCollateral(query: {
-  /** Lower-case hex. */
-  readonly fmspc: string;
-  /** 0: whatever is current. */
-  readonly evaluationDataNumber: number;
-  readonly pinnedRoot: Certificate;
-  readonly source: CollateralSource;
-  readonly now: Date;
-}): Promise<Collateral> {
-  const { fmspc, evaluationDataNumber, pinnedRoot, source, now } = query;
+/** Asks for all collateral of the platform in evidence that holds. Rejects only with what is not a PrivatemodeError. */
+export async function fetchCollateral({
+  sgx,
+  pinnedRoot,
+  entry: { minTcbEvaluationDataNumber: evaluationDataNumber },
+  context: { collateral: source, now },
+}: {
+  readonly sgx: Attempt<SgxExtension>;
+  readonly pinnedRoot: Attempt<Certificate>;
+  readonly entry: TdxReferenceValues;
+  readonly context: EvidenceContext;
+}): Promise<Partial<Collateral>> {
+  const [platform, pinned] = [valueIn(sgx), valueIn(pinnedRoot)];
+  if (platform === undefined || pinned === undefined) return {};
+  const fmspc = Buffer.from(platform.fmspc).toString('hex');
+  // Without a number, Intel answers with whatever is current.
   const ofNumber = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
     attemptAsync(async () =>
@@ -59,9 +58,8 @@ export async function fetchCollateral(query: {
     attemptAsync(async () => readCrl(await source.intelPckCrl())),
   ]);
   const identity = valueIn(qeIdentity);
-  if (identity === undefined || (await signerDefects(identity, pinnedRoot, now)).length > 0) {
-    return { tcbInfo, qeIdentity, pckCrl, rootCrl: undefined };
-  }
+  const trusted = identity !== undefined && (await signerDefects(identity, pinned, now)).length === 0;
+  if (!trusted) return { tcbInfo, qeIdentity, pckCrl };
   const rootCrl = await attemptAsync(async () => {
     const url = asCollateral('the root certificate', () => distributionPoint(identity.root));
     return readCrl(await source.intelRootCrl({ url }));
@@ -73,7 +71,7 @@ function readDocument<T>(
   { body, issuerChain }: SignedCollateral,
   name: string,
   read: (content: JsonObject) => T,
-): SignedDocument<T> {
+) {
   const signed = readSignedJson(body, name);
   const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
   const [signer, root] = chain as [Certificate, Certificate];
@@ -108,20 +106,4 @@ function distributionPoint({ extensions }: Certificate): string {
   const { content } = names.take(URI);
   names.end();
   return Buffer.from(content).toString('latin1');
-}
-
-/** What is wrong with the certificates that vouch for a document: names, profile, chain to the pinned root, dates. */
-export async function signerDefects(
-  { signer, root }: Pick<SignedDocument<unknown>, 'signer' | 'root'>,
-  pinned: Certificate,
-  now: Date,
-): Promise<string[]> {
-  return [
-    ...profileDefects(signer, INTEL_NAMES.tcbSigning),
-    ...profileDefects(root, INTEL_NAMES.root),
-    ...anchorDefects(root, pinned),
-    ...(await linkDefects(root, pinned, 0)),
-    ...(await linkDefects(signer, pinned, 0)),
-    ...validityDefects([signer, root], now),
-  ];
 }

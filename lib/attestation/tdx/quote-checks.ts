@@ -1,7 +1,9 @@
-/** The checks of the quote: its form, its signatures, and the link from attestation key to quoting enclave (docs/protocol/attestation.md 10). */
-import { constantTimeEqual, sha256 } from '../../crypto/digest.ts';
+/** What can be judged without collateral: the form of the quote, the chain of its PCK certificate, and its signatures (docs/protocol/attestation.md 10). */
+import { sha256 } from '../../crypto/digest.ts';
 import { publicKeyFromPoint } from '../../crypto/signature.ts';
-import { finding, valueIn } from '../check.ts';
+import { demand, finding, need, rowsFrom } from '../check.ts';
+import { nameText } from '../x509/name.ts';
+import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';
 import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,
@@ -11,43 +13,39 @@ import {
   statedSizes,
   TEE_TYPE_TDX,
 } from './quote.ts';
-import { hex, noDefects, signatureFinding, type TdxRow } from './subject.ts';
+import { SGX_EXTENSION_OID } from './sgx-extension.ts';
+import { hex, noDefects, oneOf, signatureFinding, type TdxSubject } from './subject.ts';
 
+const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
 /** Run first: a quote of another form means nothing here. */
-export const FORM_ROWS: readonly TdxRow[] = [
-  {
-    id: 'tdx.quote.version',
+export const FORM_ROWS = rowsFrom<TdxSubject>('attestation.md 9.2', {
+  'tdx.quote.version': {
     source: 'attestation.md 9.1, 19.10',
     title: 'The quote has a version this verifier knows',
     expected: `version ${QUOTE_VERSION}`,
     judge: ({ quote: { header } }) => finding(header.version === QUOTE_VERSION, `version ${header.version}`),
   },
-  {
-    id: 'tdx.quote.key_type',
-    source: 'attestation.md 9.2',
+  'tdx.quote.key_type': {
     title: 'The attestation key is an ECDSA key',
     expected: `type ${ATTESTATION_KEY_TYPE} (ECDSA P-256)`,
     judge: ({ quote: { header } }) =>
       finding(header.attestationKeyType === ATTESTATION_KEY_TYPE, `type ${header.attestationKeyType}`),
   },
-  {
-    id: 'tdx.quote.tee_type',
-    source: 'attestation.md 9.2',
+  'tdx.quote.tee_type': {
     title: 'The quote is of a trust domain',
     expected: `TEE type 0x${TEE_TYPE_TDX.toString(16)}`,
     judge: ({ quote: { header } }) =>
       finding(header.teeType === TEE_TYPE_TDX, `TEE type 0x${header.teeType.toString(16)}`),
   },
-  {
-    id: 'tdx.quote.structure',
+  'tdx.quote.structure': {
     source: 'attestation.md 10',
     title: 'The quote agrees with itself about its parts',
     expected: 'certification data of type 6 holding a PCK chain of type 5, and sizes that are true',
-    judge: ({ quote }) => {
-      const { certificateDataType, qeReportCertificationData } = quote.signedData.certificationData;
-      const chainType = qeReportCertificationData.pckCertificateChainData.certificateDataType;
+    judge: ({ quote, qe }) => {
+      const { certificateDataType } = quote.signedData.certificationData;
+      const chainType = qe.pckCertificateChainData.certificateDataType;
       const defects = statedSizes(quote)
         .filter(({ stated, actual }) => stated !== actual)
         .map(({ name, stated, actual }) => `${name}: ${stated} bytes stated, ${actual} there`);
@@ -58,12 +56,64 @@ export const FORM_ROWS: readonly TdxRow[] = [
       return noDefects(defects, 'as expected');
     },
   },
-];
+});
+
+export const PCK_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
+  'tdx.pck.format': {
+    title: 'The PCK chain can be read',
+    expected: 'three certificates in PEM, at most a NUL byte after them',
+    judge: ({ chain }) => demand(chain) && finding(true, 'three certificates'),
+  },
+  'tdx.pck.profile': {
+    title: 'The certificates are of the kind Intel issues',
+    expected: 'X.509 v3, ECDSA on P-256 with SHA-256, subjects of a platform CA chain',
+    judge: ({ chain }) => {
+      const { leaf, intermediate, root } = need(chain);
+      const defects = [
+        ...profileDefects(leaf, INTEL_NAMES.pck),
+        ...profileDefects(intermediate, INTEL_NAMES.platformCa),
+        ...profileDefects(root, INTEL_NAMES.root),
+      ];
+      return noDefects(defects, 'all three as expected');
+    },
+  },
+  'tdx.pck.chain': {
+    title: 'The PCK chain leads to the trusted root',
+    expected: 'leaf, platform CA and the trusted root, each issued by the next',
+    judge: async ({ chain, pinnedRoot }) => {
+      const pinned = demand(pinnedRoot);
+      const { leaf, intermediate, root } = need(chain);
+      const defects = [
+        ...anchorDefects(root, pinned),
+        ...(await linkDefects(root, pinned, 1)),
+        ...(await linkDefects(intermediate, pinned, 1)),
+        ...(await linkDefects(leaf, intermediate, 0)),
+      ];
+      return noDefects(defects, `chain to ${nameText(pinned.subject)}`);
+    },
+  },
+  'tdx.pck.validity': {
+    title: 'The PCK chain is in its validity',
+    expected: 'every certificate valid now',
+    judge: ({ chain, pinnedRoot, context: { now } }) => {
+      const { leaf, intermediate, root } = need(chain);
+      return noDefects(validityDefects([leaf, intermediate, root, need(pinnedRoot)], now), 'all valid');
+    },
+  },
+  'tdx.pck.extensions': {
+    title: 'The PCK certificate describes its platform',
+    expected: `${PCK_EXTENSIONS} extensions, ${SGX_EXTENSION_OID} complete`,
+    judge: ({ chain, sgx }) => {
+      const { length } = need(chain).leaf.extensions;
+      if (length !== PCK_EXTENSIONS) return finding(false, `${length} extensions`);
+      return finding(true, `${length} extensions, platform model ${hex(demand(sgx).fmspc)}`);
+    },
+  },
+});
 
 /** Run after the checks of the PCK chain, which one of the keys comes from. */
-export const SIGNATURE_ROWS: readonly TdxRow[] = [
-  {
-    id: 'tdx.quote.signature',
+export const SIGNATURE_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
+  'tdx.quote.signature': {
     source: 'attestation.md 10 (a)',
     title: 'The quote is signed by its attestation key',
     expected: 'ECDSA P-256 over header and body',
@@ -73,40 +123,28 @@ export const SIGNATURE_ROWS: readonly TdxRow[] = [
       return signatureFinding(key, signedQuoteBytes(quote), signature);
     },
   },
-  {
-    id: 'tdx.qe.report_signature',
+  'tdx.qe.report_signature': {
     source: 'attestation.md 10 (b)',
     title: 'The quoting enclave is vouched for by the PCK',
     expected: 'ECDSA P-256 by the PCK over the QE report',
-    judge: ({ quote, chain }) => {
-      const leaf = valueIn(chain)?.leaf;
-      if (leaf === undefined) return undefined;
-      const { qeReport, qeReportSignature } = quote.signedData.certificationData.qeReportCertificationData;
-      return signatureFinding(leaf.publicKey.key, qeReportBytes(qeReport), qeReportSignature);
-    },
+    judge: ({ chain, qe }) =>
+      signatureFinding(need(chain).leaf.publicKey.key, qeReportBytes(qe.qeReport), qe.qeReportSignature),
   },
-  {
-    id: 'tdx.qe.key_binding',
+  'tdx.qe.key_binding': {
     source: 'attestation.md 10 (c)',
     title: 'The attestation key is the quoting enclave’s',
     expected: 'QE report data = SHA-256 of key and authentication data, then 32 zero bytes',
-    judge: ({ quote: { signedData } }) => {
-      const { qeReport, qeAuthData } = signedData.certificationData.qeReportCertificationData;
+    judge: ({ quote, qe }) => {
       const expected = new Uint8Array(64);
-      expected.set(sha256(signedData.ecdsaAttestationKey, qeAuthData.data));
-      return finding(
-        constantTimeEqual(qeReport.reportData, expected),
-        hex(qeReport.reportData),
-        hex(expected),
-      );
+      expected.set(sha256(quote.signedData.ecdsaAttestationKey, qe.qeAuthData.data));
+      return oneOf(qe.qeReport.reportData, [expected]);
     },
   },
-  {
-    id: 'tdx.qe.vendor',
+  'tdx.qe.vendor': {
     source: 'attestation.md 11',
     title: 'The quoting enclave is Intel’s',
     expected: `vendor ${INTEL_QE_VENDOR}`,
     judge: ({ quote: { header } }) =>
       finding(hex(header.qeVendorId) === INTEL_QE_VENDOR, `vendor ${hex(header.qeVendorId)}`),
   },
-];
+});

@@ -23,15 +23,14 @@ export interface Schema {
   readonly [name: string]: Field;
 }
 
-type ValueOf<F extends Field> = F extends { kind: 'uint' }
-  ? number
-  : F extends { kind: 'list' }
-    ? readonly Uint8Array[]
-    : F extends { kind: 'message'; fields: infer S extends Schema }
-      ? MessageOf<S>
-      : Uint8Array;
+interface Values<F extends Field> {
+  readonly uint: number;
+  readonly bytes: Uint8Array;
+  readonly list: readonly Uint8Array[];
+  readonly message: F extends { fields: infer S extends Schema } ? MessageOf<S> : never;
+}
 
-export type MessageOf<S extends Schema> = { readonly [K in keyof S]: ValueOf<S[K]> };
+export type MessageOf<S extends Schema> = { readonly [K in keyof S]: Values<S[K]>[S[K]['kind']] };
 
 const u16 = (no: number) => ({ kind: 'uint', no, width: 2 }) as const;
 const u32 = (no: number) => ({ kind: 'uint', no, width: 4 }) as const;
@@ -157,11 +156,8 @@ function decodeField(name: string, field: Field, wire: WireFields): unknown {
 }
 
 /** The bytes that the attestation key signs: header (48 bytes) and TD body (584 bytes). */
-export function signedQuoteBytes({
-  header,
-  tdQuoteBody,
-}: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array {
-  return Buffer.concat([write(HEADER, header, 48), write(TD_QUOTE_BODY, tdQuoteBody, 584)]);
+export function signedQuoteBytes(quote: Pick<QuoteV4, 'header' | 'tdQuoteBody'>): Uint8Array {
+  return Buffer.concat([write(HEADER, quote.header, 48), write(TD_QUOTE_BODY, quote.tdQuoteBody, 584)]);
 }
 
 /** The bytes that the PCK key signs: the SGX report body of the quoting enclave, 384 bytes. */
@@ -180,10 +176,8 @@ function write(
     return littleEndian(value, field.kind === 'uint' ? field.width : 0);
   });
   const bytes = Buffer.concat(parts);
-  if (bytes.length !== total) {
-    throw malformed(`a part of the quote has ${bytes.length} bytes instead of ${total}`);
-  }
-  return bytes;
+  if (bytes.length === total) return bytes;
+  throw malformed(`a part of the quote has ${bytes.length} bytes instead of ${total}`);
 }
 
 export const littleEndian = (value: number, width: number): Uint8Array =>

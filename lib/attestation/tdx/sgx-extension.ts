@@ -10,7 +10,8 @@ export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
  * Reads the extension of a certificate of the platform CA. Every part must be there once, with its length, and nothing
  * else; only the configuration flags may be left out. Throws evidence_malformed.
  */
-export function readSgxExtension(value: Uint8Array) {
+export function readSgxExtension(value: Uint8Array | undefined) {
+  if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
   const parts = new Parts(parseDer(value), SGX_EXTENSION_OID);
   octets(parts.take(1), 16, 'PPID');
   const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
@@ -53,8 +54,7 @@ class Parts {
 
   constructor(element: Der, prefix: string) {
     this.#prefix = prefix;
-    const pairs = new DerCursor(element);
-    for (let pair = pairs.takeIf(TAG.sequence); pair !== undefined; pair = pairs.takeIf(TAG.sequence)) {
+    for (const pair of new DerCursor(element).rest(TAG.sequence)) {
       const cursor = new DerCursor(pair);
       const oid = readOid(cursor.take(TAG.oid));
       const value = cursor.take();
@@ -62,7 +62,6 @@ class Parts {
       if (this.#values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
       this.#values.set(oid, value);
     }
-    pairs.end();
   }
 
   takeIf(number: number): Der | undefined {

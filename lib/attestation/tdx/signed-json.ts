@@ -4,14 +4,6 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 
-export interface SignedJson {
-  /** The bytes that were signed. */
-  readonly signed: Uint8Array;
-  /** r || s, 64 bytes. */
-  readonly signature: Uint8Array;
-  readonly content: JsonObject;
-}
-
 /** Real bodies have 1 to 10 KB and nest seven deep. */
 const MAX_BODY_CHARACTERS = 64 * 1024;
 const MAX_DEPTH = 16;
@@ -21,35 +13,31 @@ const MAX_DEPTH = 16;
  * the bytes of the value as they were received, so they are cut out of the text, never serialised again. Refuses a
  * member that appears twice.
  */
-export function readSignedJson(body: string, name: string): SignedJson {
+export function readSignedJson(body: string, name: string) {
   if (body.length > MAX_BODY_CHARACTERS) throw unusable('the answer is too large');
   const texts = memberTexts(body);
   parseObject(body);
-  const members = new Map<string, string>();
-  for (const [quotedKey, text] of texts) {
-    const key: unknown = JSON.parse(quotedKey);
-    if (typeof key !== 'string' || members.has(key)) throw unusable('the answer has a member twice');
-    members.set(key, text);
-  }
+  const members = new Map(texts.map(([quotedKey, text]) => [JSON.parse(quotedKey) as string, text]));
+  if (members.size < texts.length) throw unusable('the answer has a member twice');
   const value = members.get(name);
   if (value === undefined) throw unusable(`the answer has no member "${name}"`);
   const signature = /^"([0-9a-fA-F]{128})"$/.exec(members.get('signature') ?? '')?.[1];
   if (signature === undefined) throw unusable('the answer has no signature of 64 bytes in hex');
   return {
+    /** The bytes that were signed. */
     signed: new TextEncoder().encode(value),
+    /** r || s, 64 bytes. */
     signature: new Uint8Array(Buffer.from(signature, 'hex')),
     content: new JsonObject(parseObject(value), name),
   };
 }
 
 function parseObject(text: string): Readonly<Record<string, unknown>> {
-  let parsed: unknown;
   try {
-    parsed = JSON.parse(text);
-  } catch {
-    throw unusable('the answer is not JSON');
+    return asRecord(JSON.parse(text), 'the answer');
+  } catch (error) {
+    throw error instanceof PrivatemodeError ? error : unusable('the answer is not JSON');
   }
-  return asRecord(parsed, 'the answer');
 }
 
 /** A string, or a character of the structure. */
@@ -99,8 +87,8 @@ export class JsonObject {
   readonly #members: Readonly<Record<string, unknown>>;
   readonly #path: string;
 
-  constructor(members: Readonly<Record<string, unknown>>, path: string) {
-    this.#members = members;
+  constructor(value: unknown, path: string) {
+    this.#members = asRecord(value, path);
     this.#path = path;
   }
 
@@ -146,7 +134,7 @@ export class JsonObject {
   }
 
   object(name: string): JsonObject {
-    return new JsonObject(asRecord(this.#get(name), `${this.#path}.${name}`), `${this.#path}.${name}`);
+    return new JsonObject(this.#get(name), `${this.#path}.${name}`);
   }
 
   has(name: string): boolean {
@@ -156,9 +144,8 @@ export class JsonObject {
   /** A list of objects, `size` of them where that is given. */
   list(name: string, size?: number): JsonObject[] {
     const value = this.#get(name);
-    const path = `${this.#path}.${name}`;
     if (!Array.isArray(value)) throw this.#wrong(name, 'a list');
     if (size !== undefined && value.length !== size) throw this.#wrong(name, `a list of ${size}`);
-    return value.map((item, i) => new JsonObject(asRecord(item, `${path}[${i}]`), `${path}[${i}]`));
+    return value.map((item, i) => new JsonObject(item, `${this.#path}.${name}[${i}]`));
   }
 }

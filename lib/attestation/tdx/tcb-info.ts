@@ -8,8 +8,6 @@ import { type JsonObject, unusable } from './signed-json.ts';
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
 export type VersionedModuleIdentity = TcbInfo['moduleIdentities'][number];
-type PlatformLevel = TcbInfo['levels'][number];
-type SvnLevel = QeIdentity['levels'][number];
 
 /** The one status that is accepted, for every level. */
 export const UP_TO_DATE = 'UpToDate';
@@ -38,7 +36,7 @@ export function readTcbInfo(info: JsonObject) {
       levels: readSvnLevels(identity),
     })),
     /** Best first; at least one. */
-    levels: nonEmpty(info.list('tcbLevels').map(readPlatformLevel)),
+    levels: readLevels(info, readPlatformLevel),
   };
 }
 
@@ -72,11 +70,10 @@ function readModule(module: JsonObject) {
 
 /** Security versions, best first, each with the status of what has at least that version. */
 function readSvnLevels(owner: JsonObject) {
-  const levels = owner.list('tcbLevels').map((level) => ({
+  return readLevels(owner, (level) => ({
     isvSvn: level.object('tcb').integer('isvsvn', 0xffff),
     status: level.string('tcbStatus'),
   }));
-  return nonEmpty(levels);
 }
 
 function readPlatformLevel(level: JsonObject) {
@@ -91,7 +88,8 @@ function readPlatformLevel(level: JsonObject) {
   };
 }
 
-function nonEmpty<T>(levels: readonly T[]): readonly T[] {
+function readLevels<T>(owner: JsonObject, read: (level: JsonObject) => T): readonly T[] {
+  const levels = owner.list('tcbLevels').map(read);
   if (levels.length === 0) throw unusable('a list of TCB levels is empty');
   return levels;
 }
@@ -105,7 +103,7 @@ export function platformLevel(
   info: TcbInfo,
   { componentSvns, pceSvn }: Pick<SgxExtension, 'componentSvns' | 'pceSvn'>,
   teeTcbSvn: Uint8Array,
-): PlatformLevel | undefined {
+): TcbInfo['levels'][number] | undefined {
   const firstTdx = (teeTcbSvn[1] ?? 0) > 0 ? 2 : 0;
   const reaches = (svns: ArrayLike<number>, needed: readonly number[], from: number): boolean =>
     needed.every((svn, i) => i < from || (svns[i] ?? -1) >= svn);
@@ -124,15 +122,12 @@ export function moduleIdentity(info: TcbInfo, teeTcbSvn: Uint8Array): VersionedM
 }
 
 /** The first level whose security version is reached; undefined where there is none. */
-export function svnLevel(levels: readonly SvnLevel[], isvSvn: number): SvnLevel | undefined {
+export function svnLevel(levels: QeIdentity['levels'], isvSvn: number) {
   return levels.find((level) => level.isvSvn <= isvSvn);
 }
 
 /** Whether the bits of `value` under the mask are those of `wanted`; all three of the same length. */
 export function equalUnderMask(value: Uint8Array, mask: Uint8Array, wanted: Uint8Array): boolean {
-  return (
-    value.length === mask.length &&
-    value.length === wanted.length &&
-    value.every((byte, i) => (byte & (mask[i] ?? 0)) === wanted[i])
-  );
+  const sameLength = value.length === mask.length && value.length === wanted.length;
+  return sameLength && value.every((byte, i) => (byte & (mask[i] ?? 0)) === wanted[i]);
 }

@@ -1,17 +1,13 @@
-/**
- * Verification of Intel TDX evidence against one reference value (docs/protocol/attestation.md 9 to 11, 13, 19.10). In this room
- * `docs/protocol/attestation.md` is docs/protocol/attestation.md.
- */
-import { type Check, firstFailure, runChecks, valueIn } from '../check.ts';
+/** Verification of Intel TDX evidence against one reference value (docs/protocol/attestation.md 9 to 11, 13, 19.10). */
+import { type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import { type Collateral, fetchCollateral } from './collateral.ts';
+import { fetchCollateral } from './collateral.ts';
 import { CRL_ROWS, DOCUMENT_ROWS } from './collateral-checks.ts';
-import { PCK_ROWS } from './pck-checks.ts';
 import { POLICY_ROWS } from './policy.ts';
 import { decodeQuoteV4, type QuoteV4 } from './quote.ts';
-import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
-import { hex, readSubject, type TdxRow, type TdxSubject } from './subject.ts';
+import { FORM_ROWS, PCK_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
+import { readSubject, type TdxRow, type TdxSubject } from './subject.ts';
 import { TCB_ROWS } from './tcb-checks.ts';
 
 /** The checks that need nothing but the evidence. */
@@ -33,8 +29,8 @@ async function verifyTdx(
 ): Promise<readonly Check[]> {
   const subject = readSubject(quote, entry, context);
   const offline = await judge(OFFLINE, subject);
-  const collateral = firstFailure(offline) === undefined ? await collateralFor(subject) : undefined;
-  return [...offline, ...(await judge(ONLINE, { ...subject, collateral }))];
+  const collateral = firstFailure(offline) === undefined ? await fetchCollateral(subject) : {};
+  return [...offline, ...(await judge(ONLINE, { ...subject, ...collateral }))];
 }
 
 /** Runs all rows, group by group, so that other work can run in between. */
@@ -45,21 +41,4 @@ async function judge(groups: readonly (readonly TdxRow[])[], subject: TdxSubject
     checks.push(...(await runChecks(rows, subject)));
   }
   return checks;
-}
-
-async function collateralFor({
-  sgx,
-  pinnedRoot,
-  entry,
-  context,
-}: TdxSubject): Promise<Collateral | undefined> {
-  const [platform, pinned] = [valueIn(sgx), valueIn(pinnedRoot)];
-  if (platform === undefined || pinned === undefined) return undefined;
-  return fetchCollateral({
-    fmspc: hex(platform.fmspc),
-    evaluationDataNumber: entry.minTcbEvaluationDataNumber,
-    pinnedRoot: pinned,
-    source: context.collateral,
-    now: context.now,
-  });
 }

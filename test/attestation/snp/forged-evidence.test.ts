@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Check } from '../../../lib/attestation/check.ts';
-import { idKeyDigest } from '../../../lib/attestation/snp/id-key.ts';
+import { idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
 import { tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import { type CollateralSource, type Verdict, verify } from '../../../lib/attestation/verify.ts';

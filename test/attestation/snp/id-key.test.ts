@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { p384 } from '@noble/curves/nist.js';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
-import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/id-key.ts';
+import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { sha384 } from '../../../lib/crypto/digest.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';

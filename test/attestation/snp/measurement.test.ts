@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
-import { idKeyDigest } from '../../../lib/attestation/snp/id-key.ts';
-import { apVmsaPage, matchMeasurement, measurements } from '../../../lib/attestation/snp/measurement.ts';
+import {
+  apVmsaPage,
+  idKeyDigest,
+  matchMeasurement,
+  measurements,
+} from '../../../lib/attestation/snp/launch.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { sha256, sha384 } from '../../../lib/crypto/digest.ts';
 import { vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';

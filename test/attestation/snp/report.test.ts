@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { decodeSnpAttestation } from '../../../lib/attestation/snp/message.ts';
 import { tcbAtMost, tcbParts, tcbText, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { productOf } from '../../../lib/attestation/snp/product.ts';
 import {
+  decodeSnpAttestation,
   familyModelStepping,
   SNP_REPORT_BYTES,
   SNP_REPORT_FIELDS,
