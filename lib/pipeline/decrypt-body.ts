@@ -16,7 +16,7 @@ import {
 } from './grammar.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
-import { encryptionOrder } from './json/member-names.ts';
+import { encryptionOrder } from './json/json-text.ts';
 import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 
 /** Bytes on the wire beyond which a response is refused rather than held in memory. */

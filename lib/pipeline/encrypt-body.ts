@@ -1,11 +1,14 @@
-/** Third step of a request: every value is sealed with the cipher of one attempt, while the upload pulls it. */
+/**
+ * Third step of a request: every value is sealed with the cipher of one attempt, while the upload pulls it. The body is a list of
+ * pieces in the order of the text, which are gathered into slices.
+ */
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import type { RequestCipher } from '../envelope/request-cipher.ts';
-import { formPieces } from './form/encrypt-form.ts';
-import type { SaltedBody } from './inject-salt.ts';
-import { memberPieces } from './json/encrypt-members.ts';
-import { giveBack, lengthOf, type Piece, sealedSlices } from './sealed-slices.ts';
+import type { MessageSealer, RequestCipher } from '../envelope/request-cipher.ts';
+import { PrivatemodeError } from '../errors.ts';
+import type { MemberEdit, SaltedBody } from './inject-salt.ts';
+import { encryptionOrder } from './json/json-text.ts';
+import type { FormContent, JsonContent } from './request-body.ts';
 
 /** A body on its way to the service. */
 export interface EncryptedBody {
@@ -17,21 +20,24 @@ export interface EncryptedBody {
   readonly contentType?: string;
 }
 
-const randomBoundary = (): string => randomBytes(30).toString('hex');
+/** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
+interface Piece {
+  readonly bytes: readonly Uint8Array[];
+  readonly sealer?: MessageSealer;
+}
 
 /**
  * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary` of a form: tests only.
  * The stream fails with `internal` where the sealed bytes do not have the length that was announced.
  */
 export function encryptBody(
-  body: SaltedBody,
+  { content, edit }: SaltedBody,
   cipher: RequestCipher,
-  boundary: () => string = randomBoundary,
+  boundary = () => randomBytes(30).toString('hex'),
 ): EncryptedBody {
-  const { content } = body;
   switch (content.kind) {
     case 'json':
-      return encrypted(memberPieces(content, cipher), cipher);
+      return encrypted(memberPieces(content, edit, cipher), cipher);
     case 'form': {
       const drawn = boundary();
       const contentType = `multipart/form-data; boundary=${drawn}`;
@@ -43,8 +49,130 @@ export function encryptBody(
 }
 
 function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBody {
-  const contentLength = lengthOf(pieces, cipher);
+  let contentLength = 0;
+  for (const { bytes, sealer } of pieces) {
+    const length = bytes.reduce((total, each) => total + each.length, 0);
+    contentLength += sealer === undefined ? length : cipher.sealedLength(length);
+  }
   return { contentLength, stream: new SliceStream(pieces, contentLength) };
+}
+
+/**
+ * The object with its edit applied, and the members that are not in `plain` to be sealed. Sequence numbers go by name
+ * (docs/protocol/inference.md 5.2), the text keeps its order.
+ */
+function memberPieces(
+  { chain, members, plain }: JsonContent,
+  edit: MemberEdit | undefined,
+  cipher: RequestCipher,
+): readonly Piece[] {
+  const values: MemberEdit[] = members
+    .filter(({ name }) => name !== edit?.name)
+    .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: chain.slices(start, end) }));
+  if (edit !== undefined) values.push(edit);
+  const sealed = encryptionOrder(values, plain).map((each) => ({ ...each, sealer: cipher.seal() }));
+  const pieces: Piece[] = [];
+  let position = 0;
+  for (const { start, end, prefix, value, sealer } of sealed.sort((a, b) => a.start - b.start)) {
+    pieces.push({ bytes: [...chain.slices(position, start), Buffer.from(prefix)] });
+    pieces.push({ bytes: value, sealer });
+    position = end;
+  }
+  pieces.push({ bytes: chain.slices(position, chain.length) });
+  return pieces;
+}
+
+/** In a quoted header parameter, where a line break would begin another header: backslash and quote escaped, line breaks percent-encoded. */
+const quoted = (name: string): string =>
+  `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
+
+const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
+  [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+
+/**
+ * The form built anew, every part sealed on its own (docs/protocol/inference.md 6.3): value fields by the bytes of their names, then
+ * files likewise; sequence numbers in that order.
+ */
+function formPieces(
+  { parts: { values, files }, plain }: FormContent,
+  cipher: RequestCipher,
+  boundary: string,
+): readonly Piece[] {
+  const pieces: Piece[] = [];
+  let delimiter = `--${boundary}\r\n`;
+  const part = (headers: string, bytes: readonly Uint8Array[], sealed: boolean): void => {
+    pieces.push({ bytes: [Buffer.from(`${delimiter}${headers}\r\n\r\n`)] });
+    pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
+    delimiter = `\r\n--${boundary}\r\n`;
+  };
+  for (const [name, bytes] of byName(values)) {
+    part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));
+  }
+  for (const [name, bytes] of byName(files)) {
+    const disposition = `Content-Disposition: form-data; name=${quoted(name)}; filename=${quoted(name)}`;
+    part(`${disposition}\r\nContent-Type: application/octet-stream`, bytes, true);
+  }
+  pieces.push({ bytes: [Buffer.from(`\r\n--${boundary}--\r\n`)] });
+  return pieces;
+}
+
+/** Slices of 64 KiB take twice as long over TLS. */
+const SLICE_BYTES = 512 * 1024;
+/** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
+const STEP_BYTES = 32 * 1024;
+
+/**
+ * Buffers that the slices of the next large body use again. Left to the collector, they reach the old generation together with
+ * the prompt, and each full collection makes every other stream wait.
+ */
+const spare: Buffer[] = [];
+/** Keeps spare buffers for two concurrent uploads; more go to the garbage collector. */
+const MOST_SPARE = 4;
+
+const takeBuffer = (bytes: number): Buffer =>
+  (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafeSlow(Math.min(bytes, SLICE_BYTES));
+
+/** Cuts the pieces into steps: bytes to copy or, with a sealer, plaintext to seal. */
+function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSealer | undefined]> {
+  for (const { bytes, sealer } of pieces) {
+    if (sealer !== undefined) yield [sealer.head(), undefined];
+    for (const each of bytes) {
+      for (let i = 0; i < each.length; i += STEP_BYTES) yield [each.subarray(i, i + STEP_BYTES), sealer];
+    }
+    if (sealer !== undefined) yield [sealer.final(), undefined];
+  }
+}
+
+/**
+ * The body that these pieces make, in slices of at most 512 KiB, each sealed when it is pulled. Each slice stays valid until two
+ * more have been pulled: two buffers alternate, and are left in `buffers`. Throws `internal` where the bytes are not
+ * `contentLength`.
+ */
+function* sealedSlices(
+  pieces: readonly Piece[],
+  contentLength: number,
+  buffers: Buffer[],
+): Generator<Uint8Array, void> {
+  let left = contentLength;
+  let used = 0;
+  let slice = takeBuffer(left);
+  buffers.push(slice);
+  for (const [bytes, sealer] of stepsOf(pieces)) {
+    const size = sealer === undefined ? bytes.length : 2 * bytes.length;
+    if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
+    if (used + size > slice.length) {
+      yield slice.subarray(0, used);
+      if (buffers.length === 1) buffers.push(takeBuffer(left));
+      slice = slice === buffers[0] ? buffers[1]! : buffers[0]!;
+      used = 0;
+    }
+    if (sealer === undefined) slice.set(bytes, used);
+    else sealer.update(bytes, slice, used);
+    used += size;
+    left -= size;
+  }
+  if (left !== 0) throw new PrivatemodeError('internal', 'a sealed body fell short of its length');
+  yield slice.subarray(0, used);
 }
 
 /**
@@ -53,7 +181,7 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
  */
 class SliceStream extends Readable {
   readonly #buffers: Buffer[] = [];
-  #slices: Generator<Uint8Array, void, undefined> | undefined;
+  #slices: Generator<Uint8Array, void> | undefined;
   #begun = false;
 
   constructor(pieces: readonly Piece[], contentLength: number) {
@@ -98,9 +226,11 @@ class SliceStream extends Readable {
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     this.#slices?.return();
     this.#slices = undefined;
-    // Cut off, a slice may still be on its way.
-    if (this.readableEnded) giveBack(this.#buffers);
-    else this.#buffers.length = 0;
+    // Only ciphertext is in them. Cut off, a slice may still be on its way: then nobody else may have its buffer.
+    for (const buffer of this.#buffers.splice(0)) {
+      const isFree = this.readableEnded && buffer.length === SLICE_BYTES;
+      if (isFree && spare.length < MOST_SPARE) spare.push(buffer);
+    }
     callback(error);
   }
 }

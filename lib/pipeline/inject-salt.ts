@@ -1,13 +1,25 @@
 /** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
 import { randomBytes } from 'node:crypto';
-import type { JsonContent, MemberEdit } from './json/encrypt-members.ts';
-import type { ParsedBody } from './request-body.ts';
+import type { JsonContent, ParsedBody } from './request-body.ts';
 import { ownSalt, SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
+
+/** A member to be put into the body in place of the bytes from `start` to `end`. */
+export interface MemberEdit {
+  readonly name: string;
+  readonly start: number;
+  readonly end: number;
+  /** What goes before the value: nothing, or a comma, the name and a colon. */
+  readonly prefix: string;
+  /** JSON text of the value, in pieces. */
+  readonly value: readonly Uint8Array[];
+}
 
 /** A body that may be encrypted. */
 export interface SaltedBody extends ParsedBody {
   /** For the shard-key header; undefined where no salt is known beyond this request. */
   readonly shardKey: string | undefined;
+  /** Gives a JSON object its salt, which is never a plain member; undefined where it needs none. */
+  readonly edit: MemberEdit | undefined;
 }
 
 /** A fresh salt: 32 random bytes as base64, 44 characters. */
@@ -24,20 +36,19 @@ export function injectSalt<B extends ParsedBody>(
   random: () => string = randomSalt,
 ): B & SaltedBody {
   const { content } = body;
-  if (content.kind !== 'json' || content.shardKeyScan === undefined) return { ...body, shardKey: undefined };
+  if (content.kind !== 'json' || content.shardKeyScan === undefined) {
+    return { ...body, shardKey: undefined, edit: undefined };
+  }
   const shardKey = content.shardKeyScan.finish();
-  const edit = saltEdit(content, () => sharedSalt ?? random());
-  const { kind, chain, members, bodyStart, plain } = content;
-  return { ...body, shardKey, content: { kind, chain, members, bodyStart, plain, edit } };
+  return { ...body, shardKey, edit: saltEdit(content, () => sharedSalt ?? random()) };
 }
 
 /** The edit that gives the body a salt: its empty one is replaced, or one is added after the last member. */
 function saltEdit({ chain, members, bodyStart }: JsonContent, salt: () => string): MemberEdit | undefined {
   if (ownSalt(chain, members).length > 0) return undefined;
-  const value = Buffer.from(JSON.stringify(salt()), 'utf8');
+  const value = [Buffer.from(JSON.stringify(salt()), 'utf8')];
   const empty = members.find(({ name }) => name === SALT_MEMBER);
-  if (empty !== undefined)
-    return { name: SALT_MEMBER, start: empty.start, end: empty.end, prefix: '', value };
+  if (empty !== undefined) return { ...empty, prefix: '', value };
   const last = members.at(-1);
   const at = last?.end ?? bodyStart;
   const prefix = `${last === undefined ? '' : ','}"${SALT_MEMBER}":`;

@@ -1,27 +1,18 @@
 /** First step of a request: take in its body, and check it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { FormContent } from './form/encrypt-form.ts';
-import { createFormReader, type FormParts } from './form/form-parts.ts';
-import { createByteChain } from './json/byte-chain.ts';
-import type { JsonContent } from './json/encrypt-members.ts';
-import { createJsonIndex } from './json/json-index.ts';
+import { createFormReader, type FormParts } from './form-parts.ts';
+import { type ByteChain, createByteChain } from './json/byte-chain.ts';
+import { createJsonIndex, type JsonMember } from './json/json-index.ts';
 import {
-  checkFormFlags,
-  checkModelName,
-  checkPlainValues,
-  choicesIn,
+  askedInForm,
+  askedInJson,
   createPromptCounts,
-  type FieldText,
-  isTrueInForm,
   MAX_DECODED_BYTES,
-  modelIn,
   type UsageWanted,
-  usageInForm,
-  usageInOptions,
 } from './json/plain-values.ts';
-import { createMediaScan } from './media/media-scan.ts';
-import { createShardKeyScan } from './shard-key.ts';
+import { createMediaScan } from './media-scan.ts';
+import { createShardKeyScan, type ShardKeyScan } from './shard-key.ts';
 
 export type { UsageWanted };
 
@@ -46,17 +37,35 @@ export interface ParsedBody {
   /** Which chunks of a stream were asked to have their `usage`. */
   readonly usage: UsageWanted;
   /** The body itself, for the steps that follow. */
-  readonly content: JsonContent | FormContent | RawContent;
+  readonly content:
+    | JsonContent
+    | FormContent
+    | { readonly kind: 'raw'; readonly bytes: readonly Uint8Array[] };
 }
 
-/** A body of any kind; it becomes one message. */
-interface RawContent {
-  readonly kind: 'raw';
-  readonly bytes: readonly Uint8Array[];
+/** A JSON object, and where its members stand in it. */
+export interface JsonContent {
+  readonly kind: 'json';
+  readonly chain: ByteChain;
+  readonly members: readonly JsonMember[];
+  /** Position of the first byte inside the object. */
+  readonly bodyStart: number;
+  /** The members that are not encrypted. */
+  readonly plain: ReadonlySet<string>;
+  /** Where the endpoint has a salt. */
+  readonly shardKeyScan?: ShardKeyScan | undefined;
+}
+
+/** A form, taken apart. */
+export interface FormContent {
+  readonly kind: 'form';
+  readonly parts: FormParts;
+  /** The value fields that are not encrypted. */
+  readonly plain: ReadonlySet<string>;
 }
 
 /** The columns of the endpoint table that say how a body is taken in. */
-export type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
+type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
  * Begins to take in a request body of that endpoint; undefined where it has none. `sharedSalt` must be the one that injectSalt
@@ -103,33 +112,17 @@ function createJsonBody(
     },
     finish() {
       const members = index.finish();
-      const named = (wanted: string) => members.find(({ name }) => name === wanted);
-      const model = modelIn(chain, members);
-      checkPlainValues(chain, members, plain);
+      const asked = askedInJson(chain, members, plain, prompts);
       media?.check();
-      return {
-        model,
-        streaming: named('stream')?.kind === 'true',
-        choices: plain.has('n') ? choicesIn(chain, named('n'), prompts) : 1,
-        format: undefined,
-        usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
-        content: { kind: 'json', chain, members, bodyStart: index.bodyStart, plain, shardKeyScan },
-      };
+      const { bodyStart } = index;
+      const content = { kind: 'json', chain, members, bodyStart, plain, shardKeyScan } as const;
+      return { ...asked, format: undefined, content };
     },
   };
 }
 
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
 const JSON_FORMAT = /json$/;
-
-const textOf =
-  ({ values }: FormParts): FieldText =>
-  (name) => {
-    const bytes = values.get(name);
-    if (bytes === undefined) return undefined;
-    const length = bytes.reduce((sum, chunk) => sum + chunk.length, 0);
-    return length > MAX_DECODED_BYTES ? null : Buffer.concat(bytes).toString('utf8');
-  };
 
 /**
  * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart where the content type is
@@ -142,21 +135,16 @@ function createFormBody({ requestPlain: plain }: BodyRules, contentType: string 
     feed: form.feed,
     async finish() {
       const parts = await form.finish();
-      const text = textOf(parts);
+      const text = (name: string): string | null | undefined => {
+        const bytes = parts.values.get(name);
+        const length = bytes?.reduce((sum, chunk) => sum + chunk.length, 0) ?? 0;
+        return length > MAX_DECODED_BYTES ? null : bytes && Buffer.concat(bytes).toString('utf8');
+      };
       const format = text('response_format');
       if (format === null || (format && !JSON_FORMAT.test(format))) {
         throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
       }
-      const model = checkModelName(text('model'));
-      checkFormFlags(text);
-      return {
-        model,
-        streaming: isTrueInForm(text, 'stream'),
-        choices: 1,
-        format,
-        usage: usageInForm(text),
-        content: { kind: 'form', parts, plain },
-      };
+      return { ...askedInForm(text), format, content: { kind: 'form', parts, plain } };
     },
   };
 }

@@ -3,29 +3,22 @@ import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts'
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
 
-export interface AuthInput {
-  /** The application's Authorization header, if it sent one. */
+interface AuthInput {
+  /** The application's Authorization header, if it sent one, and its x-api-key header. */
   readonly authorization: string | undefined;
-  /** The application's x-api-key header, if it sent one. */
   readonly apiKeyHeader: string | undefined;
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-}
-
-export interface RewrittenAuth {
-  /** The Authorization header towards the remote, or none. */
-  readonly authorization: string | undefined;
-  /** The application's own key, which may attest where no key is configured; undefined otherwise. */
-  readonly offeredKey: string | undefined;
 }
 
 const PLACEHOLDER = 'Bearer placeholder';
 
 /**
  * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds; `x-api-key` counts only
- * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak.
+ * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak. `authorization` is the header towards
+ * the remote, or none; `offeredKey` the application's own key, which may attest where no key is configured.
  */
-export function rewriteAuth(input: AuthInput): RewrittenAuth {
+export function rewriteAuth(input: AuthInput) {
   const own = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
   if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
 
@@ -45,7 +38,7 @@ function bearerToken(authorization: string | undefined): string | undefined {
  */
 const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta']);
 
-export interface RequestHead {
+interface RequestHead {
   /** As Node gives them: name, value, name, value … */
   readonly rawHeaders: readonly string[];
   /** Authority of the remote, with the port where it is not 443. */
@@ -85,7 +78,11 @@ export function allowedHeaders<T>(
   isAllowed: (name: string) => boolean,
   join: (before: string | T, value: string) => T,
 ): Record<string, string | T> {
-  const perConnection = connectionListed(rawHeaders);
+  const perConnection = new Set<string>();
+  for (const [name, value] of headerPairs(rawHeaders)) {
+    if (name === 'connection')
+      for (const item of value.split(',')) perConnection.add(item.trim().toLowerCase());
+  }
   const headers: Record<string, string | T> = {};
   for (const [name, value] of headerPairs(rawHeaders)) {
     if (!isAllowed(name) || perConnection.has(name) || !isSafeValue(value)) continue;
@@ -95,20 +92,10 @@ export function allowedHeaders<T>(
 }
 
 /** Names in lower case, with their values. */
-export function* headerPairs(
-  rawHeaders: readonly string[],
-): Generator<readonly [name: string, value: string]> {
+export function* headerPairs(rawHeaders: readonly string[]): Generator<[name: string, value: string]> {
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     yield [(rawHeaders[i] as string).toLowerCase(), rawHeaders[i + 1] as string];
   }
-}
-
-function connectionListed(rawHeaders: readonly string[]): ReadonlySet<string> {
-  const listed = new Set<string>();
-  for (const [name, value] of headerPairs(rawHeaders)) {
-    if (name === 'connection') for (const item of value.split(',')) listed.add(item.trim().toLowerCase());
-  }
-  return listed;
 }
 
 /** What Node agrees to send: latin1 without control characters (tab excepted); anything else would throw mid-request. */

@@ -67,14 +67,11 @@ const STEPS = [
 
 const stepAt = (token: number): number => STEPS.find(({ from }) => token >= from)!.tokens;
 
-export interface ShardKeyHash {
-  /** Throws context_too_large beyond 1 000 000 tokens of four bytes. */
-  update(content: Uint8Array): void;
-  digest(): string;
-}
-
-/** Hashes content under a salt (UTF-8 bytes); the pieces may be cut anywhere. */
-export function createShardKeyHash(salt: Uint8Array): ShardKeyHash {
+/**
+ * Hashes content under a salt (UTF-8 bytes); the pieces may be cut anywhere. `update` throws context_too_large beyond 1 000 000
+ * tokens of four bytes.
+ */
+export function createShardKeyHash(salt: Uint8Array) {
   const seed = hash('sha256', salt, 'buffer');
   const block = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the chain so far, and the content of a link
   seed.copy(block);
@@ -84,10 +81,9 @@ export function createShardKeyHash(salt: Uint8Array): ShardKeyHash {
   let total = 0; // bytes
   let links = '';
   return {
-    update(content) {
+    update(content: Uint8Array): void {
       total += content.length;
-      const tokens = Math.floor(total / TOKEN_BYTES);
-      if (tokens > TOKEN_LIMIT) {
+      if (Math.floor(total / TOKEN_BYTES) > TOKEN_LIMIT) {
         throw new PrivatemodeError('context_too_large', `the prompt has more than ${TOKEN_LIMIT} tokens`);
       }
       for (let i = 0; i < content.length; ) {
@@ -104,32 +100,23 @@ export function createShardKeyHash(salt: Uint8Array): ShardKeyHash {
         size = DIGEST_BYTES + stepAt(hashed) * TOKEN_BYTES;
       }
     },
-    digest() {
+    digest(): string {
       const key = seed.toString('hex', 0, 8);
       return links === '' ? key : `${key}-${links}`;
     },
   };
 }
 
-export interface ShardKeyScan {
-  /** To be called after the index took a chunk: hashes what can be hashed already. */
-  advance(): void;
-  /** To be called when the index is complete: the key, or undefined where no salt is effective. */
-  finish(): string | undefined;
-}
+export type ShardKeyScan = ReturnType<typeof createShardKeyScan>;
 
 /**
  * Hashes the shard key of a body while it arrives, as long as its members come in the order of the content and no other salt turns
  * up; otherwise once more from the start when the body is complete. `sharedSalt` counts where the body has no salt of its own.
  * Both functions throw context_too_large and salt_too_short.
  */
-export function createShardKeyScan(
-  chain: ByteChain,
-  index: JsonIndex,
-  sharedSalt: string | undefined,
-): ShardKeyScan {
+export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSalt: string | undefined) {
   let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
-  let early: ShardKeyHash | undefined;
+  let early: ReturnType<typeof createShardKeyHash> | undefined;
   let possible = true; // to hash early
   let done = 0; // members dealt with
   let rank = -1; // of the last content member hashed
@@ -151,13 +138,12 @@ export function createShardKeyScan(
     rank = at;
     early ??= createShardKeyHash(salt);
     if (member.kind === 'array' || member.kind === 'object') {
-      for (const slice of chain.slices(Math.max(fed, member.start), member.end)) early.update(slice);
+      chain.slices(Math.max(fed, member.start), member.end).forEach(early.update);
       fed = member.end;
-    } else if (complete) {
-      for (const slice of memberText(chain, member)) early.update(slice);
-    }
+    } else if (complete) memberText(chain, member).forEach(early.update);
   };
 
+  /** To be called after the index took a chunk: hashes what can be hashed already. */
   const advance = (): void => {
     for (; possible && done < index.members.length; done++) {
       const member = index.members[done]!;
@@ -167,20 +153,20 @@ export function createShardKeyScan(
     if (possible && index.current !== undefined) take({ ...index.current, end: chain.length }, false);
   };
 
-  return {
-    advance,
-    finish() {
-      advance();
-      if (possible && early !== undefined) return early.digest();
-      const own = ownSalt(chain, index.members);
-      if (own.length > 0) salt = own;
-      else if (sharedSalt === undefined) return undefined;
-      const late = createShardKeyHash(salt!);
-      for (const wanted of CONTENT_MEMBERS) {
-        const member = index.members.find(({ name }) => name === wanted);
-        if (member !== undefined) for (const slice of memberText(chain, member)) late.update(slice);
-      }
-      return late.digest();
-    },
+  /** To be called when the index is complete: the key, or undefined where no salt is effective. */
+  const finish = (): string | undefined => {
+    advance();
+    if (possible && early !== undefined) return early.digest();
+    const own = ownSalt(chain, index.members);
+    if (own.length > 0) salt = own;
+    else if (sharedSalt === undefined) return undefined;
+    const late = createShardKeyHash(salt!);
+    for (const wanted of CONTENT_MEMBERS) {
+      const member = index.members.find(({ name }) => name === wanted);
+      if (member !== undefined) memberText(chain, member).forEach(late.update);
+    }
+    return late.digest();
   };
+
+  return { advance, finish };
 }

@@ -8,7 +8,7 @@ export class UpstreamFailure extends Error {
   /** The row of the retry table (`api/retry.ts`) that this failure matches, if any. */
   readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
-  constructor(error: PrivatemodeError, retry: UpstreamFailure['retry']) {
+  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
     super(error.message, { cause: error });
     this.error = error;
     this.retry = retry;
@@ -16,7 +16,7 @@ export class UpstreamFailure extends Error {
 }
 
 /** What is known of an attempt when it fails. */
-export interface AttemptState {
+interface AttemptState {
   /** Whether any byte of a response has come, an informational one included. */
   readonly heard: boolean;
   /** Whether it went out on a connection that had been used before. */
@@ -35,59 +35,54 @@ export function upstreamFailure(
   thrown: unknown,
   { heard, reused, age, sent }: AttemptState,
 ): UpstreamFailure {
-  const { error, connectionReset } = transportError(thrown);
-  if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error, undefined);
+  const error = transportError(thrown);
+  if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
   if (reused && age !== undefined && age < STALE_WITHIN)
     return new UpstreamFailure(error, 'stale_connection');
+  if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
   // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
-  if (age !== undefined && !sent && error.code === 'upstream_reset') {
-    return new UpstreamFailure(closedDuringUpload(), undefined);
-  }
-  return new UpstreamFailure(error, connectionReset ? 'connection_reset' : undefined);
+  if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
+  // "read: connection reset by peer" (docs/protocol/inference.md 10). Node tells it from one seen while writing by `syscall` alone.
+  const { code, syscall } = thrown as NodeJS.ErrnoException;
+  const readReset = code === 'ECONNRESET' && syscall === 'read';
+  return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-const message = (code: ConstructorParameters<typeof PrivatemodeError>[0], text: string) => () =>
-  new PrivatemodeError(code, text);
+type Description = ConstructorParameters<typeof PrivatemodeError>;
 
-const closedDuringUpload = message(
+const CLOSED_DURING_UPLOAD: Description = [
   'upstream_closed_during_upload',
   'the service closed the connection while the request was sent',
-);
-const reset = message('upstream_reset', 'the service closed the connection before it answered');
-const noRoute = message('upstream_unreachable', 'no route to the service');
-const exhausted = (what: string) =>
-  message('resources_exhausted', `no ${what} is left for a connection to the service`);
+];
+const RESET: Description = ['upstream_reset', 'the service closed the connection before it answered'];
+const NO_ROUTE: Description = ['upstream_unreachable', 'no route to the service'];
+const exhausted = (what: string): Description => [
+  'resources_exhausted',
+  `no ${what} is left for a connection to the service`,
+];
 
 /** By the code of Node's error; what is not here is a reset. */
-const BY_CODE: Readonly<Record<string, () => PrivatemodeError>> = {
-  ECONNREFUSED: message('upstream_unreachable', 'the service refused the connection'),
-  ENOTFOUND: message('upstream_unreachable', 'the host name of the service does not resolve'),
-  EAI_AGAIN: message('upstream_unreachable', 'the host name of the service does not resolve now'),
-  EHOSTUNREACH: noRoute,
-  ENETUNREACH: noRoute,
-  ETIMEDOUT: message('upstream_connect_timeout', 'the connection to the service timed out'),
-  EPIPE: closedDuringUpload,
+const BY_CODE: Readonly<Record<string, Description>> = {
+  ECONNREFUSED: ['upstream_unreachable', 'the service refused the connection'],
+  ENOTFOUND: ['upstream_unreachable', 'the host name of the service does not resolve'],
+  EAI_AGAIN: ['upstream_unreachable', 'the host name of the service does not resolve now'],
+  EHOSTUNREACH: NO_ROUTE,
+  ENETUNREACH: NO_ROUTE,
+  ETIMEDOUT: ['upstream_connect_timeout', 'the connection to the service timed out'],
+  EPIPE: CLOSED_DURING_UPLOAD,
   EMFILE: exhausted('file descriptor'),
   ENFILE: exhausted('file descriptor'),
   EADDRNOTAVAIL: exhausted('local port'),
 };
+const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
 
-/**
- * Translates what node:https reported before any response header into one of our errors. `connectionReset` is true for a
- * reset seen while reading (docs/protocol/inference.md 10: "read: connection reset by peer"): Node tells it from one seen
- * while writing by its `syscall` alone.
- */
-function transportError(thrown: unknown): { error: PrivatemodeError; connectionReset: boolean } {
-  if (thrown instanceof PrivatemodeError) return { error: thrown, connectionReset: false };
+/** Translates what node:https reported before any response header into one of our errors. */
+function transportError(thrown: unknown): PrivatemodeError {
+  if (thrown instanceof PrivatemodeError) return thrown;
   const tls = describeTlsFailure(thrown);
-  if (tls !== undefined) return { error: tls, connectionReset: false };
+  if (tls !== undefined) return tls;
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
-  if (code === 'ECONNRESET' && syscall === 'read') return { error: reset(), connectionReset: true };
-  if (code === 'ECONNRESET' && syscall === 'write')
-    return { error: closedDuringUpload(), connectionReset: false };
-  if (code.startsWith('HPE_')) {
-    const notHttp = 'the service answered with something that is not HTTP';
-    return { error: new PrivatemodeError('response_malformed', notHttp), connectionReset: false };
-  }
-  return { error: (BY_CODE[code] ?? reset)(), connectionReset: false };
+  if (code.startsWith('HPE_')) return new PrivatemodeError(...NOT_HTTP);
+  const whileWriting = code === 'ECONNRESET' && syscall === 'write';
+  return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
 }

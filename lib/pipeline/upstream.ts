@@ -7,17 +7,14 @@ import { PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/pieces.ts';
 import { upstreamFailure } from './upstream-failure.ts';
 
-export interface UpstreamTimeouts {
+/** Where the remote API is, and how to get there. */
+interface UpstreamOptions {
+  readonly host: string;
+  readonly port: number;
   /** ms from the attempt to a usable connection. */
   readonly connectTimeout: number;
   /** ms from the last piece of the upload that left to the response headers. */
   readonly firstByteTimeout: number;
-}
-
-/** Where the remote API is, and how to get there. */
-export interface UpstreamOptions extends UpstreamTimeouts {
-  readonly host: string;
-  readonly port: number;
   /** Keeps connections alive; carries the CA bundle and the outbound proxy. */
   readonly agent: Agent;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
@@ -61,7 +58,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  const attempts = new WeakMap<IncomingMessage, RunningAttempt>();
+  const attempts = new WeakMap<IncomingMessage, ReturnType<typeof runAttempt>>();
   proxy.on('proxyReq', (request, req) => attempts.get(req)?.connecting(request));
   proxy.on('proxyRes', (response, req) => attempts.get(req)?.responded(response));
   const name = host.includes(':') ? `[${host}]` : host;
@@ -102,29 +99,19 @@ const SHORT_PIECE = 128;
 /** They cost little, and a response that breaks off keeps its last words. */
 const FEW_PIECES = 16;
 
-interface RunningAttempt {
-  /** Rejects with UpstreamFailure. */
-  readonly outcome: Promise<UpstreamResponse>;
-  /** The request has a socket, which may have to connect yet. */
-  readonly connecting: (request: ClientRequest) => void;
-  readonly responded: (response: IncomingMessage) => void;
-  /** Ends the attempt with this cause; what comes later changes nothing. */
-  readonly failed: (thrown: unknown) => void;
-}
-
-/** The state of one attempt, until the head of its response or the first cause of its failure. */
-function runAttempt(
-  attempt: Attempt,
-  { connectTimeout, firstByteTimeout }: UpstreamTimeouts,
-): RunningAttempt {
+/** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
+function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
-  const { signal } = attempt;
   let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  let deadline = setTimeout(() => failed(noConnection()), connectTimeout);
+  let deadline = expireIn(connectTimeout, 'upstream_connect_timeout', 'no connection to the service in time');
+
+  function expireIn(ms: number, ...what: ConstructorParameters<typeof PrivatemodeError>): NodeJS.Timeout {
+    return setTimeout(() => failed(new PrivatemodeError(...what)), ms);
+  }
 
   function settle(): void {
     settled = true;
@@ -132,14 +119,11 @@ function runAttempt(
     signal.removeEventListener('abort', aborted);
   }
 
-  // The first cause counts: destroying the request makes it fail once more, with an error that says nothing.
+  /** The first cause counts: destroying the request makes it fail once more, with an error that says nothing. */
   function failed(thrown: unknown): void {
-    if (settled) {
-      request?.destroy(); // a response may have come before the body failed: the rest of that is not sent
-      return;
-    }
+    request?.destroy(); // also where a response came before the body failed: the rest of that is not sent
+    if (settled) return;
     settle();
-    request?.destroy();
     reject(
       upstreamFailure(thrown, {
         heard,
@@ -155,7 +139,8 @@ function runAttempt(
   function expectResponse(): void {
     if (settled) return;
     clearTimeout(deadline);
-    deadline = setTimeout(() => failed(noResponse()), firstByteTimeout);
+    const message = 'the service did not begin to answer in time';
+    deadline = expireIn(firstByteTimeout, 'first_byte_timeout', message);
   }
 
   function connected(): void {
@@ -170,11 +155,12 @@ function runAttempt(
   return {
     outcome,
     failed,
-    connecting(begun) {
+    /** The request has a socket, which may have to connect yet. */
+    connecting(begun: ClientRequest): void {
       request = begun;
       begun.once('close', () => {
         failed(new Error('closed without a response'));
-        attempt.body?.destroy();
+        body?.destroy();
       });
       if (settled) {
         begun.destroy();
@@ -187,7 +173,7 @@ function runAttempt(
       if (begun.reusedSocket || socket?.connecting === false) connected();
       else socket?.once('secureConnect', connected);
     },
-    responded(response) {
+    responded(response: IncomingMessage): void {
       const sending = request;
       if (settled || sending === undefined) {
         response.destroy();
@@ -203,9 +189,3 @@ function runAttempt(
     },
   };
 }
-
-const noConnection = (): PrivatemodeError =>
-  new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
-
-const noResponse = (): PrivatemodeError =>
-  new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createFormReader } from '../../lib/pipeline/form/form-parts.ts';
+import { createFormReader } from '../../lib/pipeline/form-parts.ts';
 import { cutAt } from '../support/chunkings.ts';
 import { type FormPart, formBody } from '../support/forms.ts';
 

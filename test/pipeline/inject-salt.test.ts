@@ -92,10 +92,10 @@ describe('cache salt injection', () => {
 
   it('draws 32 random bytes for each request without a salt, and gives them no shard key', () => {
     const salted = () => prepare(jsonBody({ salted: true }), [Buffer.from('{"model":"m"}')]);
-    const [first, second] = [salted(), salted()].map(({ content, shardKey }) => {
+    const [first, second] = [salted(), salted()].map(({ content, shardKey, edit }) => {
       assert.equal(shardKey, undefined);
       assert.ok(content.kind === 'json');
-      return JSON.parse(content.edit!.value.toString()) as string;
+      return JSON.parse(edit!.value.toString()) as string;
     });
     assert.equal(Buffer.from(first!, 'base64').length, 32);
     assert.notEqual(first, second);

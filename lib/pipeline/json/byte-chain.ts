@@ -1,17 +1,4 @@
-/**
- * Bytes as they arrived: a list of chunks that is not joined. Positions are absolute, from the first byte of the first chunk.
- * Short chunks are copied into blocks, because an object of its own for each takes hundreds of bytes.
- */
-export interface ByteChain {
-  /** Bytes collected so far. */
-  readonly length: number;
-  /** Appends a chunk: by reference, so the caller must not change it afterwards, or as a copy where it is short. */
-  push(chunk: Uint8Array): void;
-  /** The bytes from `start` up to, not including, `end`, as views of the chunks in order. */
-  slices(start: number, end: number): Uint8Array[];
-  /** The same bytes as one Buffer; a copy only where they cross chunks. */
-  bytes(start: number, end: number): Buffer;
-}
+export type ByteChain = ReturnType<typeof createByteChain>;
 
 /** Bytes; shorter chunks are copied into a block with their neighbours. */
 const SHORT = 4 * 1024;
@@ -19,7 +6,11 @@ const SHORT = 4 * 1024;
 const FIRST_BLOCK = 8 * 1024;
 const LARGEST_BLOCK = 64 * 1024;
 
-export function createByteChain(): ByteChain {
+/**
+ * Bytes as they arrived: a list of chunks that is not joined. Positions are absolute, from the first byte of the first chunk.
+ * Short chunks are copied into blocks, because an object of its own for each takes hundreds of bytes.
+ */
+export function createByteChain() {
   /** The chunks, and for a run of short ones all that was free of their block when the run began. */
   const chunks: Uint8Array[] = [];
   const starts: number[] = [];
@@ -57,7 +48,9 @@ export function createByteChain(): ByteChain {
   };
 
   const chain = {
+    /** Bytes collected so far. */
     length: 0,
+    /** Appends a chunk: by reference, so the caller must not change it afterwards, or as a copy where it is short. */
     push(chunk: Uint8Array): void {
       if (chunk.length === 0) return;
       // The first one may be all there is.
@@ -65,6 +58,7 @@ export function createByteChain(): ByteChain {
       else append(chunk, false);
       chain.length += chunk.length;
     },
+    /** The bytes from `start` up to, not including, `end`, as views of the chunks in order. */
     slices(start: number, end: number): Uint8Array[] {
       const found: Uint8Array[] = [];
       if (start >= end) return found;
@@ -75,6 +69,7 @@ export function createByteChain(): ByteChain {
       }
       return found;
     },
+    /** The same bytes as one Buffer; a copy only where they cross chunks. */
     bytes(start: number, end: number): Buffer {
       const found = chain.slices(start, end);
       const [only] = found;

@@ -6,17 +6,17 @@
 import { PrivatemodeError } from '../../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import {
+  createMemberNames,
   createUtf8Check,
-  INVALID,
+  ESCAPE,
   invalidJson,
-  isHexDigit,
+  MINUS,
   mayEnd,
   NUMBER_START,
-  nextNumberState,
-  SIMPLE_ESCAPES,
+  nextState,
+  STRING,
   stringRunEnd,
 } from './json-text.ts';
-import { createMemberNames } from './member-names.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 
@@ -24,9 +24,8 @@ export interface JsonMember {
   /** Decoded name; for elements of a top-level array, the index as text. */
   readonly name: string;
   readonly kind: JsonKind;
-  /** Absolute position of the first byte of the value. */
+  /** Absolute positions of the first byte of the value, and after its last byte. */
   readonly start: number;
-  /** Absolute position after its last byte. */
   readonly end: number;
 }
 
@@ -65,7 +64,7 @@ const MAX_DEPTH = 10_000;
 /** Of a top-level array: the elements of a document, some dozens per page. */
 const MAX_ELEMENTS = 100_000;
 
-// What may come next. Those from STRING on are inside a value or a key, where chunks may end as well.
+// What may come next. The states inside of strings and numbers, which follow, are those of json-text.ts.
 const TOP = 0;
 const FIRST_KEY = 1;
 const KEY = 2;
@@ -74,19 +73,14 @@ const FIRST_ELEMENT = 4;
 const VALUE = 5;
 const AFTER_VALUE = 6;
 const DONE = 7;
-const STRING = 8;
-const ESCAPE = 9; // after a backslash
-const HEX = 10; // within the digits of \uXXXX
-const LITERAL = 11;
-const NUMBER = 12;
+const LITERAL = 8;
 
 const ARRAY = 0x5b;
 const OBJECT = 0x7b;
 const QUOTE = 0x22;
-const CLOSERS: ReadonlyMap<number, number> = new Map([
-  [0x5d, ARRAY],
-  [0x7d, OBJECT],
-]);
+const BACKSLASH = 0x5c;
+/** From an opening bracket to its closing one. */
+const TO_CLOSER = 2;
 
 /** The kind of a value by its first byte. */
 const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);
@@ -96,18 +90,18 @@ KINDS[OBJECT] = 'object';
 KINDS[ARRAY] = 'array';
 for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCodeAt(0)] = literal;
 
-export interface JsonIndexOptions {
-  /**
-   * Whether a top-level array is accepted too (responses of the unstructured endpoint, docs/protocol/inference.md 5.2). `sealed`:
-   * an element that is no string, so no ciphertext, is response_not_authentic at once.
-   */
+/**
+ * An index of the JSON object that it is fed. `visitors`: at most one per member. With `arrays`, a top-level array is accepted too
+ * (responses of the unstructured endpoint, docs/protocol/inference.md 5.2); where they are `sealed`, an element that is no string,
+ * so no ciphertext, is response_not_authentic at once.
+ */
+export function createJsonIndex({
+  arrays,
+  visitors = [],
+}: {
   readonly arrays?: 'sealed' | 'any' | undefined;
-  /** At most one per member. Default none. */
   readonly visitors?: readonly JsonVisitor[];
-}
-
-export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
-  const { arrays, visitors = [] } = options;
+} = {}): JsonIndex {
   const members: JsonMember[] = [];
   const takeName = createMemberNames();
   const isUtf8SoFar = createUtf8Check();
@@ -118,9 +112,8 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   let nameFrom = 0; // where in the chunk the name that is being read begins
   let nameParts: ByteChain | undefined; // of a top-level name that began in an earlier chunk
   let name = '';
-  let number = NUMBER_START; // state within a number
   let literal = '';
-  let progress = 0; // characters of the literal, or hex digits of the escape, seen so far
+  let progress = 0; // characters of the literal seen so far
   let visited: JsonVisitor | undefined; // of the member whose value is arriving
   let heard: JsonVisitor | undefined; // while the characters of a string matter
 
@@ -134,16 +127,15 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   /** A value ended before the position `end`; at depth 1 that is a member. */
   const valueEnded = (end: number): void => {
     state = AFTER_VALUE;
-    if (stack.length === 1 && index.current !== undefined) {
-      const { name, kind, start } = index.current;
-      members.push({ name, kind, start, end });
-      index.current = undefined;
-      visited = undefined;
-    }
+    if (stack.length > 1 || index.current === undefined) return;
+    const { name, kind, start } = index.current;
+    members.push({ name, kind, start, end });
+    index.current = undefined;
+    visited = undefined;
   };
 
-  const close = (container: number | undefined, at: number): void => {
-    if (container === undefined || stack.at(-1) !== container) throw invalidJson(at);
+  const close = (byte: number, at: number): void => {
+    if (stack.at(-1) !== byte - TO_CLOSER) throw invalidJson(at);
     stack.pop();
     visited?.closed(state !== AFTER_VALUE);
     if (stack.length === 0) state = DONE;
@@ -153,7 +145,7 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const memberBegan = (kind: JsonKind, start: number): void => {
     if (stack[0] === OBJECT) {
       index.current = { name, kind, start };
-      for (const each of visitors) if (each.member === name) visited = each;
+      visited = visitors.find(({ member }) => member === name);
       return;
     }
     if (kind !== 'string' && arrays === 'sealed') {
@@ -169,10 +161,8 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     if (stack.length === 1) memberBegan(kind, at);
     if (kind === 'string') stringBegan(false);
     else if (kind === 'object' || kind === 'array') open(byte, at);
-    else if (kind === 'number') {
-      number = nextNumberState(NUMBER_START, byte);
-      state = NUMBER;
-    } else {
+    else if (kind === 'number') state = nextState(NUMBER_START, byte);
+    else {
       literal = kind;
       progress = 1;
       state = LITERAL;
@@ -183,19 +173,19 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const structure = (byte: number, at: number): void => {
     if (state === AFTER_VALUE) {
       if (byte === 0x2c) state = stack.at(-1) === OBJECT ? KEY : VALUE;
-      else close(CLOSERS.get(byte), at);
+      else close(byte, at);
     } else if (state === VALUE) valueBegan(byte, at);
     else if (state === KEY || state === FIRST_KEY) {
       if (byte === QUOTE) {
         stringBegan(true);
         nameFrom = at + 1 - base;
-      } else if (byte === 0x7d && state === FIRST_KEY) close(OBJECT, at);
+      } else if (state === FIRST_KEY) close(byte, at);
       else throw invalidJson(at);
     } else if (state === COLON) {
       if (byte !== 0x3a) throw invalidJson(at);
       state = VALUE;
     } else if (state === FIRST_ELEMENT) {
-      if (byte === 0x5d) close(ARRAY, at);
+      if (byte === 0x5d) close(byte, at);
       else valueBegan(byte, at);
     } else if (state === TOP && (byte === OBJECT || (byte === ARRAY && arrays !== undefined))) {
       open(byte, at);
@@ -216,13 +206,9 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
   const stringEnded = (chunk: Uint8Array, i: number): void => {
     heard = undefined;
     visited?.stringEnded(inKey);
-    if (inKey) keyEnded(chunk, i);
+    if (inKey) state = COLON;
     else valueEnded(base + i + 1);
-  };
-
-  const keyEnded = (chunk: Uint8Array, i: number): void => {
-    state = COLON;
-    if (stack.length > 1) return;
+    if (!inKey || stack.length > 1) return;
     const tail = chunk.subarray(nameFrom, i);
     nameParts?.push(tail);
     name = takeName(nameParts ? nameParts.bytes(0, nameParts.length) : tail, base + i);
@@ -233,57 +219,41 @@ export function createJsonIndex(options: JsonIndexOptions = {}): JsonIndex {
     const size = chunk.length;
     const view = new DataView(chunk.buffer, chunk.byteOffset, size);
     nameFrom = 0;
-    let i = 0;
-    while (i < size) {
-      const byte = chunk[i]!;
-      switch (state) {
-        case STRING: {
-          const end = stringRunEnd(chunk, view, i);
-          if (heard !== undefined) hear(chunk, i, end);
-          i = end;
-          if (i === size) break;
-          if (chunk[i] === QUOTE) stringEnded(chunk, i);
-          else if (chunk[i] === 0x5c) {
-            if (heard !== undefined) hear(chunk, i, i + 1);
-            state = ESCAPE;
-          } else throw invalidJson(base + i, 'control character in a string');
-          i += 1;
-          break;
-        }
-        case ESCAPE:
-        case HEX:
+    for (let i = 0; i < size; i++) {
+      if (state === STRING) {
+        const end = stringRunEnd(chunk, view, i);
+        if (heard !== undefined) hear(chunk, i, end);
+        i = end;
+        if (i === size) break;
+        if (chunk[i] === QUOTE) stringEnded(chunk, i);
+        else if (chunk[i] === BACKSLASH) {
           if (heard !== undefined) hear(chunk, i, i + 1);
-          if (state === HEX && isHexDigit(byte)) {
-            progress += 1;
-            if (progress === 4) state = STRING;
-          } else if (state === ESCAPE && SIMPLE_ESCAPES[byte] === 1) state = STRING;
-          else if (state === ESCAPE && byte === 0x75) {
-            state = HEX;
-            progress = 0;
-          } else throw invalidJson(base + i, 'unknown escape');
-          i += 1;
-          break;
-        case LITERAL:
-          if (byte !== literal.charCodeAt(progress)) throw invalidJson(base + i);
-          progress += 1;
-          i += 1;
-          if (progress === literal.length) valueEnded(base + i);
-          break;
-        case NUMBER: {
-          const next = nextNumberState(number, byte);
-          if (next !== INVALID) {
-            number = next;
-            i += 1;
-          } else if (mayEnd(number)) valueEnded(base + i);
-          else throw invalidJson(base + i);
-          break;
+          state = ESCAPE;
+        } else throw invalidJson(base + i, 'control character in a string');
+        continue;
+      }
+      const byte = chunk[i]!;
+      if (state < LITERAL) {
+        if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) structure(byte, base + i);
+      } else if (state === LITERAL) {
+        if (byte !== literal.charCodeAt(progress)) throw invalidJson(base + i);
+        progress += 1;
+        if (progress === literal.length) valueEnded(base + i + 1);
+      } else {
+        const next = nextState(state, byte);
+        if (state < MINUS) {
+          if (heard !== undefined) hear(chunk, i, i + 1);
+          if (next === 0) throw invalidJson(base + i, 'unknown escape');
+          state = next;
+        } else if (next !== 0) state = next;
+        else if (!mayEnd(state)) throw invalidJson(base + i);
+        else {
+          valueEnded(base + i);
+          i -= 1; // the byte is of what follows
         }
-        default:
-          if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) structure(byte, base + i);
-          i += 1;
       }
     }
-    const isCut = state === STRING || state === ESCAPE || state === HEX;
+    const isCut = state >= STRING && state < MINUS;
     if (isCut && inKey && stack.length === 1) {
       nameParts ??= createByteChain();
       nameParts.push(chunk.subarray(nameFrom));

@@ -1,4 +1,4 @@
-/** What JSON text is made of below its values: UTF-8, the characters of strings, the digits of numbers (RFC 8259). */
+/** What JSON text is made of below its values: UTF-8, strings, numbers (RFC 8259), and the names of members. */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../../errors.ts';
 
@@ -41,12 +41,54 @@ export function createUtf8Check(): (chunk: Uint8Array) => boolean {
   };
 }
 
-export const isHexDigit = (byte: number): boolean =>
-  (byte >= 0x30 && byte <= 0x39) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
+// Where inside a string or a number the scan is; in a number, by what came last. Lower states are of what is around them.
+export const STRING = 9;
+export const ESCAPE = 10; // after a backslash
+const HEX_1 = 11; // the digits of \uXXXX
+const HEX_2 = 12;
+const HEX_3 = 13;
+const HEX_4 = 14;
+export const NUMBER_START = 15;
+export const MINUS = 16;
+const ZERO = 17;
+const INTEGER = 18;
+const POINT = 19;
+const FRACTION = 20;
+const EXPONENT = 21;
+const SIGN = 22;
+const POWER = 23;
 
-/** 1 for what may follow a backslash, `u` aside. */
-export const SIMPLE_ESCAPES = new Uint8Array(256);
-for (const byte of Buffer.from('"\\/bfnrt')) SIMPLE_ESCAPES[byte] = 1;
+const NONZERO = '123456789';
+const DIGITS = `0${NONZERO}`;
+const HEX_DIGITS = `${DIGITS}abcdefABCDEF`;
+
+const NEXT = new Uint8Array((POWER + 1) << 8);
+for (const [states, bytes, next] of [
+  [[ESCAPE], '"\\/bfnrt', STRING],
+  [[ESCAPE], 'u', HEX_1],
+  [[HEX_1], HEX_DIGITS, HEX_2],
+  [[HEX_2], HEX_DIGITS, HEX_3],
+  [[HEX_3], HEX_DIGITS, HEX_4],
+  [[HEX_4], HEX_DIGITS, STRING],
+  [[NUMBER_START], '-', MINUS],
+  [[NUMBER_START, MINUS], '0', ZERO],
+  [[NUMBER_START, MINUS], NONZERO, INTEGER],
+  [[INTEGER], DIGITS, INTEGER],
+  [[ZERO, INTEGER], '.', POINT],
+  [[POINT, FRACTION], DIGITS, FRACTION],
+  [[ZERO, INTEGER, FRACTION], 'eE', EXPONENT],
+  [[EXPONENT], '+-', SIGN],
+  [[EXPONENT, SIGN, POWER], DIGITS, POWER],
+] as const) {
+  for (const state of states) for (const byte of Buffer.from(bytes)) NEXT[(state << 8) | byte] = next;
+}
+
+/** The state inside of escapes and numbers (RFC 8259, sections 6 and 7) after `byte`; 0 where it is no part of them. */
+export const nextState = (state: number, byte: number): number => NEXT[(state << 8) | byte]!;
+
+/** Whether a number may end in that state. */
+export const mayEnd = (state: number): boolean =>
+  state === ZERO || state === INTEGER || state === FRACTION || state === POWER;
 
 // 1 for the bytes that end a run of plain characters: quote, backslash, control characters.
 const STOPS = new Uint8Array(256).fill(1, 0, 0x20);
@@ -67,7 +109,7 @@ const stopsIn = (word: number): number =>
 const lowest = (stops: number): number => (31 - Math.clz32(stops & -stops)) >> 3;
 
 const isSimpleEscape = (chunk: Uint8Array, at: number): boolean =>
-  chunk[at] === BACKSLASH && at + 1 < chunk.length && SIMPLE_ESCAPES[chunk[at + 1]!] === 1;
+  chunk[at] === BACKSLASH && at + 1 < chunk.length && nextState(ESCAPE, chunk[at + 1]!) === STRING;
 
 /**
  * Position of the first byte at or after `from` that is no part of a string as it stands: a quote, a control character, or a
@@ -98,43 +140,65 @@ export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number): n
   return i;
 }
 
-// Where in a number the scan is (RFC 8259 section 6).
-const MINUS = 1;
-const ZERO = 2;
-const INTEGER = 3;
-const POINT = 4;
-const FRACTION = 5;
-const EXPONENT = 6;
-const SIGN = 7;
-const DIGITS = 8; // of the exponent
+// The service finds members with a path library; these prefixes mean something else to it (docs/protocol/inference.md 5.4).
+const UNADDRESSABLE =
+  /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
 
-/** Before the first byte of a number. */
-export const NUMBER_START = 0;
-/** The byte is no part of the number. */
-export const INVALID = -1;
+/** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
+const MAX_MEMBERS = 1000;
+/** Bytes of a name as written. To decode and compare a longer one holds up every other request. */
+const MAX_NAME_BYTES = 4096;
 
-/** The next state by state and class of byte, which are the columns of `0`, `1` to `9`, `.`, `e`, `+` and `-`; 0 for INVALID. */
-const NEXT_STATES: readonly (readonly number[])[] = [
-  [ZERO, INTEGER, 0, 0, 0, MINUS], // NUMBER_START
-  [ZERO, INTEGER, 0, 0, 0, 0], // MINUS
-  [0, 0, POINT, EXPONENT, 0, 0], // ZERO
-  [INTEGER, INTEGER, POINT, EXPONENT, 0, 0], // INTEGER
-  [FRACTION, FRACTION, 0, 0, 0, 0], // POINT
-  [FRACTION, FRACTION, 0, EXPONENT, 0, 0], // FRACTION
-  [DIGITS, DIGITS, 0, 0, SIGN, SIGN], // EXPONENT
-  [DIGITS, DIGITS, 0, 0, 0, 0], // SIGN
-  [DIGITS, DIGITS, 0, 0, 0, 0], // DIGITS
-];
-const NO_CLASS = 6;
-const CLASSES = new Uint8Array(256).fill(NO_CLASS);
-for (const [column, bytes] of ['0', '123456789', '.', 'eE', '+', '-'].entries()) {
-  for (const byte of Buffer.from(bytes)) CLASSES[byte] = column;
+/**
+ * The name between its quotes, valid UTF-8 and with valid escapes, decoded. A lone surrogate becomes U+FFFD,
+ * as the service decodes it: two names that differ only there are one name.
+ */
+function decodeName(raw: Uint8Array): string {
+  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
+  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
 }
 
-/** The state after `byte`, or INVALID. */
-export const nextNumberState = (state: number, byte: number): number =>
-  NEXT_STATES[state]![CLASSES[byte]!] || INVALID;
+/**
+ * Decodes the names of one object. The function returned takes the bytes between the quotes of the next name and the position
+ * where it ends, and returns it decoded. It throws unsupported_member_name, duplicate_member, and invalid_json where there are too
+ * many or one is too long.
+ */
+export function createMemberNames(): (raw: Uint8Array, position: number) => string {
+  const taken = new Set<string>();
+  return (raw, position) => {
+    if (raw.length > MAX_NAME_BYTES) throw invalidJson(position, 'a name is too long');
+    const name = decodeName(raw);
+    if (UNADDRESSABLE.test(name)) {
+      const message = `the service cannot address the name of the member before offset ${position}`;
+      throw new PrivatemodeError('unsupported_member_name', message);
+    }
+    if (taken.has(name)) {
+      throw new PrivatemodeError('duplicate_member', `the member before offset ${position} is repeated`);
+    }
+    if (taken.size === MAX_MEMBERS) throw invalidJson(position, 'too many members');
+    taken.add(name);
+    return name;
+  };
+}
 
-/** Whether a number may end in that state. */
-export const mayEnd = (state: number): boolean =>
-  state === ZERO || state === INTEGER || state === FRACTION || state === DIGITS;
+const BEYOND_ASCII = /[^\0-\x7f]/;
+
+/** The name as the sort sees it: `.`, `?` and `*` escaped, nothing else; each character a byte of its UTF-8. */
+function sortKey(name: string): string {
+  const escaped = name.replace(/[.?*]/g, '\\$&');
+  return BEYOND_ASCII.test(escaped) ? Buffer.from(escaped, 'utf8').toString('latin1') : escaped;
+}
+
+/**
+ * The items that are encrypted, in the order of their sequence numbers (docs/protocol/inference.md 5.2): those whose name is not
+ * in `plain`, sorted by the bytes of the escaped name, not by UTF-16 units or a locale. The input keeps its order.
+ */
+export function encryptionOrder<T extends { readonly name: string }>(
+  items: Iterable<T>,
+  plain: Pick<ReadonlySet<string>, 'has'>,
+): T[] {
+  const keyed: { readonly item: T; readonly key: string }[] = [];
+  for (const item of items) if (!plain.has(item.name)) keyed.push({ item, key: sortKey(item.name) });
+  keyed.sort((a, b) => (a.key < b.key ? -1 : Number(a.key > b.key)));
+  return keyed.map(({ item }) => item);
+}

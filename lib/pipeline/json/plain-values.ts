@@ -13,9 +13,6 @@ import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } fro
  */
 export type UsageWanted = 'every' | 'last' | 'none';
 
-/** Gives a field of a form as text: null where it is longer than any that is read here, undefined where it is absent. */
-export type FieldText = (name: string) => string | null | undefined;
-
 /** Bytes beyond which a plain value, or a form field that is read here, is not decoded: nothing accepted is longer. */
 export const MAX_DECODED_BYTES = 4096;
 
@@ -49,8 +46,8 @@ function areStreamOptions(text: string): boolean {
   }
 }
 
+/** `accepted` completes "must be". */
 interface PlainRule {
-  /** Completes "must be". */
   readonly accepted: string;
   readonly holds: (kind: JsonKind, text: string) => boolean;
 }
@@ -78,53 +75,8 @@ const RULES: ReadonlyMap<string, PlainRule> = new Map([
 const refused = (name: string, accepted: string): PrivatemodeError =>
   new PrivatemodeError('invalid_plain_member', `"${name}" must be ${accepted}`);
 
-/** Throws invalid_plain_member where a member of `plain` holds what its rule does not accept. */
-export function checkPlainValues(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  plain: ReadonlySet<string>,
-): void {
-  for (const { name, kind, start, end } of members) {
-    const rule = plain.has(name) ? RULES.get(name) : undefined;
-    if (rule === undefined) continue;
-    if (end - start > MAX_DECODED_BYTES || !rule.holds(kind, chain.bytes(start, end).toString('utf8'))) {
-      throw refused(name, rule.accepted);
-    }
-  }
-}
-
-/** Plain fields of a form. The server decides by their text on the closing chunk, so it must read as one thing only. */
-const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'];
-
-/** Throws invalid_plain_member where a flag of a transcription form is neither `true` nor `false`, in any letter case. */
-export function checkFormFlags(text: FieldText): void {
-  for (const name of FORM_FLAGS) {
-    const value = text(name);
-    if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
-  }
-}
-
-/** Whether a flag, accepted by checkFormFlags, is true. */
-export const isTrueInForm = (text: FieldText, name: string): boolean => /^true$/i.test(text(name) ?? '');
-
-/** Which chunks have their usage: continuous usage alone means nothing. */
-const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
-  included ? (continuous ? 'every' : 'last') : 'none';
-
-/** The usage that the flags of a form ask for. */
-export const usageInForm = (text: FieldText): UsageWanted =>
-  usageWanted(
-    isTrueInForm(text, 'stream_include_usage'),
-    isTrueInForm(text, 'stream_continuous_usage_stats'),
-  );
-
-/** The usage that `stream_options`, accepted by checkPlainValues, ask for. */
-export function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
-  if (options?.kind !== 'object') return 'none';
-  const text = chain.bytes(options.start, options.end).toString('utf8');
-  const values = JSON.parse(text) as Readonly<Record<string, boolean>>;
-  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
-}
+const textOf = (chain: ByteChain, { start, end }: JsonMember): string =>
+  chain.bytes(start, end).toString('utf8');
 
 const MODEL_BYTES = 256;
 /** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
@@ -134,7 +86,7 @@ const MODEL_TEXT_BYTES = 2048;
  * The model name, which leaves as a header. Throws missing_model where it is absent or empty, invalid_model
  * where it is no string, longer than 256 bytes of UTF-8, or holds control characters or lone surrogates.
  */
-export function checkModelName(model: unknown): string {
+function checkModelName(model: unknown): string {
   if (model === undefined || model === '') {
     throw new PrivatemodeError('missing_model', 'no model is named in the request');
   }
@@ -151,20 +103,17 @@ export function checkModelName(model: unknown): string {
 export function modelIn(chain: ByteChain, members: readonly JsonMember[]): string {
   const member = members.find(({ name }) => name === 'model');
   if (member === undefined) return checkModelName(undefined);
-  const { kind, start, end } = member;
-  const isShort = kind === 'string' && end - start <= MODEL_TEXT_BYTES;
-  return checkModelName(isShort ? JSON.parse(chain.bytes(start, end).toString('utf8')) : null);
+  const isShort = member.kind === 'string' && member.end - member.start <= MODEL_TEXT_BYTES;
+  return checkModelName(isShort ? JSON.parse(textOf(chain, member)) : null);
 }
 
-interface PromptCount extends JsonVisitor {
-  /**
-   * A string is one prompt, an array of token ids too; another array has as many prompts as elements. Final after the last
-   * byte. Arrays that mix kinds, and values of other kinds, count as something: the service refuses them.
-   */
-  count(): number;
-}
+type PromptCount = JsonVisitor & { count(): number };
 
-/** Counts the prompts in the value of `member` while the index scans it, without parsing them. */
+/**
+ * Counts the prompts in the value of `member` while the index scans it: a string is one prompt, an array of token ids too; another
+ * array has as many prompts as elements. Arrays that mix kinds, and values of other kinds, count as something: the service refuses
+ * them. `count` is final after the last byte.
+ */
 function createPromptCount(member: string): PromptCount {
   let depth = 0;
   let isList = false;
@@ -198,15 +147,63 @@ function createPromptCount(member: string): PromptCount {
 export const createPromptCounts = (): readonly PromptCount[] =>
   ['prompt', 'prompt_embeds'].map(createPromptCount);
 
-/**
- * How many choices the response has: what `n`, accepted by checkPlainValues, says for each prompt. 0, null and none are 1, and a
- * request without a prompt is taken for one.
- */
-export function choicesIn(
-  chain: ByteChain,
-  n: JsonMember | undefined,
-  counts: readonly PromptCount[],
-): number {
-  const perPrompt = (n && countIn(n.kind, chain.bytes(n.start, n.end).toString('latin1'))) || 1;
+/** Which chunks have their usage: continuous usage alone means nothing. */
+const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
+  included ? (continuous ? 'every' : 'last') : 'none';
+
+/** The usage that these `stream_options`, which are accepted, ask for. */
+function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
+  if (options?.kind !== 'object') return 'none';
+  const values = JSON.parse(textOf(chain, options)) as Readonly<Record<string, boolean>>;
+  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
+}
+
+/** How many choices the response has: what `n`, which is accepted, says for each prompt. 0 and null are 1, and no prompt is one. */
+function choicesIn(chain: ByteChain, n: JsonMember | undefined, counts: readonly PromptCount[]): number {
+  const perPrompt = (n && countIn(n.kind, textOf(chain, n))) || 1;
   return perPrompt * (counts.reduce((sum, { count }) => sum + count(), 0) || 1);
+}
+
+/**
+ * What the plain members of a JSON body ask for; `prompts` were heard while it was scanned. Throws missing_model and invalid_model,
+ * and invalid_plain_member where a member of `plain` holds what its rule does not accept.
+ */
+export function askedInJson(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  plain: ReadonlySet<string>,
+  prompts: readonly PromptCount[],
+) {
+  const model = modelIn(chain, members);
+  for (const member of members) {
+    const { name, kind, start, end } = member;
+    const rule = plain.has(name) ? RULES.get(name) : undefined;
+    if (rule === undefined) continue;
+    const isShort = end - start <= MAX_DECODED_BYTES;
+    if (!isShort || !rule.holds(kind, textOf(chain, member))) throw refused(name, rule.accepted);
+  }
+  const named = (wanted: string) => members.find(({ name }) => name === wanted);
+  return {
+    model,
+    streaming: named('stream')?.kind === 'true',
+    choices: plain.has('n') ? choicesIn(chain, named('n'), prompts) : 1,
+    usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
+  };
+}
+
+/**
+ * What a transcription form asks for. `text` gives a field as text: null where it is longer than MAX_DECODED_BYTES, undefined where
+ * it is absent. Throws missing_model and invalid_model, and invalid_plain_member where a flag is neither `true` nor `false`, in any
+ * letter case: the server decides by their text on the closing chunk, so it must read as one thing only.
+ */
+export function askedInForm(text: (name: string) => string | null | undefined) {
+  const model = checkModelName(text('model'));
+  const flag = (name: string): boolean => {
+    const value = text(name);
+    if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
+    return value?.toLowerCase() === 'true';
+  };
+  const streaming = flag('stream');
+  const usage = usageWanted(flag('stream_include_usage'), flag('stream_continuous_usage_stats'));
+  return { model, streaming, choices: 1, usage };
 }

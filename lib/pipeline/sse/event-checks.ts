@@ -8,7 +8,7 @@ import {
   requiredKind,
   type StreamGrammar,
 } from '../grammar.ts';
-import { encryptionOrder } from '../json/member-names.ts';
+import { encryptionOrder } from '../json/json-text.ts';
 import type { EventData } from './event-data.ts';
 import { type StreamOrder, streamOrder } from './stream-order.ts';
 

@@ -147,6 +147,9 @@ describe('JSON index, what the service cannot take (docs/protocol/inference.md 5
       '\ufeff{}',
       '{"a":1,}',
       "{'a':1}",
+      '{"a":"\\x"}',
+      '{"a":"\\x{}}',
+      '{"a":"\\u00g0"}',
     ],
   };
   for (const [code, texts] of Object.entries(refused)) {

@@ -1,8 +1,8 @@
 /** Reads a multipart form while it arrives: parts as lists of chunks, nothing decoded, nothing but short chunks copied. */
 import { once } from 'node:events';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
-import { PrivatemodeError } from '../../errors.ts';
-import { type ByteChain, createByteChain } from '../json/byte-chain.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 
 export interface FormParts {
   /** Value fields by name, as raw bytes. */
@@ -52,10 +52,7 @@ const slicesOf = (parts: ReadonlyMap<string, ByteChain>): Map<string, Uint8Array
  * Takes a form apart. Throws invalid_multipart where the content type is no form with a boundary. `feed` throws, and `finish`
  * rejects with, repeated_form_field and invalid_multipart, as soon as it is known; `finish` also where the form is cut off.
  */
-export function createFormReader(contentType: string | undefined): {
-  feed(chunk: Uint8Array): void;
-  finish(): Promise<FormParts>;
-} {
+export function createFormReader(contentType: string | undefined) {
   const values = new Map<string, ByteChain>();
   const files = new Map<string, ByteChain>();
   const parser = createParser(contentType);
@@ -80,12 +77,12 @@ export function createFormReader(contentType: string | undefined): {
   const ended = once(parser, 'finish').catch(() => {}); // or the error above
 
   return {
-    feed(chunk) {
+    feed(chunk: Uint8Array): void {
       if (failure !== undefined) throw failure;
       // Its callback is not waited for: parts are collected anyway, so there is nothing to hold back.
       parser.write(chunk);
     },
-    async finish() {
+    async finish(): Promise<FormParts> {
       parser.end();
       await ended;
       if (failure !== undefined) throw failure;

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { encryptBody } from '../../../lib/pipeline/encrypt-body.ts';
-import type { FormParts } from '../../../lib/pipeline/form/form-parts.ts';
-import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
-import { byteByByte, cutAt } from '../../support/chunkings.ts';
+import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import type { FormParts } from '../../lib/pipeline/form-parts.ts';
+import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { byteByByte, cutAt } from '../support/chunkings.ts';
 import {
   countingIvs,
   EXCHANGE,
@@ -12,11 +12,11 @@ import {
   hex,
   inferenceVectors,
   listedIvs,
-} from '../../support/exchange-fixture.ts';
-import { type FormPart, formBody, literalParts } from '../../support/forms.ts';
-import { literalOpen } from '../../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
-import { bytesOf, formBodyOf } from '../../support/sealing.ts';
+} from '../support/exchange-fixture.ts';
+import { type FormPart, formBody, literalParts } from '../support/forms.ts';
+import { literalOpen } from '../support/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+import { bytesOf, formBodyOf } from '../support/sealing.ts';
 
 interface FormVectors {
   readonly multipart: readonly {

@@ -1,0 +1,300 @@
+/**
+ * Looks for media URLs that the service refuses in a list of messages, without parsing it. The service's refusal quotes
+ * the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22): so they are refused here, before anything is sent.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import type { JsonVisitor } from './json/json-index.ts';
+
+// What a value is, by its key: bits, since a list of them may have been found.
+const NOTHING = 0;
+const CONTENT = 1; // content parts, if it is a list
+const IMAGE = 2; // the URL of an image, or an object that has it
+const MEDIA = 4; // the URL of audio or video, or an object that has it
+const SOURCE = 8; // an object that has the URL of an image
+
+const PART_KEYS: ReadonlyMap<string, number> = new Map([
+  ['content', CONTENT],
+  ['image_url', IMAGE],
+  ['audio_url', MEDIA],
+  ['video_url', MEDIA],
+  ['source', SOURCE],
+]);
+/** Bytes of JSON text; longer keys are none of them, even with every byte escaped (9 times `\u0041`). */
+const LONGEST_KEY = 54;
+
+const REFUSALS = [
+  [IMAGE, 'an image URL is neither https nor data, or cannot be parsed'],
+  [MEDIA, 'the service takes no audio or video URLs'],
+] as const;
+
+// Which container the scan stands in: content parts hold lists of parts, and objects that hold a URL.
+const PART = 0;
+const PARTS = 1;
+const URL_HOLDER = 2;
+
+/**
+ * Looks for refused URLs in the content parts of the messages while the index scans them, in fixed memory. Where a key is
+ * repeated, every value counts: the service reads the first, others the last. The types of parts and sources do not
+ * count, since the service does not read them. `check` throws media_url_refused, without the URL, where one was found; it is to be
+ * called after the last byte.
+ */
+export function createMediaScan(): JsonVisitor & { check(): void } {
+  const url = new ImageUrl();
+  let where = PART; // the request holds messages as a part holds content
+  let value = CONTENT; // what the value is that comes next, or is under way
+  let holder = NOTHING; // what the URL of the open URL holder is
+  let skipped = 0; // open containers that do not matter
+  let inKey = false;
+  let key = ''; // as written
+  let found = NOTHING;
+
+  return {
+    member: 'messages',
+    opened(isObject) {
+      if (skipped > 0) skipped += 1;
+      else if (isObject && where === PARTS) where = PART;
+      else if (!isObject && where === PART && value === CONTENT) where = PARTS;
+      else if (isObject && where === PART && (value & (IMAGE | MEDIA | SOURCE)) !== 0) {
+        where = URL_HOLDER;
+        holder = value === MEDIA ? MEDIA : IMAGE;
+      } else skipped = 1;
+      value = NOTHING;
+    },
+    closed() {
+      if (skipped > 0) skipped -= 1;
+      else where = where === PART ? PARTS : PART;
+      value = NOTHING;
+    },
+    stringBegan(isKey) {
+      if (skipped > 0) return false;
+      inKey = isKey;
+      if (isKey) key = '';
+      else if (value === IMAGE) url.begin();
+      else if (value === MEDIA) found |= MEDIA;
+      return isKey || value === IMAGE;
+    },
+    stringBytes(bytes, start, end) {
+      if (!inKey) return url.take(bytes, start, end);
+      for (let i = start; i < end && key.length <= LONGEST_KEY; i++) key += String.fromCharCode(bytes[i]!);
+      return key.length <= LONGEST_KEY;
+    },
+    stringEnded(isKey) {
+      if (skipped > 0) return;
+      if (isKey) {
+        const isEscaped = key.length <= LONGEST_KEY && key.includes('\\');
+        const name = isEscaped ? (JSON.parse(`"${key}"`) as string) : key;
+        if (where !== URL_HOLDER) value = PART_KEYS.get(name) ?? NOTHING;
+        else value = name === 'url' ? holder : NOTHING;
+      } else if (value === IMAGE && !url.isAccepted()) found |= IMAGE;
+    },
+    check() {
+      for (const [kind, message] of REFUSALS) {
+        if ((found & kind) !== 0) throw new PrivatemodeError('media_url_refused', message);
+      }
+    },
+  };
+}
+
+const USERINFO = /^(?:[\w\-.:~!$&'()*+,;=@]|%[\dA-Fa-f]{2})*$/;
+
+// Names may be escaped only beyond ASCII, the percent sign itself aside.
+const NAME = String.raw`[\w!"$&'()*+,\-.;<=>\]~\x80-\xff]|%25|%[89A-Fa-f][\dA-Fa-f]`;
+const HOST = new RegExp(String.raw`^(?:${NAME})*(?::\d*)?$`);
+/** Only the last colon begins a port: Go tolerates the others unless the scheme is http or https. */
+const HOST_WITH_COLONS = new RegExp(String.raw`^(?:${NAME}|:)*:\d*$`);
+
+// Of a zone, what a name may contain can be escaped too, and so can blanks.
+const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
+const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
+const IP_LITERAL = new RegExp(String.raw`^\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?$`);
+
+/** Whether Go accepts `userinfo@host:port`, of an https URL or of another one. Characters beyond ASCII: any of 0x80 to 0xff. */
+function isAuthority(authority: string, https: boolean): boolean {
+  const at = authority.lastIndexOf('@');
+  if (!USERINFO.test(authority.slice(0, Math.max(at, 0)))) return false;
+  const host = authority.slice(at + 1);
+  const literal = IP_LITERAL.exec(host);
+  if (literal !== null) return URL.canParse(`http://[${literal[1]}]`);
+  return HOST.test(host) || (!https && HOST_WITH_COLONS.test(host));
+}
+
+/** Characters: no DNS name is longer than 253, and no user name or zone needs the rest. */
+const MAX_AUTHORITY = 8192;
+
+const SCHEMES = ['https:', 'data:'];
+
+// Where in the URL the scan stands.
+const SCHEME = 0;
+const REFUSED = 1;
+const START = 2; // after the colon of the scheme
+const SLASH = 3; // after the first slash
+const AUTHORITY = 4;
+const PATH = 5;
+const QUERY = 6; // or what follows the scheme without a slash, which is as free
+const FRAGMENT = 7;
+
+const HASH = 0x23;
+const PERCENT = 0x25;
+const SOLIDUS = 0x2f;
+const COLON = 0x3a;
+const QUESTION_MARK = 0x3f;
+const BACKSLASH = 0x5c;
+const LOWER_U = 0x75;
+const DEL = 0x7f;
+
+/** Of JSON text: after a backslash. Less is the number of digits of \uXXXX that must still come. */
+const ESCAPE = 5;
+
+// What the bytes of JSON text complete.
+const NO_CHARACTER = -1;
+const BEYOND_ASCII = 0xff; // any of them
+/**
+ * Any control character; no URL may have one. Also a surrogate that is followed by another escape but forms no pair with it: some
+ * parsers read both escapes as one character, others as two.
+ */
+const CONTROL = 0x00;
+
+/** The value of a hexadecimal digit; -1 for any other byte. */
+function hexDigit(byte: number): number {
+  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30;
+  const letter = byte | 0x20;
+  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1;
+}
+
+const isHighSurrogate = (code: number): boolean => code >= 0xd800 && code <= 0xdbff;
+const isLowSurrogate = (code: number): boolean => code >= 0xdc00 && code <= 0xdfff;
+
+/** The bytes of JSON text that change anything, by state; in the other states, all do. */
+const STOPS: ReadonlyMap<number, readonly number[]> = new Map([
+  [PATH, [BACKSLASH, HASH, QUESTION_MARK, PERCENT, DEL]],
+  [QUERY, [BACKSLASH, HASH, DEL]],
+  [FRAGMENT, [BACKSLASH, PERCENT, DEL]],
+]);
+const IS_STOP = new Uint8Array(256); // in any of these states
+for (const stop of [...STOPS.values()].flat()) IS_STOP[stop] = 1;
+
+/** Bytes looked at one by one before native searches, of about 0.2 us each, take over. */
+const SHORT = 256;
+
+/** The bytes before the first one of that value. */
+function before(bytes: Uint8Array, byte: number): Uint8Array {
+  const at = bytes.indexOf(byte);
+  return at < 0 ? bytes : bytes.subarray(0, at);
+}
+
+/**
+ * Judges an image URL as the service does: the scheme is https or data, and Go 1.26's net/url parses it
+ * (docs/protocol/inference.md 5.6). Works while the URL arrives, since images come as data URLs of many megabytes.
+ */
+class ImageUrl {
+  #state = SCHEME;
+  #text = ''; // of the scheme, then of the authority
+  #https = false;
+  #digits = 0; // of a percent escape, that must still come
+  #escape = 0; // ESCAPE, or digits of \uXXXX that must still come
+  #code = 0; // of \uXXXX, so far
+  #surrogate = 0; // the escape just before was this surrogate, and no half of a pair so far
+
+  begin(): void {
+    this.#state = SCHEME;
+    this.#text = '';
+    this.#digits = 0;
+    this.#escape = 0;
+    this.#surrogate = 0;
+  }
+
+  /** Takes the next bytes of the URL, as written in JSON text. False once it is refused. */
+  take(bytes: Uint8Array, start: number, end: number): boolean {
+    for (let i = start; i < end && this.#state !== REFUSED; i++) {
+      if (this.#escape === 0 && this.#surrogate === 0) i = this.#skip(bytes, i, end);
+      const character = i === end ? NO_CHARACTER : this.#character(bytes[i]!);
+      if (character !== NO_CHARACTER) this.#state = this.#next(character);
+    }
+    return this.#state !== REFUSED;
+  }
+
+  /** Whether the service accepts the URL if it ends here. */
+  isAccepted(): boolean {
+    if (this.#state === AUTHORITY) return isAuthority(this.#text, this.#https);
+    return this.#state !== SCHEME && this.#state !== REFUSED && this.#digits === 0;
+  }
+
+  /** The position of the first byte that matters, outside of an escape. */
+  #skip(bytes: Uint8Array, start: number, end: number): number {
+    const stops = STOPS.get(this.#state);
+    if (stops === undefined || this.#digits > 0) return start;
+    const short = Math.min(end, start + SHORT);
+    for (let i = start; i < short; i++) if (IS_STOP[bytes[i]!] === 1) return i;
+    if (short === end) return end;
+    // Each search ends where the one before did: no byte is searched for anything after the first that matters.
+    return short + stops.reduce(before, bytes.subarray(short, end)).length;
+  }
+
+  /** The ASCII code of the character that this byte completes, or a byte of a character beyond ASCII. */
+  #character(byte: number): number {
+    if (this.#escape === ESCAPE) {
+      this.#escape = byte === LOWER_U ? 4 : 0;
+      if (byte === LOWER_U) return NO_CHARACTER;
+      this.#surrogate = 0;
+      return byte > BACKSLASH ? CONTROL : byte; // the escapes with a letter are control characters
+    }
+    if (this.#escape > 0) {
+      this.#code = ((this.#code << 4) | hexDigit(byte)) & 0xffff;
+      this.#escape -= 1;
+      return this.#escape > 0 ? NO_CHARACTER : this.#unicode(this.#code);
+    }
+    if (byte === BACKSLASH) {
+      this.#escape = ESCAPE;
+      return NO_CHARACTER;
+    }
+    this.#surrogate = 0;
+    return byte;
+  }
+
+  /** The character of \uXXXX. */
+  #unicode(code: number): number {
+    const previous = this.#surrogate;
+    this.#surrogate = isHighSurrogate(code) || isLowSurrogate(code) ? code : 0;
+    if (previous === 0) return code < 0x80 ? code : BEYOND_ASCII;
+    if (!isHighSurrogate(previous) || !isLowSurrogate(code)) return CONTROL;
+    this.#surrogate = 0;
+    return BEYOND_ASCII;
+  }
+
+  /** The state after a character. */
+  #next(byte: number): number {
+    if (byte < 0x20 || byte === DEL) return REFUSED;
+    switch (this.#state) {
+      case SCHEME:
+        this.#text += String.fromCharCode(byte).toLowerCase();
+        this.#https = this.#text === 'https:';
+        if (!SCHEMES.some((each) => each.startsWith(this.#text))) return REFUSED;
+        return byte === COLON ? START : SCHEME;
+      case QUERY:
+        return byte === HASH ? FRAGMENT : QUERY;
+      case FRAGMENT:
+        return this.#escaped(byte, FRAGMENT);
+    }
+    if (byte === HASH) return this.isAccepted() ? FRAGMENT : REFUSED;
+    if (byte === QUESTION_MARK) return this.isAccepted() ? QUERY : REFUSED;
+    if (this.#state === PATH) return this.#escaped(byte, PATH);
+    if (this.#state === START) return byte === SOLIDUS ? SLASH : QUERY;
+    if (this.#state === SLASH) {
+      this.#text = '';
+      return byte === SOLIDUS ? AUTHORITY : this.#escaped(byte, PATH);
+    }
+    if (byte === SOLIDUS) return this.isAccepted() ? PATH : REFUSED;
+    this.#text += String.fromCharCode(byte);
+    return this.#text.length > MAX_AUTHORITY ? REFUSED : AUTHORITY;
+  }
+
+  /** In a path or a fragment, percent escapes must be whole, and nothing else matters. */
+  #escaped(byte: number, part: number): number {
+    if (this.#digits > 0) {
+      this.#digits -= 1;
+      return hexDigit(byte) < 0 ? REFUSED : part;
+    }
+    if (byte === PERCENT) this.#digits = 2;
+    return part;
+  }
+}
