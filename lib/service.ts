@@ -1,7 +1,7 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
 import type { Config } from './config/config.ts';
 import { urlHost } from './config/values.ts';
-import { type CorsPolicy, ownNames } from './gateway/cors.ts';
+import { type CorsPolicy, ownNames } from './gateway/admission.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createDumper } from './gateway/request-dump.ts';

@@ -36,137 +36,97 @@ export interface Endpoint {
   readonly operation: string;
 }
 
+/** What most endpoints have in common; a row names what differs. */
+const INFERENCE = {
+  methods: ['POST'],
+  versionless: true,
+  errorFormat: 'openai',
+  codec: 'json',
+  salted: false,
+  terminal: undefined,
+  encrypted: true,
+  query: [],
+} as const;
+
+const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: false } as const;
+
 /** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   {
+    ...INFERENCE,
     id: 'chat',
-    methods: ['POST'],
     path: '/v1/chat/completions',
-    versionless: true,
-    errorFormat: 'openai',
-    codec: 'json',
     requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
     salted: true,
     terminal: '[DONE]',
-    encrypted: true,
-    query: [],
     operation: 'chat',
   },
   {
+    ...INFERENCE,
     id: 'completions',
-    methods: ['POST'],
     path: '/v1/completions',
-    versionless: true,
-    errorFormat: 'openai',
-    codec: 'json',
     requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
     salted: true,
     terminal: '[DONE]',
-    encrypted: true,
-    query: [],
     operation: 'text_completion',
   },
   {
+    ...INFERENCE,
     id: 'messages',
-    methods: ['POST'],
     path: '/v1/messages',
-    versionless: true,
     errorFormat: 'anthropic',
-    codec: 'json',
     requestPlain: new Set(['model', 'stream']),
     salted: true,
     terminal: 'message_stop',
-    encrypted: true,
     query: ['beta'],
     operation: 'chat',
   },
   {
+    ...INFERENCE,
     id: 'embeddings',
-    methods: ['POST'],
     path: '/v1/embeddings',
-    versionless: true,
-    errorFormat: 'openai',
-    codec: 'json',
     requestPlain: new Set(['model']),
-    salted: false,
-    terminal: undefined,
-    encrypted: true,
-    query: [],
     operation: 'embeddings',
   },
   {
+    ...INFERENCE,
     id: 'transcription',
-    methods: ['POST'],
     path: '/v1/audio/transcriptions',
-    versionless: true,
-    errorFormat: 'openai',
     codec: 'multipart',
     requestPlain: new Set(['model', 'stream', 'stream_include_usage', 'stream_continuous_usage_stats']),
-    salted: false,
     terminal: '[DONE]',
-    encrypted: true,
-    query: [],
     operation: 'transcription',
   },
   {
+    ...INFERENCE,
     id: 'unstructured',
-    methods: ['POST'],
     path: '/unstructured/*',
     versionless: false,
-    errorFormat: 'openai',
     codec: 'raw',
     requestPlain: new Set(),
-    salted: false,
-    terminal: undefined,
-    encrypted: true,
-    query: [],
     operation: 'unstructured',
   },
   {
+    ...LISTING,
     id: 'models',
-    methods: ['GET'],
     path: '/v1/models',
-    versionless: true,
-    errorFormat: 'openai',
-    codec: 'none',
     requestPlain: new Set(),
-    salted: false,
-    terminal: undefined,
-    encrypted: false,
     query: ['limit', 'after', 'after_id', 'before_id', 'order'],
     operation: 'list_models',
   },
-  {
-    id: 'model',
-    methods: ['GET'],
-    path: '/v1/models/{id}',
-    versionless: true,
-    errorFormat: 'openai',
-    codec: 'none',
-    requestPlain: new Set(),
-    salted: false,
-    terminal: undefined,
-    encrypted: false,
-    query: [],
-    operation: 'get_model',
-  },
+  { ...LISTING, id: 'model', path: '/v1/models/{id}', requestPlain: new Set(), operation: 'get_model' },
 ];
 
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
 
 /** Paths that have an answer of their own, or an error of their own. */
-export interface PathRow {
+interface PathRow {
   readonly path: string;
   readonly versionless: boolean;
 }
 
-interface LocalRow extends PathRow {
-  readonly id: LocalId;
-  readonly methods: readonly string[];
-}
-
 /** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
-export const LOCAL: readonly LocalRow[] = [
+export const LOCAL: readonly (PathRow & { readonly id: LocalId; readonly methods: readonly string[] })[] = [
   { path: '/', id: 'root', methods: ['GET'], versionless: false },
   { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
   { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
@@ -182,13 +142,8 @@ const NO_RESPONSES_API =
   "set_default_openai_api('chat_completions'), Pydantic AI OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs " +
   'a bridge such as LiteLLM';
 
-interface UnsupportedRow extends PathRow {
-  readonly code: ErrorCode;
-  readonly message: string;
-}
-
 /** Paths that clients try and that get an error of their own. */
-export const UNSUPPORTED: readonly UnsupportedRow[] = [
+export const UNSUPPORTED: readonly (PathRow & { readonly code: ErrorCode; readonly message: string })[] = [
   { path: '/v1/responses', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
   { path: '/v1/responses/*', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
 ];

@@ -11,22 +11,16 @@ export const INERT_HEADERS = {
 
 /** Error types by status, as the makers of the two styles name them; the SDKs choose their classes by status. */
 const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthropic: string }>> = {
-  400: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   401: { openai: 'authentication_error', anthropic: 'authentication_error' },
   403: { openai: 'permission_error', anthropic: 'permission_error' },
   404: { openai: 'invalid_request_error', anthropic: 'not_found_error' },
-  405: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
-  408: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   413: { openai: 'invalid_request_error', anthropic: 'request_too_large' },
-  415: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
   429: { openai: 'rate_limit_error', anthropic: 'rate_limit_error' },
-  431: { openai: 'invalid_request_error', anthropic: 'invalid_request_error' },
-  500: { openai: 'server_error', anthropic: 'api_error' },
-  502: { openai: 'server_error', anthropic: 'api_error' },
   503: { openai: 'server_error', anthropic: 'overloaded_error' },
   504: { openai: 'server_error', anthropic: 'timeout_error' },
 };
-const UNKNOWN_TYPE = { openai: 'server_error', anthropic: 'api_error' };
+const ANY_4XX = { openai: 'invalid_request_error', anthropic: 'invalid_request_error' };
+const ANY_5XX = { openai: 'server_error', anthropic: 'api_error' };
 
 /** Seconds after which trying again is worth it, for what passes by itself. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
@@ -62,36 +56,39 @@ export interface ErrorContext {
   readonly allow?: readonly string[] | undefined;
 }
 
-export interface ErrorResponse {
-  readonly status: number;
-  /** Lower-case names; content-length included. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Buffer;
-}
-
-/** A whole answer that tells one error in the client's format: what happened, what to do, and the request id. */
-export function errorResponse(error: PrivatemodeError, context: ErrorContext): ErrorResponse {
-  const asEvent = context.format !== 'plain' && context.accept === 'text/event-stream';
-  const body = asEvent ? errorEvent(error, context) : Buffer.from(bodyOf(error, context));
+/**
+ * A whole answer that tells one error in the client's format: what happened, what to do, and the request id. Names of headers are in
+ * lower case; content-length is one of them.
+ */
+export function errorResponse(
+  error: PrivatemodeError,
+  context: ErrorContext,
+): { readonly status: number; readonly headers: Readonly<Record<string, string>>; readonly body: Buffer } {
+  const { code, status } = error;
+  const [contentType, body] = shown(error, context);
   const headers: Record<string, string> = {
-    'content-type': asEvent
-      ? 'text/event-stream'
-      : context.format === 'plain'
-        ? 'text/plain; charset=utf-8'
-        : 'application/json',
+    'content-type': contentType,
     'content-length': String(body.length),
     'cache-control': 'no-store',
     'privatemode-encrypted': 'false', // as the reference marks what it says itself (docs/protocol/inference.md 11)
-    'privatemode-proxy-error': error.code, // tells our own errors from those of the service (docs/decisions.md 18)
+    'privatemode-proxy-error': code, // tells our own errors from those of the service (docs/decisions.md 18)
     ...INERT_HEADERS,
     ...requestIdHeader(context),
   };
-  const retryAfter = RETRY_AFTER[error.code];
+  const retryAfter = RETRY_AFTER[code];
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
-  if (FINAL.has(error.code)) headers['x-should-retry'] = 'false';
-  if (error.status === 401) headers['www-authenticate'] = 'Bearer';
+  if (FINAL.has(code)) headers['x-should-retry'] = 'false';
+  if (status === 401) headers['www-authenticate'] = 'Bearer';
   if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
-  return { status: error.status, headers, body };
+  return { status, headers, body };
+}
+
+function shown(error: PrivatemodeError, context: ErrorContext): [contentType: string, body: Buffer] {
+  if (context.format === 'plain') {
+    return ['text/plain; charset=utf-8', Buffer.from(`${sentence(error, context.requestId)}\n`)];
+  }
+  if (context.accept === 'text/event-stream') return ['text/event-stream', errorEvent(error, context)];
+  return ['application/json', Buffer.from(JSON.stringify(errorObject(error, context)))];
 }
 
 /** The request id where the SDKs of the format look for it. */
@@ -113,15 +110,9 @@ export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buff
   );
 }
 
-function bodyOf(error: PrivatemodeError, context: ErrorContext): string {
-  return context.format === 'plain'
-    ? `${sentence(error, context.requestId)}\n`
-    : JSON.stringify(errorObject(error, context));
-}
-
 function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContext): object {
   const message = sentence(error, requestId);
-  const type = TYPES[error.status] ?? UNKNOWN_TYPE;
+  const type = TYPES[error.status] ?? (error.status < 500 ? ANY_4XX : ANY_5XX);
   return format === 'anthropic'
     ? { type: 'error', error: { type: type.anthropic, message, code: error.code }, request_id: requestId }
     : { error: { message, type: type.openai, param: null, code: error.code } };

@@ -1,11 +1,13 @@
 /** What a request line means: a row of the endpoint table, or why there is none. */
 import type { ErrorCode } from '../errors.ts';
-import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type PathRow, UNSUPPORTED } from './endpoints.ts';
+import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, UNSUPPORTED } from './endpoints.ts';
 import type { ErrorFormat } from './error-format.ts';
 
 export interface EndpointMatch {
   readonly kind: 'endpoint';
   readonly endpoint: Endpoint;
+  /** Of the endpoint. */
+  readonly format: ErrorFormat;
   /** What to send upstream: the canonical path and the allowed parameters of the query, exactly as received. */
   readonly target: string;
   /** Names of the query parameters that were dropped, for the log; their values are nowhere. */
@@ -24,46 +26,41 @@ export interface Refusal {
   readonly message: string;
   readonly format: ErrorFormat;
   /** With method_not_allowed: the value of `Allow`. */
-  readonly allow: readonly string[] | undefined;
+  readonly allow?: readonly string[];
 }
 
 /**
  * Decides what a request line means; the target exactly as it came over the wire.
- * Preflights are answered before (cors.ts); an OPTIONS that arrives here is a wrong method.
+ * Preflights are answered before (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
  */
 export function matchEndpoint(method: string, rawTarget: string): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
 
-  const local = meant(LOCAL, path);
-  if (local !== undefined) {
-    const { id, methods } = local.row;
-    if (!allows(methods, method)) return wrongMethod(methods, local.path);
-    return { kind: 'local', id, format: formatOf(local.path) };
+  const found = meant(path);
+  if (found === undefined) return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
+  const { row, path: canonical } = found;
+  const format = formatOf(canonical);
+  if ('message' in row) return refuse(row.code, row.message, format);
+  const allow = withHead(row.methods);
+  if (!allow.includes(method)) {
+    return { ...refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, format), allow };
   }
-  const unsupported = meant(UNSUPPORTED, path);
-  if (unsupported !== undefined) {
-    return refuse(unsupported.row.code, unsupported.row.message, formatOf(unsupported.path));
-  }
-  const known = meant(ENDPOINTS, path);
-  if (known === undefined) return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
-  const { row: endpoint, path: canonical } = known;
-  if (!allows(endpoint.methods, method)) return wrongMethod(endpoint.methods, canonical);
-  const { kept, dropped } = filterQuery(query, endpoint.query);
-  return { kind: 'endpoint', endpoint, target: canonical + kept, dropped };
+  if (!('codec' in row)) return { kind: 'local', id: row.id, format };
+  const { kept, dropped } = filterQuery(query, row.query);
+  return { kind: 'endpoint', endpoint: row, format: row.errorFormat, target: canonical + kept, dropped };
 }
+
+const ROWS = [...LOCAL, ...UNSUPPORTED, ...ENDPOINTS];
 
 /**
  * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`
  * every byte belongs to somebody else's path and stays.
  */
-function meant<R extends PathRow>(
-  rows: readonly R[],
-  path: string,
-): { readonly row: R; readonly path: string } | undefined {
+function meant(path: string): { readonly row: (typeof ROWS)[number]; readonly path: string } | undefined {
   const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
-  for (const row of rows) {
+  for (const row of ROWS) {
     const written = row.path.endsWith('/*') ? path : trimmed;
     if (covers(row.path, written)) return { row, path: written };
     if (row.versionless && covers(row.path, `/v1${written}`)) return { row, path: `/v1${written}` };
@@ -82,7 +79,7 @@ export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return 'unknown';
   const { path } = parsed;
-  const known = meant<PathRow>([...LOCAL, ...UNSUPPORTED, ...ENDPOINTS], path);
+  const known = meant(path);
   if (known !== undefined) return known.row.path;
   const [, first = '', ...rest] = path.split('/');
   if (!PLAIN_SEGMENT.test(first)) return 'unknown';
@@ -98,8 +95,6 @@ function covers(row: string, path: string): boolean {
 const withHead = (methods: readonly string[]): readonly string[] =>
   methods.includes('GET') ? [...methods, 'HEAD'] : methods;
 
-const allows = (methods: readonly string[], method: string): boolean => withHead(methods).includes(method);
-
 /** Clients of the message style understand errors only in their own form. Of a canonical path. */
 const formatOf = (path: string): ErrorFormat =>
   path === '/v1/messages' || path.startsWith('/v1/messages/')
@@ -108,28 +103,17 @@ const formatOf = (path: string): ErrorFormat =>
       ? 'openai'
       : 'plain';
 
-function refuse(code: ErrorCode, message: string, format: ErrorFormat, allow?: readonly string[]): Refusal {
-  return { kind: 'refusal', code, message, format, allow };
-}
-
-function wrongMethod(methods: readonly string[], path: string): Refusal {
-  const allow = withHead(methods);
-  return refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, formatOf(path), allow);
-}
-
-interface RequestTarget {
-  /** Canonical: no doubled slashes, `/v1` once. */
-  readonly path: string;
-  /** With its question mark, exactly as received; or empty. */
-  readonly query: string;
+function refuse(code: ErrorCode, message: string, format: ErrorFormat): Refusal {
+  return { kind: 'refusal', code, message, format };
 }
 
 /**
  * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.
  * Whatever a later parser could read differently is refused, so that nothing is sealed for one path and delivered to
- * another. Nothing of the target is quoted: it may hold anything.
+ * another. Nothing of the target is quoted: it may hold anything. `path` has no doubled slashes and `/v1` once; `query` has its
+ * question mark and is exactly as received, or is empty.
  */
-function parseTarget(raw: string): RequestTarget | string {
+function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
   if (!raw.startsWith('/')) return 'the request target is not a path';
   if (/[^\x21-\x7e]/.test(raw))
     return 'the request target contains blanks, control characters or non-ASCII text';
@@ -159,10 +143,7 @@ function filterQuery(
   query: string,
   allowed: readonly string[],
 ): { readonly kept: string; readonly dropped: readonly string[] } {
-  const parameters = query
-    .slice(1)
-    .split('&')
-    .filter((parameter) => parameter !== '');
+  const parameters = query.slice(1).split('&').filter(Boolean);
   const isKept = (parameter: string): boolean =>
     allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
   const kept = parameters.filter(isKept).join('&');

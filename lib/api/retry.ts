@@ -28,15 +28,9 @@ export const RETRIES: readonly RetryRow[] = [
 const NO_SECRET = 'no secret for ID';
 
 /** The row for an answer that the service marked as unencrypted, or undefined. */
-export function retryForAnswer(status: number, plainBody: string): RetryRow | undefined {
-  return status === 500 && plainBody.includes(NO_SECRET) ? byId('no_secret') : undefined;
-}
+export const retryForAnswer = (status: number, plainBody: string): RetryRow | undefined =>
+  status === 500 && plainBody.includes(NO_SECRET) ? retryForFailure('no_secret') : undefined;
 
 /** The row for a connection that failed before a response began; undefined where it must not be tried again. */
-export function retryForFailure(
-  failure: 'connection_reset' | 'stale_connection' | undefined,
-): RetryRow | undefined {
-  return failure === undefined ? undefined : byId(failure);
-}
-
-const byId = (id: RetryRow['id']): RetryRow | undefined => RETRIES.find((row) => row.id === id);
+export const retryForFailure = (failure: RetryRow['id'] | undefined): RetryRow | undefined =>
+  RETRIES.find(({ id }) => id === failure);

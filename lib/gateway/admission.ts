@@ -1,21 +1,34 @@
-/** What a request is, decided from its head before anything is done for it. */
-import type { IncomingMessage } from 'node:http';
+/**
+ * What a request is, decided from its head before anything is done for it; which web pages may use the proxy, and the CORS
+ * headers that tell their browsers so.
+ */
+import { X509Certificate } from 'node:crypto';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
 import type { ErrorFormat } from '../api/error-format.ts';
-import { type EndpointMatch, type LocalMatch, matchEndpoint } from '../api/match-endpoint.ts';
+import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { headerPairs } from '../pipeline/rewrite-auth.ts';
-import { type CorsPolicy, decideOrigin, preflightHeaders } from './cors.ts';
+import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
+
+export interface CorsPolicy {
+  /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
+  readonly allowedOrigins: readonly string[];
+  /**
+   * Host names that are ours: the listen address, the names in our certificate and those of --allowed-hosts, which may
+   * have a port. Lower case.
+   */
+  readonly ownNames: readonly string[];
+}
 
 export type Admission =
   | EndpointMatch
   | LocalMatch
-  | { readonly kind: 'preflight'; readonly headers: Readonly<Record<string, string>> }
+  | Refusal
   | {
-      readonly kind: 'refused';
-      readonly error: PrivatemodeError;
+      readonly kind: 'preflight';
       readonly format: ErrorFormat;
-      /** With method_not_allowed: the value of `Allow`. */
-      readonly allow?: readonly string[] | undefined;
+      readonly headers: Readonly<Record<string, string>>;
     };
 
 /** In this order: an ambiguous head, a preflight, a foreign web page, and what no table has. `headers` go with every response. */
@@ -23,30 +36,25 @@ export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
 ): { readonly admission: Admission; readonly headers: Readonly<Record<string, string>> } {
-  const origin = decideOrigin(req.headers, policy);
-  return { admission: admissionOf(req, policy, origin.refusal), headers: origin.headers };
+  const { refusal, headers } = decideOrigin(req.headers, policy);
+  return { admission: admissionOf(req, policy, refusal), headers };
 }
 
 function admissionOf(req: IncomingMessage, policy: CorsPolicy, foreign: string | undefined): Admission {
   const found = matchEndpoint(req.method as string, req.url as string);
-  const format = found.kind === 'endpoint' ? found.endpoint.errorFormat : found.format;
+  const { format } = found;
   try {
     checkHead(req.rawHeaders, req.httpVersion);
   } catch (thrown) {
-    return { kind: 'refused', error: thrown as PrivatemodeError, format };
+    const { code, message } = thrown as PrivatemodeError;
+    return { kind: 'refusal', code, message, format };
   }
   const preflight = preflightHeaders(req.method as string, req.headers, policy);
-  if (preflight !== undefined) return { kind: 'preflight', headers: preflight };
+  if (preflight !== undefined) return { kind: 'preflight', format, headers: preflight };
   if (foreign !== undefined) {
-    return { kind: 'refused', error: new PrivatemodeError('origin_forbidden', foreign), format };
+    return { kind: 'refusal', code: 'origin_forbidden', message: foreign, format };
   }
-  if (found.kind !== 'refusal') return found;
-  return {
-    kind: 'refused',
-    error: new PrivatemodeError(found.code, found.message),
-    format,
-    allow: found.allow,
-  };
+  return found;
 }
 
 /** More than any client sends; each costs a look at every stage. */
@@ -102,4 +110,124 @@ export function refuseForeignPage(
   const keyless = { ...request.headers, authorization: undefined, 'x-api-key': undefined };
   const { refusal } = decideOrigin(keyless, policy);
   if (refusal !== undefined) throw new PrivatemodeError('origin_forbidden', refusal);
+}
+
+const EXPOSED = [
+  ...RECEIPT_HEADER_NAMES,
+  'Privatemode-Proxy-Error',
+  'Privatemode-Proxy-Unauthenticated',
+  'Privatemode-Proxy-Estimate',
+  'Privatemode-Encrypted',
+  'Retry-After',
+  'Request-Id',
+  'X-Request-Id',
+].join(', ');
+
+/**
+ * Whether the page that sends a request may spend our key. Programs send neither Origin nor Sec-Fetch-Site and pass, and so
+ * does an allowed origin. Of the rest only our own pages pass: Sec-Fetch-Site says `same-origin`, or `none` for the address
+ * bar; where a browser does not send it, Origin equals Host. A rebound DNS name makes a foreign page look like our own, so
+ * this holds only for localhost, IP literals and names known to be ours. Over plain HTTP under such a name, browsers send
+ * neither header with a same-origin GET: there a request counts as a browser's if its user agent begins with `Mozilla/` and
+ * it brings no key of its own; a page can set anything else (`Accept-Language`). `refusal` is the message of origin_forbidden, naming
+ * the flag, or undefined: the request may go on. `headers` are for every response, also errors.
+ */
+export function decideOrigin(
+  request: IncomingHttpHeaders,
+  policy: CorsPolicy,
+): { readonly refusal: string | undefined; readonly headers: Readonly<Record<string, string>> } {
+  const { origin, host } = request;
+  const site = request['sec-fetch-site'];
+  const headers = corsHeaders(origin, policy);
+  if (origin !== undefined && isAllowed(origin, policy)) return { refusal: undefined, headers };
+
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request);
+  const foreign =
+    site === undefined
+      ? origin !== undefined && !originIsHost(origin, host)
+      : site !== 'same-origin' && site !== 'none';
+  const rebound = fromBrowser && site !== 'none' && !isOwnHost(host, policy);
+  let refusal: string | undefined;
+  if (foreign) refusal = 'a web page of another origin asked; --cors-allowed-origins does not list it';
+  else if (rebound) {
+    refusal =
+      'a web page asked under a host name that is not known to be ours; --allowed-hosts does not list it';
+  }
+  return { refusal, headers };
+}
+
+/** The headers of the response to a CORS preflight (status 204); undefined: the request is none. */
+export function preflightHeaders(
+  method: string,
+  requested: IncomingHttpHeaders,
+  policy: CorsPolicy,
+): Record<string, string> | undefined {
+  const { origin } = requested;
+  if (method !== 'OPTIONS' || origin === undefined || !isAllowed(origin, policy)) return undefined;
+  if (requested['access-control-request-method'] === undefined) return undefined;
+
+  const headers: Record<string, string> = {
+    ...corsHeaders(origin, policy),
+    'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',
+    'access-control-max-age': '86400',
+    vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+  };
+  delete headers['access-control-expose-headers']; // means nothing in a preflight
+  const wanted = requested['access-control-request-headers'];
+  if (wanted !== undefined && /^[\w\-!#$%&'*+.^`|~, \t]*$/.test(wanted))
+    headers['access-control-allow-headers'] = wanted;
+  if (requested['access-control-request-private-network'] === 'true') {
+    headers['access-control-allow-private-network'] = 'true';
+  }
+  return headers;
+}
+
+/** Names under which this proxy may be addressed by its own pages. `certificate`: PEM, the leaf first. */
+export function ownNames(listenAddress: string, certificate?: string | Buffer): string[] {
+  const alternative = certificate && new X509Certificate(certificate).subjectAltName;
+  const entries = alternative?.split(', ').filter((entry) => entry.startsWith('DNS:')) ?? [];
+  return [listenAddress, ...entries.map((entry) => entry.slice('DNS:'.length))].map((name) =>
+    name.toLowerCase(),
+  );
+}
+
+function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
+  if (policy.allowedOrigins.length === 0) return {};
+  if (policy.allowedOrigins.includes('*')) {
+    return { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
+  }
+  // Always, since a cache must not hand the response for one origin to another.
+  if (origin === undefined || !isAllowed(origin, policy)) return { vary: 'Origin' };
+  return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
+}
+
+function looksLikeBrowser(headers: IncomingHttpHeaders): boolean {
+  if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
+  return headers['user-agent']?.startsWith('Mozilla/') === true;
+}
+
+const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
+  allowedOrigins.includes('*') || allowedOrigins.includes(origin.toLowerCase());
+
+/** Browsers leave the scheme's own port out of both. */
+function originIsHost(origin: string, host: string | undefined): boolean {
+  const match = /^(https?):\/\/([^/]+)$/i.exec(origin);
+  if (match === null || host === undefined) return false;
+  const ownPort = match[1]?.toLowerCase() === 'https' ? /:443$/ : /:80$/;
+  return (match[2] as string).replace(ownPort, '').toLowerCase() === host.replace(ownPort, '').toLowerCase();
+}
+
+function isOwnHost(host: string | undefined, { ownNames }: CorsPolicy): boolean {
+  const [, ipv6, plain = '', port = ''] = /^(?:\[([^\]]*)\]|([^:]*))(?::(\d*))?$/.exec(host ?? '') ?? [];
+  const name = (ipv6 ?? plain).toLowerCase().replace(/\.$/, '');
+  if (name === '') return false;
+  if (name === 'localhost' || isIP(name) !== 0) return true;
+  const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's own
+  return ownNames.some(
+    (own) =>
+      own === name ||
+      ports.some((each) => own === `${name}:${each}`) ||
+      // A wildcard of a certificate stands for exactly one label.
+      (own.startsWith('*.') && own.slice(1) === name.slice(name.indexOf('.'))),
+  );
 }

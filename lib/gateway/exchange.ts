@@ -1,7 +1,11 @@
-/** One request of an application and its response, whole: what the gateway knows of it, and what it is given to work with. */
-import { randomBytes } from 'node:crypto';
+/**
+ * One request of an application and its response, whole: what the gateway knows of it and is given to work with, and what the log
+ * and the metrics say of it.
+ */
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { EndpointMatch } from '../api/match-endpoint.ts';
+import type { ErrorFormat } from '../api/error-format.ts';
+import { type EndpointMatch, pathForLog } from '../api/match-endpoint.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -13,7 +17,7 @@ import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
 import type { Session } from '../session/session.ts';
 import { RECEIPT_HEADERS } from '../transparency/receipt.ts';
-import type { CorsPolicy } from './cors.ts';
+import type { CorsPolicy } from './admission.ts';
 import type { createDumper } from './request-dump.ts';
 import type { UploadBudget } from './upload-budget.ts';
 
@@ -41,7 +45,6 @@ export interface GatewayDeps {
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
   readonly limits: UploadLimits;
-  /** The memory that all uploads share. */
   readonly uploadBudget: UploadBudget;
   /** ms a request waits for the remote to be verified. */
   readonly epochTimeout: number;
@@ -49,7 +52,6 @@ export interface GatewayDeps {
   readonly streamIdleTimeout: number;
   /** ms of silence of a stream after which the application gets a comment; 0: none. */
   readonly streamKeepalive: number;
-  /** With --dump-requests. */
   readonly dumper: ReturnType<typeof createDumper> | undefined;
   /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
   readonly terminate: AbortSignal;
@@ -59,53 +61,93 @@ export interface Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
-  readonly match: EndpointMatch;
   readonly requestId: string;
   readonly log: Logger;
+  /** Logs that the request has reached that stage; undefined: they are not logged (only at level debug). */
+  readonly stage: ((stage: Stage, fields?: Readonly<Record<string, number>>) => void) | undefined;
+  /** Aborted when the application goes away, or a shutdown ends its patience. */
+  readonly control: AbortController;
+  readonly stats: RequestStats;
   /** For whatever response: CORS headers, and the id that the application gave its request. */
-  readonly extraHeaders: Readonly<Record<string, string>>;
-  /** Fires when the application goes away, or a shutdown ends its patience. */
-  readonly signal: AbortSignal;
+  headers: Readonly<Record<string, string>>;
+  /** How the application understands errors. */
+  format: ErrorFormat;
+  /** Where it is forwarded; undefined: answered here. */
+  match: EndpointMatch | undefined;
   /** How far the response has come, for the count of aborts. */
   phase: 'before_headers' | 'before_first_token' | 'mid_stream';
-  /** Whether the stages are logged (level debug). */
-  readonly debug: boolean;
   /** Set where we end the connection before the response is complete, on purpose. */
-  broken?: true;
+  broken: boolean;
   /** What the request asked for, known once its body is complete. The response must be of that kind. */
-  asked?: Asked;
-  readonly stats: RequestStats;
+  asked: Asked;
 }
 
-/** What is counted along one exchange; times by performance.now(). */
-export interface RequestStats {
-  readonly startedAt: number;
-  uploadedAt: number | undefined;
-  sentAt: number | undefined;
-  firstChunkAt: number | undefined;
-  chunks: number;
-  model: string | undefined;
-  /** What the service says it counted. */
-  usage: TokenUsage | undefined;
-  /** The model reported an error of its own inside a stream. */
-  modelError: boolean;
-  error: PrivatemodeError | undefined;
-  readonly bytes: { fromClient: number; toRemote: number; fromRemote: number; toClient: number };
+/** An exchange with the service. */
+export interface ForwardedExchange extends Exchange {
+  match: EndpointMatch;
 }
 
-export function newRequestStats(): RequestStats {
+export type RequestStats = ReturnType<typeof newRequestStats>;
+
+/** What is counted along one exchange, of which nothing has happened yet; times by performance.now(). */
+export function newRequestStats() {
   return {
     startedAt: performance.now(),
-    uploadedAt: undefined,
-    sentAt: undefined,
-    firstChunkAt: undefined,
+    uploadedAt: undefined as number | undefined,
+    sentAt: undefined as number | undefined,
+    firstChunkAt: undefined as number | undefined,
     chunks: 0,
-    model: undefined,
-    usage: undefined,
+    model: undefined as string | undefined,
+    /** What the service says it counted. */
+    usage: undefined as TokenUsage | undefined,
+    /** The model reported an error of its own inside a stream. */
     modelError: false,
-    error: undefined,
+    error: undefined as PrivatemodeError | undefined,
     bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
   };
+}
+
+/** By requests without a body. */
+const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
+
+/** Nothing that could end a header or a line of a log, or hold a prompt. */
+const CLIENT_ID = /^[\w.:-]{1,128}$/;
+
+/**
+ * Begins an exchange, of which nothing is known yet but its ids: its own, and the one that the application gave it in `x-request-id`,
+ * if any. Responses show the latter where the application looks for it, with ours beside it; it never goes to the remote, because it may
+ * name a person or a session. An `x-request-id` that was sent more than once counts as none.
+ */
+export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: ServerResponse): Exchange {
+  const requestId = newRequestId();
+  const sent = req.headers['x-request-id'];
+  const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
+  const log = deps.log.child({ requestId, clientRequestId });
+  const stats = newRequestStats();
+  return {
+    deps,
+    req,
+    res,
+    requestId,
+    log,
+    stage: log.isLevelEnabled('debug') ? stageLog(log, stats) : undefined,
+    control: new AbortController(),
+    stats,
+    headers: clientRequestId
+      ? { 'x-request-id': clientRequestId, [RECEIPT_HEADERS.requestId]: requestId }
+      : {},
+    format: 'plain',
+    match: undefined,
+    phase: 'before_headers',
+    broken: false,
+    asked: NOTHING_ASKED,
+  };
+}
+
+/** `proxy_<UUIDv7>` (RFC 9562 5.7; docs/protocol/inference.md 2): ids sort by the time they were given, in ms since 1970. */
+export function newRequestId(now: number = Date.now()): string {
+  const time = now.toString(16).padStart(12, '0');
+  return `proxy_${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
 }
 
 /**
@@ -128,49 +170,93 @@ export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): 
  */
 export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
 
-/** Logs that the request has reached that stage, at level debug only. */
-export function logStage(
-  { debug, log, stats }: Exchange,
-  stage: Stage,
-  fields?: Readonly<Record<string, number>>,
-): void {
-  if (!debug) return;
-  const ms = Math.round(10 * (performance.now() - stats.startedAt)) / 10;
-  log.debug({ stage, ms, ...fields }, 'Request stage');
+const stageLog =
+  (log: Logger, { startedAt }: RequestStats): Exchange['stage'] =>
+  (stage, fields) => {
+    const ms = Math.round(10 * (performance.now() - startedAt)) / 10;
+    log.debug({ stage, ms, ...fields }, 'Request stage');
+  };
+
+/** What the metrics and the log say of a request at its end; to be called when its response has been closed. */
+export function reportEnd(exchange: Exchange): void {
+  const { deps, log, match, stats } = exchange;
+  // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
+  const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
+  if (log.isLevelEnabled(level)) log[level](requestLine(exchange), 'Request ended');
+  if (match !== undefined) deps.observe(observationOf(exchange, match));
 }
 
-/** The promise; with level debug, one that has logged the stage when it is fulfilled. */
-export function staged<T>(exchange: Exchange, stage: Stage, promise: Promise<T>): Promise<T> {
-  if (!exchange.debug) return promise;
-  return promise.then((value) => {
-    logStage(exchange, stage);
-    return value;
-  });
-}
-
-/** `proxy_<UUIDv7>` (RFC 9562 5.7; docs/protocol/inference.md 2): ids sort by the time they were given, in ms since 1970. */
-export function newRequestId(now: number = Date.now()): string {
-  const bytes = randomBytes(16);
-  bytes.writeUIntBE(now, 0, 6);
-  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x70;
-  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  const hex = bytes.toString('hex');
-  return `proxy_${[hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')}`;
-}
-
-/** Nothing that could end a header or a line of a log, or hold a prompt. */
-const CLIENT_ID = /^[\w.:-]{1,128}$/;
-
-/** The id that the application gave its request in `x-request-id`, where it is one. Sent more than once, it is none. */
-export function clientIdOf(header: string | string[] | undefined): string | undefined {
-  return typeof header === 'string' && CLIENT_ID.test(header) ? header : undefined;
+function observationOf({ req, res, stats }: Exchange, { endpoint }: EndpointMatch): RequestObservation {
+  const seconds = (from: number | undefined, to: number | undefined): number | undefined =>
+    from === undefined || to === undefined ? undefined : (to - from) / 1000;
+  return {
+    route: endpoint.id,
+    method: req.method as string,
+    status: res.headersSent ? res.statusCode : 0,
+    operation: endpoint.encrypted ? endpoint.operation : undefined,
+    model: stats.model,
+    error: stats.error?.code,
+    duration: (performance.now() - stats.startedAt) / 1000,
+    timeToFirstChunk: seconds(stats.startedAt, stats.firstChunkAt),
+    chunks: stats.chunks,
+    inputTokens: stats.usage?.prompt,
+    outputTokens: stats.usage?.completion,
+    addedFirstByte: seconds(stats.uploadedAt, stats.sentAt),
+    bytes: stats.bytes,
+  };
 }
 
 /**
- * Response headers that tell an application its own id where it looks for it, and ours beside it. Empty where it gave none. The id
- * never goes to the remote: it may name a person or a session.
+ * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.
+ * `refused`: the proxy answered that the request was wrong; `failed`: it answered with an error that is not the client's.
+ * `broken_off`: the response had begun, and its connection was broken. `client_aborted`: the client left before the end.
  */
-export function echoOf(clientId: string | undefined, requestId: string): Record<string, string> {
-  if (clientId === undefined) return {};
-  return { 'x-request-id': clientId, [RECEIPT_HEADERS.requestId]: requestId };
+export type Outcome = 'answered' | 'service_error' | 'refused' | 'failed' | 'broken_off' | 'client_aborted';
+
+export type RequestLine = ReturnType<typeof requestLine>;
+
+/**
+ * The one line of a request in the log. The names are an interface (docs/operations.md). Nothing in it quotes what a client sent, but
+ * for the model, which leaves unencrypted, and an origin that a browser could have written.
+ */
+function requestLine(exchange: Exchange) {
+  const { req, res, match, phase, stats } = exchange;
+  const { startedAt, firstChunkAt, usage, error, model } = stats;
+  const outcome = outcomeOf(exchange);
+  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
+  const isRefused = outcome === 'refused';
+  return {
+    method: req.method as string,
+    path: match?.endpoint.path ?? pathForLog(req.url as string), // never the query
+    outcome,
+    durationMs: Math.round(performance.now() - startedAt),
+    status: res.headersSent ? res.statusCode : undefined,
+    firstTokenMs: isStream ? Math.round(firstChunkAt - startedAt) : undefined,
+    tokensIn: usage?.prompt,
+    tokensOut: usage?.completion,
+    model,
+    code: error?.code,
+    reason: isRefused ? error?.message : undefined, // other errors have a line of their own above level info
+    origin: isRefused ? originForLog(req.headers.origin) : undefined,
+    phase: match && outcome === 'client_aborted' ? phase : undefined,
+  };
 }
+
+/** An error that the client has been told counts more than that it left afterwards. */
+function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
+  if (stats.error !== undefined) {
+    if (broken) return 'broken_off';
+    return stats.error.blame === 'client' ? 'refused' : 'failed';
+  }
+  // The last of a shutdown are cut off by the proxy.
+  if (!res.writableFinished) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
+  const isError = match && (res.statusCode >= 400 || stats.modelError);
+  return isError ? 'service_error' : 'answered';
+}
+
+/** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
+const ORIGIN =
+  /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
+
+const originForLog = (origin: string | undefined): string | undefined =>
+  origin === undefined || ORIGIN.test(origin) ? origin : 'unknown';

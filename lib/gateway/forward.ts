@@ -5,7 +5,7 @@ import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
 import { sendAttempt, withOneRetry } from './attempts.ts';
-import { type Exchange, staged } from './exchange.ts';
+import type { ForwardedExchange } from './exchange.ts';
 import { takeIn } from './receive-body.ts';
 import { concludeFailed, respond } from './respond.ts';
 
@@ -14,8 +14,9 @@ import { concludeFailed, respond } from './respond.ts';
  * application, with at most one retry around the middle. Never rejects: every failure becomes a response, or the end of the
  * connection.
  */
-export async function forward(exchange: Exchange): Promise<void> {
-  const { deps, req, match, signal, stats } = exchange;
+export async function forward(exchange: ForwardedExchange): Promise<void> {
+  const { deps, req, match, stats } = exchange;
+  const { signal } = exchange.control;
   const { encrypted } = match.endpoint;
   try {
     const { authorization, offeredKey } = rewriteAuth({
@@ -30,15 +31,15 @@ export async function forward(exchange: Exchange): Promise<void> {
     // The body arrives while the session verifies the remote. The application is told the failure that comes first.
     let [body] = await Promise.all([
       takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt)),
-      staged(exchange, 'epoch', verified()),
+      verified().then(() => exchange.stage?.('epoch')),
     ]);
     const newest = await verified(); // a slow upload may have outlived the first one
     stats.uploadedAt = performance.now();
 
-    const upstream = await withOneRetry(exchange, newest, verified, (epoch, number, fresh) => {
+    const upstream = await withOneRetry(exchange, newest, verified, (epoch, retry) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
       const sealed = cipher && body && encryptBody(body, cipher);
-      return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, number, fresh });
+      return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, retry });
     });
     if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted
     body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile

@@ -3,7 +3,7 @@ import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/pieces.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
-import { type Exchange, logStage, type RequestStats, type UploadLimits } from './exchange.ts';
+import type { Exchange, ForwardedExchange, UploadLimits } from './exchange.ts';
 import type { UploadReservation } from './upload-budget.ts';
 import { isArriving } from './write-response.ts';
 
@@ -16,26 +16,30 @@ export type ReceivedBody<T = ParsedBody> = T & {
   release(): void;
 };
 
-export interface UploadOptions {
-  readonly stats: Pick<RequestStats, 'bytes'>;
-  readonly signal: AbortSignal;
-  /** Its memory, of which nothing is reserved yet. The caller releases it when the request is over. */
-  readonly reservation: UploadReservation;
-}
+/** Bytes; shorter pieces are joined with what comes at the same time. */
+const SHORT_PIECE = 4 * 1024;
 
 /**
  * Feeds the request body to `incoming` while it arrives. Rejects as soon as something is wrong with it (body_too_large,
  * upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where `signal` aborts.
+ * `reservation`: its memory, of which nothing is reserved yet; the caller releases it when the request is over.
  */
 export async function receiveBody<T extends object>(
   req: IncomingMessage,
   incoming: RequestBody<T>,
-  limits: UploadLimits,
-  options: UploadOptions,
+  { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
+  {
+    stats,
+    signal,
+    reservation,
+  }: Pick<Exchange, 'stats'> & {
+    readonly signal: AbortSignal;
+    readonly reservation: UploadReservation;
+  },
 ): Promise<ReceivedBody<T>> {
   const length = Number(req.headers['content-length'] ?? 0);
-  if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
+  if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   // Node undoes chunking and nothing else: what is compressed below it would be sealed as if it were the body.
@@ -43,44 +47,9 @@ export async function receiveBody<T extends object>(
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
   joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
-  if (length > 0) await options.reservation.reserve(length, options.signal); // nothing is read while it waits
+  if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
-  return receive(req, incoming, limits, options);
-}
 
-/**
- * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. Whatever becomes of the
- * request, nothing stays reserved for its body. A body where none belongs is read and dropped: GET requests may carry one, nothing of
- * it is sent on. It is not waited for, so the response ends the connection; nobody watches how long the body would take.
- */
-export async function takeIn(exchange: Exchange): Promise<ReceivedBody | undefined> {
-  const { req, res, deps, match, stats, signal } = exchange;
-  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], deps.sharedSalt);
-  if (incoming === undefined) {
-    if (isArriving(req)) res.setHeader('connection', 'close');
-    joinPieces(req, SHORT_PIECE, 0);
-    req.resume();
-    return undefined;
-  }
-  const reservation = deps.uploadBudget.open();
-  res.once('close', reservation.release);
-  const body = await receiveBody(req, incoming, deps.limits, { stats, signal, reservation });
-  logStage(exchange, 'received');
-  const { model, streaming, choices, format, usage } = body;
-  stats.model = model;
-  exchange.asked = { streaming, choices, format, usage };
-  return body;
-}
-
-/** Bytes; shorter pieces are joined with what comes at the same time. */
-export const SHORT_PIECE = 4 * 1024;
-
-function receive<T extends object>(
-  req: IncomingMessage,
-  incoming: RequestBody<T>,
-  { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
-  { stats, signal, reservation }: UploadOptions,
-): Promise<ReceivedBody<T>> {
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
   const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied
@@ -108,43 +77,71 @@ function receive<T extends object>(
   if (signal.aborted) interrupted();
   else signal.addEventListener('abort', interrupted);
 
-  const accept = (chunk: Uint8Array): void => {
-    if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
-    if (!announced) reservation.grow(chunk.length);
-    if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
-    incoming.feed(chunk);
-  };
   const take = (chunk: Uint8Array): void => {
     stats.bytes.fromClient += chunk.length;
     if (failed) return;
     try {
-      accept(chunk);
+      if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
+      if (!announced) reservation.grow(chunk.length);
+      if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
+      incoming.feed(chunk);
     } catch (thrown) {
       fail(asPrivatemodeError(thrown));
     }
   };
-  req.on('data', take);
-
   const gone = (): void => fail(new ClientGone());
+  const release = (): void => {
+    for (const chunk of chunks.splice(0)) releaseMemory(chunk);
+    reservation.release();
+  };
+  req.on('data', take);
   req.once('error', gone);
   req.once('close', gone);
   req.once('end', () => {
     // Or the prompt would stay in memory for as long as its answer takes.
-    req.off('close', gone);
-    req.off('error', gone);
     req.off('data', take);
+    req.off('error', gone);
+    req.off('close', gone);
     settle();
     if (failed) return;
-    const release = (): void => {
-      for (const chunk of chunks.splice(0)) releaseMemory(chunk);
-      reservation.release();
-    };
     new Promise<T>((done) => done(incoming.finish())).then(
       (prepared) => resolve({ ...prepared, release }),
       reject,
     );
   });
   return promise;
+}
+
+/** Receives the body of the exchange, as receiveBody does. Whatever becomes of the request, nothing stays reserved for it. */
+export function receive<T extends object>(
+  { deps, req, res, stats, control }: Exchange,
+  incoming: RequestBody<T>,
+): Promise<ReceivedBody<T>> {
+  const reservation = deps.uploadBudget.open();
+  res.once('close', reservation.release);
+  return receiveBody(req, incoming, deps.limits, { stats, signal: control.signal, reservation });
+}
+
+/**
+ * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. A body where none belongs is read
+ * and dropped: GET requests may carry one, nothing of it is sent on. It is not waited for, so the response ends the connection; nobody
+ * watches how long the body would take.
+ */
+export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody | undefined> {
+  const { req, res, deps, match, stats } = exchange;
+  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], deps.sharedSalt);
+  if (incoming === undefined) {
+    if (isArriving(req)) res.setHeader('connection', 'close');
+    joinPieces(req, SHORT_PIECE, 0);
+    req.resume();
+    return undefined;
+  }
+  const body = await receive(exchange, incoming);
+  exchange.stage?.('received');
+  const { model, streaming, choices, format, usage } = body;
+  stats.model = model;
+  exchange.asked = { streaming, choices, format, usage };
+  return body;
 }
 
 const RATE_INTERVAL_MS = 1_000;

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { createWriteStream, mkdirSync } from 'node:fs';
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from '../observe/log.ts';
@@ -18,105 +18,90 @@ const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-secret-id
 /** A value that begins like this is a credential, in any header. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 
-/** Bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request. */
-const MOST_PENDING = 32 * 1024 * 1024;
 const CUT_OFF = '\n[dump cut off: the disk is slower than the traffic]\n';
 
-/** One exchange in plain text. Every method returns at once and never throws. */
-interface Dump {
-  requestBody(chunk: Uint8Array): void;
-  /** The request is complete; without it, `end` closes the file. */
-  responseHead(status: number, headers: readonly (readonly [name: string, value: string])[]): void;
-  responseBody(chunk: Uint8Array): void;
-  /** Resolves when both files are closed. */
-  end(): Promise<void>;
-}
-
-interface DumpedRequest {
-  readonly method: string;
-  readonly target: string;
-  readonly rawHeaders: readonly string[];
-}
+type Headers = readonly (readonly [name: string, value: string])[];
 
 /**
  * Writes requests and responses as the application sees them (--dump-requests) to
  * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. Where
- * that fails it logs a warning, and the exchange goes on.
+ * that fails it logs a warning, and the exchange goes on: no method throws, and all return at once. `now`: ms since 1970, with
+ * fractions. `mostPending`: bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request.
  */
-export function createDumper(options: {
+export function createDumper({
+  workspace,
+  log,
+  now = () => performance.timeOrigin + performance.now(),
+  mostPending = 32 * 1024 * 1024,
+}: {
   readonly workspace: string;
   readonly log: Logger;
-  /** ms since 1970, with fractions. */
   readonly now?: () => number;
   readonly mostPending?: number;
-}): { begin(request: DumpedRequest): Dump } {
-  const now = options.now ?? (() => performance.timeOrigin + performance.now());
-  const mostPending = options.mostPending ?? MOST_PENDING;
+}) {
   const complain = (path: string, error: unknown): void => {
-    options.log.warn({ path, err: error }, 'A request dump could not be written');
+    log.warn({ path, err: error }, 'A request dump could not be written');
   };
-  const open = (path: string): DumpFile => openDumpFile(path, mostPending, complain);
+  const open = (path: string) => openDumpFile(path, mostPending, complain);
 
-  return {
-    begin({ method, target, rawHeaders }) {
-      const { day, name } = stamp(now());
-      const folder = join(options.workspace, 'requests', day);
-      try {
-        mkdirSync(folder, { recursive: true, mode: 0o700 });
-      } catch (error) {
-        complain(folder, error);
-      }
-      const request = open(join(folder, `${name}_req.txt`));
-      request.write(head(`${method} ${withoutCredentials(target)} HTTP/1.1`, pairs(rawHeaders)));
-      let response: DumpFile | undefined;
-      return {
-        requestBody: (chunk) => request.write(chunk),
-        responseHead(status, headers) {
-          response ??= open(join(folder, `${name}_resp.txt`));
-          response.write(head(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`, headers));
-        },
-        responseBody: (chunk) => response?.write(chunk),
-        async end() {
-          await Promise.all([request.end(), response?.end()]);
-        },
-      };
-    },
-  };
+  /** One exchange in plain text. */
+  function begin(asked: {
+    readonly method: string;
+    readonly target: string;
+    readonly rawHeaders: readonly string[];
+  }) {
+    const { day, name } = stamp(now());
+    const folder = join(workspace, 'requests', day);
+    try {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+    } catch (error) {
+      complain(folder, error);
+    }
+    const request = open(join(folder, `${name}_req.txt`));
+    request.write(
+      head(`${asked.method} ${withoutCredentials(asked.target)} HTTP/1.1`, pairs(asked.rawHeaders)),
+    );
+    let response: ReturnType<typeof open> | undefined;
+    return {
+      requestBody: (chunk: Uint8Array): void => request.write(chunk),
+      responseHead(status: number, headers: Headers): void {
+        response ??= open(join(folder, `${name}_resp.txt`));
+        response.write(head(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`, headers));
+      },
+      responseBody: (chunk: string | Uint8Array): void => response?.write(chunk),
+      /** Resolves when both files are closed. */
+      async end(): Promise<void> {
+        await Promise.all([request.end(), response?.end()]);
+      },
+    };
+  }
+  return { begin };
 }
 
-type DumpFile = ReturnType<typeof openDumpFile>;
-
 function openDumpFile(path: string, mostPending: number, complain: (path: string, error: unknown) => void) {
-  let stream: WriteStream | undefined = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-  const { promise: closed, resolve } = Promise.withResolvers<void>();
-  stream.on('close', resolve);
-  stream.on('error', (error) => {
-    stream = undefined;
-    complain(path, error);
-    resolve();
-  });
+  const stream = createWriteStream(path, { flags: 'wx', mode: 0o600 });
+  const closed = new Promise<void>((resolve) => stream.once('close', resolve)); // also after an error
+  stream.on('error', (error) => complain(path, error));
   return {
     write(data: string | Uint8Array): void {
-      if (stream === undefined) return;
-      if (stream.writableLength + data.length <= mostPending) {
-        // A copy: the caller may reuse its memory before the disk has it.
-        stream.write(typeof data === 'string' ? data : Buffer.from(data));
+      if (stream.writableEnded || stream.destroyed) return;
+      if (stream.writableLength + data.length > mostPending) {
+        stream.end(CUT_OFF);
+        complain(path, 'the disk is slower than the traffic');
         return;
       }
-      stream.end(CUT_OFF);
-      stream = undefined;
-      complain(path, 'the disk is slower than the traffic');
+      // A copy: the caller may reuse its memory before the disk has it.
+      stream.write(typeof data === 'string' ? data : Buffer.from(data));
     },
     end(): Promise<void> {
-      stream?.end();
-      stream = undefined;
+      stream.end();
       return closed;
     },
   };
 }
 
 /** Start line and headers as text: Host first, the others by name, credentials redacted. */
-function head(startLine: string, headers: readonly (readonly [name: string, value: string])[]): string {
+function head(startLine: string, headers: Headers): string {
   const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
   const sorted = headers.toSorted(([a], [b]) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
   const lines = sorted.map(([name, value]) => `${name}: ${redacted(name, value)}\r\n`);
@@ -149,7 +134,7 @@ function decoded(name: string): string {
 
 const isCredential = (name: string): boolean => CREDENTIAL_WORDS.test(name) && !NO_CREDENTIALS.test(name);
 
-const pairs = (rawHeaders: readonly string[]): [string, string][] =>
+const pairs = (rawHeaders: readonly string[]): Headers =>
   rawHeaders.flatMap((name, i) => (i % 2 === 0 ? [[name, rawHeaders[i + 1] ?? '']] : []));
 
 /** Day and name of a dump, in UTC with microseconds; two random digits keep names apart. */
@@ -164,14 +149,20 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
 }
 
 /**
- * Copies one exchange into its dump, exactly as the application sends and sees it, whichever module writes the response.
+ * Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module writes the response.
  * Called only with --dump-requests, so it may assign functions to the response.
  */
-export function copyToDump(req: IncomingMessage, res: ServerResponse, dump: Dump): void {
+export function copyToDump(
+  req: IncomingMessage,
+  res: ServerResponse,
+  dumper: ReturnType<typeof createDumper>,
+): void {
+  const { method = '', url = '', rawHeaders } = req;
+  const dump = dumper.begin({ method, target: url, rawHeaders });
   // Readable.on('data') would start the flow; EventEmitter.on only listens.
-  EventEmitter.prototype.on.call(req, 'data', (chunk: Uint8Array) => dump.requestBody(chunk));
+  EventEmitter.prototype.on.call(req, 'data', dump.requestBody);
 
-  const { writeHead, write, end } = res;
+  const { writeHead } = res;
   res.writeHead = ((...args: Parameters<typeof writeHead>) => {
     const returned = writeHead.apply(res, args);
     const given = args.at(-1);
@@ -181,17 +172,14 @@ export function copyToDump(req: IncomingMessage, res: ServerResponse, dump: Dump
     dump.responseHead(res.statusCode, headers);
     return returned;
   }) as typeof writeHead;
-  const copy = (chunk: unknown): void => {
-    if (chunk instanceof Uint8Array) dump.responseBody(chunk);
-    else if (typeof chunk === 'string') dump.responseBody(Buffer.from(chunk));
-  };
-  res.write = ((...args: Parameters<typeof write>) => {
-    copy(args[0]);
-    return write.apply(res, args);
-  }) as typeof write;
-  res.end = ((...args: Parameters<typeof end>) => {
-    copy(args[0]);
-    return end.apply(res, args);
-  }) as typeof end;
+  for (const name of ['write', 'end'] as const) {
+    const send = res[name] as (...args: unknown[]) => unknown;
+    const copied = (...args: unknown[]): unknown => {
+      const [chunk] = args;
+      if (chunk instanceof Uint8Array || typeof chunk === 'string') dump.responseBody(chunk);
+      return send.apply(res, args);
+    };
+    Object.assign(res, { [name]: copied });
+  }
   res.once('close', () => void dump.end());
 }

@@ -2,21 +2,21 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { errorEvent } from '../api/error-format.ts';
+import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import { PROTECTION_HEADERS, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
+import type { Decrypter } from '../pipeline/decrypter.ts';
+import { allowedHeaders } from '../pipeline/rewrite-auth.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
-import { type Exchange, logStage, noteFailure } from './exchange.ts';
+import { receiptHeaders } from '../transparency/receipt.ts';
+import { type Exchange, type ForwardedExchange, noteFailure } from './exchange.ts';
 import { ClientGone } from './receive-body.ts';
-import { responseHeaders } from './response-headers.ts';
-import { keepStreamAlive } from './stream-keepalive.ts';
-import { breakConnection, respondError, respondWhole } from './write-response.ts';
+import { breakConnection, keepStreamAlive, respondError, respondWhole } from './write-response.ts';
 
 /** What an attempt led to, with what is needed to read it. */
 export interface AttemptResponse extends UpstreamResponse {
@@ -30,11 +30,11 @@ export interface AttemptResponse extends UpstreamResponse {
  * Reads the upstream response the way its head asks for and gives it to the application. Rejects, with nothing written, where
  * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
  */
-export async function respond(exchange: Exchange, upstream: AttemptResponse): Promise<void> {
+export async function respond(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && askedOf(exchange).streaming; // the others know no `stream`
+  const streaming = terminal !== undefined && exchange.asked.streaming; // the others know no `stream`
   if (status >= 400) {
     exchange.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
   }
@@ -50,11 +50,6 @@ export async function respond(exchange: Exchange, upstream: AttemptResponse): Pr
   return respondStream(exchange, upstream);
 }
 
-const refusal = (
-  code: 'upstream_redirect' | 'response_not_encrypted' | 'response_malformed',
-  message: string,
-): PrivatemodeError => new PrivatemodeError(code, message);
-
 /**
  * How an upstream response is to be read, decided from its head alone (docs/protocol/inference.md 6), or why it is refused.
  * `plain` is shown as it is: an endpoint without encryption, or an error that says of itself that it is unencrypted.
@@ -69,33 +64,44 @@ export function responseKind(
   streaming: boolean,
 ): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
   if (status >= 300 && status < 400) {
-    return refusal('upstream_redirect', `the service answered with a redirect (${status})`);
+    return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
   }
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    return refusal('response_malformed', 'the service compressed an answer although none was asked to be');
+    return new PrivatemodeError(
+      'response_malformed',
+      'the service compressed an answer although none was asked to be',
+    );
   }
   if (!encrypted) return 'plain';
   if (headers[PROTECTION_HEADERS.encrypted.toLowerCase()] === 'false') {
     if (status >= 400) return 'plain';
-    return refusal('response_not_encrypted', 'the service answered a success that is not encrypted');
+    return new PrivatemodeError(
+      'response_not_encrypted',
+      'the service answered a success that is not encrypted',
+    );
   }
   const isStream = headers['content-type']?.includes('event-stream') === true;
   if (status < 400 && isStream !== streaming) {
-    return refusal('response_malformed', 'the answer is not of the kind that was asked for');
+    return new PrivatemodeError('response_malformed', 'the answer is not of the kind that was asked for');
   }
   return isStream ? 'encrypted-stream' : 'encrypted-body';
 }
 
-async function respondPlain(
-  exchange: Exchange,
-  { response, epoch, plainBody }: AttemptResponse,
-): Promise<void> {
-  const { req, res } = exchange;
-  const headers = responseHeaders(exchange, response, epoch, 'plain');
+/**
+ * What nothing authenticates, errors and the list of models alike: marked as that, so that nothing of a stranger's passes for ours.
+ */
+async function respondPlain(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
+  const { res } = exchange;
+  const { response, plainBody } = upstream;
   const status = response.statusCode as number;
+  const type = plainContentType(response.headers['content-type']);
+  const headers = responseHeaders(exchange, upstream, type, {
+    'privatemode-proxy-unauthenticated': 'true',
+    ...(exchange.match.endpoint.encrypted ? { 'privatemode-encrypted': 'false' } : {}),
+  });
   if (plainBody !== undefined) {
-    respondWhole(req, res, { status, headers, body: plainBody });
+    respondWhole(exchange, { status, headers, body: plainBody });
     finished(exchange);
     return;
   }
@@ -108,23 +114,22 @@ async function respondPlain(
   if (plain.failure === undefined) {
     res.end();
     finished(exchange);
-    return;
-  }
-  breakConnection(exchange);
+  } else breakConnection(exchange);
 }
 
 /** A whole JSON response: nothing is shown before all of it has authenticated. */
-async function respondBody(exchange: Exchange, { response, epoch, cipher }: AttemptResponse): Promise<void> {
-  const { req, res, deps, match, requestId, extraHeaders } = exchange;
+async function respondBody(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
+  const { response, cipher } = upstream;
   const status = response.statusCode as number;
-  const asked = status < 400 ? askedOf(exchange) : undefined;
-  const decrypter = createBodyDecrypter(match.endpoint, cipher as RequestCipher, asked);
+  const asked = status < 400 ? exchange.asked : undefined;
+  const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
   const stream = decrypted(exchange, response, decrypter);
   const body = await buffer(stream);
   exchange.stats.usage = decrypter.usage;
   const { failure } = stream;
   if (failure === undefined) {
-    respondWhole(req, res, { status, headers: responseHeaders(exchange, response, epoch, 'json'), body });
+    const headers = responseHeaders(exchange, upstream, 'application/json');
+    respondWhole(exchange, { status, headers, body });
     finished(exchange);
     return;
   }
@@ -135,20 +140,18 @@ async function respondBody(exchange: Exchange, { response, epoch, cipher }: Atte
   const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
   const shown = new PrivatemodeError(failure.code, message, { cause: failure });
   const retryAfter = response.headers['retry-after'];
-  const headers = { ...extraHeaders, ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }) };
-  respondError(req, res, shown, { format: match.endpoint.errorFormat, requestId }, { status, headers });
-  count(deps.counters.responses, status);
+  const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
+  respondError(exchange, shown, { status, headers });
+  count(exchange.deps.counters.responses, status);
 }
 
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
-async function respondStream(
-  exchange: Exchange,
-  { response, epoch, cipher }: AttemptResponse,
-): Promise<void> {
-  const { res, deps, stats, match, requestId } = exchange;
-  const decrypter = createEventDecrypter(match.endpoint, cipher as RequestCipher, askedOf(exchange));
+async function respondStream(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
+  const { res, deps, stats } = exchange;
+  const { response, cipher } = upstream;
+  const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
   res.writeHead(response.statusCode as number, {
-    ...responseHeaders(exchange, response, epoch, 'events'),
+    ...responseHeaders(exchange, upstream, 'text/event-stream'),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
@@ -162,7 +165,7 @@ async function respondStream(
   const events = decrypted(exchange, response, decrypter, {
     onFirstBytes: () => {
       exchange.phase = 'mid_stream';
-      logStage(exchange, 'first_event');
+      exchange.stage?.('first_event');
     },
     onFailure: (failure) => {
       countFailure(exchange, failure);
@@ -178,21 +181,58 @@ async function respondStream(
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
-  const { failure } = events;
-  if (failure === undefined) {
+  if (events.failure === undefined) {
     res.end();
     finished(exchange);
-    return;
-  }
-  const event = errorEvent(failure, { format: match.endpoint.errorFormat, requestId });
-  res.write(event, () => breakConnection(exchange));
+  } else res.write(errorEvent(events.failure, exchange), () => breakConnection(exchange));
 }
 
-/** What the request asked for; requests without a body ask for nothing. */
-const askedOf = ({ asked }: Exchange): Asked =>
-  asked ?? { streaming: false, choices: 1, format: undefined, usage: 'every' };
+/**
+ * The remote's headers that reach the application: when to try again, what is left of a quota, and ids to ask its
+ * operators about. They are not authenticated, so nothing here may steer a browser or a program elsewhere.
+ */
+const FROM_REMOTE = new Set(['retry-after', 'x-request-id', 'request-id', 'cache-control', 'date']);
+const FROM_REMOTE_PREFIXES = ['x-ratelimit-', 'anthropic-ratelimit-'];
 
-const decrypted = (
+/** Those headers by lower-case name; repeated ones as arrays. */
+export const remoteHeaders = (rawHeaders: readonly string[]): Record<string, string | string[]> =>
+  allowedHeaders(
+    rawHeaders,
+    (name) => FROM_REMOTE.has(name) || FROM_REMOTE_PREFIXES.some((prefix) => name.startsWith(prefix)),
+    (before, value) => [before, value].flat(),
+  );
+
+/**
+ * The head towards the application. The type and the marks are ours; of the remote's headers come those of the allow-list. `marks`:
+ * what protected the response, or that nothing did.
+ */
+function responseHeaders(
+  exchange: Exchange,
+  { response, epoch }: AttemptResponse,
+  contentType: string,
+  marks: Record<string, string> = receiptHeaders(epoch, exchange.requestId),
+): Record<string, string | string[]> {
+  return {
+    ...requestIdHeader(exchange),
+    ...remoteHeaders(response.rawHeaders), // an id of the service wins over ours, one of the application over both
+    ...INERT_HEADERS,
+    'content-type': contentType,
+    ...exchange.headers,
+    ...marks,
+  };
+}
+
+/**
+ * Our own content type for a body that the service sent in clear, from the type it declares: JSON, or text that no browser
+ * renders and no client reads as events.
+ */
+export function plainContentType(declared: string | undefined): string {
+  const type = declared?.split(';', 1)[0]?.trim().toLowerCase() ?? '';
+  return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
+}
+
+/** The body of the response as a stream that decrypts it, within the limits of the exchange. */
+export const decrypted = (
   { deps, stats }: Exchange,
   response: UpstreamResponse['response'],
   decrypter: Decrypter,
@@ -234,23 +274,21 @@ function countFailure({ deps }: Exchange, { code }: PrivatemodeError): void {
 
 function finished(exchange: Exchange): void {
   count(exchange.deps.counters.responses, exchange.res.statusCode);
-  logStage(exchange, 'done');
+  exchange.stage?.('done');
 }
 
 /** The end of an exchange that could not be answered by the upstream's own response. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { req, res, deps, match, requestId, extraHeaders } = exchange;
+  const { res, deps } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) {
     res.destroy();
     return;
   }
   const error = asPrivatemodeError(thrown);
   noteFailure(exchange, error);
-  if (res.headersSent) {
-    breakConnection(exchange);
-    return;
+  if (res.headersSent) breakConnection(exchange);
+  else {
+    respondError(exchange, error);
+    count(deps.counters.responses, res.statusCode);
   }
-  const format = match.endpoint.errorFormat;
-  respondError(req, res, error, { format, requestId }, { headers: extraHeaders });
-  count(deps.counters.responses, res.statusCode);
 }

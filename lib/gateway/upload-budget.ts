@@ -2,25 +2,10 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Counters } from '../observe/counters.ts';
 
 /** The memory for the bodies of all requests together. */
-export interface UploadBudget {
-  /** Bytes. */
-  readonly limit: number;
-  /** For one request; reserves nothing yet. */
-  open(): UploadReservation;
-}
+export type UploadBudget = ReturnType<typeof createUploadBudget>;
 
 /** The part of the budget that one request has. */
-export interface UploadReservation {
-  /**
-   * Reserves a body of known length; waits its turn where there is no room. Rejects with body_too_large above the limit,
-   * with too_many_uploads after 10 s, and with the reason of `signal`.
-   */
-  reserve(bytes: number, signal: AbortSignal): Promise<void>;
-  /** Reserves more for a body of unknown length. Never waits, since two could wait for each other. Throws the same codes. */
-  grow(bytes: number): void;
-  /** Gives everything back and admits those who wait. May be called more than once. */
-  release(): void;
-}
+export type UploadReservation = ReturnType<UploadBudget['open']>;
 
 /** ms that a body waits for room. */
 const WAIT = 10_000;
@@ -38,7 +23,7 @@ interface Waiting {
 export function createUploadBudget(
   limit: number,
   { counters, wait = WAIT }: { readonly counters: Pick<Counters, 'bufferedBytes'>; readonly wait?: number },
-): UploadBudget {
+) {
   let reserved = 0;
   // Each in order of arrival; a small body need not wait behind a large one.
   const small = new Set<Waiting>();
@@ -65,7 +50,8 @@ export function createUploadBudget(
     }
   };
 
-  function open(): UploadReservation {
+  /** For one request; reserves nothing yet. */
+  function open() {
     let own = 0;
     let released = false;
     let stopWaiting = (): void => {};
@@ -78,48 +64,50 @@ export function createUploadBudget(
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       const queue = queueFor(bytes);
-      const settle = (): void => {
-        queue.delete(waiting);
-        clearTimeout(patience);
-        signal.removeEventListener('abort', interrupted);
-      };
       const waiting: Waiting = {
         bytes,
         admit() {
-          settle();
+          queue.delete(waiting);
           take(bytes);
           resolve();
         },
       };
       const giveUp = (reason: unknown): void => {
-        settle();
+        if (!queue.delete(waiting)) return;
         reject(reason);
         admitWaiting(); // those behind it may fit
       };
       const interrupted = (): void => giveUp(signal.reason);
       const patience = setTimeout(() => giveUp(tooMany()), wait);
       signal.addEventListener('abort', interrupted);
-      stopWaiting = (): void => {
-        if (queue.has(waiting)) giveUp(tooMany());
-      };
+      stopWaiting = (): void => giveUp(tooMany());
       queue.add(waiting);
-      return promise;
+      return promise.finally(() => {
+        clearTimeout(patience);
+        signal.removeEventListener('abort', interrupted);
+      });
     }
 
     return {
-      async reserve(bytes, signal) {
+      /**
+       * Reserves a body of known length; waits its turn where there is no room. Rejects with body_too_large above the limit,
+       * with too_many_uploads after 10 s, and with the reason of `signal`.
+       */
+      async reserve(bytes: number, signal: AbortSignal): Promise<void> {
         if (bytes > limit) throw largerThanAll(limit);
         signal.throwIfAborted();
         if (released) throw tooMany();
         if (queueFor(bytes).size === 0 && fits(own, bytes)) take(bytes);
         else await waitFor(bytes, signal);
       },
-      grow(bytes) {
+      /** Reserves more for a body of unknown length. Never waits, since two could wait for each other. Throws the same codes. */
+      grow(bytes: number): void {
         if (own + bytes > limit) throw largerThanAll(limit);
         if (released || !fits(own, bytes)) throw tooMany();
         take(bytes);
       },
-      release() {
+      /** Gives everything back and admits those who wait. May be called more than once. */
+      release(): void {
         if (released) return;
         released = true;
         stopWaiting();

@@ -1,6 +1,7 @@
-/** Responses of our own, and how a response ends: whole, or so that nobody can take it for whole. */
+/** Responses of our own, comments that keep a stream alive, and how a response ends: whole, or so that nobody can take it for whole. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import { type ErrorContext, errorResponse } from '../api/error-format.ts';
+import type { Readable } from 'node:stream';
+import { errorResponse } from '../api/error-format.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { shortPieces } from '../network/pieces.ts';
 import type { Exchange } from './exchange.ts';
@@ -10,31 +11,30 @@ import type { Exchange } from './exchange.ts';
  * own error status says more than ours). The body never quotes what the caller sent.
  */
 export function respondError(
-  req: IncomingMessage,
-  res: ServerResponse,
+  exchange: Exchange,
   error: PrivatemodeError,
-  context: Omit<ErrorContext, 'accept'>,
-  extra: { readonly headers?: OutgoingHttpHeaders; readonly status?: number } = {},
+  extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
 ): void {
-  const { status, headers, body } = errorResponse(error, { ...context, accept: req.headers.accept });
-  respondWhole(req, res, { status: extra.status ?? status, headers: { ...headers, ...extra.headers }, body });
+  const { format, requestId, req } = exchange;
+  const { allow } = extra;
+  const response = errorResponse(error, { format, requestId, accept: req.headers.accept, allow });
+  respondWhole(exchange, {
+    status: extra.status ?? response.status,
+    headers: { ...response.headers, ...exchange.headers, ...extra.headers },
+    body: response.body,
+  });
 }
 
 /** A whole response, given now, even while the request body is still arriving. */
 export function respondWhole(
-  req: IncomingMessage,
-  res: ServerResponse,
-  options: {
-    readonly status: number;
-    readonly headers?: OutgoingHttpHeaders;
-    readonly body?: string | Uint8Array;
-  },
+  { req, res }: Exchange,
+  { status, headers, ...given }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
 ): void {
   if (res.headersSent || res.destroyed) return;
-  const body = Buffer.from(options.body ?? '');
-  const hasBody = options.status !== 204 && options.status !== 304;
-  res.writeHead(options.status, {
-    ...options.headers,
+  const body = Buffer.from(given.body ?? '');
+  const hasBody = status !== 204 && status !== 304;
+  res.writeHead(status, {
+    ...headers,
     ...(hasBody ? { 'content-length': body.length } : {}),
     ...(isArriving(req) ? { connection: 'close' } : {}),
   });
@@ -83,6 +83,36 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
   req.once('end', end);
   res.once('close', () => clearTimeout(timer));
   req.resume();
+}
+
+/** Clients skip lines that begin with a colon; the blank line keeps it apart from the next event. */
+const COMMENT = ': keepalive\n\n';
+const LINE_FEED = 0x0a;
+
+/**
+ * Writes an SSE comment to `res` whenever `events` was silent for `interval` ms, for programs in between that close silent
+ * connections. The head is out already. Only between whole events, and not while the client is behind with reading.
+ */
+export function keepStreamAlive(events: Readable, res: ServerResponse, interval: number): void {
+  let wroteAt = performance.now();
+  let whole = true; // what was written ends with a blank line
+
+  function look(): void {
+    const left = wroteAt + interval - performance.now();
+    if (left <= 0) {
+      if (whole && !res.writableNeedDrain) res.write(COMMENT);
+      wroteAt = performance.now();
+    }
+    timer = setTimeout(look, left > 0 ? left : interval);
+  }
+  let timer = setTimeout(look, interval);
+  events.on('data', (bytes: Uint8Array) => {
+    wroteAt = performance.now();
+    whole = bytes.at(-1) === LINE_FEED && bytes.at(-2) === LINE_FEED;
+  });
+  const stop = (): void => clearTimeout(timer);
+  events.once('end', stop);
+  events.once('close', stop);
 }
 
 /** Ends the connection so that no client can take what it got for a complete response. */

@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
-import { refuseForeignPage } from '../../lib/gateway/admission.ts';
-import { type CorsPolicy, decideOrigin, ownNames, preflightHeaders } from '../../lib/gateway/cors.ts';
+import {
+  type CorsPolicy,
+  decideOrigin,
+  ownNames,
+  preflightHeaders,
+  refuseForeignPage,
+} from '../../lib/gateway/admission.ts';
 import { refused } from '../support/config.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 

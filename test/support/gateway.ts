@@ -3,7 +3,7 @@ import { createSecretKey } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { CorsPolicy } from '../../lib/gateway/cors.ts';
+import type { CorsPolicy } from '../../lib/gateway/admission.ts';
 import type { GatewayDeps, UploadLimits } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createDumper } from '../../lib/gateway/request-dump.ts';
