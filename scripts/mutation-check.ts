@@ -94,7 +94,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the authenticated finish: a terminal event alone is believed',
     file: 'lib/pipeline/decrypt-events.ts',
     edits: [
-      { find: 'if (!this.#checks.isComplete() && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
+      { find: 'if (!this.#checks.order.complete && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
     ],
     tests: [
       {
@@ -109,7 +109,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the direction: messages of the request are opened as those of the response',
     file: 'lib/envelope/request-cipher.ts',
-    edits: [{ find: 'if (isOwnIv(slot.iv)) {', replace: 'if (Date.now() < 0) {' }],
+    edits: [{ find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(
         REFLECTED,
@@ -149,7 +149,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the names of events: one without a name passes',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (this.#named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'if (named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
     tests: [
       attacks(
         'b: event lines',
@@ -162,7 +162,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the order of a message: its blocks come as they like',
-    file: 'lib/pipeline/sse/stream-order.ts',
+    file: 'lib/pipeline/sse/event-checks.ts',
     edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
@@ -228,7 +228,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the choices of streams: more or fewer than were asked for',
-    file: 'lib/pipeline/sse/stream-order.ts',
+    file: 'lib/pipeline/sse/event-checks.ts',
     edits: [
       { find: '(index as number) < wanted', replace: '(index as number) < 99' },
       { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
@@ -244,8 +244,8 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the closing chunk of transcriptions: any chunk is the last',
-    file: 'lib/pipeline/sse/stream-order.ts',
-    edits: [{ find: 'order.complete = isEmpty && began;', replace: 'order.complete = began;' }],
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'isAudio ? closed :', replace: 'isAudio ? began :' }],
     tests: [attacks(COUNTS, 'transcription-stream: cut after a stretch of audio')],
   },
   {

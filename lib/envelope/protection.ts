@@ -34,7 +34,7 @@ export interface GpuPolicy {
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: KeyObject;
-  /** Absent for the unstructured endpoint. Must be checked already (`pipeline/json/model-name.ts`). */
+  /** Absent for the unstructured endpoint. Must be checked already (`checkModelName`). */
   readonly model: string | undefined;
   readonly shardKey: string | undefined;
   readonly gpuPolicy: GpuPolicy;

@@ -1,12 +1,11 @@
 /**
- * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, one random nonce per attempt, one iv per message, two sequence
- * counters (docs/protocol/inference.md, section 4).
+ * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, the last three in hex, one random nonce per attempt, one iv per
+ * message, two sequence counters (docs/protocol/inference.md, section 4).
  */
 import { type KeyObject, randomFillSync } from 'node:crypto';
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { decode, locate, place } from './message-text.ts';
 import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from './short-messages.ts';
 
 /** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
@@ -49,19 +48,20 @@ export interface RequestCipher {
   ): void;
 }
 
+/** For tests only. */
 export interface RequestCipherOptions {
-  /** 12 bytes; default random. Tests only. */
+  /** 12 bytes; default random. */
   readonly nonce?: Uint8Array;
-  /** Source of 12-byte ivs; default the CSPRNG. Tests only. */
+  /** Source of 12-byte ivs; default the CSPRNG. */
   readonly ivs?: () => Uint8Array;
-  /** Where both counters start; default 0. Tests only. */
+  /** Where both counters start; default 0. */
   readonly sequence?: number;
 }
 
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
 
-/** Messages of one request. Each keeps its iv until the response has been opened: 12 bytes, so 768 KiB at most. */
+/** Messages of one request. Each keeps its iv in hex until the response has been opened: 3 MiB at most. */
 const MAX_SEALED = 65_536;
 
 // One system call for 512 nonces and ivs, none of which is handed out twice.
@@ -77,8 +77,74 @@ function randomBytes12(): Uint8Array {
   return pool.subarray(drawn - IV_BYTES, drawn);
 }
 
+/** Where the parts of the message located last stand in its text, in bytes; `size` of the ciphertext. */
+const place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
+
+const QUOTE = 0x22;
+const COLON = 0x3a;
+
+/** The position after the next colon, or `end` if there is none. */
+function afterColon(source: Uint8Array, start: number, end: number): number {
+  let position = start;
+  while (position < end && source[position] !== COLON) position += 1;
+  return Math.min(position + 1, end);
+}
+
+/** Finds the parts of the message between `from` and `to`; `place.size` is negative if they are not there. */
+function locate(source: Buffer, from: number, to: number): void {
+  let start = from;
+  let end = to;
+  while (start < end && source[start] === QUOTE) start += 1;
+  while (end > start && source[end - 1] === QUOTE) end -= 1;
+  place.ivAt = afterColon(source, afterColon(source, start, end), end);
+  place.bodyAt = place.ivAt + 2 * IV_BYTES + 1;
+  place.tagAt = end - 2 * TAG_BYTES;
+  const size = (place.tagAt - place.bodyAt) / 2;
+  place.size = Number.isInteger(size) && source[place.bodyAt - 1] === COLON ? size : -1;
+}
+
+const INVALID = 0x100;
+const VALUES = new Uint16Array(256).fill(INVALID);
+for (const [value, digit] of [...'0123456789abcdef'].entries()) {
+  VALUES[digit.charCodeAt(0)] = VALUES[digit.toUpperCase().charCodeAt(0)] = value;
+}
+/** From here on the native decoder is faster, the string that it wants included. */
+const NATIVE_BYTES = 256;
+
+/**
+ * Decodes `bytes` bytes from the hex digits, of either case, at `from` in `source` into `target` at `at`. False if one of them is
+ * no hex digit; the target then holds some of them. Short messages go without a native call, which costs more than the work.
+ */
+function decodeHex(source: Buffer, from: number, target: Buffer, at: number, bytes: number): boolean {
+  if (bytes >= NATIVE_BYTES) {
+    return target.write(source.toString('latin1', from, from + 2 * bytes), at, bytes, 'hex') === bytes;
+  }
+  let seen = 0;
+  for (let i = 0; i < bytes; i++) {
+    const value = (VALUES[source[from + 2 * i]!]! << 4) | VALUES[source[from + 2 * i + 1]!]!;
+    seen |= value;
+    target[at + i] = value;
+  }
+  return seen <= 0xff;
+}
+
+/** Decodes the located message, its ciphertext to `bytes` from `at` on; false if it is none. */
+const decode = (source: Buffer, { iv, tag }: Slot, bytes: Buffer, at: number): boolean =>
+  place.size >= 0 &&
+  decodeHex(source, place.ivAt, iv, 0, IV_BYTES) &&
+  decodeHex(source, place.tagAt, tag, 0, TAG_BYTES) &&
+  decodeHex(source, place.bodyAt, bytes, at, place.size);
+
 /** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
 const scratch = Buffer.alloc(16 * 1024);
+
+const notAuthentic = (message: string): PrivatemodeError =>
+  new PrivatemodeError('response_not_authentic', message);
+
+function authentic<T>(opened: T | undefined): T {
+  if (opened === undefined) throw notAuthentic('an encrypted value of the response does not authenticate');
+  return opened;
+}
 
 /**
  * A cipher for one attempt. Throws `internal` unless `secret.key` holds 32 bytes, and after 2^32 messages.
@@ -97,61 +163,34 @@ export function createRequestCipher(
   const aad = Buffer.alloc(AAD_BYTES);
   aad.set(nonce);
   const first = options.sequence ?? 0;
-  let sent = first;
   let received = first;
   let opening = false;
-  let failure: PrivatemodeError | undefined;
+  let failure: unknown;
   // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a response.
-  let sentIvs = Buffer.alloc(16 * IV_BYTES);
-
-  const keepIv = (iv: Uint8Array): void => {
-    const at = (sent - first) * IV_BYTES;
-    if (at === MAX_SEALED * IV_BYTES) {
-      throw new PrivatemodeError('internal', `a request has more than ${MAX_SEALED} messages`);
-    }
-    if (at === sentIvs.length) sentIvs = Buffer.concat([sentIvs, Buffer.alloc(sentIvs.length)]);
-    sentIvs.set(iv, at);
-  };
+  const sentIvs: string[] = [];
 
   /** Whether that is the iv of the request message with the number of the next response message. */
-  const isOwnIv = (iv: Uint8Array): boolean => {
-    if (received >= sent) return false;
-    const at = (received - first) * IV_BYTES;
-    for (let i = 0; i < IV_BYTES; i++) if (iv[i] !== sentIvs[at + i]) return false;
-    return true;
+  const isOwnIv = (iv: Buffer): boolean => {
+    const own = sentIvs[received - first];
+    return own !== undefined && own === iv.toString('hex');
   };
 
   // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
-    if (sequence >= SEQUENCE_LIMIT)
-      throw new PrivatemodeError('internal', 'the message counter is exhausted');
+    const isExhausted = sequence >= SEQUENCE_LIMIT;
+    if (isExhausted) throw new PrivatemodeError('internal', 'the message counter is exhausted');
     aad.writeUInt32LE(sequence, NONCE_BYTES);
     return aad;
   };
 
-  const failed = (
-    code: 'response_malformed' | 'response_not_authentic',
-    message: string,
-  ): PrivatemodeError => {
-    failure = new PrivatemodeError(code, message);
-    return failure;
-  };
-
   /** Decodes the located message, and takes the next number for it; returns its AAD. */
   const receive = (source: Buffer, slot: Slot, bytes: Buffer, at: number): Buffer => {
-    if (!decode(source, slot.iv, slot.tag, bytes, at)) {
-      throw failed('response_malformed', 'an encrypted value of the response is malformed');
+    if (!decode(source, slot, bytes, at)) {
+      throw new PrivatemodeError('response_malformed', 'an encrypted value of the response is malformed');
     }
-    if (isOwnIv(slot.iv)) {
-      throw failed('response_not_authentic', 'the response contains a message of its own request');
-    }
+    if (isOwnIv(slot.iv)) throw notAuthentic('the response contains a message of its own request');
     received += 1;
     return aadFor(received - 1);
-  };
-
-  const authentic = <T>(opened: T | undefined): T => {
-    if (opened !== undefined) return opened;
-    throw failed('response_not_authentic', 'an encrypted value of the response does not authenticate');
   };
 
   const openLong = (source: Buffer): Buffer => {
@@ -176,18 +215,37 @@ export function createRequestCipher(
     for (let k = 0; k < count; k++) opened[order[end - count + k]!] = plaintexts[k]!;
   };
 
+  const openInOrder: RequestCipher['openAll'] = (source, order, starts, ends, opened) => {
+    let filled = 0;
+    for (let k = 0; k < order.length; k++) {
+      const part = order[k]!;
+      locate(source, starts[part]!, ends[part]!);
+      const isLong = place.size > SHORT_BYTES;
+      if (isLong || filled === SLOTS) {
+        openFilled(order, k, filled, opened);
+        filled = 0;
+      }
+      if (isLong) opened[part] = openLong(source);
+      else fill(source, slots[filled++]!);
+    }
+    openFilled(order, order.length, filled, opened);
+  };
+
   return {
     secretId: id,
     sealedLength: (plaintextBytes) => overhead + 2 * plaintextBytes,
 
     seal() {
-      if (opening || failure) throw new PrivatemodeError('internal', 'sealing after the response began');
+      if (opening) throw new PrivatemodeError('internal', 'sealing after the response began');
+      if (sentIvs.length === MAX_SEALED) {
+        throw new PrivatemodeError('internal', `a request has more than ${MAX_SEALED} messages`);
+      }
       const iv = nextIv();
-      const encryption = gcmEncryption(key, iv, aadFor(sent));
-      keepIv(iv);
-      sent += 1;
+      const encryption = gcmEncryption(key, iv, aadFor(first + sentIvs.length));
       // The pool is drawn over again: the text of the iv is made now.
-      const head = Buffer.from(`${prefix}${Buffer.from(iv).toString('hex')}:`, 'latin1');
+      const text = Buffer.from(iv).toString('hex');
+      sentIvs.push(text);
+      const head = Buffer.from(`${prefix}${text}:`, 'latin1');
       return {
         head: () => head,
         update: (plaintext, target, at) => {
@@ -203,20 +261,14 @@ export function createRequestCipher(
     },
 
     openAll(source, order, starts, ends, opened) {
-      if (failure) throw failure;
+      if (failure !== undefined) throw failure;
       opening = true;
-      let filled = 0;
-      for (let k = 0; k < order.length; k++) {
-        const part = order[k]!;
-        const isLong = locate(source, starts[part]!, ends[part]!).size > SHORT_BYTES;
-        if (isLong || filled === SLOTS) {
-          openFilled(order, k, filled, opened);
-          filled = 0;
-        }
-        if (isLong) opened[part] = openLong(source);
-        else fill(source, slots[filled++]!);
+      try {
+        openInOrder(source, order, starts, ends, opened);
+      } catch (thrown) {
+        failure = thrown;
+        throw thrown;
       }
-      openFilled(order, order.length, filled, opened);
     },
   };
 }

@@ -24,20 +24,19 @@ export interface Slot {
   readonly tag: Buffer;
   /** The AAD, up to `SHORT_BYTES` of ciphertext, and room for the block of lengths. */
   readonly bytes: Buffer;
+  readonly view: DataView;
   /** Bytes of ciphertext. */
   size: number;
 }
 
-/** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
-export const slots: readonly Slot[] = Array.from({ length: SLOTS }, () => ({
-  iv: Buffer.alloc(IV_BYTES),
-  tag: Buffer.alloc(TAG_BYTES),
-  bytes: Buffer.alloc(AAD_BYTES + SHORT_BYTES + BLOCK),
-  size: 0,
-}));
-
 const viewOf = ({ buffer, byteOffset, length }: Buffer): DataView => new DataView(buffer, byteOffset, length);
-const byteViews = slots.map(({ bytes }) => viewOf(bytes));
+
+/** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
+export const slots: readonly Slot[] = Array.from({ length: SLOTS }, () => {
+  const bytes = Buffer.alloc(AAD_BYTES + SHORT_BYTES + BLOCK);
+  return { iv: Buffer.alloc(IV_BYTES), tag: Buffer.alloc(TAG_BYTES), bytes, view: viewOf(bytes), size: 0 };
+});
+
 const counterBlocks = Buffer.alloc(SLOTS * (BLOCK + SHORT_BYTES));
 const counterView = viewOf(counterBlocks);
 const hash = Buffer.alloc(BLOCK);
@@ -123,9 +122,8 @@ function completeHashInput({ bytes, size }: Slot): number {
 }
 
 /** Section 7.2, steps 6 to 8, in constant time: T = GHASH ^ CIPH(J0); `mask` is where the latter stands in `stream`. */
-function isAuthentic(ghash: ReusableGhash, k: number, stream: Buffer, mask: number): boolean {
-  const slot = slots[k]!;
-  ghash.hashBlocks(byteViews[k]!, completeHashInput(slot));
+function isAuthentic(ghash: ReusableGhash, slot: Slot, stream: Buffer, mask: number): boolean {
+  ghash.hashBlocks(slot.view, completeHashInput(slot));
   let difference = 0;
   for (let i = 0; i < TAG_BYTES; i++) difference |= hash[i]! ^ stream[mask + i]! ^ slot.tag[i]!;
   return difference === 0;
@@ -141,7 +139,7 @@ export function openSlots(key: KeyObject, count: number): Buffer[] | undefined {
   for (let k = 0; k < count; k++) used = writeCounters(slots[k]!, used);
   const stream = aes.update(counterBlocks.subarray(0, used));
   for (let k = 0, at = 0; k < count; k++) {
-    if (!isAuthentic(ghash, k, stream, at)) return undefined;
+    if (!isAuthentic(ghash, slots[k]!, stream, at)) return undefined;
     at += BLOCK + padded(slots[k]!.size);
   }
   const plaintexts: Buffer[] = [];

@@ -7,17 +7,17 @@ import {
   fitsRow,
   grammarOf,
   hasNames,
-  type Kind,
   MAX_PLAIN_BYTES,
   type PlainMembers,
   type ResponseGrammar,
   type Row,
   requiredKind,
+  type TokenUsage,
+  tokenUsageIn,
 } from './grammar.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
-import { createJsonIndex, type JsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
+import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
 import { encryptionOrder } from './json/json-text.ts';
-import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 
 /** Bytes on the wire beyond which a response is refused rather than held in memory. */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;
@@ -30,21 +30,6 @@ type Opened = ReadonlyMap<string, Buffer>;
 /** What is opened in one go: this many messages, or bytes of them if they are long. Other exchanges wait meanwhile. */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
 
-function* batchesOf(members: readonly JsonMember[]): Generator<readonly JsonMember[], void, undefined> {
-  let batch: JsonMember[] = [];
-  let bytes = 0;
-  for (const member of members) {
-    if (member.kind !== 'string') throw notAuthentic('a value of the response is not encrypted');
-    batch.push(member);
-    bytes += member.end - member.start;
-    if (batch.length < BATCH.messages && bytes < BATCH.bytes) continue;
-    yield batch;
-    batch = [];
-    bytes = 0;
-  }
-  if (batch.length > 0) yield batch;
-}
-
 /** Opens all sealed members, in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */
 function* openMembers(
   chain: ByteChain,
@@ -53,20 +38,27 @@ function* openMembers(
   cipher: Pick<RequestCipher, 'openAll'>,
 ): Generator<undefined, Opened, undefined> {
   const opened = new Map<string, Buffer>();
-  for (const batch of batchesOf(encryptionOrder(members, plain))) {
-    if (opened.size > 0) yield;
-    const source = Buffer.concat(batch.flatMap(({ start, end }) => chain.slices(start, end)));
+  const sealed = encryptionOrder(members, plain);
+  let next = 0;
+  while (next < sealed.length) {
+    if (next > 0) yield;
+    const names: string[] = [];
+    const slices: Uint8Array[] = [];
     const starts: number[] = [];
     const ends: number[] = [];
-    let position = 0;
-    for (const { start, end } of batch) {
-      starts.push(position);
-      position += end - start;
-      ends.push(position);
+    let bytes = 0;
+    while (next < sealed.length && names.length < BATCH.messages && bytes < BATCH.bytes) {
+      const { name, kind, start, end } = sealed[next++]!;
+      if (kind !== 'string') throw notAuthentic('a value of the response is not encrypted');
+      names.push(name);
+      slices.push(...chain.slices(start, end));
+      starts.push(bytes);
+      bytes += end - start;
+      ends.push(bytes);
     }
     const plaintexts: Buffer[] = [];
-    cipher.openAll(source, [...batch.keys()], starts, ends, plaintexts);
-    for (const [k, { name }] of batch.entries()) opened.set(name, plaintexts[k]!);
+    cipher.openAll(Buffer.concat(slices), [...names.keys()], starts, ends, plaintexts);
+    for (const [k, name] of names.entries()) opened.set(name, plaintexts[k]!);
   }
   return opened;
 }
@@ -104,13 +96,6 @@ function* scan(
   return found;
 }
 
-/** Kinds that the JSON text alone tells. Embeddings and segments may be many megabytes, so they are not parsed. */
-const UNPARSED: ReadonlyMap<Kind | undefined, readonly JsonKind[]> = new Map([
-  ['string', ['string']],
-  ['array', ['array']],
-  ['array?', ['array', 'null']],
-]);
-
 const equalsString = (json: Buffer, text: string): boolean => json.equals(Buffer.from(JSON.stringify(text)));
 
 /** Throws unless an opened member may stand in that row, with `choices` choices. */
@@ -121,9 +106,10 @@ function checkMember(row: Row, name: string, kind: JsonKind, plaintext: Buffer, 
     if (!equalsString(plaintext, row.object)) throw wrong();
     return;
   }
-  const kinds = UNPARSED.get(required);
-  if (kinds !== undefined) {
-    if (!kinds.includes(kind)) throw wrong();
+  // The text alone tells these kinds: embeddings and segments may be many megabytes, so they are not parsed.
+  if (required === 'string' || required === 'array' || required === 'array?') {
+    const isNull = required === 'array?' && kind === 'null';
+    if (!isNull && kind !== required.replace('?', '')) throw wrong();
     return;
   }
   const value: unknown = JSON.parse(plaintext.toString('utf8'));
@@ -170,97 +156,43 @@ function rowFor(whole: NonNullable<ResponseGrammar['whole']>, format: string | u
   return (format !== undefined && Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
 }
 
-/** Collects an encrypted JSON body and gives it, opened, at the end; nothing of it before. */
-class BodyDecrypter implements Decrypter {
-  failure: PrivatemodeError | undefined = undefined;
-  readonly finished = false; // a body ends where the wire ends
-  pending = false;
-  usage: TokenUsage | undefined = undefined;
+/** What the plain member `usage` says, if the endpoint has one. */
+function usageOf(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  plain: PlainMembers,
+): TokenUsage | undefined {
+  const usage = plain.has('usage') ? members.find(({ name }) => name === 'usage') : undefined;
+  if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
+  return tokenUsageIn(chain.bytes(usage.start, usage.end).toString('latin1'));
+}
 
-  readonly #grammar: ResponseGrammar;
-  readonly #cipher: Pick<RequestCipher, 'openAll'>;
-  readonly #asked: Asked | undefined;
-  readonly #maxBytes: number;
-  readonly #chain: ByteChain = createByteChain();
-  readonly #index: JsonIndex;
-  #steps: Generator<undefined, Buffer, undefined> | undefined;
-
-  constructor(
-    grammar: ResponseGrammar,
-    cipher: Pick<RequestCipher, 'openAll'>,
-    asked: Asked | undefined,
-    maxBytes: number,
-  ) {
-    this.#grammar = grammar;
-    this.#cipher = cipher;
-    this.#asked = asked;
-    this.#maxBytes = maxBytes;
-    this.#index = createJsonIndex({ arrays: grammar.whole === undefined ? 'sealed' : undefined });
+/** Returns the opened text and its usage; yields when other exchanges should have their turn. */
+function* decrypt(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  { plain, whole }: ResponseGrammar,
+  cipher: Pick<RequestCipher, 'openAll'>,
+  asked: Asked | undefined,
+): Generator<undefined, { readonly text: Buffer; readonly usage: TokenUsage | undefined }, undefined> {
+  const opened = yield* openMembers(chain, members, plain, cipher);
+  if (asked === undefined && opened.size === 0) {
+    throw notAuthentic('the response holds no authenticated content');
   }
-
-  feed(chunk: Uint8Array): Uint8Array {
-    if (this.failure !== undefined) return EMPTY;
-    try {
-      if (this.#chain.length + chunk.length > this.#maxBytes) {
-        throw new PrivatemodeError(
-          'response_too_large',
-          `the response is larger than ${this.#maxBytes} bytes`,
-        );
-      }
-      this.#chain.push(chunk);
-      this.#index.feed(chunk);
-    } catch (thrown) {
-      this.failure = failureOf(thrown, 'the response');
-    }
-    return EMPTY;
+  const text = openedText(chain, members, opened);
+  const found = yield* scan(text, members);
+  if (asked !== undefined) {
+    if (whole === undefined) checkElements(text, opened);
+    else checkObject(text, found, opened, rowFor(whole, asked.format), plain, asked.choices);
   }
-
-  flush(): Uint8Array {
-    if (this.failure !== undefined) return EMPTY;
-    try {
-      this.#steps ??= this.#decrypt();
-      const { done, value } = this.#steps.next();
-      this.pending = done !== true;
-      return value ?? EMPTY;
-    } catch (thrown) {
-      this.pending = false;
-      this.failure = failureOf(thrown, 'the response');
-      return EMPTY;
-    }
-  }
-
-  /** Returns the opened text, and yields when other exchanges should have their turn. */
-  *#decrypt(): Generator<undefined, Buffer, undefined> {
-    const { plain, whole } = this.#grammar;
-    const members = this.#chain.length === 0 ? [] : this.#index.finish();
-    const opened = yield* openMembers(this.#chain, members, plain, this.#cipher);
-    if (this.#asked === undefined && opened.size === 0) {
-      throw notAuthentic('the response holds no authenticated content');
-    }
-    const text = openedText(this.#chain, members, opened);
-    const found = yield* scan(text, members);
-    if (this.#asked !== undefined) {
-      const { choices, format } = this.#asked;
-      if (whole === undefined) checkElements(text, opened);
-      else checkObject(text, found, opened, rowFor(whole, format), plain, choices);
-    }
-    this.usage = this.#usageOf(members);
-    return text;
-  }
-
-  #usageOf(members: readonly JsonMember[]): TokenUsage | undefined {
-    if (!this.#grammar.plain.has('usage')) return undefined;
-    const usage = members.find(({ name }) => name === 'usage');
-    if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
-    return tokenUsageIn(this.#chain.bytes(usage.start, usage.end).toString('latin1'));
-  }
+  return { text, usage: usageOf(chain, members, plain) };
 }
 
 /**
- * Decrypts a whole JSON body of that endpoint. `asked`: what a success must be; undefined for an error, which may hold anything
- * that is sealed. Fails with response_too_large, response_malformed (no JSON, or members the service cannot have sent) or
- * response_not_authentic (a tag, or what the grammar says of such a body). Throws `internal` if the endpoint's responses are not
- * encrypted. `maxBytes` is for tests only.
+ * Decrypts a whole JSON body of that endpoint: collects it and gives it, opened, at the end; nothing of it before. `asked`: what a
+ * success must be; undefined for an error, which may hold anything that is sealed. Fails with response_too_large,
+ * response_malformed (no JSON, or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says
+ * of such a body). Throws `internal` if the endpoint's responses are not encrypted. `maxBytes` is for tests only.
  */
 export function createBodyDecrypter(
   endpoint: Pick<Endpoint, 'id'>,
@@ -268,5 +200,47 @@ export function createBodyDecrypter(
   asked: Asked | undefined,
   maxBytes = MAX_BODY_BYTES,
 ): Decrypter {
-  return new BodyDecrypter(grammarOf(endpoint), cipher, asked, maxBytes);
+  const grammar = grammarOf(endpoint);
+  const chain = createByteChain();
+  const index = createJsonIndex({ arrays: grammar.whole === undefined ? 'sealed' : undefined });
+  let steps: ReturnType<typeof decrypt> | undefined;
+
+  const failed = (thrown: unknown): Uint8Array => {
+    decrypter.pending = false;
+    decrypter.failure = failureOf(thrown, 'the response');
+    return EMPTY;
+  };
+
+  const decrypter = {
+    failure: undefined as PrivatemodeError | undefined,
+    finished: false, // a body ends where the wire ends
+    pending: false,
+    usage: undefined as TokenUsage | undefined,
+    feed(chunk: Uint8Array): Uint8Array {
+      if (decrypter.failure !== undefined) return EMPTY;
+      try {
+        if (chain.length + chunk.length > maxBytes) {
+          throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
+        }
+        chain.push(chunk);
+        index.feed(chunk);
+        return EMPTY;
+      } catch (thrown) {
+        return failed(thrown);
+      }
+    },
+    flush(): Uint8Array {
+      if (decrypter.failure !== undefined) return EMPTY;
+      try {
+        steps ??= decrypt(chain, chain.length === 0 ? [] : index.finish(), grammar, cipher, asked);
+        const { done, value } = steps.next();
+        decrypter.pending = done !== true;
+        decrypter.usage = value?.usage;
+        return value?.text ?? EMPTY;
+      } catch (thrown) {
+        return failed(thrown);
+      }
+    },
+  };
+  return decrypter;
 }

@@ -4,13 +4,10 @@ import type { Endpoint } from '../api/endpoints.ts';
 import type { RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
-import { grammarOf, type PlainMembers, type StreamGrammar } from './grammar.ts';
-import type { UsageWanted } from './request-body.ts';
+import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './grammar.ts';
 import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
-import { newMatch, STRAY_LINE_END, scanEvent } from './sse/event-data.ts';
-import { KnownEvents, patternOf } from './sse/known-events.ts';
-import { type TokenUsage, tokenUsage, tokenUsageIn } from './token-usage.ts';
+import { EventMatch, KnownEvents, patternOf, STRAY_LINE_END, scanEvent } from './sse/event-data.ts';
 
 /** Bytes on the wire; a larger event ends the stream rather than be held in memory. */
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;
@@ -27,34 +24,27 @@ const BOUNDARY = '\n\n';
 const OTHER_BOUNDARY = /\n\r|\r\r/;
 
 /** For all streams: an event is matched and opened in one go. */
-const match = newMatch();
-
-export interface EventDecrypter extends Decrypter {
-  /** Events delivered so far, the terminal one included. */
-  readonly events: number;
-  /** Whether the model reported an error of its own as the last event. */
-  readonly modelError: boolean;
-}
+const match = new EventMatch();
 
 /**
  * Two ways lead to `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one goes
  * through the parser and a strict scan of its data, and is remembered.
  */
-class StreamDecrypter implements EventDecrypter {
+export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
   readonly pending = false;
   usage: TokenUsage | undefined = undefined;
+  /** Events delivered so far, the terminal one included. */
   events = 0;
+  /** Whether the model reported an error of its own as the last event. */
   modelError = false;
 
   readonly #cipher: Pick<RequestCipher, 'openAll'>;
-  readonly #named: boolean;
-  readonly #plain: PlainMembers;
-  readonly #usageWanted: UsageWanted;
-  readonly #maxEventBytes: number;
   readonly #checks: EventChecks;
-  readonly #known = new KnownEvents();
+  readonly #usageWanted: Asked['usage'];
+  readonly #maxEventBytes: number;
+  readonly #known = new KnownEvents<EventKind>();
   readonly #delivered = new DecryptedBytes();
   readonly #plaintexts: Buffer[] = []; // of the event at hand, by the numbers of its messages
   // Without onError, for which the parser would make an error object for each line that means nothing.
@@ -73,18 +63,15 @@ class StreamDecrypter implements EventDecrypter {
   #unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
 
   constructor(
-    stream: StreamGrammar,
-    plain: PlainMembers,
     cipher: Pick<RequestCipher, 'openAll'>,
-    { choices, usage }: Asked,
+    checks: EventChecks,
+    usageWanted: Asked['usage'],
     maxEventBytes: number,
   ) {
     this.#cipher = cipher;
-    this.#named = stream.named;
-    this.#plain = plain;
-    this.#usageWanted = usage;
+    this.#checks = checks;
+    this.#usageWanted = usageWanted;
     this.#maxEventBytes = maxEventBytes;
-    this.#checks = new EventChecks(stream, plain, choices);
   }
 
   feed(chunk: Uint8Array): Uint8Array {
@@ -104,46 +91,35 @@ class StreamDecrypter implements EventDecrypter {
     return EMPTY;
   }
 
-  #take(bytes: Buffer): void {
-    let position = this.#kept === undefined ? 0 : this.#complete(this.#kept, bytes);
+  #take(chunk: Buffer): void {
+    const kept = this.#kept;
+    this.#kept = undefined;
+    const bytes = kept === undefined ? chunk : Buffer.concat([kept, chunk]);
+    let position = 0;
     while (position < bytes.length && !this.#ended) {
-      if (this.#atBoundary && bytes[position] === LF) {
-        position += 1; // one more blank line
-        continue;
-      }
       const mayBeKnown = this.#atBoundary && !this.modelError;
-      const after = mayBeKnown ? this.#takeKnown(bytes, position) : position;
-      if (after > position) position = after;
-      else if (mayBeKnown && this.#keep(bytes, position)) break;
-      else position = this.#parse(bytes, position);
+      const isBlankLine = this.#atBoundary && bytes[position] === LF;
+      if (isBlankLine) position += 1;
+      else if (mayBeKnown && this.#takeKnown(bytes, position)) position = match.end;
+      else if (mayBeKnown && (position > 0 || kept === undefined) && this.#mayKeep(bytes, position)) {
+        this.#kept = Buffer.from(bytes.subarray(position));
+        return;
+      } else position = this.#parse(bytes, position);
     }
   }
 
-  /** Returns the position after the event at `start` if it is known by its bytes, else `start`. */
-  #takeKnown(bytes: Buffer, start: number): number {
+  /** Takes the event at `start` if it is known by its bytes; `match` tells where it ends. */
+  #takeKnown(bytes: Buffer, start: number): boolean {
     const kind = this.#known.find(bytes, start, match);
-    if (kind === undefined || match.end - start > this.#maxEventBytes) return start;
+    if (kind === undefined || match.end - start > this.#maxEventBytes) return false;
     this.#decrypt(kind, bytes, start);
-    return match.end;
-  }
-
-  /** Keeps the rest of a chunk if it is the beginning of an event of a known kind. */
-  #keep(bytes: Buffer, start: number): boolean {
-    if (bytes.length - start > Math.min(MOST_KEPT, this.#maxEventBytes)) return false;
-    if (!this.#known.mayBegin(bytes, start)) return false;
-    this.#kept = Buffer.from(bytes.subarray(start));
     return true;
   }
 
-  /** Joins what was kept with the rest of its event; returns the position after that. */
-  #complete(begun: Buffer, bytes: Buffer): number {
-    this.#kept = undefined;
-    const boundary = bytes.indexOf(BOUNDARY, 0, 'latin1');
-    const end = boundary < 0 ? bytes.length : boundary + BOUNDARY.length;
-    this.#delivered.reserve(begun.length + bytes.length); // for the events behind it too
-    const event = Buffer.concat([begun, bytes.subarray(0, end)]);
-    if (this.#takeKnown(event, 0) === 0) this.#parse(event, 0);
-    return end;
+  /** Whether the rest of a chunk is the beginning of an event of a known kind, to be completed by the next chunk. */
+  #mayKeep(bytes: Buffer, start: number): boolean {
+    const isShort = bytes.length - start <= Math.min(MOST_KEPT, this.#maxEventBytes);
+    return isShort && this.#known.mayBegin(bytes, start);
   }
 
   /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
@@ -169,32 +145,32 @@ class StreamDecrypter implements EventDecrypter {
     if (this.#ended) return;
     const { data } = event;
     if (data.length > this.#maxEventBytes) throw this.#tooLarge();
+    const { named } = this.#checks.grammar;
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
       // Part of the OpenAI-style APIs only; elsewhere it means nothing and goes.
-      if (!this.#named) this.#end(event, Buffer.from('[DONE]')); // some clients know it in capitals only
+      if (!named) this.#end(event, Buffer.from('[DONE]')); // some clients know it in capitals only
       return;
     }
-    if (this.modelError || this.#takeReframed(event)) return;
+    if (this.modelError) return;
+    const canRecur = event.id === undefined && !data.includes('\n');
+    if (canRecur) {
+      // It may be known by its bytes but for its framing: chunks cut it, or it has other line ends.
+      const framed = Buffer.from(`${this.#nameLine(event.event)}data: ${data}\n\n`, 'latin1');
+      if (this.#takeKnown(framed, 0)) return;
+    }
     const bytes = Buffer.from(data, 'latin1');
-    const found = scanEvent(bytes, this.#plain, match);
-    const kind = this.#checks.kindOf(found);
-    const name = this.#named ? kind.type : undefined;
-    if (this.#named && event.event !== name) throw notAuthentic('the name of an event is not its type');
-    this.#known.remember(patternOf(bytes, found.members, match, name), kind);
+    const { members, sealed, type } = scanEvent(bytes, this.#checks.plain, match);
+    const kind = this.#checks.kindOf(sealed, type);
+    const name = named ? kind.type : undefined;
+    if (named && event.event !== name) throw notAuthentic('the name of an event is not its type');
+    if (canRecur) this.#known.remember(patternOf(bytes, members, match, name), kind);
     if (match.count > 0) this.#decrypt(kind, bytes, 0, event);
     else if (kind.type === 'message_stop') this.#end(event, bytes);
     else this.#write(bytes, 0, false, event);
   }
 
-  /** Takes an event that is known by its bytes but for its framing (chunks cut it, or other line ends); false if it is not. */
-  #takeReframed({ event, id, data }: EventSourceMessage): boolean {
-    if (id !== undefined) return false;
-    const name = this.#named && event !== undefined ? `event: ${event}\n` : '';
-    const bytes = Buffer.from(`${name}data: ${data}\n\n`, 'latin1');
-    const kind = this.#known.find(bytes, 0, match);
-    if (kind === undefined || match.end < bytes.length) return false;
-    this.#decrypt(kind, bytes, 0);
-    return true;
+  #nameLine(event: string | undefined): string {
+    return this.#checks.grammar.named && event !== undefined ? `event: ${event}\n` : '';
   }
 
   #tooLarge(): PrivatemodeError {
@@ -204,7 +180,7 @@ class StreamDecrypter implements EventDecrypter {
 
   /** Delivers the event that ends a stream. An unfinished stream's is withheld: clients take it for success. */
   #end(event: EventSourceMessage, data: Buffer): void {
-    if (!this.#checks.isComplete() && !this.modelError) {
+    if (!this.#checks.order.complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
     match.count = 0;
@@ -235,36 +211,14 @@ class StreamDecrypter implements EventDecrypter {
 
   /** Writes out that event, each message replaced by its plaintext. */
   #write(bytes: Buffer, start: number, withoutUsage: boolean, parsed?: EventSourceMessage): void {
-    const out = this.#delivered;
-    if (parsed !== undefined) this.#writeFields(parsed);
-    out.reserve(bytes.length - start); // plaintext is shorter than its message
-    const isData = parsed !== undefined;
-    const leftFrom = withoutUsage ? match.usageStart : -1;
-    let position = start;
-    for (let k = 0; k < match.count; k++) {
-      this.#copyBut(bytes, position, match.starts[k]! - 1, leftFrom, isData);
-      const plaintext = this.#plaintexts[k]!;
-      out.copyData(plaintext, 0, plaintext.length);
-      position = match.ends[k]! + 1;
+    let fields: string | undefined;
+    if (parsed !== undefined) {
+      const { event, id } = parsed;
+      const idLine = id !== undefined && !STRAY_LINE_END.test(id) ? `id: ${id}\n` : '';
+      fields = `${this.#nameLine(event)}${idLine}data: `;
     }
-    this.#copyBut(bytes, position, match.end, leftFrom, isData);
-    if (isData) out.text('\n\n');
+    this.#delivered.event(bytes, start, match, this.#plaintexts, withoutUsage, fields);
     this.events += 1;
-  }
-
-  /** Copies those bytes, without the usage if it begins at `leftFrom`. */
-  #copyBut(bytes: Buffer, from: number, to: number, leftFrom: number, isData: boolean): void {
-    if (leftFrom >= from && leftFrom < to) {
-      this.#copyBut(bytes, from, leftFrom, -1, isData);
-      this.#copyBut(bytes, match.usageEnd, to, -1, isData);
-    } else if (isData) this.#delivered.copyData(bytes, from, to);
-    else this.#delivered.copy(bytes, from, to);
-  }
-
-  #writeFields({ event, id }: EventSourceMessage): void {
-    const name = this.#named && event !== undefined ? `event: ${event}\n` : '';
-    const idLine = id !== undefined && !STRAY_LINE_END.test(id) ? `id: ${id}\n` : '';
-    this.#delivered.text(`${name}${idLine}data: `);
   }
 }
 
@@ -275,17 +229,17 @@ class StreamDecrypter implements EventDecrypter {
  * (the service puts it into all of them) and how many choices there are, each of which must finish.
  *
  * Fails with response_not_authentic (tag, sequence, a plain value in place of ciphertext, an event that is not what the grammar
- * says), response_malformed, response_too_large or stream_unfinished (`sse/stream-order.ts`). Events before the failing one are
+ * says), response_malformed, response_too_large or stream_unfinished (`sse/event-checks.ts`). Events before the failing one are
  * delivered, even of the same chunk. Throws response_malformed if the endpoint has no streams, `internal` if its responses are
  * not encrypted. `maxEventBytes` is for tests only.
  */
 export function createEventDecrypter(
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Pick<RequestCipher, 'openAll'>,
-  asked: Asked,
+  { choices, usage }: Asked,
   maxEventBytes = MAX_EVENT_BYTES,
 ): EventDecrypter {
   const { stream, plain } = grammarOf(endpoint);
   if (stream === undefined) throw malformed('the service answered with an event stream');
-  return new StreamDecrypter(stream, plain, cipher, asked, maxEventBytes);
+  return new EventDecrypter(cipher, new EventChecks(stream, plain, choices), usage, maxEventBytes);
 }

@@ -8,20 +8,16 @@ export interface DecryptOptions {
   readonly idleTimeout: number;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
-  /** Counts what comes and goes. */
-  readonly stats: DecryptStats;
+  /** Counts what comes and goes: when, by performance.now(), the first of how many pieces of decrypted bytes went on. */
+  readonly stats: {
+    firstChunkAt: number | undefined;
+    chunks: number;
+    readonly bytes: { fromRemote: number; toClient: number };
+  };
   /** Called before the first decrypted bytes go on. */
   readonly onFirstBytes?: () => void;
   /** Called when the response turns out not to be whole; what was decrypted before may still be on its way. */
   readonly onFailure?: (failure: PrivatemodeError) => void;
-}
-
-export interface DecryptStats {
-  /** By performance.now(). */
-  firstChunkAt: number | undefined;
-  /** Pieces of decrypted bytes that went on. */
-  chunks: number;
-  readonly bytes: { fromRemote: number; toClient: number };
 }
 
 /** ms in which the rest of a response that is complete must end, for its connection to be used again. */
@@ -52,7 +48,10 @@ export class DecryptStream extends Transform {
     this.#idle = setTimeout(this.#checkIdle, options.idleTimeout);
     upstream.on('error', this.#broken);
     upstream.on('close', this.#broken);
-    this.on('drain', this.#drained);
+    // From here on the silence is the service's; before, a slow reader made it wait.
+    this.on('drain', () => {
+      this.#heardAt = performance.now();
+    });
     if (options.signal.aborted) this.#aborted();
     else {
       options.signal.addEventListener('abort', this.#aborted);
@@ -73,12 +72,8 @@ export class DecryptStream extends Transform {
 
   override _flush(done: TransformCallback): void {
     this.#received = true;
-    if (this.#over) {
-      done();
-      return;
-    }
-    this.#deliver(this.#decrypter.flush());
-    if (this.#decrypter.pending) {
+    if (!this.#over) this.#deliver(this.#decrypter.flush());
+    if (!this.#over && this.#decrypter.pending) {
       setImmediate(() => this._flush(done)); // others have their turn
       return;
     }
@@ -135,11 +130,6 @@ export class DecryptStream extends Transform {
     this.#end(new PrivatemodeError('stream_unfinished', message));
   };
 
-  /** From here on the silence is the service's; before, a slow reader made it wait. */
-  readonly #drained = (): void => {
-    this.#heardAt = performance.now();
-  };
-
   // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
   readonly #checkIdle = (): void => {
     const { idleTimeout } = this.#options;
@@ -154,8 +144,7 @@ export class DecryptStream extends Transform {
 
 function letGo(upstream: Readable): void {
   if (upstream.readableEnded || upstream.destroyed) return;
-  const impatience = setTimeout(() => upstream.destroy(), LINGER);
-  impatience.unref();
+  const impatience = setTimeout(() => upstream.destroy(), LINGER).unref();
   upstream.once('close', () => clearTimeout(impatience));
   upstream.resume();
 }

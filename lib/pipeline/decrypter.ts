@@ -1,12 +1,10 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { TokenUsage } from './grammar.ts';
 import type { ParsedBody } from './request-body.ts';
-import type { TokenUsage } from './token-usage.ts';
 
 /**
- * Decrypts one response while it arrives: an event stream (`decrypt-events.ts`) or a body (`decrypt-body.ts`).
- *
- * Its states are data properties: V8 allocates the accessors of an object literal in the old generation, where they keep all
- * that they see until a full collection.
+ * Decrypts one response while it arrives: an event stream (`decrypt-events.ts`) or a body (`decrypt-body.ts`). Its states are data
+ * properties: V8 keeps all that the accessors of an object literal see until a full collection.
  */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */

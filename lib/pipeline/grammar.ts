@@ -9,20 +9,57 @@ import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { JsonKind } from './json/json-index.ts';
 
-/** What the JSON text of a sealed value must be; with `?` also null. */
-export type Kind = BasicKind | `${BasicKind}?` | ContentKind;
-type BasicKind = 'string' | 'integer' | 'object' | 'array' | 'null';
-/** Values that carry the content, told apart by what is inside: of whole bodies, and of events. */
-type ContentKind =
-  | ('chat_choices' | 'text_choices' | 'blocks')
-  | ('error' | 'chat_deltas' | 'text_deltas' | 'message' | 'block' | 'block_delta' | 'message_delta');
+type Members = Readonly<Record<string, unknown>>;
+
+const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const listOf =
+  (isItem: (item: Members) => boolean) =>
+  (value: unknown): boolean =>
+    Array.isArray(value) && value.every((item) => isObject(item) && isItem(item));
+
+const isFinished = ({ finish_reason: finish }: Members): boolean => typeof finish === 'string';
+
+const endsInDelta = ({ type }: Members): boolean => typeof type === 'string' && type.endsWith('_delta');
+
+/** What a sealed value must be: plain kinds, and values that carry the content, told apart by what is inside. */
+const KINDS = {
+  string: (value: unknown) => typeof value === 'string',
+  integer: Number.isInteger,
+  object: isObject,
+  array: Array.isArray,
+  null: (value: unknown) => value === null,
+  // A choice of a whole body has finished; one of a chunk has a piece of it. The gateway can have the service make either.
+  chat_choices: listOf((choice) => isObject(choice['message']) && isFinished(choice)),
+  text_choices: listOf((choice) => typeof choice['text'] === 'string' && isFinished(choice)),
+  chat_deltas: listOf((choice) => isObject(choice['delta'])),
+  text_deltas: listOf((choice) => typeof choice['text'] === 'string'),
+  error: (value: unknown) => isObject(value) && typeof value['message'] === 'string',
+  blocks: listOf((block) => typeof block['type'] === 'string'),
+  // The gateway could put the delta of a block here: that has neither.
+  message: (value: unknown) =>
+    isObject(value) &&
+    typeof value['id'] === 'string' &&
+    typeof value['model'] === 'string' &&
+    Array.isArray(value['content']) &&
+    value['content'].length === 0,
+  block: (value: unknown) => isObject(value) && typeof value['type'] === 'string' && !endsInDelta(value),
+  block_delta: (value: unknown) =>
+    isObject(value) && endsInDelta(value) && !Object.hasOwn(value, 'stop_reason'),
+  message_delta: (value: unknown) =>
+    isObject(value) && Object.hasOwn(value, 'stop_reason') && typeof value['type'] !== 'string',
+};
+
+/** With `?` also null. */
+type Kind = keyof typeof KINDS | `${keyof typeof KINDS}?`;
 
 /** The sealed members of one event or whole body. */
 export interface Row {
   /** Each must be there, once. */
   readonly required: Readonly<Record<string, Kind>>;
   /** Each may be there, null too. */
-  readonly optional?: Readonly<Record<string, BasicKind>>;
+  readonly optional?: Readonly<Record<string, Kind>>;
   /** The value of `object`, which says of what kind the body is. */
   readonly object?: string;
   /** The value of the plain member `type` of a whole body. */
@@ -38,7 +75,7 @@ export interface StreamGrammar {
   readonly events: Readonly<Record<string, Row>>;
   /** Members whose value is the same in every event that has them. */
   readonly constant: readonly string[];
-  /** In which order events come, and when the stream is complete (`sse/stream-order.ts`). */
+  /** In which order events come, and when the stream is complete (`sse/event-checks.ts`). */
   readonly order: 'choices' | 'audio' | 'blocks';
 }
 
@@ -192,46 +229,6 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
   throw new PrivatemodeError('internal', 'an encrypted response of an endpoint without a grammar');
 }
 
-type Members = Readonly<Record<string, unknown>>;
-
-const isObject = (value: unknown): value is Members =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
-
-const listOf =
-  (isItem: (item: Members) => boolean) =>
-  (value: unknown): boolean =>
-    Array.isArray(value) && value.every((item) => isObject(item) && isItem(item));
-
-const isFinished = ({ finish_reason: finish }: Members): boolean => typeof finish === 'string';
-
-const endsInDelta = ({ type }: Members): boolean => typeof type === 'string' && type.endsWith('_delta');
-
-const KINDS: Readonly<Record<BasicKind | ContentKind, (value: unknown) => boolean>> = {
-  string: (value) => typeof value === 'string',
-  integer: Number.isInteger,
-  object: isObject,
-  array: Array.isArray,
-  null: (value) => value === null,
-  // A choice of a whole body has finished; one of a chunk has a piece of it. The gateway can have the service make either.
-  chat_choices: listOf((choice) => isObject(choice['message']) && isFinished(choice)),
-  text_choices: listOf((choice) => typeof choice['text'] === 'string' && isFinished(choice)),
-  chat_deltas: listOf((choice) => isObject(choice['delta'])),
-  text_deltas: listOf((choice) => typeof choice['text'] === 'string'),
-  error: (value) => isObject(value) && typeof value['message'] === 'string',
-  blocks: listOf((block) => typeof block['type'] === 'string'),
-  // The gateway could put the delta of a block here: that has neither.
-  message: (value) =>
-    isObject(value) &&
-    typeof value['id'] === 'string' &&
-    typeof value['model'] === 'string' &&
-    Array.isArray(value['content']) &&
-    value['content'].length === 0,
-  block: (value) => isObject(value) && typeof value['type'] === 'string' && !endsInDelta(value),
-  block_delta: (value) => isObject(value) && endsInDelta(value) && !Object.hasOwn(value, 'stop_reason'),
-  message_delta: (value) =>
-    isObject(value) && Object.hasOwn(value, 'stop_reason') && typeof value['type'] !== 'string',
-};
-
 /** What a choice, or its counterpart of another style, is recognised by. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
@@ -252,8 +249,8 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
 
 /** Whether a parsed value is of that kind. */
 function isOfKind(kind: Kind, value: unknown): boolean {
-  if (!kind.endsWith('?')) return KINDS[kind as BasicKind | ContentKind](value);
-  return value === null || KINDS[kind.slice(0, -1) as BasicKind](value);
+  if (!kind.endsWith('?')) return KINDS[kind as keyof typeof KINDS](value);
+  return value === null || KINDS[kind.slice(0, -1) as keyof typeof KINDS](value);
 }
 
 /** The kind that a member of the row must have, or undefined if the row does not require it. */
@@ -288,4 +285,42 @@ export function hasNames(row: Row, sealed: readonly string[], plain: PlainMember
       known.has(name) ||
       (others !== undefined && PLAUSIBLE_NAME.test(name) && !taken.has(name.toLowerCase())),
   );
+}
+
+/** Tokens that the service says it counted. Usage is a plain member in most responses, so nothing authenticates the numbers. */
+export interface TokenUsage {
+  readonly prompt: number | undefined;
+  readonly completion: number | undefined;
+}
+
+/** A count beyond this is none: whoever wrote it could have written anything. */
+const MOST_TOKENS = 1_000_000_000;
+
+/** What the API styles call them. */
+const PROMPT = ['prompt_tokens', 'input_tokens'];
+const COMPLETION = ['completion_tokens', 'output_tokens'];
+
+const isCount = (value: unknown): value is number =>
+  Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MOST_TOKENS;
+
+/**
+ * The counts in a parsed `usage`, and of `earlier` those that it does not repeat. Undefined where there are none: a transcription may
+ * count seconds.
+ */
+export function tokenUsage(value: unknown, earlier?: TokenUsage): TokenUsage | undefined {
+  if (!isObject(value)) return earlier;
+  const among = (names: readonly string[]): number | undefined =>
+    names.map((name) => (Object.hasOwn(value, name) ? value[name] : undefined)).find(isCount);
+  const prompt = among(PROMPT) ?? earlier?.prompt;
+  const completion = among(COMPLETION) ?? earlier?.completion;
+  return prompt === undefined && completion === undefined ? undefined : { prompt, completion };
+}
+
+/** The same of JSON text with one object in it, whatever stands around that. Never throws. */
+export function tokenUsageIn(text: string, earlier?: TokenUsage): TokenUsage | undefined {
+  try {
+    return tokenUsage(JSON.parse(text.slice(text.indexOf('{'), text.lastIndexOf('}') + 1)), earlier);
+  } catch {
+    return earlier;
+  }
 }

@@ -1,4 +1,5 @@
-/** Gathers what one chunk of an event stream decrypts to, in one piece of memory as far as possible. */
+/** Gathers what one chunk of an event stream decrypts to, in one piece of memory. */
+import type { EventMatch } from './event-data.ts';
 
 const EMPTY = Buffer.alloc(0);
 /** Below, a loop is faster than a call into the runtime. */
@@ -10,21 +11,18 @@ const LINE_END = /\r\n|\r|\n/g;
 export class DecryptedBytes {
   #memory: Buffer = EMPTY;
   #used = 0;
-  #taken = 0;
-  #pieces: Buffer[] = [];
 
-  /** Makes room for the next `size` bytes that are copied, if there is none yet. */
+  /** Makes room for that many bytes, if there is none yet: once for all that a chunk may give. */
   reserve(size: number): void {
     if (this.#memory.length - this.#used >= size) return;
-    this.#close();
-    this.#memory = Buffer.allocUnsafe(size);
-    this.#used = 0;
-    this.#taken = 0;
+    const memory = Buffer.allocUnsafe(this.#used + Math.max(size, this.#used));
+    this.#memory.copy(memory, 0, 0, this.#used);
+    this.#memory = memory;
   }
 
-  /** To be called with no more than was reserved. */
   copy(source: Buffer, start: number, end: number): void {
     const size = end - start;
+    this.reserve(size);
     if (size < SHORT) {
       const memory = this.#memory;
       const used = this.#used;
@@ -33,35 +31,67 @@ export class DecryptedBytes {
     this.#used += size;
   }
 
-  /** The same of a part of an event's data: each of its lines but the first begins with `data: `. */
-  copyData(source: Buffer, start: number, end: number): void {
-    if (hasLineEnd(source, start, end)) {
-      this.text(source.toString('latin1', start, end).replace(LINE_END, '\ndata: '));
-    } else this.copy(source, start, end);
+  /** latin1 text. */
+  text(text: string): void {
+    this.reserve(text.length);
+    this.#used += this.#memory.write(text, this.#used, 'latin1');
   }
 
-  /** latin1 text, for which nothing need be reserved. */
-  text(text: string): void {
-    if (text === '') return;
-    this.#close();
-    this.#pieces.push(Buffer.from(text, 'latin1'));
+  /**
+   * An event, each message replaced by its plaintext. It stands in `bytes` from `start` on, and `match` has its places. If `fields`
+   * are given, that is its data alone: they come before it, and each of its lines but the first begins with `data: `.
+   */
+  event(
+    bytes: Buffer,
+    start: number,
+    match: EventMatch,
+    plaintexts: readonly Buffer[],
+    withoutUsage: boolean,
+    fields?: string,
+  ): void {
+    const isData = fields !== undefined;
+    if (isData) this.text(fields);
+    this.reserve(bytes.length - start); // plaintext is shorter than its message
+    const leftFrom = withoutUsage ? match.usageStart : -1;
+    let position = start;
+    for (let k = 0; k < match.count; k++) {
+      this.#copyBut(bytes, position, match.starts[k]! - 1, leftFrom, match.usageEnd, isData);
+      const plaintext = plaintexts[k]!;
+      this.#copyData(plaintext, 0, plaintext.length);
+      position = match.ends[k]! + 1;
+    }
+    this.#copyBut(bytes, position, match.end, leftFrom, match.usageEnd, isData);
+    if (isData) this.text('\n\n');
   }
 
   /** All of it so far; begins anew. */
   take(): Buffer {
-    this.#close();
-    const pieces = this.#pieces;
+    const taken = this.#used === 0 ? EMPTY : this.#memory.subarray(0, this.#used);
     this.#memory = EMPTY;
     this.#used = 0;
-    this.#taken = 0;
-    if (pieces.length === 0) return EMPTY;
-    this.#pieces = [];
-    return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
+    return taken;
   }
 
-  #close(): void {
-    if (this.#used > this.#taken) this.#pieces.push(this.#memory.subarray(this.#taken, this.#used));
-    this.#taken = this.#used;
+  /** Copies those bytes, without the ones from `leftFrom` to `leftTo` if these begin there. */
+  #copyBut(
+    source: Buffer,
+    start: number,
+    end: number,
+    leftFrom: number,
+    leftTo: number,
+    isData: boolean,
+  ): void {
+    if (leftFrom >= start && leftFrom < end) {
+      this.#copyBut(source, start, leftFrom, -1, -1, isData);
+      this.#copyBut(source, leftTo, end, -1, -1, isData);
+    } else if (isData) this.#copyData(source, start, end);
+    else this.copy(source, start, end);
+  }
+
+  #copyData(source: Buffer, start: number, end: number): void {
+    if (hasLineEnd(source, start, end)) {
+      this.text(source.toString('latin1', start, end).replace(LINE_END, '\ndata: '));
+    } else this.copy(source, start, end);
   }
 }
 

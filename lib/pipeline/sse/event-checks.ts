@@ -1,4 +1,9 @@
-/** What the grammar asks of the events of one stream: their members, what is the same in all of them, their order. */
+/**
+ * What the grammar asks of the events of one stream: their members, what is the same in all of them, and their order.
+ *
+ * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them forward. So they count
+ * only after what is authenticated says that the response is complete.
+ */
 import { notAuthentic } from '../decrypter.ts';
 import {
   fitsRow,
@@ -9,17 +14,108 @@ import {
   type StreamGrammar,
 } from '../grammar.ts';
 import { encryptionOrder } from '../json/json-text.ts';
-import type { EventData } from './event-data.ts';
-import { type StreamOrder, streamOrder } from './stream-order.ts';
 
-/** What is asked of one sealed member. */
-interface MemberCheck {
-  /** Its number among the messages of the event. */
-  readonly part: number;
-  readonly name: string;
-  readonly required: boolean;
-  /** Index in `StreamGrammar.constant`, or -1. */
-  readonly constant: number;
+/** In which order the events of a stream come, and when it is complete. */
+interface StreamOrder {
+  /**
+   * Takes the next event: its type, and the parsed values of `choices` or `delta`, and of `index`, where it has them.
+   * Throws response_not_authentic where it cannot come here.
+   */
+  take(type: string, content: unknown, index: unknown): void;
+  /** Whether the event that ends the stream would be the truth now. */
+  readonly complete: boolean;
+}
+
+type Choice = Readonly<Record<string, unknown>>;
+
+const isSet = (value: unknown): boolean => value !== undefined && value !== null;
+
+/** A choice that has only named its role has no tokens yet. */
+function isRoleOnly({ delta }: Choice): boolean {
+  if (typeof delta !== 'object' || delta === null) return false;
+  const { role, ...rest } = delta as Choice;
+  return typeof role === 'string' && Object.values(rest).every((value) => value === '' || !isSet(value));
+}
+
+/**
+ * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a choice. The closing
+ * chunk without choices comes last; after it, an only choice that got no token needs no finish (vLLM 0.20 sends none). Of
+ * several choices all must finish: the closing chunk could be that of a run for which fewer were asked.
+ *
+ * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have.
+ */
+function chunksOrder(isAudio: boolean, wanted: number): StreamOrder {
+  const states = new Map<number, 'role' | 'content' | 'finished'>();
+  let finished = 0;
+  let began = false;
+  let closed = false;
+
+  const takeChoice = (choice: Choice): void => {
+    const { index, finish_reason: finish } = choice;
+    if (!(Number.isInteger(index) && (index as number) >= 0 && (index as number) < wanted)) {
+      throw notAuthentic('a choice of the stream was not asked for');
+    }
+    const state = states.get(index as number);
+    if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
+    if (isSet(finish)) {
+      states.set(index as number, 'finished');
+      finished += 1;
+    } else if (state !== 'content') {
+      states.set(index as number, state === undefined && isRoleOnly(choice) ? 'role' : 'content');
+    }
+  };
+
+  const order = {
+    complete: false,
+    take(type: string, content: unknown): void {
+      if (type !== 'chunk') return;
+      if (closed) throw notAuthentic('the stream goes on after its last chunk');
+      const choices = content as readonly Choice[];
+      if (!isAudio) for (const choice of choices) takeChoice(choice);
+      closed = began && choices.length === 0;
+      began ||= choices.length > 0;
+      const isOver = finished === wanted || (closed && wanted === 1 && states.get(0) === 'role');
+      order.complete = isAudio ? closed : isOver;
+    },
+  };
+  return order;
+}
+
+type BlocksState = 'new' | 'between' | 'block' | 'closing' | 'stopped';
+
+/** After which states an event of a message may come, and the state after it. */
+const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly BlocksState[], next: BlocksState]> =
+  new Map([
+    ['message_start', [['new'], 'between']],
+    ['content_block_start', [['between'], 'block']],
+    ['content_block_delta', [['block'], 'block']],
+    ['content_block_stop', [['block'], 'between']],
+    ['message_delta', [['between', 'closing'], 'closing']],
+  ]);
+
+/**
+ * Messages: the start; blocks 0, 1, ... each begun, continued by deltas of its index, and stopped; then the deltas of the message,
+ * of which one has a stop_reason; then the end. `ping` and `error` may come at any time.
+ */
+function blocksOrder(): StreamOrder {
+  let state: BlocksState = 'new';
+  let block = 0; // the number of the open block, or of the next one
+  const order = {
+    complete: false,
+    take(type: string, content: unknown, index: unknown): void {
+      const [after, next] = BLOCK_EVENTS.get(type) ?? [];
+      if (after === undefined || next === undefined) return;
+      const ofBlock = type.startsWith('content_block_');
+      const allowed = after.includes(state) && (!ofBlock || index === block);
+      if (!allowed) throw notAuthentic('an event of the message comes where it cannot');
+      state = next;
+      if (type === 'content_block_stop') block += 1;
+      if (type !== 'message_delta' || !isSet((content as Choice)['stop_reason'])) return;
+      state = 'stopped';
+      order.complete = true;
+    },
+  };
+  return order;
 }
 
 /** A kind of event: those with the same members in the same order. */
@@ -27,9 +123,14 @@ export interface EventKind {
   /** Its type in the grammar. */
   readonly type: string;
   readonly row: Row;
-  /** The numbers of the messages, in the order in which they were sealed; the checks likewise. */
+  /** The numbers of the messages, in the order in which they were sealed. */
   readonly order: readonly number[];
-  readonly checks: readonly MemberCheck[];
+  /** What is asked of each, in that order; `constant` is the index in `StreamGrammar.constant`, or -1. */
+  readonly checks: readonly {
+    readonly name: string;
+    readonly required: boolean;
+    readonly constant: number;
+  }[];
 }
 
 /** The member of an event that says how far the response is. */
@@ -59,41 +160,39 @@ function parsed(opened: Buffer): unknown {
 
 /** Holds the events of one stream against its grammar. */
 export class EventChecks {
-  readonly #grammar: StreamGrammar;
-  readonly #plain: PlainMembers;
-  readonly #order: StreamOrder;
+  readonly grammar: StreamGrammar;
+  readonly plain: PlainMembers;
+  readonly order: StreamOrder;
   /** By their index in `StreamGrammar.constant`. */
-  readonly #constants: (Uint8Array | undefined)[];
+  readonly #constants: (Uint8Array | undefined)[] = [];
 
-  /** `choices`: how many were asked for. */
+  /** `choices`: how many were asked for, at least 1. */
   constructor(grammar: StreamGrammar, plain: PlainMembers, choices: number) {
-    this.#grammar = grammar;
-    this.#plain = plain;
-    this.#order = streamOrder(grammar.order, choices);
-    this.#constants = grammar.constant.map(() => undefined);
+    this.grammar = grammar;
+    this.plain = plain;
+    const { order } = grammar;
+    this.order = order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);
   }
 
-  /** Whether the response is complete, so that the stream may end. */
-  isComplete(): boolean {
-    return this.#order.complete;
-  }
-
-  /** The kind of an event. Throws response_not_authentic if the API has no such event. */
-  kindOf({ sealed, type: plainType }: EventData): EventKind {
-    const { named, events, constant } = this.#grammar;
+  /**
+   * The kind of an event, by the names of its sealed members in the order of the text and its plain member `type`. Throws
+   * response_not_authentic if the API has no such event.
+   */
+  kindOf(sealed: readonly string[], plainType: string | undefined): EventKind {
+    const { named, events, constant } = this.grammar;
     const isError = sealed.includes('error') && !sealed.includes('choices');
     const type = named ? (plainType ?? '') : isError ? 'error' : 'chunk';
     const row = Object.hasOwn(events, type) ? events[type] : undefined;
-    if (row === undefined || !hasNames(row, sealed, this.#plain)) {
+    if (row === undefined || !hasNames(row, sealed, this.plain)) {
       throw notAuthentic('an event is not one of this API');
     }
     const parts = encryptionOrder(
       sealed.map((name, part) => ({ name, part })),
-      this.#plain,
+      this.plain,
     );
-    const checks = parts.map(({ name, part }): MemberCheck => {
+    const checks = parts.map(({ name }) => {
       const required = requiredKind(row, name) !== undefined;
-      return { name, part, required, constant: required ? constant.indexOf(name) : -1 };
+      return { name, required, constant: required ? constant.indexOf(name) : -1 };
     });
     return { type, row, order: parts.map(({ part }) => part), checks };
   }
@@ -102,12 +201,12 @@ export class EventChecks {
    * Checks the opened messages of the next event, which are in `opened` by their numbers. Returns the parsed value of the member
    * that says how far the response is, if it has one. Throws response_not_authentic.
    */
-  accept({ type, row, checks }: EventKind, opened: readonly Buffer[]): unknown {
+  accept({ type, row, order, checks }: EventKind, opened: readonly Buffer[]): unknown {
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < checks.length; k++) {
-      const { name, part, required, constant } = checks[k]!;
-      const text = opened[part]!;
+      const { name, required, constant } = checks[k]!;
+      const text = opened[order[k]!]!;
       const first = constant < 0 ? undefined : this.#constants[constant];
       if (first !== undefined) {
         if (!isSame(text, first)) throw notAuthentic('the events are not of one response');
@@ -116,18 +215,15 @@ export class EventChecks {
       if (!required && isSame(text, NULL)) continue;
       const value = parsed(text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
-      if (constant >= 0) this.#keep(row, name, constant, value, text);
-      else if (name === CONTENT.get(type)) content = value;
+      if (constant >= 0) {
+        if (name === 'object' && value !== row.object) {
+          throw notAuthentic('the response is not of the kind that was asked for');
+        }
+        this.#constants[constant] = Uint8Array.from(text);
+      } else if (name === CONTENT.get(type)) content = value;
       else if (name === 'index') index = value;
     }
-    this.#order.take(type, content, index);
+    this.order.take(type, content, index);
     return content;
-  }
-
-  #keep(row: Row, name: string, constant: number, value: unknown, text: Buffer): void {
-    if (name === 'object' && value !== row.object) {
-      throw notAuthentic('the response is not of the kind that was asked for');
-    }
-    this.#constants[constant] = Uint8Array.from(text);
   }
 }

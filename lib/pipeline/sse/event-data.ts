@@ -1,31 +1,26 @@
-/** The strict reading of one event's data. Events like an earlier one are known by their bytes instead (`known-events.ts`). */
+/**
+ * Where an event has its messages: by a strict scan of its data or, for one like an earlier event of its stream, by its bytes. The
+ * events of a stream differ in ciphertexts and counts only, so what the scan found in one is verified in the next: a few comparisons
+ * instead of a scan of every byte, and no strings.
+ */
 import { malformed, notAuthentic } from '../decrypter.ts';
 import { MAX_PLAIN_BYTES, type PlainMembers } from '../grammar.ts';
 import { createJsonIndex, type JsonMember } from '../json/json-index.ts';
 
 /** Where an event has what. One for all streams: to be read before the next event is matched. */
-export interface EventMatch {
+export class EventMatch {
   /** How many messages it has. Their places, quotes excluded, in the order of the text. */
-  count: number;
-  readonly starts: number[];
-  readonly ends: number[];
+  count = 0;
+  readonly starts: number[] = [];
+  readonly ends: number[] = [];
   /** Where `usage` stands, with its name and one comma; both -1 if there is none. */
-  usageStart: number;
-  usageEnd: number;
+  usageStart = -1;
+  usageEnd = -1;
   /** The position after the event. */
-  end: number;
+  end = 0;
 }
 
-export const newMatch = (): EventMatch => ({
-  count: 0,
-  starts: [],
-  ends: [],
-  usageStart: -1,
-  usageEnd: -1,
-  end: 0,
-});
-
-export interface EventData {
+interface EventData {
   /** In the order of the text. */
   readonly members: readonly JsonMember[];
   /** The names of the sealed ones among them. */
@@ -42,20 +37,6 @@ export const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
 
 /** Bytes of an event beside its messages and plain values: names, a few counts and blanks. A gateway could pad it with megabytes. */
 const MAX_UNSEALED_BYTES = 32 * 1024;
-
-/** Notes where `usage` stands with its name and a comma: the one before it or, for the first member, the one after it. */
-function placeUsage(
-  data: Buffer,
-  bodyStart: number,
-  members: readonly JsonMember[],
-  at: number,
-  match: EventMatch,
-): void {
-  const previous = members[at - 1];
-  const { end } = members[at]!;
-  match.usageStart = previous === undefined ? bodyStart : data.indexOf(',', previous.end);
-  match.usageEnd = previous === undefined && members.length > 1 ? data.indexOf(',', end) + 1 : end;
-}
 
 /**
  * Scans the data of an event, strictly; notes in `match` where its messages and its usage stand. Throws what the JSON index
@@ -90,7 +71,11 @@ export function scanEvent(data: Buffer, plain: PlainMembers, match: EventMatch):
     // A string of its own: a slice of the data would keep all of it for as long as the stream lasts.
     if (name === 'type') type = data.toString('latin1', start + 1, end - 1);
     if (kind !== 'string') plainValues += end - start;
-    if (name === 'usage') placeUsage(data, index.bodyStart, members, at, match);
+    if (name !== 'usage') continue;
+    // With the comma before it or, for the first member, the one after it.
+    const previous = members[at - 1];
+    match.usageStart = previous === undefined ? index.bodyStart : data.indexOf(',', previous.end);
+    match.usageEnd = previous === undefined && members.length > 1 ? data.indexOf(',', end) + 1 : end;
   }
   match.count = sealed.length;
   unsealed += data.toString('latin1', position);
@@ -101,4 +86,169 @@ export function scanEvent(data: Buffer, plain: PlainMembers, match: EventMatch):
     throw malformed('an event has line ends where nothing authenticates them');
   }
   return { members, sealed, type };
+}
+
+/**
+ * What the bytes of an event must be: literals, and between two of them a number or a message in quotes. All in two places: with
+ * a hundred streams taking turns, each place in memory that has to be visited costs more than what is done there.
+ */
+interface EventPattern {
+  /** The literals, one behind the other. */
+  readonly text: Uint8Array;
+  /** For each literal its end in `text`, and what comes behind it: MESSAGE, NUMBER, an end of `usage`, or END. */
+  readonly steps: Int32Array;
+}
+
+const MESSAGE = 0;
+const NUMBER = 1;
+const USAGE_START = 2;
+const USAGE_END = 3;
+const END = 4;
+
+const LF = 0x0a;
+const CR = 0x0d;
+const BLANK = 0x20;
+const QUOTE = 0x22;
+const ZERO = 0x30;
+
+/** Runs of digits that may be others without making valid JSON invalid: none that begins with a zero, but for zero itself. */
+const NUMBERS = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
+/** Characters of a plain value; a longer one has to be the same in the next event. */
+const MAX_VARYING = 1024;
+
+/** The numbers in a plain value that may be others; those of an escape may not. */
+function numbersIn(data: Buffer, { kind, start, end }: JsonMember): Iterable<RegExpExecArray> {
+  const value = data.toString('latin1', start, end);
+  const isFixed = kind === 'string' || value.length > MAX_VARYING || value.includes('\\');
+  return isFixed ? [] : value.matchAll(NUMBERS);
+}
+
+/**
+ * The pattern of whole events like the one with that data, whose messages and usage are in `match`, with LF for line ends. `name`
+ * is the event's name if one must stand before it. Undefined if there is nothing to open in it. The data must have no line ends: on
+ * the wire, each of its lines has a `data:` of its own.
+ */
+export function patternOf(
+  data: Buffer,
+  members: readonly JsonMember[],
+  match: EventMatch,
+  name: string | undefined,
+): EventPattern | undefined {
+  if (match.count === 0) return undefined;
+  let text = name === undefined ? 'data: ' : `event: ${name}\ndata: `;
+  const steps: number[] = [];
+  let position = 0;
+  /** Ends a literal before `from`; the next one begins at `to`. */
+  const step = (from: number, to: number, what: number): void => {
+    text += data.toString('latin1', position, from);
+    steps.push(text.length, what);
+    position = to;
+  };
+  let part = 0;
+  for (const member of members) {
+    const isUsage = member.start > match.usageStart && member.end <= match.usageEnd;
+    if (isUsage) step(match.usageStart, match.usageStart, USAGE_START);
+    if (member.start + 1 === match.starts[part] && part < match.count) {
+      step(match.starts[part]!, match.ends[part]!, MESSAGE);
+      part += 1;
+    } else {
+      for (const { index, 0: digits } of numbersIn(data, member)) {
+        step(member.start + index, member.start + index + digits.length, NUMBER);
+      }
+    }
+    if (isUsage) step(match.usageEnd, match.usageEnd, USAGE_END);
+  }
+  text += `${data.toString('latin1', position)}\n\n`;
+  steps.push(text.length, END);
+  // Memory of its own: a piece of the pool would keep all of it for as long as the stream lasts.
+  return { text: Uint8Array.from(Buffer.from(text, 'latin1')), steps: Int32Array.from(steps) };
+}
+
+const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
+
+/** Whether an event of that pattern begins at `start`; then `match` tells where its messages and its end are. */
+function matchBytes(
+  { text, steps }: EventPattern,
+  bytes: Uint8Array,
+  start: number,
+  match: EventMatch,
+): boolean {
+  let position = start;
+  let at = 0;
+  match.count = 0;
+  match.usageStart = match.usageEnd = -1;
+  for (let k = 0; k < steps.length; k += 2) {
+    const end = steps[k]!;
+    if (position + end - at > bytes.length) return false;
+    for (; at < end; at++, position++) if (bytes[position] !== text[at]) return false;
+    const from = position;
+    switch (steps[k + 1]) {
+      case USAGE_START:
+        match.usageStart = position;
+        break;
+      case USAGE_END:
+        match.usageEnd = position;
+        break;
+      case NUMBER:
+        if (bytes[position] === ZERO) position += 1;
+        else while (isDigit(bytes[position])) position += 1;
+        if (position === from || isDigit(bytes[position])) return false;
+        break;
+      case MESSAGE:
+        while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
+        match.starts[match.count] = from;
+        match.ends[match.count] = position;
+        match.count += 1;
+        break;
+    }
+  }
+  match.end = position;
+  return true;
+}
+
+/**
+ * Whether the bytes from `start` on may be the beginning of an event of that pattern, which ends within one of its lines: the
+ * rest of it is yet to come, and no line end is behind it that could mean something else.
+ */
+function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
+  const size = Math.min(steps[0]!, bytes.length - start);
+  for (let i = 0; i < size; i++) if (bytes[start + i] !== text[i]) return false;
+  const rest = start + size;
+  return bytes[bytes.length - 1] !== LF && bytes.indexOf(LF, rest) < 0 && bytes.indexOf(CR, rest) < 0;
+}
+
+/** Streams alternate between few kinds of events; more than this are not remembered. */
+const REMEMBERED = 8;
+/** Bytes of a pattern. An event with more is scanned each time: a gateway could pad it with what it likes. */
+const MAX_PATTERN_BYTES = 4096;
+
+/** The events that a stream has had, each with what its owner knows of its kind. */
+export class KnownEvents<Kind> {
+  readonly #known: { readonly pattern: EventPattern; readonly kind: Kind }[] = [];
+  #last = 0; // index of the kind that came last
+
+  /** The kind of the event at `start`, its place and that of its messages in `match`; undefined if its bytes do not tell. */
+  find(bytes: Buffer, start: number, match: EventMatch): Kind | undefined {
+    const known = this.#known;
+    for (let k = 0; k < known.length; k++) {
+      const at = (this.#last + k) % known.length;
+      if (!matchBytes(known[at]!.pattern, bytes, start, match)) continue;
+      this.#last = at;
+      return known[at]!.kind;
+    }
+    return undefined;
+  }
+
+  /** Whether the bytes from `start` on may be the beginning of an event that is known by its bytes. */
+  mayBegin(bytes: Buffer, start: number): boolean {
+    return this.#known.some(({ pattern }) => beginsLike(pattern, bytes, start));
+  }
+
+  /** Remembers an event that was not found, in place of the one after the last if there are enough. */
+  remember(pattern: EventPattern | undefined, kind: Kind): void {
+    if (pattern === undefined || pattern.text.length > MAX_PATTERN_BYTES) return;
+    const { length } = this.#known;
+    this.#last = length < REMEMBERED ? length : (this.#last + 1) % REMEMBERED;
+    this.#known[this.#last] = { pattern, kind };
+  }
 }

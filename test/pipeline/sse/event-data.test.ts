@@ -4,8 +4,7 @@ import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../../lib/envelope/request-cipher.ts';
 import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
-import { type EventMatch, newMatch, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';
-import { KnownEvents, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
+import { EventMatch, KnownEvents, patternOf, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';
 import { ASKED, EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../../support/sealed-stream.ts';
 import { sealedMessage } from '../../support/sealing.ts';
@@ -19,15 +18,15 @@ const plain = new Map<string, readonly JsonKind[]>([
 
 function pattern(data: string, name?: string) {
   const bytes = Buffer.from(data);
-  const match = newMatch();
+  const match = new EventMatch();
   return patternOf(bytes, scanEvent(bytes, plain, match).members, match, name);
 }
 
 const KIND = { type: 'chunk', row: { required: {} }, order: [], checks: [] };
 
 /** Remembers the one event. */
-function knownAs(name?: string): KnownEvents {
-  const known = new KnownEvents();
+function knownAs(name?: string): KnownEvents<typeof KIND> {
+  const known = new KnownEvents<typeof KIND>();
   known.remember(pattern(KNOWN, name), KIND);
   return known;
 }
@@ -35,7 +34,7 @@ function knownAs(name?: string): KnownEvents {
 function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
   const known = knownAs(name);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
-  const match = newMatch();
+  const match = new EventMatch();
   return { known: known.find(bytes, 2, match) === KIND, match, size: bytes.length };
 }
 
@@ -114,7 +113,7 @@ describe('an event that is known by its bytes', () => {
       const padded = KNOWN.replace('{', `{${' '.repeat(blanks)}`);
       const known = new KnownEvents();
       known.remember(pattern(padded), KIND);
-      const found = known.find(Buffer.from(event(padded)), 0, newMatch());
+      const found = known.find(Buffer.from(event(padded)), 0, new EventMatch());
       assert.equal(found, blanks < 4_000 ? KIND : undefined);
     }
   });
