@@ -6,7 +6,7 @@ import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
 import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
-import { encryptBody } from '../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../lib/pipeline/inject-salt.ts';
 import { createJsonIndex } from '../lib/pipeline/json/json-index.ts';
 import { createRequestBody } from '../lib/pipeline/request-body.ts';
@@ -70,7 +70,7 @@ for (const [name, salt] of [
     const incoming = createRequestBody(chat, undefined, salt)!;
     for (const chunk of chunksOf(body, CHUNK)) incoming.feed(chunk);
     const salted = injectSalt(await incoming.finish(), salt);
-    for await (const slice of encryptBody(salted, createRequestCipher(secret)).stream) slice.at(0);
+    for await (const slice of encryptStream(salted, createRequestCipher(secret)).stream) slice.at(0);
   });
 }
 

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
+import { readManifestFile } from './config/manifest-file.ts';
 import { trustRoots } from './config/trust-roots.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import type { PrivatemodeError } from './errors.ts';
@@ -27,9 +28,9 @@ import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import type { Lifetimes } from './session/epoch.ts';
+import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import { createManifestLog } from './transparency/manifest-log.ts';
-import { managedManifest, staticManifest } from './transparency/manifest-source.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 import { runWorker } from './workers/worker.ts';
@@ -172,7 +173,9 @@ async function openSession(
     roots: trustRoots(config),
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
     manifests:
-      manifestPath === undefined ? managedManifest({ call, cdnBaseUrl }) : await staticManifest(manifestPath),
+      manifestPath === undefined
+        ? managedManifest({ call, cdnBaseUrl })
+        : staticManifest(await readManifestFile(manifestPath)),
     manifestLog: createManifestLog(workspace),
   });
 }

@@ -54,7 +54,8 @@ export function renderLicences(parts: readonly BundledPackage[]): string {
   return [own, ...titled].map(({ name, text }) => `${rule}\n${name}\n${rule}\n\n${text.trim()}\n`).join('\n');
 }
 
-function bundledPackages(inputs: readonly string[]): BundledPackage[] {
+/** The packages that these inputs of a bundle come from, with their licences. */
+export function bundledPackages(inputs: readonly string[]): BundledPackage[] {
   const files = new Map<string, string[]>();
   for (const input of inputs) {
     const directory = /^(.*\bnode_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(input)?.[1];

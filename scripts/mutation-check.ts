@@ -67,7 +67,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the tag of a short message: what was changed on the way is opened',
-    file: 'lib/envelope/short-messages.ts',
+    file: 'lib/crypto/node/short-messages.ts',
     edits: [{ find: 'return difference === 0;', replace: 'return difference >= 0;' }],
     tests: [{ file: MATRIX, names: streamed('flip_tag: one bit of a tag is flipped', FORGED) }],
   },

@@ -4,7 +4,7 @@
 import { sign } from 'node:crypto';
 import { KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';
-import { sha256 } from '../lib/crypto/digest.ts';
+import { sha256 } from '#crypto/digest';
 import type { WorkloadCertificate } from './pki/mesh.ts';
 
 /** The noble KEM: the built-in one would raise Node's ExperimentalWarning for ML-KEM in WebCrypto. */

@@ -23,7 +23,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   api: ['errors'],
   pipeline: ['errors', 'version', 'crypto', 'envelope', 'api', 'network'],
   transparency: ['errors', 'network'],
-  session: ['errors', 'attestation', 'network', 'transparency'],
+  session: ['errors', 'crypto', 'attestation', 'network', 'transparency'],
   observe: ['errors', 'version', 'session'],
   config: ['errors', 'attestation', 'watch-files'],
   server: ['errors', 'observe'],
@@ -50,8 +50,19 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'envelope',
   ],
+  client: [
+    'errors',
+    'api',
+    'attestation',
+    'envelope',
+    'network',
+    'pipeline',
+    'session',
+    'transparency',
+    'verify',
+  ],
   service: ['config', 'gateway', 'network', 'pipeline', 'server', 'watch-files'],
-  workers: ['errors', 'config', 'network', 'service', 'session', 'observe'],
+  workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe'],
   cli: [
     'errors',
     'version',
@@ -67,7 +78,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
 };
 
 /** Rooms that are functions of bytes: nothing of Node's network or file system, no logger. */
-const PURE = ['crypto', 'attestation', 'envelope', 'api', 'pipeline', 'session'];
+const PURE = ['crypto', 'attestation', 'envelope', 'api', 'pipeline', 'session', 'client'];
 const IMPURE_MODULES =
   /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|mri|http-proxy-3)$/;
 /** What sends the encrypted request is the network's end of the pipeline. */
@@ -94,7 +105,11 @@ function edgesOf(files: ReadonlyMap<string, string>): Edge[] {
     for (const specifier of importsOf(source)) {
       edges.push({
         from: file,
-        to: specifier.startsWith('.') ? relative(LIB, resolve(LIB, dirname(file), specifier)) : specifier,
+        to: specifier.startsWith('.')
+          ? relative(LIB, resolve(LIB, dirname(file), specifier))
+          : specifier
+              .replace(/^#(crypto)\/(.*)$/, '$1/node/$2.ts')
+              .replace('#form-parts', 'pipeline/form-parts.ts'),
       });
     }
   }

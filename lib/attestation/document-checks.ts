@@ -1,5 +1,5 @@
 /** The checks before any hardware is involved: nonce, document, manifest, policies, kind of evidence. */
-import { constantTimeEqual, sha256 } from '../crypto/digest.ts';
+import { constantTimeEqual, sha256 } from '#crypto/digest';
 import { type Attempt, type CheckRow, demand, finding, need, notApplicable, row } from './check.ts';
 import type { AttestationDocument } from './document.ts';
 import type { Manifest } from './manifest.ts';

@@ -3,7 +3,7 @@
  * the hardware vouches for it (3). Being in the document makes nothing trusted; what matters is bound by the report
  * data or compared with the manifest.
  */
-import { sha256 } from '../crypto/digest.ts';
+import { sha256 } from '#crypto/digest';
 import { JsonNumber, type JsonValue, parseStrictJson } from './strict-json.ts';
 import { malformed } from './x509/der.ts';
 

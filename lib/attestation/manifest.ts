@@ -2,7 +2,7 @@
  * The manifest: which workloads may exist and under which reference values (docs/protocol/attestation.md 4 as amended by 19.12).
  * Only the expected manifest, whose bytes are pinned, is ever read this way.
  */
-import { publicKeyFromPkcs1, publicKeyFromSpki } from '../crypto/signature.ts';
+import { publicKeyFromPkcs1, publicKeyFromSpki } from '#crypto/signature';
 import { PrivatemodeError } from '../errors.ts';
 import { attempt, printable } from './check.ts';
 import { hexBytes, ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';

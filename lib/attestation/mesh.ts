@@ -2,7 +2,7 @@
  * The mesh certificates: the mesh CA is trusted because the hardware vouches for its bytes, not for who issued it; who
  * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
  */
-import { verifyEcdsa } from '../crypto/signature.ts';
+import { verifyEcdsa } from '#crypto/signature';
 import { attempt, type Check, type CheckRow, demand, finding, need, row, runChecks } from './check.ts';
 import { allValid, issuedBy, period, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';

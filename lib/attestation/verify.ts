@@ -2,7 +2,7 @@
  * Whether a document comes from a genuine, unmodified coordinator that runs under the expected manifest: one function
  * of bytes (docs/protocol/attestation.md 2 to 11, 19.12), which asks `collateral` for what the bytes do not say.
  */
-import { sha256 } from '../crypto/digest.ts';
+import { sha256 } from '#crypto/digest';
 import { allAccepted, attempt, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
 import { askOnce, type CollateralSource } from './collateral.ts';
 import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';

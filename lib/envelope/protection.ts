@@ -2,9 +2,7 @@
  * The one seam of the body protection: what is announced, which headers go with an attempt, and what seals and opens it. The
  * gateway imports this file and no other of this room, so that another generation of the protocol changes this room alone.
  */
-import { createHmac, type KeyObject } from 'node:crypto';
-import { KEY_BYTES } from '../crypto/aead.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './request-cipher.ts';
 
@@ -33,7 +31,7 @@ export interface GpuPolicy {
 
 export interface ProtectedAttempt {
   readonly secretId: string;
-  readonly key: KeyObject;
+  readonly key: SecretKey;
   /** Absent for the unstructured endpoint. Must be checked already (`checkModelName`). */
   readonly model: string | undefined;
   readonly shardKey: string | undefined;
@@ -52,24 +50,21 @@ function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number
 }
 
 /** The last MAC under a key: the policy changes once per second, and requests come in bursts. */
-const lastMac = new WeakMap<KeyObject, { readonly policy: string; readonly mac: string }>();
+const lastMac = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
 
-/** Lower-case hex HMAC-SHA256 of the policy under the first 32 bytes of the secret. Throws `internal` below 32. */
-function policyMac(policy: string, key: KeyObject): string {
+/** Lower-case hex HMAC-SHA256 of the policy under the secret. Throws `internal` unless it holds 32 bytes. */
+function policyMac(policy: string, key: SecretKey): string {
   const last = lastMac.get(key);
   if (last?.policy === policy) return last.mac;
-  if ((key.symmetricKeySize ?? 0) < KEY_BYTES) {
-    throw new PrivatemodeError('internal', 'the secret is shorter than 32 bytes');
-  }
-  const macKey = key.symmetricKeySize === KEY_BYTES ? key : key.export().subarray(0, KEY_BYTES);
-  const mac = createHmac('sha256', macKey).update(policy).digest('hex');
+  checkKey(key);
+  const mac = hmacSha256(key, policy);
   lastMac.set(key, { policy, mac });
   return mac;
 }
 
 /**
- * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). Throws `internal` if
- * the key is shorter than 32 bytes.
+ * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). Throws `internal` unless
+ * the key holds 32 bytes.
  */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;

@@ -2,18 +2,17 @@
  * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, the last three in hex, one random nonce per attempt, one iv per
  * message, two sequence counters (docs/protocol/inference.md, section 4).
  */
-import { type KeyObject, randomFillSync } from 'node:crypto';
-import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
+import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
+import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from '#crypto/short-messages';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from './short-messages.ts';
 
 /** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
 export interface InferenceSecret {
   /** base64(SHA-256(HPKE public key)). */
   readonly id: string;
   /** 32 bytes. */
-  readonly key: KeyObject;
+  readonly key: SecretKey;
 }
 
 /** Produces one sealed message piece by piece; the pieces concatenate to the message with its quotes. */
@@ -70,7 +69,7 @@ let drawn = pool.length;
 
 function randomBytes12(): Uint8Array {
   if (drawn === pool.length) {
-    randomFillSync(pool);
+    crypto.getRandomValues(pool);
     drawn = 0;
   }
   drawn += IV_BYTES;

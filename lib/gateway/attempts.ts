@@ -4,7 +4,7 @@ import { type RetryRow, retryForAnswer, retryForFailure } from '../api/retry.ts'
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
 import { count } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { EncryptedBody } from '../pipeline/encrypt-body.ts';
+import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { requestHeaders } from '../pipeline/rewrite-auth.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
@@ -70,7 +70,7 @@ export interface OutgoingAttempt {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
   readonly body: SaltedBody | undefined;
-  readonly sealed: EncryptedBody | undefined;
+  readonly sealed: EncryptedStream | undefined;
   readonly authorization: string | undefined;
   /** Of a second attempt. */
   readonly retry: RetryRow | undefined;

@@ -2,7 +2,6 @@
  * One request of an application and its response, whole: what the gateway knows of it and is given to work with, and what the log
  * and the metrics say of it.
  */
-import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, pathForLog } from '../api/match-endpoint.ts';
@@ -13,7 +12,7 @@ import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { Asked } from '../pipeline/decrypter.ts';
 import type { TokenUsage } from '../pipeline/grammar.ts';
-import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import { type FallbackMode, newRequestId } from '../pipeline/rewrite-auth.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
 import type { Session } from '../session/session.ts';
 import { RECEIPT_HEADERS } from '../transparency/receipt.ts';
@@ -119,7 +118,7 @@ const CLIENT_ID = /^[\w.:-]{1,128}$/;
  * name a person or a session. An `x-request-id` that was sent more than once counts as none.
  */
 export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: ServerResponse): Exchange {
-  const requestId = newRequestId();
+  const requestId = newRequestId('proxy');
   const sent = req.headers['x-request-id'];
   const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
   const log = deps.log.child({ requestId, clientRequestId });
@@ -142,12 +141,6 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     broken: false,
     asked: NOTHING_ASKED,
   };
-}
-
-/** `proxy_<UUIDv7>` (RFC 9562 5.7; docs/protocol/inference.md 2): ids sort by the time they were given, in ms since 1970. */
-export function newRequestId(now: number = Date.now()): string {
-  const time = now.toString(16).padStart(12, '0');
-  return `proxy_${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** One request, one screen: the chain from the application's request to its response. */
 import { createRequestCipher } from '../envelope/protection.ts';
-import { encryptBody } from '../pipeline/encrypt-body.ts';
+import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
@@ -38,7 +38,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
     const upstream = await withOneRetry(exchange, newest, verified, (epoch, retry) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
-      const sealed = cipher && body && encryptBody(body, cipher);
+      const sealed = cipher && body && encryptStream(body, cipher);
       return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, retry });
     });
     if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted

@@ -2,8 +2,7 @@
  * Third step of a request: every value is sealed with the cipher of one attempt, while the upload pulls it. The body is a list of
  * pieces in the order of the text, which are gathered into slices.
  */
-import { randomBytes } from 'node:crypto';
-import { Readable } from 'node:stream';
+import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/request-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { MemberEdit, SaltedBody } from './inject-salt.ts';
@@ -12,8 +11,8 @@ import type { FormContent, JsonContent } from './request-body.ts';
 
 /** A body on its way to the service. */
 export interface EncryptedBody {
-  /** Seals a slice when it is pulled. Each stays valid until two more have been pulled. */
-  readonly stream: Readable;
+  /** In the order in which they leave. They are sealed once: an attempt has a cipher of its own. */
+  readonly pieces: readonly Piece[];
   /** Exact, known before the first slice. */
   readonly contentLength: number;
   /** Replaces the request's own content type (forms: the boundary). */
@@ -21,14 +20,13 @@ export interface EncryptedBody {
 }
 
 /** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
-interface Piece {
+export interface Piece {
   readonly bytes: readonly Uint8Array[];
   readonly sealer?: MessageSealer;
 }
 
 /**
  * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary` of a form: tests only.
- * The stream fails with `internal` where the sealed bytes do not have the length that was announced.
  */
 export function encryptBody(
   { content, edit }: SaltedBody,
@@ -54,7 +52,7 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
     const length = bytes.reduce((total, each) => total + each.length, 0);
     contentLength += sealer === undefined ? length : cipher.sealedLength(length);
   }
-  return { contentLength, stream: new SliceStream(pieces, contentLength) };
+  return { contentLength, pieces };
 }
 
 /**
@@ -132,6 +130,15 @@ const MOST_SPARE = 4;
 const takeBuffer = (bytes: number): Buffer =>
   (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafeSlow(Math.min(bytes, SLICE_BYTES));
 
+/**
+ * Lets the next large body have the buffers, where `isOver`: cut off, a slice may still be on its way. Only ciphertext is in them.
+ */
+export function giveBack(buffers: Buffer[], isOver: boolean): void {
+  for (const buffer of buffers.splice(0)) {
+    if (isOver && buffer.length === SLICE_BYTES && spare.length < MOST_SPARE) spare.push(buffer);
+  }
+}
+
 /** Cuts the pieces into steps: bytes to copy or, with a sealer, plaintext to seal. */
 function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSealer | undefined]> {
   for (const { bytes, sealer } of pieces) {
@@ -148,9 +155,8 @@ function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSeale
  * more have been pulled: two buffers alternate, and are left in `buffers`. Throws `internal` where the bytes are not
  * `contentLength`.
  */
-function* sealedSlices(
-  pieces: readonly Piece[],
-  contentLength: number,
+export function* sealedSlices(
+  { pieces, contentLength }: EncryptedBody,
   buffers: Buffer[],
 ): Generator<Uint8Array, void> {
   let left = contentLength;
@@ -173,64 +179,4 @@ function* sealedSlices(
   }
   if (left !== 0) throw new PrivatemodeError('internal', 'a sealed body fell short of its length');
   yield slice.subarray(0, used);
-}
-
-/**
- * Seals one slice when the reader wants it and the previous one is gone. The event loop turns between two slices, so that a large
- * upload does not stall other people's tokens. Holds nothing of the body once it has ended or is destroyed.
- */
-class SliceStream extends Readable {
-  readonly #buffers: Buffer[] = [];
-  #slices: Generator<Uint8Array, void> | undefined;
-  #begun = false;
-
-  constructor(pieces: readonly Piece[], contentLength: number) {
-    super({ highWaterMark: 1 }); // one slice at a time, whatever its size
-    this.#slices = sealedSlices(pieces, contentLength, this.#buffers);
-  }
-
-  override _read(): void {
-    if (this.#begun) setImmediate(() => this.#pull());
-    else this.#pull();
-    this.#begun = true;
-  }
-
-  /**
-   * Gives a slice when the one before it has left, and ends `destination` when all have. Ended earlier, Node makes an empty write
-   * once the last one is done, and the error of a connection that was reset meanwhile goes to that write: the reset would look
-   * like an orderly end (docs/hazards.md 3).
-   */
-  override pipe<T extends NodeJS.WritableStream>(destination: T): T {
-    const next = (error?: Error | null): void => {
-      if (!error) this.resume();
-    };
-    this.on('data', (slice: Uint8Array) => {
-      this.pause();
-      destination.write(slice, next);
-    });
-    this.once('end', () => destination.end());
-    return destination;
-  }
-
-  #pull(): void {
-    if (this.#slices === undefined) return;
-    try {
-      const { value, done } = this.#slices.next();
-      if (done) this.#slices = undefined;
-      this.push(done ? null : value);
-    } catch (error) {
-      this.destroy(error as Error);
-    }
-  }
-
-  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    this.#slices?.return();
-    this.#slices = undefined;
-    // Only ciphertext is in them. Cut off, a slice may still be on its way: then nobody else may have its buffer.
-    for (const buffer of this.#buffers.splice(0)) {
-      const isFree = this.readableEnded && buffer.length === SLICE_BYTES;
-      if (isFree && spare.length < MOST_SPARE) spare.push(buffer);
-    }
-    callback(error);
-  }
 }

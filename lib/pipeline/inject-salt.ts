@@ -1,5 +1,5 @@
 /** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
-import { randomBytes } from 'node:crypto';
+import { randomBytes } from '../crypto/random.ts';
 import type { JsonContent, ParsedBody } from './request-body.ts';
 import { ownSalt, SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
 

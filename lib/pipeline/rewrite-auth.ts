@@ -42,7 +42,10 @@ interface RequestHead {
   /** As Node gives them: name, value, name, value … */
   readonly rawHeaders: readonly string[];
   /** Authority of the remote, with the port where it is not 443. */
-  readonly host: string;
+  /** Undefined where the runtime sets the header itself. */
+  readonly host: string | undefined;
+  /** Default: Proxy. */
+  readonly client?: 'SDK';
   readonly authorization: string | undefined;
   /** `proxy_<uuidv7>_<attempt>`; without the attempt where nothing is encrypted (docs/protocol/inference.md 2). */
   readonly requestId: string;
@@ -58,13 +61,15 @@ export function requestHeaders(head: RequestHead): Record<string, string> {
     (name) => TO_REMOTE.has(name),
     (before, value): string => `${before}, ${value}`,
   );
-  headers['host'] = head.host;
+  if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
   headers[PROTECTION_HEADERS.version.toLowerCase()] = PROTOCOL_VERSION;
-  headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
-  headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;
-  headers['privatemode-client'] = 'Proxy';
+  if (head.client === undefined) {
+    headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
+    headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;
+  }
+  headers['privatemode-client'] = head.client ?? 'Proxy';
   headers['privatemode-user-request-id'] = head.requestId;
   return headers;
 }
@@ -109,3 +114,9 @@ const GO_ARCHITECTURE: Readonly<Record<string, string>> = {
   ppc64: 'ppc64le',
   mipsel: 'mipsle',
 };
+
+/** `proxy_<UUIDv7>`, or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2): ids sort by the time they were given, in ms since 1970. */
+export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()): string {
+  const time = now.toString(16).padStart(12, '0');
+  return `${client}_${time.slice(0, 8)}-${time.slice(8)}-7${crypto.randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
+}

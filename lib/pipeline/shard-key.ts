@@ -2,7 +2,7 @@
  * The shard key: a fingerprint of the salted prompt, link by link, by which the service finds the machine
  * that has its prefix cached (docs/protocol/inference.md 8). Computed while the body arrives.
  */
-import { hash } from 'node:crypto';
+import { sha256, sha256Latin1 } from '#crypto/digest';
 import { PrivatemodeError } from '../errors.ts';
 import type { ByteChain } from './json/byte-chain.ts';
 import type { JsonIndex, JsonMember } from './json/json-index.ts';
@@ -72,7 +72,7 @@ const stepAt = (token: number): number => STEPS.find(({ from }) => token >= from
  * tokens of four bytes.
  */
 export function createShardKeyHash(salt: Uint8Array) {
-  const seed = hash('sha256', salt, 'buffer');
+  const seed = Buffer.from(sha256(salt));
   const block = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the chain so far, and the content of a link
   seed.copy(block);
   let filled = DIGEST_BYTES;
@@ -93,7 +93,7 @@ export function createShardKeyHash(salt: Uint8Array) {
         i += take;
         if (filled < size) break;
         // As text: a Buffer is memory of its own, and costs more than the hash.
-        block.write(hash('sha256', block.subarray(0, size), 'latin1'), 'latin1');
+        block.write(sha256Latin1(block.subarray(0, size)), 'latin1');
         links += BASE64[block[DIGEST_BYTES - 1]! & 0x3f]!;
         hashed += (size - DIGEST_BYTES) / TOKEN_BYTES;
         filled = DIGEST_BYTES;

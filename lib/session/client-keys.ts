@@ -1,4 +1,5 @@
-import { createHmac, randomBytes } from 'node:crypto';
+import { hmacSha256, secretKey } from '#crypto/aead';
+import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import type { Epoch } from './epoch.ts';
@@ -23,7 +24,7 @@ const MAX_WAITING = 64;
  * many keys are being tried, and what the attestation threw: each to the clients of this key alone.
  */
 export function createClientKeys({ attest, clock }: ClientKeysDeps): (apiKey: string) => Promise<Epoch> {
-  const hashKey = randomBytes(32);
+  const hashKey = secretKey(randomBytes(32));
   const running = new Map<string, Promise<Epoch>>();
   const rejectedUntil = new Map<string, number>();
   const turns: (() => void)[] = [];
@@ -73,7 +74,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): (apiKey: st
   }
 
   return (apiKey) => {
-    const id = createHmac('sha256', hashKey).update(apiKey).digest('base64');
+    const id = hmacSha256(hashKey, apiKey);
     const known = running.get(id);
     if (known !== undefined) return known;
     const attempt = tryKey(id, apiKey).finally(() => running.delete(id));

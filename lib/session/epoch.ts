@@ -1,13 +1,13 @@
-import { randomBytes } from 'node:crypto';
 import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
+import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
-import type { ManifestSource } from '../transparency/manifest-source.ts';
 import { type Clock, pause } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
+import type { ManifestSource } from './manifest-source.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
@@ -117,7 +117,7 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
 
   /** Asks for evidence with a fresh nonce; resolves with what an accepted verdict says. */
   async function attest(apiKey: string, manifest: Uint8Array, signal: AbortSignal) {
-    const nonce = new Uint8Array(randomBytes(32));
+    const nonce = Uint8Array.from(randomBytes(32));
     observe({ type: 'step', message: 'Waiting for the evidence of the service' });
     const document = await control.attest(apiKey, nonce, signal);
     observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });

@@ -1,6 +1,7 @@
-import { createHash, createSecretKey, type KeyObject } from 'node:crypto';
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
+import { type SecretKey, secretKey } from '#crypto/aead';
+import { sha256 } from '#crypto/digest';
 import { concernsClock } from '../attestation/findings.ts';
 import type { Check } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
@@ -20,7 +21,7 @@ export interface SharedSecret {
   /** Standard base64 of SHA-256 of the public key. */
   readonly secretId: string;
   /** 32 bytes, AES-256. */
-  readonly key: KeyObject;
+  readonly key: SecretKey;
 }
 
 export interface SecretExchange {
@@ -52,7 +53,7 @@ export async function startSecretExchange(keys?: KeyPair<Key>): Promise<SecretEx
       if (recipient === undefined) throw failed('the exchange has been completed before');
       requireAccepted(await judge({ ...response, publicKey }));
       return {
-        secretId: createHash('sha256').update(publicKey).digest('base64'),
+        secretId: Buffer.from(sha256(publicKey)).toString('base64'),
         key: await deriveSecret(recipient, response.encapsulatedKey),
       };
     },
@@ -70,14 +71,12 @@ function requireAccepted(checks: readonly Check[]): void {
 }
 
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
-async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<KeyObject> {
+async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
   const secret = await opened.catch((cause: unknown) => {
     throw failed('the encapsulated key cannot be opened', { cause });
   });
-  const key = createSecretKey(secret);
-  secret.fill(0);
-  return key;
+  return secretKey(secret);
 }
 
 const failed = (

@@ -3,15 +3,19 @@ import type { Judgement } from './judge.ts';
 
 const MEMBERS = ['id', 'outcome', 'expected', 'found', 'source', 'age', 'code'] as const;
 
-/** JSON text, escaped so that no terminal obeys anything in it; `failure` is null exactly if accepted. */
-export function renderJson({ failure, ...judgement }: Judgement): string {
+/** The verdict as data; `failure` is null exactly if accepted. */
+export function jsonReport({ failure, ...judgement }: Judgement) {
   const { outcome, tee = null, manifestSha256 = null, at, roots, checks } = judgement;
   const inOrder = checks.map((check) => Object.fromEntries(MEMBERS.map((name) => [name, check[name]])));
-  const verdict = {
+  return {
     ...{ outcome, tee, manifestSha256, at, roots, checks: inOrder },
     failure: failure === undefined ? null : reasonOf(failure),
   };
-  const escaped = JSON.stringify(verdict, undefined, 2).replace(
+}
+
+/** JSON text, escaped so that no terminal obeys anything in it. */
+export function renderJson(judgement: Judgement): string {
+  const escaped = JSON.stringify(jsonReport(judgement), undefined, 2).replace(
     /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );

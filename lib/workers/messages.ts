@@ -2,12 +2,12 @@
  * The messages between the process that keeps the session (the primary) and its workers. They travel over the IPC channel
  * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
-import { createSecretKey } from 'node:crypto';
+import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
 
-/** An epoch with its key as bytes: a KeyObject does not cross processes. */
+/** An epoch with its key as bytes: a key does not cross processes. */
 export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
 
 export type ErrorWire = Pick<PrivatemodeError, 'code' | 'message'>;
@@ -52,11 +52,9 @@ export type ToPrimary =
 
 export const epochToWire = ({ key, ...rest }: Epoch): EpochWire => ({ ...rest, keyBytes: key.export() });
 
-/** The epoch as the gateway knows it; the bytes are zeroed once the KeyObject holds them. */
+/** The epoch as the gateway knows it; the bytes are zeroed once the key holds them. */
 export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
-  const key = createSecretKey(keyBytes);
-  keyBytes.fill(0);
-  return Object.freeze({ ...rest, key });
+  return Object.freeze({ ...rest, key: secretKey(keyBytes) });
 }
 
 export function errorToWire(thrown: unknown): ErrorWire {

@@ -15,8 +15,8 @@ import {
   type TdQuoteBody,
   TEE_TYPE_TDX,
 } from '../../lib/attestation/tdx/quote.ts';
-import { sha256 } from '../../lib/crypto/digest.ts';
-import { pointOf } from '../../lib/crypto/signature.ts';
+import { sha256 } from '#crypto/digest';
+import { pointOf } from '#crypto/signature';
 import type { Faults } from '../faults.ts';
 import { toPem } from '../pki/certificate.ts';
 import { issuePck, issuePlatformCa } from '../pki/intel.ts';

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { sha256 } from '#crypto/digest';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509/certificate.ts';
 import { commonName } from '../../lib/attestation/x509/name.ts';
-import { sha256 } from '../../lib/crypto/digest.ts';
 import { trustText } from '../support/attestation-vectors.ts';
 import { toHex } from '../support/wycheproof.ts';
 

@@ -23,7 +23,7 @@ import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/sealing.ts';
 
@@ -103,7 +103,7 @@ describe('fixtures of the benchmark', () => {
     for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
     const prepared = injectSalt(await stage.finish(), undefined);
     assert.equal(prepared.model, modelOf({ unary: true }));
-    assert.ok(encryptBody(prepared, cipher()).contentLength > 2_000_000);
+    assert.ok(encryptStream(prepared, cipher()).contentLength > 2_000_000);
   });
 });
 

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { gcmDecrypt, gcmEncryption } from '../../lib/crypto/aead.ts';
+import { gcmDecrypt, gcmEncryption } from '#crypto/aead';
 import { hex } from '../support/exchange-fixture.ts';
 import { portableDecrypt, portableEncryption } from '../support/portable-aead.ts';
 

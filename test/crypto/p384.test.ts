@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { p384 } from '@noble/curves/nist.js';
 import fc from 'fast-check';
-import { multiplyBaseP384 } from '../../lib/crypto/p384.ts';
+import { multiplyBaseP384 } from '#crypto/p384';
 
 const { n: ORDER } = p384.Point.CURVE();
 const oracle = (scalar: bigint): Buffer => Buffer.from(p384.Point.BASE.multiply(scalar).toBytes(false));

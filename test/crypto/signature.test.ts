@@ -10,7 +10,7 @@ import {
   publicKeyFromSpki,
   verifyEcdsa,
   verifyRsaPssSha384,
-} from '../../lib/crypto/signature.ts';
+} from '#crypto/signature';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { fromHex, wycheproof } from '../support/wycheproof.ts';
 

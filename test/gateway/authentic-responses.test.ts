@@ -1,7 +1,7 @@
 /** What an active gateway can make of an answer without the key: nothing that is taken for a success. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { responseKind } from '../../lib/gateway/respond.ts';
+import { responseKind } from '../../lib/pipeline/response-head.ts';
 import { chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import type { RawAnswer } from '../support/raw-client.ts';

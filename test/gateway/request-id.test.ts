@@ -1,25 +1,25 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { newRequestId } from '../../lib/gateway/exchange.ts';
+import { newRequestId } from '../../lib/pipeline/rewrite-auth.ts';
 
 const NOW = 0x0123456789ab;
 const UUID = /^proxy_01234567-89ab-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
 describe('request ids', () => {
   it('are UUIDs of version 7 that begin with the time', () => {
-    for (let i = 0; i < 200; i++) assert.match(newRequestId(NOW), UUID);
-    const today = Number.parseInt(newRequestId().slice(6, 19).replace('-', ''), 16);
+    for (let i = 0; i < 200; i++) assert.match(newRequestId('proxy', NOW), UUID);
+    const today = Number.parseInt(newRequestId('proxy').slice(6, 19).replace('-', ''), 16);
     assert.ok(Math.abs(Date.now() - today) < 10_000);
   });
 
   it('sort by the time they were given', () => {
-    const ids = [1, 2, 0x10, 0xffff, 0x10000, NOW].map((now) => newRequestId(now));
+    const ids = [1, 2, 0x10, 0xffff, 0x10000, NOW].map((now) => newRequestId('proxy', now));
     assert.deepEqual(ids.toSorted(), ids);
   });
 
   it('draw the other 74 bits anew each time', () => {
     const ids = Array.from({ length: 200 }, () =>
-      BigInt(`0x${newRequestId(NOW).slice(6).replaceAll('-', '')}`),
+      BigInt(`0x${newRequestId('proxy', NOW).slice(6).replaceAll('-', '')}`),
     );
     const seen = (bit: bigint): number => new Set(ids.map((id) => (id >> bit) & 1n)).size;
     const drawn = Array.from({ length: 128 }, (_, bit) => seen(BigInt(bit))).filter((count) => count === 2);

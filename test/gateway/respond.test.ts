@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
-import { responseKind } from '../../lib/gateway/respond.ts';
+import { responseKind } from '../../lib/pipeline/response-head.ts';
 
 const STREAM = { 'content-type': 'text/event-stream; charset=utf-8' };
 const JSON_BODY = { 'content-type': 'application/json' };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { plainContentType, remoteHeaders } from '../../lib/gateway/respond.ts';
+import { plainContentType, remoteHeaders } from '../../lib/pipeline/response-head.ts';
 
 describe('response headers towards the application', () => {
   const through = [

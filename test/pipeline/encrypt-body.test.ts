@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/request-cipher.ts';
-import { type EncryptedBody, encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
 import { bytesOf, jsonBody, prepare } from '../support/sealing.ts';
@@ -31,8 +31,8 @@ function watched(seen: (plaintext: Uint8Array) => void): RequestCipher {
   };
 }
 
-const large = (cipher = fixedCipher({ ivs: countingIvs() })): EncryptedBody =>
-  encryptBody(
+const large = (cipher = fixedCipher({ ivs: countingIvs() })): EncryptedStream =>
+  encryptStream(
     prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]),
     cipher,
   );
@@ -156,7 +156,7 @@ describe('an encrypted body', () => {
       const { encrypted, prompt } = (() => {
         const chunk = Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
         const body = prepare(jsonBody(), [chunk]);
-        return { encrypted: encryptBody(body, fixedCipher()), prompt: new WeakRef(chunk.buffer) };
+        return { encrypted: encryptStream(body, fixedCipher()), prompt: new WeakRef(chunk.buffer) };
       })();
       encrypted.stream.read(0);
       const closed = once(encrypted.stream, 'close');

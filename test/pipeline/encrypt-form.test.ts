@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { FormParts } from '../../lib/pipeline/form-parts.ts';
 import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
@@ -51,7 +51,7 @@ async function prepareForm(chunks: Iterable<Uint8Array>, type = contentType): Pr
 
 /** The form as it goes to the service. */
 const sealed = (body: SaltedBody, cipher = fixedCipher()): Promise<Buffer> =>
-  bytesOf(encryptBody(body, cipher, () => 'BOUNDARY').stream);
+  bytesOf(encryptStream(body, cipher, () => 'BOUNDARY').stream);
 
 /** The same, of parts that came from nowhere. */
 const sealedParts = (parts: FormParts): Promise<Buffer> =>
@@ -74,7 +74,7 @@ describe('form sealing, golden forms', () => {
       for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
       for (const chunks of chunkings) {
         const cipher = fixedCipher({ ivs: listedIvs(ivsHex) });
-        const encrypted = encryptBody(await prepareForm(chunks), cipher, () => 'BOUNDARY');
+        const encrypted = encryptStream(await prepareForm(chunks), cipher, () => 'BOUNDARY');
         const body = await bytesOf(encrypted.stream);
         assert.equal(body.toString('latin1'), hex(expectedBodyHex).toString('latin1'));
         assert.equal(encrypted.contentLength, body.length);
@@ -122,7 +122,7 @@ describe('form sealing, what is read from the form', () => {
 
   it('draws a boundary of its own each time', async () => {
     const prepared = await prepareForm([formBody(BOUNDARY, FORM)]);
-    const types = [0, 1].map(() => encryptBody(prepared, fixedCipher()).contentType!);
+    const types = [0, 1].map(() => encryptStream(prepared, fixedCipher()).contentType!);
     assert.match(types[0]!, /^multipart\/form-data; boundary=[0-9a-f]{60}$/);
     assert.notEqual(types[0], types[1]);
   });

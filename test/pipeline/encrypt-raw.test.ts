@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { everyChunking } from '../support/chunkings.ts';
 import { fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { bytesOf, prepare, rawBodyOf } from '../support/sealing.ts';
@@ -22,7 +22,7 @@ describe('raw sealing', () => {
         assert.equal(prepared.model, undefined);
         assert.equal(prepared.shardKey, undefined);
         assert.equal(prepared.streaming, false);
-        const sealed = encryptBody(prepared, fixedCipher({ ivs: () => hex(ivHex) }));
+        const sealed = encryptStream(prepared, fixedCipher({ ivs: () => hex(ivHex) }));
         assert.equal((await bytesOf(sealed.stream)).toString(), expectedBody);
         assert.equal(sealed.contentLength, expectedBody.length);
         assert.equal(sealed.contentType, undefined);

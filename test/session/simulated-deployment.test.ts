@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { readManifestFile } from '../../lib/config/manifest-file.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createHttpCall } from '../../lib/network/http-call.ts';
@@ -12,9 +13,9 @@ import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import { lifetimesOf } from '../../lib/session/epoch.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
+import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
-import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { rootsOf, startTestSimulator } from '../support/simulator.ts';
@@ -57,7 +58,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
         manifests:
           manifestPath === undefined
             ? managedManifest({ call, cdnBaseUrl: simulator.url })
-            : await staticManifest(manifestPath),
+            : staticManifest(await readManifestFile(manifestPath)),
         manifestLog: createManifestLog(workspace),
         random: Math.random,
         roots: rootsOf(simulator),

@@ -43,4 +43,5 @@ Object.assign(crypto, {
   randomUUID: () => 'c0c1c2c3-c4c5-46c7-88c9-cacbc0c1c2c3',
 });
 crypto.webcrypto.getRandomValues = fill as typeof crypto.webcrypto.getRandomValues;
+crypto.webcrypto.randomUUID = () => 'c0c1c2c3-c4c5-46c7-88c9-cacbc0c1c2c3';
 syncBuiltinESMExports();

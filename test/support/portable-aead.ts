@@ -1,4 +1,4 @@
-/** AES-256-GCM of @noble/ciphers, without OpenSSL: the oracle for `lib/crypto/aead.ts`, with its functions. */
+/** AES-256-GCM of @noble/ciphers, without OpenSSL: the oracle for `lib/crypto/node/aead.ts`, with its functions. */
 import type { KeyObject } from 'node:crypto';
 import { ghash } from '@noble/ciphers/_polyval.js';
 import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';

@@ -1,6 +1,6 @@
 /** Runs the three steps of a request in a test: take in, salt, encrypt. */
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/request-cipher.ts';
-import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../../lib/pipeline/request-body.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
@@ -72,4 +72,4 @@ export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Ar
 
 /** The body as it goes to the service. */
 export const sealText = async (body: SaltedBody, cipher: RequestCipher): Promise<string> =>
-  (await bytesOf(encryptBody(body, cipher).stream)).toString('utf8');
+  (await bytesOf(encryptStream(body, cipher).stream)).toString('utf8');

@@ -3,12 +3,12 @@
  * vectors do not vary. Keys are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { sha256 } from '#crypto/digest';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { idKeyDigest } from '../../lib/attestation/snp/launch.ts';
 import { type TcbParts, tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../lib/attestation/snp/report.ts';
 import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
-import { sha256 } from '../../lib/crypto/digest.ts';
 import { signReport as signedBy } from '../../simulator/evidence/snp.ts';
 import { encodeSnpAttestation } from '../../simulator/evidence/snp-message.ts';
 import {

@@ -3,12 +3,12 @@
  * vectors do not vary.
  */
 import { createPublicKey } from 'node:crypto';
+import { sha256 } from '#crypto/digest';
+import { pointOf } from '#crypto/signature';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
-import { sha256 } from '../../lib/crypto/digest.ts';
-import { pointOf } from '../../lib/crypto/signature.ts';
 import { signedJson } from '../../simulator/collateral/intel-pcs.ts';
 import { signedQuote } from '../../simulator/evidence/tdx.ts';
 import { type CrlRequest, issueCrl, toPem } from '../../simulator/pki/certificate.ts';

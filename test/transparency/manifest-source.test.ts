@@ -3,9 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { readManifestFile } from '../../lib/config/manifest-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { HttpCall } from '../../lib/network/http-call.ts';
-import { managedManifest, staticManifest } from '../../lib/transparency/manifest-source.ts';
+import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 
 const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   assert.ok(error instanceof PrivatemodeError, String(error));
@@ -21,7 +22,7 @@ describe('static manifest', () => {
     const path = join(directory, 'manifest.json');
     const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
     writeFileSync(path, bytes);
-    const source = await staticManifest(path);
+    const source = staticManifest(await readManifestFile(path));
     writeFileSync(path, 'changed');
     assert.equal(source.kind, 'static');
     assert.deepEqual(await source.newest(), new Uint8Array(bytes));
@@ -37,7 +38,7 @@ describe('static manifest', () => {
       [join(directory, 'empty'), /is empty/],
       ['/dev/zero', /exceeds/],
     ] as const) {
-      await assert.rejects(staticManifest(path), failsWith('config_invalid', words));
+      await assert.rejects(readManifestFile(path), failsWith('config_invalid', words));
     }
   });
 });
@@ -48,9 +49,9 @@ describe('the size of a static manifest', () => {
     t.after(() => rmSync(directory, { recursive: true }));
     const path = join(directory, 'manifest.json');
     writeFileSync(path, Buffer.alloc(1_048_576, 0x20));
-    assert.equal((await (await staticManifest(path)).newest()).length, 1_048_576);
+    assert.equal((await readManifestFile(path)).length, 1_048_576);
     writeFileSync(path, Buffer.alloc(1_048_577, 0x20));
-    await assert.rejects(staticManifest(path), failsWith('config_invalid', /exceeds 1048576 bytes/));
+    await assert.rejects(readManifestFile(path), failsWith('config_invalid', /exceeds 1048576 bytes/));
   });
 });
 

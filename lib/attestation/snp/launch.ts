@@ -5,8 +5,8 @@
  * constant signature (r, s) = (2, 1), and so the block determines the key under which that signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
-import { constantTimeEqual, sha384 } from '../../crypto/digest.ts';
-import { multiplyBaseP384 } from '../../crypto/p384.ts';
+import { constantTimeEqual, sha384 } from '#crypto/digest';
+import { multiplyBaseP384 } from '#crypto/p384';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { malformed } from '../x509/der.ts';
 import { PRODUCTS, type Product } from './product.ts';

@@ -1,5 +1,5 @@
 /** The report: what it says before any certificate is looked at, who signed it, and its firmware and chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5). */
-import { verifyEcdsa } from '../../crypto/signature.ts';
+import { verifyEcdsa } from '#crypto/signature';
 import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
 import { verified } from '../findings.ts';
 import { type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';

@@ -1,5 +1,5 @@
 /** What the SEV-SNP checks judge: the evidence, the reference value, and the parts of both that could be read. */
-import { constantTimeEqual } from '../../crypto/digest.ts';
+import { constantTimeEqual } from '#crypto/digest';
 import { type Attempt, type CheckRow, type Finding, finding } from '../check.ts';
 import type { ArkCrl, SnpEvidence, SnpRoots, Vcek, VcekExtensions } from './certificates.ts';
 

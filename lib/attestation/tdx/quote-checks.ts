@@ -1,6 +1,6 @@
 /** What can be judged without collateral: the form of the quote, the chain of its PCK certificate, and its signatures (docs/protocol/attestation.md 10). */
-import { sha256 } from '../../crypto/digest.ts';
-import { publicKeyFromPoint } from '../../crypto/signature.ts';
+import { sha256 } from '#crypto/digest';
+import { publicKeyFromPoint } from '#crypto/signature';
 import { demand, finding, need, rowsFrom } from '../check.ts';
 import { nameText } from '../x509/name.ts';
 import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';

@@ -1,7 +1,6 @@
 /** What the TDX checks judge, and the findings that several of them make. */
-import type { KeyObject } from 'node:crypto';
-import { constantTimeEqual } from '../../crypto/digest.ts';
-import { verifyEcdsa } from '../../crypto/signature.ts';
+import { constantTimeEqual } from '#crypto/digest';
+import { type PublicKey, verifyEcdsa } from '#crypto/signature';
 import { PrivatemodeError } from '../../errors.ts';
 import { attempt, type CheckRow, type Finding, finding, valueIn } from '../check.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
@@ -55,7 +54,7 @@ export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Arra
 
 /** Whether an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data` is valid. */
 export async function signatureFinding(
-  key: KeyObject,
+  key: PublicKey['key'],
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<Finding> {

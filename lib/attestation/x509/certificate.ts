@@ -2,7 +2,7 @@
  * X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Everything here throws
  * PrivatemodeError('evidence_malformed') only.
  */
-import { publicKeyFromSpki } from '../../crypto/signature.ts';
+import { publicKeyFromSpki } from '#crypto/signature';
 import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from './der.ts';
 import { readSerial, readSmallInteger, readTime } from './der-values.ts';
 import { type Extension, readKnownExtensions, takeExtensions } from './extensions.ts';

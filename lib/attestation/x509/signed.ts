@@ -2,7 +2,7 @@
  * What certificates and CRLs share (RFC 5280 4.1 and 5.1): a SEQUENCE of the signed bytes, the algorithm and the
  * signature; and the algorithms that AMD, Intel and Contrast use. Any other algorithm does not verify.
  */
-import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '../../crypto/signature.ts';
+import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '#crypto/signature';
 import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
 import { readOid, readSmallInteger, readWholeBitString } from './der-values.ts';
 

@@ -19,3 +19,6 @@ export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
   for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;
   return difference === 0;
 }
+
+/** SHA-256 as a string of 32 characters, one a byte. */
+export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');

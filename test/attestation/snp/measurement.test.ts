@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { sha256, sha384 } from '#crypto/digest';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
 import {
   apVmsaPage,
@@ -8,7 +9,6 @@ import {
   measurements,
 } from '../../../lib/attestation/snp/launch.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
-import { sha256, sha384 } from '../../../lib/crypto/digest.ts';
 import { vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
 import { fromHex, toHex } from '../../support/wycheproof.ts';
 

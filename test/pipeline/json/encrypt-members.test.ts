@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import type { RequestCipher } from '../../../lib/envelope/request-cipher.ts';
-import { encryptBody } from '../../../lib/pipeline/encrypt-body.ts';
+import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from '../../../lib/pipeline/json/json-index.ts';
@@ -124,7 +124,7 @@ describe('JSON sealing, golden bodies', () => {
         for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
         for (const chunks of chunkings) {
           const cipher = fixedCipher({ ivs: listedIvs(ivsHex) });
-          const { stream, contentLength } = encryptBody(prepare(jsonBody({ plain }), chunks), cipher);
+          const { stream, contentLength } = encryptStream(prepare(jsonBody({ plain }), chunks), cipher);
           assert.equal((await bytesOf(stream)).toString(), expected);
           assert.equal(contentLength, Buffer.byteLength(expected));
         }
@@ -168,7 +168,7 @@ describe('JSON sealing, retries and sizes', () => {
         return { ...sealer, update };
       },
     };
-    const { stream, contentLength } = encryptBody(prepared, counting);
+    const { stream, contentLength } = encryptStream(prepared, counting);
     const slices = stream.iterator() as AsyncIterator<Uint8Array>;
     const most = 512 * 1024;
     const isFull = (size: number): boolean => size > most - 64 * 1024 && size <= most;
@@ -225,7 +225,7 @@ describe('JSON sealing, against the literal envelope', () => {
           );
           const plain = ['model', rows[0]?.[0] ?? ''];
           const prepared = prepare(jsonBody({ plain: new Set(plain) }), chunks);
-          const sealed = encryptBody(prepared, fixedCipher({ ivs: countingIvs() }));
+          const sealed = encryptStream(prepared, fixedCipher({ ivs: countingIvs() }));
           const bytes = await bytesOf(sealed.stream);
           assert.equal(bytes.toString(), literalSealObject(EXCHANGE, members, plain, countingIvs()));
           assert.equal(bytes.length, sealed.contentLength);

@@ -1,5 +1,3 @@
-import { createReadStream } from 'node:fs';
-import { buffer } from 'node:stream/consumers';
 import { PrivatemodeError } from '../errors.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
@@ -11,28 +9,18 @@ export interface ManifestSource {
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
+/** A manifest that the user gave. */
+export const staticManifest = (manifest: Uint8Array): ManifestSource => ({
+  kind: 'static',
+  newest: async () => manifest,
+});
+
 /** A manifest has about 6 KB. */
 const MAX_BYTES = 1024 * 1024;
 /** ms. */
 const TIMEOUT = 30_000;
 
-/** Reads the file once, now. Throws config_invalid. */
-export async function staticManifest(path: string): Promise<ManifestSource> {
-  const refuse = (why: string, cause?: unknown): PrivatemodeError =>
-    new PrivatemodeError('config_invalid', `failed to read manifest file: ${path} ${why}`, { cause });
-  let manifest: Uint8Array;
-  try {
-    // Up to one byte more than allowed; what follows in an endless file is not read.
-    manifest = new Uint8Array(await buffer(createReadStream(path, { end: MAX_BYTES })));
-  } catch (cause) {
-    throw refuse(`cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown cause'})`, cause);
-  }
-  if (manifest.length === 0) throw refuse('is empty');
-  if (manifest.length > MAX_BYTES) throw refuse(`exceeds ${MAX_BYTES} bytes`);
-  return { kind: 'static', newest: async () => manifest };
-}
-
-export interface ManagedManifestDeps {
+interface ManagedManifestDeps {
   readonly call: HttpCall;
   /** E.g. `https://cdn.confidential.cloud`, with or without a slash at its end. */
   readonly cdnBaseUrl: string;

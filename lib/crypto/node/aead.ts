@@ -1,18 +1,39 @@
 /** AES-256-GCM (NIST SP 800-38D) by OpenSSL, with 12-byte ivs and 16-byte tags only. */
-import { type CipherGCM, createCipheriv, createDecipheriv, type KeyObject } from 'node:crypto';
-import { PrivatemodeError } from '../errors.ts';
+import {
+  type CipherGCM,
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  createSecretKey,
+  type KeyObject,
+} from 'node:crypto';
+import { PrivatemodeError } from '../../errors.ts';
 
 export const KEY_BYTES = 32;
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 
+export type SecretKey = KeyObject;
+
+/** A key of these bytes, which are wiped: they live in the key alone. Throws `internal` unless there are 32. */
+export function secretKey(bytes: Uint8Array): SecretKey {
+  const key = createSecretKey(bytes);
+  bytes.fill(0);
+  checkKey(key);
+  return key;
+}
+
+/** HMAC-SHA256 (RFC 2104) of the text's UTF-8 under the key, in lower-case hex. */
+export const hmacSha256 = (key: SecretKey, text: string): string =>
+  createHmac('sha256', key).update(text).digest('hex');
+
 // OpenSSL would accept other lengths silently, and weaker ones among them.
-export function checkKey(key: KeyObject): void {
+export function checkKey(key: SecretKey): void {
   if (key.symmetricKeySize !== KEY_BYTES)
     throw new PrivatemodeError('internal', 'the secret is not 32 bytes');
 }
 
-function checkKeyAndIv(key: KeyObject, iv: Uint8Array): void {
+function checkKeyAndIv(key: SecretKey, iv: Uint8Array): void {
   checkKey(key);
   if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');
 }
@@ -24,7 +45,7 @@ const GCM_OPTIONS = { authTagLength: TAG_BYTES };
  * Begins the encryption of one message: `update` returns as many bytes as it is given, `getAuthTag` the tag after `final`.
  * Throws `internal` unless the key is 32 bytes and the iv 12.
  */
-export function gcmEncryption(key: KeyObject, iv: Uint8Array, aad: Uint8Array): CipherGCM {
+export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array): CipherGCM {
   checkKeyAndIv(key, iv);
   return createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS).setAAD(aad);
 }
@@ -34,7 +55,7 @@ export function gcmEncryption(key: KeyObject, iv: Uint8Array, aad: Uint8Array): 
  * Throws `internal` unless the key is 32 bytes and the iv 12.
  */
 export function gcmDecrypt(
-  key: KeyObject,
+  key: SecretKey,
   iv: Uint8Array,
   aad: Uint8Array,
   ciphertext: Uint8Array,

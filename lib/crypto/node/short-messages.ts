@@ -7,9 +7,9 @@
  * GHASH looks its table up by data, so its time depends on the data by way of the processor's cache, as in any implementation
  * without the processor's own instruction.
  */
-import { type Cipheriv, createCipheriv, type KeyObject } from 'node:crypto';
+import { type Cipheriv, createCipheriv } from 'node:crypto';
 import { GHASH } from '@noble/ciphers/_polyval.js';
-import { checkKey, IV_BYTES, TAG_BYTES } from '../crypto/aead.ts';
+import { checkKey, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
 
 const BLOCK = 16;
 export const AAD_BYTES = BLOCK;
@@ -72,10 +72,10 @@ interface KeyContext {
 
 /** Wipes the table of a key that nobody holds any more. */
 const unused = new FinalizationRegistry<ReusableGhash>((ghash) => ghash.destroy());
-const contexts = new WeakMap<KeyObject, KeyContext>();
+const contexts = new WeakMap<SecretKey, KeyContext>();
 
 /** The same for every message under a key. Throws `internal` unless it holds 32 bytes. */
-function contextOf(key: KeyObject): KeyContext {
+function contextOf(key: SecretKey): KeyContext {
   const known = contexts.get(key);
   if (known !== undefined) return known;
   checkKey(key);
@@ -133,7 +133,7 @@ function isAuthentic(ghash: ReusableGhash, slot: Slot, stream: Buffer, mask: num
  * Opens the messages in the first `count` slots. Returns their plaintexts in order, parts of one buffer, or undefined if any of
  * them does not authenticate; no plaintext is computed then. Throws `internal` unless the key holds 32 bytes.
  */
-export function openSlots(key: KeyObject, count: number): Buffer[] | undefined {
+export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
   const { aes, ghash } = contextOf(key);
   let used = 0;
   for (let k = 0; k < count; k++) used = writeCounters(slots[k]!, used);

@@ -2,7 +2,7 @@
  * Hashes and constant-time comparison. This room is the one seam between the attestation code and node:crypto:
  * a browser build swaps these few functions and nothing else.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { createHash, hash, timingSafeEqual } from 'node:crypto';
 
 function digest(algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array {
   const hash = createHash(algorithm);
@@ -20,3 +20,6 @@ export const sha384 = (...parts: Uint8Array[]): Uint8Array => digest('sha384', p
 export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
+
+/** SHA-256 as a string of 32 characters, one a byte: for a prompt it is computed once in every few tokens. */
+export const sha256Latin1 = (bytes: Uint8Array): string => hash('sha256', bytes, 'latin1');

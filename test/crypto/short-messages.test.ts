@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { gcmEncryption } from '../../lib/crypto/aead.ts';
-import { openSlots, slots } from '../../lib/envelope/short-messages.ts';
+import { gcmEncryption } from '#crypto/aead';
+import { openSlots, slots } from '#crypto/short-messages';
 import { hex } from '../support/exchange-fixture.ts';
 
 const AAD_BYTES = 16;

@@ -4,7 +4,7 @@
  * are asynchronous because Web Crypto's are.
  */
 import { constants, createPublicKey, type KeyObject, type VerifyKeyObjectInput, verify } from 'node:crypto';
-import { PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../../errors.ts';
 
 export type EcCurve = 'P-256' | 'P-384';
 export type EcdsaHash = 'sha256' | 'sha384';

@@ -1,0 +1,76 @@
+/** The control path of a client: one HTTPS request by the given fetch, with its limits. */
+import { PrivatemodeError } from '../errors.ts';
+import type { HttpCall } from '../network/http-call.ts';
+import type { Fetch } from './options.ts';
+
+/**
+ * Resolves with a response of any status but a redirect. Throws upstream_unreachable where the network gives no response (a
+ * browser says no more than that), upstream_connect_timeout for one that takes too long, upstream_redirect, control_api_failed
+ * for a response over its limit, and the signal's reason.
+ */
+export function createFetchCall(fetch: Fetch): HttpCall {
+  return async ({ method, url, headers, body, maxBytes, timeout, signal: caller }) => {
+    const { host } = new URL(url);
+    caller?.throwIfAborted();
+    const limit = new AbortController();
+    const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
+    const late = new PrivatemodeError(
+      'upstream_connect_timeout',
+      `${host} did not answer within ${timeout / 1000} s`,
+    );
+    const timer = setTimeout(() => limit.abort(late), timeout);
+    try {
+      const response = await fetch(url, {
+        method,
+        ...(headers && { headers }),
+        ...(body !== undefined && { body }),
+        signal,
+        ...HERE_ONLY,
+      });
+      if (isRedirect(response)) {
+        throw new PrivatemodeError('upstream_redirect', `${host} answered with a redirect`);
+      }
+      return {
+        status: response.status,
+        headers: Object.fromEntries(response.headers),
+        body: await readAll(response, host, maxBytes),
+      };
+    } catch (thrown) {
+      if (signal.aborted) throw signal.reason;
+      throw thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown);
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+}
+
+/** For every request: no redirect takes a key elsewhere, no cookie or cache tells who asks, no page is named. */
+export const HERE_ONLY = {
+  redirect: 'manual',
+  credentials: 'omit',
+  cache: 'no-store',
+  referrerPolicy: 'no-referrer',
+} as const;
+
+/** A browser shows a redirect that is not followed as a response of status 0. */
+export const isRedirect = ({ status, type }: Response): boolean =>
+  type === 'opaqueredirect' || (status >= 300 && status < 400);
+
+export const unreachable = (host: string, cause: unknown): PrivatemodeError =>
+  new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause });
+
+async function readAll(response: Response, host: string, maxBytes: number): Promise<Uint8Array> {
+  const reader = response.body?.getReader();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for (;;) {
+    const read = await reader?.read();
+    if (read === undefined || read.done) return new Uint8Array(Buffer.concat(chunks));
+    size += read.value.length;
+    if (size > maxBytes) {
+      await reader?.cancel();
+      throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
+    }
+    chunks.push(read.value);
+  }
+}

@@ -1,0 +1,63 @@
+/** createPrivatemodeFetch: a fetch for any SDK, which verifies the service and encrypts before anything leaves. */
+import { PrivatemodeError } from '../errors.ts';
+import { newRequestId } from '../pipeline/rewrite-auth.ts';
+import type { AttestedSession } from '../session/session.ts';
+import { forward } from './forward.ts';
+import {
+  type ClientVerdict,
+  type Fetch,
+  type PrivatemodeOptions,
+  type Protection,
+  readOptions,
+} from './options.ts';
+import { openClientSession } from './session.ts';
+import { verdictOf } from './verdict.ts';
+
+/** A fetch that reaches nothing but the verified service, and what it knows of that service. */
+export interface PrivatemodeFetch extends Fetch {
+  /** Verifies the service, unless that was done lately, and tells every check. Rejects with api_key_missing only. */
+  verify(): Promise<ClientVerdict>;
+  /** What protects requests now; undefined before the first verification and while none holds. */
+  protection(): Protection | undefined;
+  /** Ends the renewals. Later requests fail with `shutting_down`. */
+  close(): void;
+}
+
+/**
+ * Makes a client. Its fetch takes the path of each URL and sends it to `apiEndpoint`, whatever the host: an SDK needs no base
+ * URL of its own. It attests lazily and once, renews in the background, and refuses paths outside of the endpoint table.
+ * Responses and errors are those of the proxy: error bodies in the format of the API, receipts as headers. Throws
+ * config_invalid.
+ */
+export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
+  const config = readOptions(options);
+  let opened: AttestedSession | undefined;
+  const session = (): AttestedSession => {
+    opened ??= openClientSession(config);
+    return opened;
+  };
+  const privatemodeFetch: Fetch = async (input, init) => {
+    const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
+    return forward({ config, session }, request, newRequestId('sdk'));
+  };
+  return Object.assign(privatemodeFetch, {
+    async verify(): Promise<ClientVerdict> {
+      const verified = session();
+      const error = await verified.acquire({ timeoutMs: config.verificationTimeout }).then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      );
+      if (error !== undefined && !(error instanceof PrivatemodeError)) throw error;
+      return verdictOf(verified.lastVerdict(), error, config);
+    },
+    protection: () => protectionOf(opened),
+    close: () => session().close(),
+  });
+}
+
+function protectionOf(session: AttestedSession | undefined): Protection | undefined {
+  const epoch = session?.current();
+  if (epoch === undefined) return undefined;
+  const { secretId, manifestSha256, attestedAt } = epoch;
+  return { secretId, manifestSha256, attestedAt: new Date(attestedAt) };
+}

@@ -1,0 +1,71 @@
+/** The encrypting stage as a Node stream, which the upload reads. */
+import { Readable } from 'node:stream';
+import { type EncryptedBody, encryptBody, giveBack, sealedSlices } from './encrypt-body.ts';
+
+/** A body on its way to the service. */
+export interface EncryptedStream extends Omit<EncryptedBody, 'pieces'> {
+  /** Seals a slice when it is pulled. Each stays valid until two more have been pulled. */
+  readonly stream: Readable;
+}
+
+/** `encryptBody` as a stream, which fails with `internal` where the sealed bytes do not have the announced length. */
+export function encryptStream(...input: Parameters<typeof encryptBody>): EncryptedStream {
+  const { pieces, ...announced } = encryptBody(...input);
+  return { ...announced, stream: new SliceStream({ pieces, ...announced }) };
+}
+
+/**
+ * Seals one slice when the reader wants it and the previous one is gone. The event loop turns between two slices, so that a large
+ * upload does not stall other people's tokens. Holds nothing of the body once it has ended or is destroyed.
+ */
+class SliceStream extends Readable {
+  readonly #buffers: Buffer[] = [];
+  #slices: Generator<Uint8Array, void> | undefined;
+  #begun = false;
+
+  constructor(body: EncryptedBody) {
+    super({ highWaterMark: 1 }); // one slice at a time, whatever its size
+    this.#slices = sealedSlices(body, this.#buffers);
+  }
+
+  override _read(): void {
+    if (this.#begun) setImmediate(() => this.#pull());
+    else this.#pull();
+    this.#begun = true;
+  }
+
+  /**
+   * Gives a slice when the one before it has left, and ends `destination` when all have. Ended earlier, Node makes an empty write
+   * once the last one is done, and the error of a connection that was reset meanwhile goes to that write: the reset would look
+   * like an orderly end (docs/hazards.md 3).
+   */
+  override pipe<T extends NodeJS.WritableStream>(destination: T): T {
+    const next = (error?: Error | null): void => {
+      if (!error) this.resume();
+    };
+    this.on('data', (slice: Uint8Array) => {
+      this.pause();
+      destination.write(slice, next);
+    });
+    this.once('end', () => destination.end());
+    return destination;
+  }
+
+  #pull(): void {
+    if (this.#slices === undefined) return;
+    try {
+      const { value, done } = this.#slices.next();
+      if (done) this.#slices = undefined;
+      this.push(done ? null : value);
+    } catch (error) {
+      this.destroy(error as Error);
+    }
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    this.#slices?.return();
+    this.#slices = undefined;
+    giveBack(this.#buffers, this.readableEnded);
+    callback(error);
+  }
+}

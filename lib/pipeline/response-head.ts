@@ -1,0 +1,66 @@
+/** What the head of an upstream response means, and what of it reaches the application. */
+import { PROTECTION_HEADERS } from '../envelope/protection.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { allowedHeaders } from './rewrite-auth.ts';
+
+/**
+ * How an upstream response is to be read, decided from its head alone (docs/protocol/inference.md 6), or why it is refused.
+ * `plain` is shown as it is: an endpoint without encryption, or an error that says of itself that it is unencrypted.
+ * `streaming` says whether the request asked for an event stream. Neither the header that marks a body as unencrypted nor the
+ * content type is authenticated, and `stream` is plain in the request. So with a success the first is forged, and a response of the
+ * other kind is refused: a whole body read as a stream has no events, a stream read as a body has no members, and both look empty.
+ */
+export function responseKind(
+  status: number,
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  encrypted: boolean,
+  streaming: boolean,
+): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
+  if (status >= 300 && status < 400) {
+    return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
+  }
+  const encoding = String(headers['content-encoding'] ?? 'identity');
+  if (encoding.toLowerCase() !== 'identity') {
+    return new PrivatemodeError(
+      'response_malformed',
+      'the service compressed an answer although none was asked to be',
+    );
+  }
+  if (!encrypted) return 'plain';
+  if (headers[PROTECTION_HEADERS.encrypted.toLowerCase()] === 'false') {
+    if (status >= 400) return 'plain';
+    return new PrivatemodeError(
+      'response_not_encrypted',
+      'the service answered a success that is not encrypted',
+    );
+  }
+  const isStream = headers['content-type']?.includes('event-stream') === true;
+  if (status < 400 && isStream !== streaming) {
+    return new PrivatemodeError('response_malformed', 'the answer is not of the kind that was asked for');
+  }
+  return isStream ? 'encrypted-stream' : 'encrypted-body';
+}
+
+/**
+ * The remote's headers that reach the application: when to try again, what is left of a quota, and ids to ask its
+ * operators about. They are not authenticated, so nothing here may steer a browser or a program elsewhere.
+ */
+const FROM_REMOTE = new Set(['retry-after', 'x-request-id', 'request-id', 'cache-control', 'date']);
+const FROM_REMOTE_PREFIXES = ['x-ratelimit-', 'anthropic-ratelimit-'];
+
+/** Those headers by lower-case name; repeated ones as arrays. */
+export const remoteHeaders = (rawHeaders: readonly string[]): Record<string, string | string[]> =>
+  allowedHeaders(
+    rawHeaders,
+    (name) => FROM_REMOTE.has(name) || FROM_REMOTE_PREFIXES.some((prefix) => name.startsWith(prefix)),
+    (before, value) => [before, value].flat(),
+  );
+
+/**
+ * Our own content type for a body that the service sent in clear, from the type it declares: JSON, or text that no browser
+ * renders and no client reads as events.
+ */
+export function plainContentType(declared: string | undefined): string {
+  const type = declared?.split(';', 1)[0]?.trim().toLowerCase() ?? '';
+  return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
+}

@@ -1,0 +1,67 @@
+/**
+ * The second door to the same tests: with TEST_DOOR=library a stack has no proxy. Its URL leads into the client library instead,
+ * through the global fetch, which official clients and tests use.
+ */
+import { Agent, fetch as undiciFetch } from 'undici';
+import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../lib/client/fetch.ts';
+import type { PrivatemodeOptions } from '../../lib/client/options.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
+
+export const DOOR = process.env['TEST_DOOR'] === 'library' ? 'library' : 'proxy';
+
+export interface LibraryDoor {
+  /** http://library-N.invalid: the global fetch takes it to the library. */
+  readonly url: string;
+  readonly fetch: PrivatemodeFetch;
+  close(): Promise<void>;
+}
+
+/** The options of a client for this deployment; `port` and `ca` where something stands in front of it. */
+export function clientOptions(
+  simulator: Simulator,
+  { port = simulator.port, ca = simulator.caPem }: { readonly port?: number; readonly ca?: string } = {},
+): PrivatemodeOptions & { readonly network: Agent } {
+  const network = new Agent({ connect: { ca } });
+  const { ark, ask, intel } = simulator.roots;
+  return {
+    network,
+    apiKey: 'library-key',
+    apiEndpoint: `https://localhost:${port}`,
+    cdnBaseUrl: simulator.url,
+    collateralUrls: { amd: simulator.url, intel: simulator.url },
+    unsafeTrustRoots: { snp: { Genoa: { ark, ask } }, tdx: { root: intel } },
+    fetch: ((input, init) =>
+      undiciFetch(input as string, { ...(init as object), dispatcher: network })) as typeof fetch,
+  };
+}
+
+const doors = new Map<string, typeof fetch>();
+let installed = false;
+
+/** Lets the global fetch take the URLs of doors to them. */
+function install(): void {
+  if (installed) return;
+  installed = true;
+  const network = globalThis.fetch;
+  globalThis.fetch = (input, init) => {
+    const url = String(input instanceof Request ? input.url : input);
+    const door = [...doors].find(([origin]) => url.startsWith(origin))?.[1];
+    return (door ?? network)(input, init);
+  };
+}
+
+/** Opens a door for a client of these options. */
+export function openLibraryDoor({ network, ...options }: ReturnType<typeof clientOptions>): LibraryDoor {
+  install();
+  const url = `http://library-${doors.size + 1}.invalid`;
+  const door = createPrivatemodeFetch(options);
+  doors.set(url, door);
+  return {
+    url,
+    fetch: door,
+    async close() {
+      door.close();
+      await network.destroy();
+    },
+  };
+}
