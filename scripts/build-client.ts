@@ -37,6 +37,7 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
     conditions: ['portable'],
     outdir: join(OUT, 'portable'),
     inject: [join(ROOT, 'lib/client/buffer.ts')],
+    alias: { 'node:buffer': './lib/client/buffer.ts' },
   },
 };
 
