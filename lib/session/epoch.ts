@@ -95,9 +95,12 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
     const began = clock.now();
     const beganMonotonic = clock.monotonic();
     const response = await control.secret(apiKey, exchange.publicKey, signal);
-    const shared = await exchange.complete(response, (subject) =>
-      judgeSecret({ ...subject, manifest, meshCaPem, now: new Date(clock.now()) }),
-    );
+    const shared = await exchange.complete(response, async (subject) => {
+      const now = new Date(clock.now());
+      const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
+      observe({ type: 'secret-judged', message: 'The signature on the secret was checked', checks });
+      return checks;
+    });
     signal.throwIfAborted();
 
     const { appended, path } = await manifestLog.record(manifest, clock.now());

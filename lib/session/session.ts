@@ -1,3 +1,4 @@
+import { type Check, firstFailure } from '../attestation/check.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
@@ -30,7 +31,7 @@ export interface Session {
 
 /** A session that attests by itself, as opposed to one that is handed its epochs. */
 export interface AttestedSession extends Session {
-  /** Every check of the last attestation, accepted or not. */
+  /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
   /** The configured key was replaced; a permanent cause is forgotten, and a failing session tries at once. */
   updateConfiguredKey(apiKey: string): void;
@@ -53,6 +54,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
+    if (event.type === 'secret-judged' && verdict !== undefined) verdict = withSecret(verdict, event.checks);
     deps.observe(event);
   };
   const watched = { ...deps, observe };
@@ -151,4 +153,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
     updateConfiguredKey: refresh.configure,
     close: () => refresh.close(new PrivatemodeError('shutting_down', 'the proxy is shutting down')),
   };
+}
+
+/** The verdict on the evidence, completed by the checks of the secret exchange. */
+function withSecret(verdict: Verdict, checks: readonly Check[]): Verdict {
+  const failure = firstFailure(checks);
+  const whole = { ...verdict, checks: [...verdict.checks, ...checks] };
+  return failure === undefined ? whole : { ...whole, outcome: 'rejected', failure, meshCaPem: undefined };
 }

@@ -39,6 +39,7 @@ describe('session start', () => {
         'Waiting for the certificates and revocation lists of AMD or Intel',
         'attested',
         'Waiting for the secret of the service',
+        'secret-judged',
         'manifest-enforced',
         'epoch',
       ],

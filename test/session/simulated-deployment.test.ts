@@ -117,7 +117,9 @@ describe('session with a simulated deployment', () => {
         new Uint8Array(epoch.key.export()),
         new Uint8Array(simulator.secrets.lookup(epoch.secretId) ?? []),
       );
-      assert.equal(session.lastVerdict()?.tee, tee);
+      const { tee: found, outcome, checks = [] } = session.lastVerdict() ?? {};
+      assert.deepEqual([found, outcome], [tee, 'accepted']);
+      assert.equal(checks.at(-1)?.id, 'secret.signature');
       assert.ok(readFileSync(join(workspace, 'manifests/1.json')).equals(simulator.manifest));
       assert.equal(logLines(workspace).length, 1);
       const { manifest, attest, secret } = simulator.counts;
@@ -179,6 +181,17 @@ describe('session with a simulated deployment', () => {
     const error = await session.acquire(WAIT).catch((thrown: unknown) => thrown as PrivatemodeError);
     assert.ok(error instanceof PrivatemodeError);
     assert.match(`${error.code} ${JSON.stringify(session.lastVerdict()?.checks)}`, /unmarshaling/);
+  });
+
+  it('shows the check by which the secret of somebody else was refused', async (t) => {
+    const { open } = await scene(t, { faults: { 'secret-workload': true } });
+    const session = await open();
+    await assert.rejects(session.acquire({ timeoutMs: 2_000 }));
+    const { outcome, failure, meshCaPem } = session.lastVerdict() ?? {};
+    assert.deepEqual(
+      [outcome, failure?.id, meshCaPem],
+      ['rejected', 'mesh.identity.workload_secret_id', undefined],
+    );
   });
 
   it('survives a restart of the coordinator', async (t) => {
