@@ -1,6 +1,8 @@
 import { createReadStream } from 'node:fs';
 import { buffer } from 'node:stream/consumers';
 import { PrivatemodeError } from '../errors.ts';
+import { type ReadFile, readNamedFile } from './files.ts';
+import { invalid } from './values.ts';
 
 /** A manifest has about 6 KB. */
 const MAX_BYTES = 1024 * 1024;
@@ -19,4 +21,42 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
   if (manifest.length === 0) throw refuse('is empty');
   if (manifest.length > MAX_BYTES) throw refuse(`exceeds ${MAX_BYTES} bytes`);
   return manifest;
+}
+
+/** --manifest-path: refuses a file that is no manifest at all. The session judges whether it is a good one. Throws config_invalid. */
+export function requireManifest(path: string, readFile: ReadFile): void {
+  const file = `manifest file ${JSON.stringify(path)}`;
+  const reason = whyNoManifest(readNamedFile(file, path, readFile));
+  if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
+}
+
+const NO_MANIFEST: readonly (readonly [holds: (text: string) => boolean, reason: string])[] = [
+  [(text) => text.trim() === '', 'is empty: not a manifest'],
+  [
+    (text) => text.startsWith('\ufeff'),
+    'begins with a byte order mark, which the manifest of the service does not have; save it byte for byte as it was sent',
+  ],
+  [
+    (text) => /^\s*</.test(text),
+    'is an HTML page, not a manifest; most likely an error page was saved in its place',
+  ],
+  [(text) => !isJsonObject(text), 'is not a JSON object: not a manifest'],
+];
+
+/**
+ * Why the content of a file is surely no manifest, as the end of a sentence about the file; undefined where it may be one.
+ * Without this, an error page that was saved in the place of a manifest would look like a deployment that runs under another.
+ */
+export function whyNoManifest(bytes: Uint8Array): string | undefined {
+  const text = Buffer.from(bytes).toString('utf8');
+  return NO_MANIFEST.find(([holds]) => holds(text))?.[1];
+}
+
+function isJsonObject(text: string): boolean {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed);
+  } catch {
+    return false;
+  }
 }

@@ -11,9 +11,9 @@ import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
 import { type Exchange, type GatewayDeps, newExchange, reportEnd } from './exchange.ts';
 import { forward } from './forward.ts';
+import { respondError, respondWhole } from './own-response.ts';
 import { ClientGone, receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
-import { respondError, respondWhole } from './write-response.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { joinPieces } from '../network/pieces.ts';
+import { joinPieces } from '../network/join-pieces.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
 import type { Exchange, ForwardedExchange, UploadLimits } from './exchange.ts';
+import { isArriving } from './own-response.ts';
 import type { UploadReservation } from './upload-budget.ts';
-import { isArriving } from './write-response.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
 export class ClientGone extends Error {}

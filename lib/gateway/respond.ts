@@ -14,8 +14,8 @@ import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
 import { receiptHeaders } from '../transparency/receipt.ts';
 import { type Exchange, type ForwardedExchange, noteFailure } from './exchange.ts';
+import { keepStreamAlive, respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
-import { breakConnection, keepStreamAlive, respondError, respondWhole } from './write-response.ts';
 
 /** What an attempt led to, with what is needed to read it. */
 export interface AttemptResponse extends UpstreamResponse {
@@ -228,4 +228,14 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
     respondError(exchange, error);
     count(deps.counters.responses, res.statusCode);
   }
+}
+
+/** Ends the connection so that no client can take what it got for a complete response. */
+function breakConnection(exchange: Exchange): void {
+  const { res } = exchange;
+  exchange.broken = true;
+  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
+  const { socket } = res;
+  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
+  else socket.resetAndDestroy();
 }

@@ -4,7 +4,7 @@ import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
-import { joinPieces } from '../network/pieces.ts';
+import { joinPieces } from '../network/join-pieces.ts';
 import { upstreamFailure } from './upstream-failure.ts';
 
 /** Where the remote API is, and how to get there. */

@@ -1,7 +1,7 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
 import { type Attempt, demand, type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { obtained } from '../collateral.ts';
 import { period } from '../findings.ts';
+import { obtained } from '../revocation-list.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';

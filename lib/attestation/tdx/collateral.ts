@@ -4,14 +4,10 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attemptAsync, valueIn } from '../check.ts';
-import {
-  type ReadList,
-  type RevocationList,
-  readRevocationList,
-  type SignedCollateral,
-} from '../collateral.ts';
+import type { RevocationList, SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
+import { type ReadList, readRevocationList } from '../revocation-list.ts';
 import type { Certificate } from '../x509/certificate.ts';
 import { contextTag, DerCursor, malformed, onlyChild, parseDer, TAG } from '../x509/der.ts';
 import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';

@@ -1,9 +1,9 @@
-/** Responses of our own, comments that keep a stream alive, and how a response ends: whole, or so that nobody can take it for whole. */
+/** What we say ourselves: whole responses, also while the request body is still arriving, and comments that keep a stream alive. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Readable } from 'node:stream';
 import { errorResponse } from '../api/error-format.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import { shortPieces } from '../network/pieces.ts';
+import { shortPieces } from '../network/join-pieces.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
@@ -113,14 +113,4 @@ export function keepStreamAlive(events: Readable, res: ServerResponse, interval:
   const stop = (): void => clearTimeout(timer);
   events.once('end', stop);
   events.once('close', stop);
-}
-
-/** Ends the connection so that no client can take what it got for a complete response. */
-export function breakConnection(exchange: Exchange): void {
-  const { res } = exchange;
-  exchange.broken = true;
-  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  const { socket } = res;
-  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
-  else socket.resetAndDestroy();
 }

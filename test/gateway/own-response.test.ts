@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';
-import { endAfterUpload } from '../../lib/gateway/write-response.ts';
+import { endAfterUpload } from '../../lib/gateway/own-response.ts';
 
 const MIB = 1024 * 1024;
 
