@@ -1,11 +1,11 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
 import type { Config } from './config/config.ts';
-import { urlHost } from './config/values.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { createUploadBudget } from './gateway/upload-budget.ts';
+import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
 import { drain, listen } from './server/listen.ts';

@@ -25,7 +25,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   transparency: ['errors', 'network'],
   session: ['errors', 'crypto', 'attestation', 'network', 'transparency'],
   observe: ['errors', 'version', 'session'],
-  config: ['errors', 'attestation', 'watch-files'],
+  config: ['errors', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe'],
   gateway: [
     'errors',

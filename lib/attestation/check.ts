@@ -44,18 +44,6 @@ export interface CheckRow<Subject> extends CheckDescription {
   readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
 }
 
-/** A row, in the order in which tables are read. */
-export function row<Subject>(
-  id: string,
-  title: string,
-  source: string,
-  expected: string,
-  judge: CheckRow<Subject>['judge'],
-  more: Pick<CheckDescription, 'code' | 'conditional'> = {},
-): CheckRow<Subject> {
-  return { id, title, source, expected, judge, ...more };
-}
-
 /** The rows of a table by id; a rule comes from `source` unless its row names another section. */
 export function rowsFrom<Subject>(
   source: string,
@@ -101,9 +89,6 @@ function typed(error: unknown): PrivatemodeError {
   if (error instanceof PrivatemodeError) return error;
   throw error;
 }
-
-/** The value, or undefined where there is none for whatever reason. */
-export const valueIn = <T>(result: Attempt<T>): T | undefined => result?.value;
 
 class MissingValue extends Error {}
 

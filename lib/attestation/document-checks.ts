@@ -1,6 +1,6 @@
 /** The checks before any hardware is involved: nonce, document, manifest, policies, kind of evidence. */
 import { constantTimeEqual, sha256 } from '#crypto/digest';
-import { type Attempt, type CheckRow, demand, finding, need, notApplicable, row } from './check.ts';
+import { type Attempt, demand, finding, need, notApplicable, rowsFrom } from './check.ts';
 import type { AttestationDocument } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
@@ -24,35 +24,34 @@ export interface DocumentSubject {
 
 const sha256Hex = (bytes: Uint8Array): string => Buffer.from(sha256(bytes)).toString('hex');
 
-export const DOCUMENT_ROWS: readonly CheckRow<DocumentSubject>[] = [
-  row('nonce.length', 'Nonce', 'attestation.md 2 no. 1', '32 bytes', ({ nonce }) =>
-    finding(nonce.length === NONCE_BYTES, `${nonce.length} bytes`),
-  ),
-  row(
-    'document.form',
-    'Form of the attestation document',
-    'attestation.md 2, 19.8',
-    'one JSON object with the members of an attestation document',
-    ({ document }) => {
+export const DOCUMENT_ROWS = rowsFrom<DocumentSubject>('attestation.md 2 no. 7', {
+  'nonce.length': {
+    title: 'Nonce',
+    source: 'attestation.md 2 no. 1',
+    expected: '32 bytes',
+    judge: ({ nonce }) => finding(nonce.length === NONCE_BYTES, `${nonce.length} bytes`),
+  },
+  'document.form': {
+    title: 'Form of the attestation document',
+    source: 'attestation.md 2, 19.8',
+    expected: 'one JSON object with the members of an attestation document',
+    code: 'evidence_malformed',
+    judge: ({ document }) => {
       const { version = 'of no stated version' } = demand(document);
       return finding(true, `from coordinator ${JSON.stringify(version)}`);
     },
-    { code: 'evidence_malformed' },
-  ),
-  row(
-    'manifest.count',
-    'One manifest',
-    'attestation.md 2 no. 7',
-    'a history of exactly one manifest',
-    ({ document }) =>
+  },
+  'manifest.count': {
+    title: 'One manifest',
+    expected: 'a history of exactly one manifest',
+    judge: ({ document }) =>
       finding(need(document).manifests.length === 1, `${need(document).manifests.length} manifests`),
-  ),
-  row(
-    'manifest.expected',
-    'The expected manifest',
-    'attestation.md 2 no. 7',
-    'byte for byte the expected manifest',
-    ({ document, expectedManifest }) => {
+  },
+  'manifest.expected': {
+    title: 'The expected manifest',
+    expected: 'byte for byte the expected manifest',
+    code: 'manifest_mismatch',
+    judge: ({ document, expectedManifest }) => {
       const { manifests } = need(document);
       return finding(
         manifests.length > 0 && manifests.every((each) => constantTimeEqual(each, expectedManifest)),
@@ -60,25 +59,22 @@ export const DOCUMENT_ROWS: readonly CheckRow<DocumentSubject>[] = [
         `SHA-256 ${sha256Hex(expectedManifest)}`,
       );
     },
-    { code: 'manifest_mismatch' },
-  ),
-  row(
-    'manifest.valid',
-    'Validity of the manifest',
-    'attestation.md 4, 19.12',
-    'a manifest that this version understands completely',
-    ({ manifest }) => {
+  },
+  'manifest.valid': {
+    title: 'Validity of the manifest',
+    source: 'attestation.md 4, 19.12',
+    expected: 'a manifest that this version understands completely',
+    code: 'manifest_invalid',
+    judge: ({ manifest }) => {
       const { policies, snp, tdx } = demand(manifest);
       return finding(true, `${policies.size} policies, ${snp.length} SNP and ${tdx.length} TDX entries`);
     },
-    { code: 'manifest_invalid' },
-  ),
-  row(
-    'document.policies',
-    'Policy documents',
-    'attestation.md 13.6, 19.12 rule 14',
-    "documents whose SHA-256 are exactly the manifest's policies, once each",
-    ({ document, manifest }) => {
+  },
+  'document.policies': {
+    title: 'Policy documents',
+    source: 'attestation.md 13.6, 19.12 rule 14',
+    expected: "documents whose SHA-256 are exactly the manifest's policies, once each",
+    judge: ({ document, manifest }) => {
       const { policies } = need(document);
       const listed = need(manifest).policies;
       const hashes = new Set(policies.map(sha256Hex));
@@ -90,43 +86,39 @@ export const DOCUMENT_ROWS: readonly CheckRow<DocumentSubject>[] = [
         `${policies.length} documents, ${missing} missing, ${extra} extra, ${repeated} repeated`,
       );
     },
-  ),
-  row(
-    'document.mesh_ca',
-    'Mesh CA certificate',
-    'attestation.md 2 no. 7, 12, 13.9, 13.10',
-    'exactly one CERTIFICATE block with a CA that is valid at this time',
-    ({ document, now }) => judgeMeshCa(Buffer.from(need(document).meshCa).toString('latin1'), now),
-  ),
-  row(
-    'evidence.form',
-    'Form of the evidence',
-    'attestation.md 2 no. 4, 6.1, 9.1, 19.9',
-    'a SEV-SNP or TDX message; unsigned development evidence is neither',
-    ({ evidence }) => finding(true, demand(evidence).name),
-    { code: 'evidence_malformed' },
-  ),
-  row(
-    'evidence.type',
-    'Stated type of the evidence',
-    'attestation.md 19.8',
-    'absent, or the type of the message',
-    ({ document, evidence }) => {
+  },
+  'document.mesh_ca': {
+    title: 'Mesh CA certificate',
+    source: 'attestation.md 2 no. 7, 12, 13.9, 13.10',
+    expected: 'exactly one CERTIFICATE block with a CA that is valid at this time',
+    judge: ({ document, now }) => judgeMeshCa(Buffer.from(need(document).meshCa).toString('latin1'), now),
+  },
+  'evidence.form': {
+    title: 'Form of the evidence',
+    source: 'attestation.md 2 no. 4, 6.1, 9.1, 19.9',
+    expected: 'a SEV-SNP or TDX message; unsigned development evidence is neither',
+    code: 'evidence_malformed',
+    judge: ({ evidence }) => finding(true, demand(evidence).name),
+  },
+  'evidence.type': {
+    title: 'Stated type of the evidence',
+    source: 'attestation.md 19.8',
+    expected: 'absent, or the type of the message',
+    conditional: true,
+    judge: ({ document, evidence }) => {
       const stated = need(document).attestationType;
       if (stated === undefined) return notApplicable('absent');
       const { attestationType } = need(evidence);
       return finding(stated === attestationType, stated, attestationType);
     },
-    { conditional: true },
-  ),
-  row(
-    'evidence.reference_values',
-    'Reference values for this kind of evidence',
-    'attestation.md 2 no. 4',
-    'at least one in the manifest',
-    ({ manifest, evidence }) => {
+  },
+  'evidence.reference_values': {
+    title: 'Reference values for this kind of evidence',
+    source: 'attestation.md 2 no. 4',
+    expected: 'at least one in the manifest',
+    judge: ({ manifest, evidence }) => {
       const { length } = need(evidence).judgements;
       return manifest?.value && finding(length > 0, String(length));
     },
-  ),
-];
+  },
+});

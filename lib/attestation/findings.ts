@@ -1,4 +1,5 @@
 /** What several tables of checks find about certificates, signatures and periods of validity. */
+import { constantTimeEqual } from '#crypto/digest';
 import { type Finding, finding } from './check.ts';
 import { type Certificate, isTimeValid, verifySignedBy } from './x509/certificate.ts';
 import { type Name, sameName } from './x509/name.ts';
@@ -36,3 +37,11 @@ export async function issuedBy(
   if (!sameName(signed.issuer, issuer.subject)) return finding(false, 'another issuer');
   return verified(await verifySignedBy(signed, issuer));
 }
+
+/** Passes for one of the byte strings that the manifest, the nonce or the hardware allow; without any, nothing passes. */
+export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
+  const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
+  return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
+}
+
+export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

@@ -3,7 +3,7 @@
  * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
  */
 import { verifyEcdsa } from '#crypto/signature';
-import { attempt, type Check, type CheckRow, demand, finding, need, row, runChecks } from './check.ts';
+import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
 import { allValid, issuedBy, period, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
 import {
@@ -66,44 +66,37 @@ export async function judgeMeshCa(pem: string, now: Date) {
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);
 }
 
-export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
-  row(
-    'mesh.certificate.form',
-    'Form of the mesh certificate',
-    'attestation.md 12',
-    'one X.509 version 3 certificate in DER',
-    ({ certificate }) => {
+export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
+  'mesh.certificate.form': {
+    title: 'Form of the mesh certificate',
+    expected: 'one X.509 version 3 certificate in DER',
+    code: 'evidence_malformed',
+    judge: ({ certificate }) => {
       const { version } = demand(certificate);
       return finding(version === 3, `version ${version}`);
     },
-    { code: 'evidence_malformed' },
-  ),
-  row(
-    'mesh.certificate.signature',
-    'Issuer of the mesh certificate',
-    'attestation.md 12',
-    'issued and signed by the attested mesh CA',
-    ({ certificate, meshCa }) => {
+  },
+  'mesh.certificate.signature': {
+    title: 'Issuer of the mesh certificate',
+    expected: 'issued and signed by the attested mesh CA',
+    judge: ({ certificate, meshCa }) => {
       const issuer = demand(meshCa);
       const leaf = need(certificate);
       if (!sameName(leaf.issuer, issuer.subject)) return finding(false, 'another issuer');
       if (!maySignCertificates(issuer)) return finding(false, 'the mesh CA may not sign certificates');
       return issuedBy(leaf, issuer);
     },
-  ),
-  row(
-    'mesh.certificate.validity',
-    'Validity of the mesh certificate',
-    'attestation.md 12',
-    'mesh certificate and mesh CA are valid at this time',
-    ({ certificate, meshCa, now }) => allValid([need(certificate), need(meshCa)], need(certificate), now),
-  ),
-  row(
-    'mesh.certificate.usage',
-    'Purpose of the mesh certificate',
-    'attestation.md 12',
-    'may sign, for a server, and has no critical extension that is not understood',
-    ({ certificate }) => {
+  },
+  'mesh.certificate.validity': {
+    title: 'Validity of the mesh certificate',
+    expected: 'mesh certificate and mesh CA are valid at this time',
+    judge: ({ certificate, meshCa, now }) =>
+      allValid([need(certificate), need(meshCa)], need(certificate), now),
+  },
+  'mesh.certificate.usage': {
+    title: 'Purpose of the mesh certificate',
+    expected: 'may sign, for a server, and has no critical extension that is not understood',
+    judge: ({ certificate }) => {
       const leaf = need(certificate);
       const [critical] = unhandledCritical(leaf, LEAF_EXTENSIONS);
       if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
@@ -112,67 +105,59 @@ export const MESH_ROWS: readonly CheckRow<SecretSubject>[] = [
       const signs = uses === undefined || uses.has('digitalSignature');
       return finding(server && signs, `${[...(uses ?? ['any use']), ...(purposes ?? ['any purpose'])]}`);
     },
-  ),
-  row(
-    'mesh.certificate.key',
-    'Key of the mesh certificate',
-    'attestation.md 12',
-    'ECDSA on P-256 or P-384',
-    ({ certificate }) => {
+  },
+  'mesh.certificate.key': {
+    title: 'Key of the mesh certificate',
+    expected: 'ECDSA on P-256 or P-384',
+    judge: ({ certificate }) => {
       const { curve, algorithm } = need(certificate).publicKey;
       return finding(curve !== undefined, curve ?? algorithm);
     },
-  ),
-  row(
-    'mesh.identity.workload_secret_id',
-    'Identity of the secret service',
-    'attestation.md 13.1, 19.11',
-    'the WorkloadSecretID of the secret service in the manifest',
-    ({ certificate, service }) => {
+  },
+  'mesh.identity.workload_secret_id': {
+    title: 'Identity of the secret service',
+    source: 'attestation.md 13.1, 19.11',
+    expected: 'the WorkloadSecretID of the secret service in the manifest',
+    judge: ({ certificate, service }) => {
       const expected = demand(service).workloadSecretId;
       const value = extensionValue(need(certificate).extensions, WORKLOAD_SECRET_ID);
       const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');
       return finding(found === expected, found ?? 'none', expected);
     },
-  ),
-  row(
-    'mesh.identity.common_name',
-    'Common name of the secret service',
-    'attestation.md 19.11',
-    "the first SAN of the secret service's entry in the manifest",
-    ({ certificate, service }) => {
+  },
+  'mesh.identity.common_name': {
+    title: 'Common name of the secret service',
+    source: 'attestation.md 19.11',
+    expected: "the first SAN of the secret service's entry in the manifest",
+    judge: ({ certificate, service }) => {
       const expected = need(service).sans[0] ?? '';
       const found = commonName(need(certificate).subject);
       return finding(found === expected, found ?? 'none', expected);
     },
-  ),
-];
+  },
+});
 
-export const SECRET_ROWS: readonly CheckRow<SecretSubject>[] = [
-  row(
-    'secret.form',
-    'Lengths in the secret exchange',
-    'attestation.md 12',
-    'a public key of 1216 and an encapsulated key of 1120 bytes',
-    ({ publicKey, encapsulatedKey }) =>
+export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
+  'secret.form': {
+    title: 'Lengths in the secret exchange',
+    expected: 'a public key of 1216 and an encapsulated key of 1120 bytes',
+    code: 'evidence_malformed',
+    judge: ({ publicKey, encapsulatedKey }) =>
       finding(
         publicKey.length === 1216 && encapsulatedKey.length === 1120,
         `${publicKey.length} and ${encapsulatedKey.length} bytes`,
       ),
-    { code: 'evidence_malformed' },
-  ),
-  row(
-    'secret.signature',
-    'Signature on the secret exchange',
-    'attestation.md 12',
-    'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
-    async ({ certificate, publicKey, encapsulatedKey, signature }) => {
+  },
+  'secret.signature': {
+    title: 'Signature on the secret exchange',
+    expected: 'ECDSA with SHA-256, in DER, by the mesh certificate over public key and encapsulated key',
+    judge: async ({ certificate, publicKey, encapsulatedKey, signature }) => {
       const { key } = need(certificate).publicKey;
       const data = Buffer.concat([publicKey, encapsulatedKey]);
       return verified(await verifyEcdsa({ key, hash: 'sha256', encoding: 'der', data, signature }));
     },
-  ),
-];
+  },
+});
 
 /**
  * Judges the response of the secret exchange: MESH_ROWS, then SECRET_ROWS. The response is good if every check passes;

@@ -1,7 +1,9 @@
 /** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
+
 import { isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { PrivatemodeError } from '../errors.ts';
+import { urlHost } from '../network/addresses.ts';
 
 /** Reads `text`, the value of the setting that is called `flag`. */
 export type Parse<Value, Rest extends readonly unknown[] = []> = (
@@ -175,9 +177,6 @@ export function parseOwnHost(flag: string, text: string): string {
   if (port === 0) throw wants(flag, 'host names with an optional port', text);
   return port === NO_PORT ? urlHost(host) : `${urlHost(host)}:${port}`;
 }
-
-/** A host name or address as URLs and `Host` have it: IPv6 in brackets. */
-export const urlHost = (host: string): string => (host.includes(':') ? `[${host}]` : host);
 
 export const isLoopback = (host: string): boolean =>
   ['localhost', '::1', '[::1]'].includes(host) || (isIP(host) === 4 && host.startsWith('127.'));

@@ -1,9 +1,11 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
+
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
+import { urlHost } from '../network/addresses.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { upstreamFailure } from './upstream-failure.ts';
 
@@ -61,7 +63,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   const attempts = new WeakMap<IncomingMessage, ReturnType<typeof runAttempt>>();
   proxy.on('proxyReq', (request, req) => attempts.get(req)?.connecting(request));
   proxy.on('proxyRes', (response, req) => attempts.get(req)?.responded(response));
-  const name = host.includes(':') ? `[${host}]` : host;
+  const name = urlHost(host);
 
   return {
     authority: port === 443 ? name : `${name}:${port}`,

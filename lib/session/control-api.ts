@@ -1,6 +1,7 @@
 import type { SecretResponseInput } from '../attestation/mesh.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { urlHost } from '../network/addresses.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
 /** The decoded response to a secret exchange (docs/protocol/attestation.md 1.2). */
@@ -33,7 +34,7 @@ const ENCAPSULATED_KEY_BYTES = 1120;
 const RESPONSE_LIMITS = { depth: 8, values: 256 };
 
 export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps): ControlApi {
-  const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
+  const host = urlHost(endpoint.host);
 
   async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
     if (!/^[\x21-\x7e]+$/.test(apiKey)) {

@@ -2,7 +2,7 @@
  * The collateral of AMD and Intel about a platform in one JSON file: certificate chains as PEM, certificates and
  * revocation lists as hex of their DER, Intel's signed values as exactly the text that was signed, signatures as hex.
  */
-import { attempt, valueIn } from '../attestation/check.ts';
+import { attempt } from '../attestation/check.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
 import { readSignedJson } from '../attestation/tdx/signed-json.ts';
 import type { CollateralSource, SignedCollateral } from '../attestation/verify.ts';
@@ -93,7 +93,7 @@ export function recordCollateral(source: CollateralSource): {
 const signedMembers =
   (member: string, name: (typeof SIGNED)[number]) =>
   ({ body, issuerChain }: SignedCollateral): StoredCollateral => {
-    const read = valueIn(attempt(() => readSignedJson(body, member)));
+    const read = attempt(() => readSignedJson(body, member))?.value;
     if (read === undefined) return {};
     return {
       [name]: Buffer.from(read.signed).toString('utf8'),

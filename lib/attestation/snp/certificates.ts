@@ -3,7 +3,7 @@
  * The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the ones in the document are ignored.
  */
 import { PrivatemodeError } from '../../errors.ts';
-import { type Attempt, attempt, attemptAsync, valueIn } from '../check.ts';
+import { type Attempt, attempt, attemptAsync } from '../check.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import { NOT_YET } from '../findings.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
@@ -117,7 +117,7 @@ function readHwid(value: Uint8Array): Uint8Array {
 export async function obtainArkCrl(evidence: SnpEvidence, mayFetch: boolean): Promise<ArkCrl> {
   const { certificates, entry, context } = evidence;
   const crl = certificates.extras.get(SNP_EXTRA_CRL);
-  const embedded = crl && valueIn(attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES)));
+  const embedded = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES))?.value;
   if (embedded !== undefined && isCurrent(embedded.crl, context.now)) {
     return { value: { ...embedded, origin: 'from the document' } };
   }

@@ -1,5 +1,6 @@
 /** What was launched, and how: measurement, ID key, guest policy, platform (docs/protocol/attestation.md 8, 13.5). */
 import { type Finding, finding, rowsFrom } from '../check.ts';
+import { hex, oneOf } from '../findings.ts';
 import { idKeyDigest } from './launch.ts';
 import {
   type Flag,
@@ -10,7 +11,7 @@ import {
   POLICY_RESERVED_ONE,
   POLICY_RESERVED_ZERO,
 } from './packed-fields.ts';
-import { bits, hex, oneOf, type SnpSubject } from './subject.ts';
+import { bits, type SnpSubject } from './subject.ts';
 
 const FAMILY_ID = `01${'00'.repeat(15)}`;
 const IMAGE_ID = `02${'00'.repeat(15)}`;

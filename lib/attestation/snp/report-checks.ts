@@ -1,10 +1,10 @@
 /** The report: what it says before any certificate is looked at, who signed it, and its firmware and chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5). */
 import { verifyEcdsa } from '#crypto/signature';
 import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { verified } from '../findings.ts';
+import { hex, oneOf, verified } from '../findings.ts';
 import { type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
-import { bits, hex, oneOf, type SnpRow, type SnpSubject } from './subject.ts';
+import { bits, type SnpRow, type SnpSubject } from './subject.ts';
 
 const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
 const ECDSA_P384_SHA384 = 1;

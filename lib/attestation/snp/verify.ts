@@ -1,5 +1,5 @@
 /** SEV-SNP evidence against one reference value (docs/protocol/attestation.md 7, 8, 19). */
-import { attempt, type Check, firstFailure, runChecks, valueIn } from '../check.ts';
+import { attempt, type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions } from './certificates.ts';
@@ -42,7 +42,7 @@ async function verifySnp(
   const roots = attempt(() => readRoots(context.roots, entry.product));
   const given: SnpSubject = { ...message, entry, context, roots };
   const vcek = await obtainVcek(given, await judge(REPORT_ROWS, given));
-  const certificate = valueIn(vcek)?.certificate;
+  const certificate = vcek?.value?.certificate;
   const vcekExtensions = certificate && attempt(() => readVcekExtensions(certificate));
   const endorsed: SnpSubject = { ...given, vcek, vcekExtensions };
   await judge(VCEK_ROWS, endorsed);

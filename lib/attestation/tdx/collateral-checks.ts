@@ -1,13 +1,13 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
 import { type Attempt, demand, type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { period } from '../findings.ts';
+import { hex, period } from '../findings.ts';
 import { obtained } from '../revocation-list.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
 import { signerDefects } from './chain.ts';
 import type { SignedDocument } from './collateral.ts';
-import { hex, noDefects, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
+import { noDefects, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
 import type { QeIdentity, TcbInfo } from './tcb-info.ts';
 
 /** The checks that TCB info and QE identity share. */

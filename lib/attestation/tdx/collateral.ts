@@ -3,7 +3,7 @@
  * Fetches and reads them; the checks decide whether any of it is believed.
  */
 import { PrivatemodeError } from '../../errors.ts';
-import { type Attempt, attemptAsync, valueIn } from '../check.ts';
+import { type Attempt, attemptAsync } from '../check.ts';
 import type { RevocationList, SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
@@ -39,7 +39,7 @@ export async function fetchCollateral({
   readonly entry: TdxReferenceValues;
   readonly context: EvidenceContext;
 }): Promise<Partial<Collateral>> {
-  const [platform, pinned] = [valueIn(sgx), valueIn(pinnedRoot)];
+  const [platform, pinned] = [sgx?.value, pinnedRoot?.value];
   if (platform === undefined || pinned === undefined) return {};
   const fmspc = Buffer.from(platform.fmspc).toString('hex');
   // Without a number, Intel answers with whatever is current.
@@ -53,7 +53,7 @@ export async function fetchCollateral({
     ),
     attemptAsync(async () => readCrl(await source.intelPckCrl())),
   ]);
-  const identity = valueIn(qeIdentity);
+  const identity = qeIdentity?.value;
   const trusted = identity !== undefined && (await signerDefects(identity, pinned, now)).length === 0;
   if (!trusted) return { tcbInfo, qeIdentity, pckCrl };
   const rootCrl = await attemptAsync(async () => {

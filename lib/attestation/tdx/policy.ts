@@ -1,6 +1,7 @@
 /** Whether the trust domain is the one that the manifest describes (docs/protocol/attestation.md 11, 19.10, 19.12). */
 import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { hex, oneOf, type TdxRow, type TdxSubject } from './subject.ts';
+import { hex, oneOf } from '../findings.ts';
+import type { TdxRow, TdxSubject } from './subject.ts';
 
 /** Only bit 28, SEPT_VE_DISABLE; fixed here, so that a domain under debug can never pass (docs/protocol/attestation.md 11). */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);

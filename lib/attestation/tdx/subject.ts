@@ -1,8 +1,7 @@
 /** What the TDX checks judge, and the findings that several of them make. */
-import { constantTimeEqual } from '#crypto/digest';
 import { type PublicKey, verifyEcdsa } from '#crypto/signature';
 import { PrivatemodeError } from '../../errors.ts';
-import { attempt, type CheckRow, type Finding, finding, valueIn } from '../check.ts';
+import { attempt, type CheckRow, type Finding, finding } from '../check.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
@@ -20,7 +19,7 @@ export type TdxRow = CheckRow<TdxSubject>;
 export function readSubject(quote: QuoteV4, entry: TdxReferenceValues, context: EvidenceContext) {
   const qe = quote.signedData.certificationData.qeReportCertificationData;
   const chain = attempt(() => readPckChain(qe.pckCertificateChainData.pckCertChain));
-  const extensions = valueIn(chain)?.leaf.extensions;
+  const extensions = chain?.value?.leaf.extensions;
   return {
     quote,
     body: quote.tdQuoteBody,
@@ -46,12 +45,6 @@ export function noDefects(defects: readonly string[], held: string): Finding {
   return finding(defects.length === 0, defects.length === 0 ? held : defects.join('; '));
 }
 
-/** Passes for one of the allowed values; with none allowed, nothing passes. */
-export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
-  const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
-  return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
-}
-
 /** Whether an ECDSA P-256 signature, r || s of 64 bytes, over the SHA-256 of `data` is valid. */
 export async function signatureFinding(
   key: PublicKey['key'],
@@ -61,5 +54,3 @@ export async function signatureFinding(
   const holds = await verifyEcdsa({ key, hash: 'sha256', encoding: 'raw', data, signature });
   return finding(holds, holds ? 'valid' : 'not valid');
 }
-
-export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

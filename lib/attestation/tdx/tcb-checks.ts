@@ -1,7 +1,8 @@
 /** Whether platform, TDX module and quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3). */
 import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
+import { hex, oneOf } from '../findings.ts';
 import { littleEndian, type TdQuoteBody } from './quote.ts';
-import { hex, oneOf, type TdxRow, type TdxSubject } from './subject.ts';
+import type { TdxRow, TdxSubject } from './subject.ts';
 import {
   equalUnderMask,
   moduleIdentity,
