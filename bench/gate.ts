@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
-import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
+import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
 import { createBodyDecrypter } from '../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import {

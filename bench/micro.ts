@@ -4,7 +4,7 @@ import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
-import { createRequestCipher } from '../lib/envelope/request-cipher.ts';
+import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
 import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../lib/pipeline/inject-salt.ts';

@@ -42,7 +42,7 @@ const UNFINISHED = '200 error event stream_unfinished, broken';
 export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'the sequence check: messages are accepted in any order',
-    file: 'lib/envelope/request-cipher.ts',
+    file: 'lib/envelope/message-cipher.ts',
     edits: [
       {
         find: 'return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));',
@@ -108,7 +108,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the direction: messages of the request are opened as those of the response',
-    file: 'lib/envelope/request-cipher.ts',
+    file: 'lib/envelope/message-cipher.ts',
     edits: [{ find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(

@@ -30,7 +30,7 @@ export interface Endpoint {
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
   /** False: nothing is sealed or opened, headers only. */
   readonly encrypted: boolean;
-  /** Query parameters that the remote gets; all others are dropped. */
+  /** Query parameters that the remote gets; match-endpoint.ts drops all others. */
   readonly query: readonly string[];
   /** `gen_ai.operation.name` of the OpenTelemetry conventions. */
   readonly operation: string;

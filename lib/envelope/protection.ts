@@ -4,7 +4,7 @@
  */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
-export { createRequestCipher, type InferenceSecret, type RequestCipher } from './request-cipher.ts';
+export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';
 
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';

@@ -8,8 +8,8 @@ import { isIP } from 'node:net';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { RECEIPT_HEADER_NAMES } from '../pipeline/response-head.ts';
 import { headerPairs } from '../pipeline/rewrite-auth.ts';
-import { RECEIPT_HEADER_NAMES } from '../transparency/receipt.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */

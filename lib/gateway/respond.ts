@@ -9,13 +9,14 @@ import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
-import { plainContentType, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
+import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
-import { receiptHeaders } from '../transparency/receipt.ts';
-import { type Exchange, type ForwardedExchange, noteFailure } from './exchange.ts';
-import { keepStreamAlive, respondError, respondWhole } from './own-response.ts';
+import type { Exchange, ForwardedExchange } from './exchange.ts';
+import { respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
+import { noteFailure } from './request-log.ts';
+import { keepStreamAlive } from './stream-keepalive.ts';
 
 /** What an attempt led to, with what is needed to read it. */
 export interface AttemptResponse extends UpstreamResponse {

@@ -1,6 +1,6 @@
 /** Whole responses: the values are opened in place, every other byte stays (docs/protocol/inference.md, section 6.1). */
 import type { Endpoint } from '../api/endpoints.ts';
-import type { RequestCipher } from '../envelope/request-cipher.ts';
+import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
 import {

@@ -1,7 +1,7 @@
 /** Event streams: each event is opened and written out again, LF only (docs/protocol/inference.md, section 6.2). */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
-import type { RequestCipher } from '../envelope/request-cipher.ts';
+import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
 import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './grammar.ts';

@@ -3,7 +3,7 @@
  * pieces in the order of the text, which are gathered into slices.
  */
 import { randomBytes } from '../crypto/random.ts';
-import type { MessageSealer, RequestCipher } from '../envelope/request-cipher.ts';
+import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { MemberEdit, SaltedBody } from './inject-salt.ts';
 import { encryptionOrder } from './json/json-text.ts';

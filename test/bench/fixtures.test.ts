@@ -20,7 +20,7 @@ import {
 } from '../../bench/fixtures.ts';
 import { bodyOf } from '../../bench/gate.ts';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
-import { createRequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';

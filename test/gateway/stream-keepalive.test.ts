@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI from 'openai';
-import { keepStreamAlive } from '../../lib/gateway/own-response.ts';
+import { keepStreamAlive } from '../../lib/gateway/stream-keepalive.ts';
 import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import { chunked, completion, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 

@@ -2,7 +2,7 @@
 import { createSecretKey } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/request-cipher.ts';
+import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/message-cipher.ts';
 import type { Asked } from '../../lib/pipeline/decrypter.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import type { RequestCipher } from '../../../lib/envelope/request-cipher.ts';
+import type { RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';

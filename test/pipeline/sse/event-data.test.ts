@@ -1,7 +1,7 @@
 /** Events that are known by their bytes are a shortcut: nothing may come out of it that the parser would not give. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createRequestCipher } from '../../../lib/envelope/request-cipher.ts';
+import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
 import { EventMatch, KnownEvents, patternOf, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';

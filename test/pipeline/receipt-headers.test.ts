@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { RECEIPT_HEADER_NAMES, receiptHeaders } from '../../lib/transparency/receipt.ts';
+import { RECEIPT_HEADER_NAMES, receiptHeaders } from '../../lib/pipeline/response-head.ts';
 
 describe('receipt', () => {
   it('names the secret, the manifest, the time of attestation and the request', () => {

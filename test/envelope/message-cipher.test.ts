@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createRequestCipher, type RequestCipher } from '../../lib/envelope/request-cipher.ts';
+import { createRequestCipher, type RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalOpen, literalSeal } from '../support/literal-envelope.ts';
 import { sealedMessage } from '../support/sealing.ts';
