@@ -8,9 +8,9 @@ import { createUploadBudget } from './gateway/upload-budget.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
-import { drain, listen } from './server/listen.ts';
-import { loadTls, type TlsMaterial } from './server/tls.ts';
-import { watchFiles } from './watch-files.ts';
+import { drain } from './server/drain.ts';
+import { listen } from './server/listen.ts';
+import { loadTls, type TlsMaterial, watchTls } from './server/tls.ts';
 
 /** The application side of the proxy, listening. */
 export interface Service {
@@ -33,9 +33,6 @@ export interface ServiceDeps
   /** ms before the rate of an upload is judged for the first time, since uploads may get going slowly. Default 10 s. */
   readonly uploadRateGrace?: number;
 }
-
-/** ms between two looks at the certificate files. */
-const TLS_INTERVAL = 10_000;
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
@@ -84,10 +81,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const url = `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   const tlsWatch =
     tlsFiles &&
-    watchFiles({
-      known: tls as TlsMaterial,
-      read: () => loadTls(tlsFiles),
-      interval: TLS_INTERVAL,
+    watchTls(tlsFiles, tls as TlsMaterial, {
       changed(material) {
         listener.replaceTls(material);
         cors = corsPolicy(config, material);

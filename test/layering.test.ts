@@ -26,7 +26,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   session: ['errors', 'crypto', 'attestation', 'network', 'transparency'],
   observe: ['errors', 'version', 'session'],
   config: ['errors', 'network', 'attestation', 'watch-files'],
-  server: ['errors', 'observe'],
+  server: ['errors', 'observe', 'watch-files'],
   gateway: [
     'errors',
     'version',
@@ -61,7 +61,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'transparency',
     'verify',
   ],
-  service: ['config', 'gateway', 'network', 'pipeline', 'server', 'watch-files'],
+  service: ['config', 'gateway', 'network', 'pipeline', 'server'],
   workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe'],
   cli: [
     'errors',

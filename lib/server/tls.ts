@@ -2,6 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
+import { type FileWatch, watchFiles } from '../watch-files.ts';
 
 export interface TlsFiles {
   readonly certPath: string;
@@ -28,6 +29,16 @@ export function loadTls(files: TlsFiles): TlsMaterial {
   }
   return { cert, key };
 }
+
+/** ms between two looks at the files. */
+const INTERVAL = 10_000;
+
+/** Follows the pair: `changed` gets a new one that can be used, `failed` why a new one cannot be. */
+export const watchTls = (
+  files: TlsFiles,
+  known: TlsMaterial,
+  on: Pick<Parameters<typeof watchFiles<TlsMaterial>>[0], 'changed' | 'failed'>,
+): FileWatch => watchFiles({ known, read: () => loadTls(files), interval: INTERVAL, ...on });
 
 function read(path: string, flag: string): string {
   try {

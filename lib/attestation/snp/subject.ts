@@ -1,6 +1,6 @@
 /** What the SEV-SNP checks judge: the evidence, the reference value, and the parts of both that could be read. */
 import type { Attempt, CheckRow } from '../check.ts';
-import type { ArkCrl, SnpEvidence, SnpRoots, Vcek, VcekExtensions } from './certificates.ts';
+import type { ArkCrl, SnpEvidence, SnpRoots, Vcek, VcekExtensions } from './vcek.ts';
 
 export interface SnpSubject extends SnpEvidence {
   readonly roots: Attempt<SnpRoots>;

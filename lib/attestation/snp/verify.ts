@@ -2,13 +2,13 @@
 import { attempt, type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions } from './certificates.ts';
 import { CHAIN_ROWS, REVOCATION_ROWS, VCEK_ROWS } from './chain-checks.ts';
 import { matchMeasurement } from './launch.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { decodeSnpAttestation, type SnpAttestation } from './report.ts';
 import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
 import type { SnpRow, SnpSubject } from './subject.ts';
+import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions } from './vcek.ts';
 
 export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
   decode: decodeSnpAttestation,
