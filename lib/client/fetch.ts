@@ -32,10 +32,27 @@ export interface PrivatemodeFetch extends Fetch {
 export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
   const config = readOptions(options);
   let opened: AttestedSession | undefined;
+  /** Verifications that wait for how a renewal ends. */
+  const waiting = new Set<(error: PrivatemodeError) => void>();
   const session = (): AttestedSession => {
-    opened ??= openClientSession(config);
+    opened ??= openClientSession(config, (error) => {
+      for (const tell of waiting) tell(error);
+    });
     return opened;
   };
+  /** Resolves with the first renewal: undefined where it gave a secret, else with what was wrong. The session tries again. */
+  async function firstRenewal(verified: AttestedSession): Promise<unknown> {
+    const { promise, resolve } = Promise.withResolvers<unknown>();
+    const ended = new AbortController();
+    waiting.add(resolve);
+    verified
+      .acquire({ timeoutMs: config.verificationTimeout, signal: ended.signal })
+      .then(() => resolve(undefined), resolve);
+    const error = await promise;
+    waiting.delete(resolve);
+    ended.abort();
+    return error;
+  }
   const privatemodeFetch: Fetch = async (input, init) => {
     const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
     return forward({ config, session }, request, newRequestId('sdk'));
@@ -43,10 +60,7 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   return Object.assign(privatemodeFetch, {
     async verify(): Promise<ClientVerdict> {
       const verified = session();
-      const error = await verified.acquire({ timeoutMs: config.verificationTimeout }).then(
-        () => undefined,
-        (thrown: unknown) => thrown,
-      );
+      const error = await firstRenewal(verified);
       if (error !== undefined && !(error instanceof PrivatemodeError)) throw error;
       return verdictOf(verified.lastVerdict(), error, config);
     },

@@ -12,8 +12,14 @@ import { createFetchCall } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 import { verdictOf } from './verdict.ts';
 
-/** Opens the session of these options; nothing is fetched before a request needs it. Throws api_key_missing. */
-export function openClientSession(config: ClientConfig): AttestedSession {
+/**
+ * Opens the session of these options; nothing is fetched before a request needs it. `onFailure` is told of every renewal that
+ * failed. Throws api_key_missing.
+ */
+export function openClientSession(
+  config: ClientConfig,
+  onFailure: (error: PrivatemodeError) => void,
+): AttestedSession {
   const { apiKey, apiEndpoint, signal } = config;
   if (apiKey === undefined) {
     throw new PrivatemodeError('api_key_missing', 'no apiKey was given, and PRIVATEMODE_API_KEY is not set');
@@ -40,6 +46,7 @@ export function openClientSession(config: ClientConfig): AttestedSession {
     random: Math.random,
     observe(event) {
       if ('verdict' in event) config.onVerdict?.(verdictOf(event.verdict, undefined, config));
+      if (event.type === 'update-failed') onFailure(event.error);
       if (event.type === 'epoch') {
         const { secretId, manifestSha256 } = event;
         config.onEpoch?.({ secretId, manifestSha256, attestedAt: new Date() });

@@ -3,6 +3,7 @@
  * (docs/protocol/attestation.md 9, 10).
  */
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { sha256 } from '#crypto/digest';
 import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,
@@ -15,8 +16,6 @@ import {
   type TdQuoteBody,
   TEE_TYPE_TDX,
 } from '../../lib/attestation/tdx/quote.ts';
-import { sha256 } from '#crypto/digest';
-import { pointOf } from '#crypto/signature';
 import type { Faults } from '../faults.ts';
 import { toPem } from '../pki/certificate.ts';
 import { issuePck, issuePlatformCa } from '../pki/intel.ts';
@@ -39,7 +38,7 @@ export function tdxEvidence({ hardware, reportData, coordinatorHash, faults }: E
   const chain = Buffer.from([pck, issuePlatformCa(keys), roots.intelRoot].map((der) => toPem(der)).join(''));
 
   const tdQuoteBody = launchedGuest(reportData, coordinatorHash, faults);
-  const attestationKey = pointOf(createPublicKey(keys.quotingEnclave));
+  const attestationKey = publicPoint(keys.quotingEnclave);
   const authData = new Uint8Array(randomBytes(32));
   const qeReport = quotingEnclaveReport(attestationKey, authData);
   const signers = { attestation: keys.quotingEnclave, pck: keys.pck };
@@ -68,6 +67,12 @@ export interface UnsignedQuote {
   readonly chain: Buffer;
 }
 
+/** The coordinates x || y that belong to a private key, 32 bytes each. */
+export function publicPoint(key: KeyObject): Uint8Array {
+  const { x = '', y = '' } = createPublicKey(key).export({ format: 'jwk' });
+  return new Uint8Array(Buffer.concat([x, y].map((half) => Buffer.from(half, 'base64url'))));
+}
+
 /** The quote with both signatures: of the guest's report, and of the quoting enclave's. */
 export function signedQuote(
   { header, tdQuoteBody, qeReport, authData, chain }: UnsignedQuote,
@@ -80,7 +85,7 @@ export function signedQuote(
     signedDataSize: 2 * SIGNATURE_BYTES + 6 + certificationBytes,
     signedData: {
       signature: signRaw(signedQuoteBytes({ header, tdQuoteBody }), signers.attestation),
-      ecdsaAttestationKey: pointOf(createPublicKey(signers.attestation)),
+      ecdsaAttestationKey: publicPoint(signers.attestation),
       certificationData: {
         certificateDataType: CERTIFICATE_DATA_TYPE.qeReport,
         size: certificationBytes,

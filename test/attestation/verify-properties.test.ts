@@ -11,6 +11,7 @@ import {
   syntheticInput,
   withMembers,
 } from '../support/attestation-vectors.ts';
+import { ENGINE, ONLY_OPENSSL } from '../support/engine.ts';
 import { syntheticInput as syntheticTdxInput } from '../support/tdx-vectors.ts';
 
 const SEED = 20261201;
@@ -157,7 +158,8 @@ describe('the time a verdict takes', () => {
     };
   }
 
-  it('is under 30 ms of CPU, without holding the event loop for 10 ms', async () => {
+  const options = ONLY_OPENSSL('test/client/browser.test.ts measures the portable engine where it runs');
+  it('is under 30 ms of CPU, without holding the event loop for 10 ms', options, async () => {
     const input = syntheticInput('synthetic_v158', 'negative/vcpus_220_ok.json');
     const { cpu, stretch } = await best(8, async () =>
       assert.equal((await verify(input)).outcome, 'accepted'),
@@ -181,7 +183,9 @@ describe('the time a verdict takes', () => {
       setImmediate(watch);
       assert.equal((await verify(evidence)).outcome, 'accepted');
       watching = false;
-      assert.equal(taken, turns);
+      // Web Crypto verifies in threads of its own: then the loop turns meanwhile as often as it can.
+      if (ENGINE === 'portable') assert.ok(taken > turns, `${taken} turns`);
+      else assert.equal(taken, turns);
     });
   }
 

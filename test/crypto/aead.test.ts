@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { createSecretKey, type KeyObject } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { gcmDecrypt, gcmEncryption } from '#crypto/aead';
+import { gcmDecrypt, gcmEncryption, type SecretKey } from '#crypto/aead';
+import * as portable from '../../lib/crypto/portable/aead.ts';
+import { keyOf, wrongKeyOf } from '../support/engine.ts';
 import { hex } from '../support/exchange-fixture.ts';
-import { portableDecrypt, portableEncryption } from '../support/portable-aead.ts';
 
 interface Wycheproof {
   readonly testGroups: readonly {
@@ -28,10 +28,11 @@ interface Wycheproof {
 const file = join(import.meta.dirname, '../vectors/foreign/wycheproof/aes_gcm_test.json');
 const { testGroups } = JSON.parse(readFileSync(file, 'utf8')) as Wycheproof;
 /** Ciphertext and tag of a plaintext that is given in pieces. */
-function encryptAll(key: KeyObject, iv: Buffer, aad: Buffer, pieces: readonly Uint8Array[]) {
+function encryptAll(key: SecretKey, iv: Buffer, aad: Buffer, pieces: readonly Uint8Array[]) {
   const encryption = gcmEncryption(key, iv, aad);
-  const ciphertext = pieces.map((piece) => encryption.update(piece));
-  return { ciphertext: Buffer.concat([...ciphertext, encryption.final()]), tag: encryption.getAuthTag() };
+  const ciphertext = Buffer.concat(pieces.map((piece) => encryption.update(piece)));
+  encryption.final();
+  return { ciphertext, tag: encryption.getAuthTag() };
 }
 
 describe('AES-256-GCM', () => {
@@ -41,9 +42,12 @@ describe('AES-256-GCM', () => {
     for (const { keySize, ivSize, tests } of testGroups) {
       if (keySize !== 256 || ivSize !== 96) continue;
       for (const t of tests) {
-        const [key, iv, aad] = [createSecretKey(hex(t.key)), hex(t.iv), hex(t.aad)];
-        for (const decrypt of [gcmDecrypt, portableDecrypt]) {
-          const opened = decrypt(key, iv, aad, hex(t.ct), hex(t.tag));
+        const [key, iv, aad] = [keyOf(hex(t.key)), hex(t.iv), hex(t.aad)];
+        const open = [
+          () => gcmDecrypt(key, iv, aad, hex(t.ct), hex(t.tag)),
+          () => portable.gcmDecrypt(portable.secretKey(hex(t.key)), iv, aad, hex(t.ct), hex(t.tag)),
+        ];
+        for (const opened of open.map((by) => by())) {
           assert.equal(opened?.toString('hex'), t.result === 'valid' ? t.msg : undefined, `tcId ${t.tcId}`);
         }
         if (t.result === 'valid') {
@@ -61,9 +65,9 @@ describe('AES-256-GCM', () => {
     for (const { keySize, ivSize, tests } of testGroups) {
       if (keySize === 256 && ivSize === 96) continue;
       for (const t of tests) {
-        const [key, iv, aad] = [createSecretKey(hex(t.key)), hex(t.iv), hex(t.aad)];
-        assert.throws(() => gcmDecrypt(key, iv, aad, hex(t.ct), hex(t.tag)), { code: 'internal' });
-        assert.throws(() => gcmEncryption(key, iv, aad), { code: 'internal' });
+        const [key, iv, aad] = [() => wrongKeyOf(hex(t.key)), hex(t.iv), hex(t.aad)];
+        assert.throws(() => gcmDecrypt(key(), iv, aad, hex(t.ct), hex(t.tag)), { code: 'internal' });
+        assert.throws(() => gcmEncryption(key(), iv, aad), { code: 'internal' });
         refused += 1;
       }
     }
@@ -71,7 +75,7 @@ describe('AES-256-GCM', () => {
   });
 
   it('refuses truncated tags, down to none', () => {
-    const [key, iv, aad] = [createSecretKey(Buffer.alloc(32, 1)), Buffer.alloc(12, 2), Buffer.alloc(16, 3)];
+    const [key, iv, aad] = [keyOf(Buffer.alloc(32, 1)), Buffer.alloc(12, 2), Buffer.alloc(16, 3)];
     const { ciphertext, tag } = encryptAll(key, iv, aad, [Buffer.from('truncated')]);
     for (let length = 0; length < 16; length++) {
       const opened = gcmDecrypt(key, iv, aad, ciphertext, tag.subarray(0, length));
@@ -80,21 +84,26 @@ describe('AES-256-GCM', () => {
     assert.ok(gcmDecrypt(key, iv, aad, ciphertext, tag));
   });
 
-  it('produces the bytes of @noble/ciphers, however the plaintext is cut', () => {
+  it('produces the bytes of the portable engine, however the plaintext is cut', () => {
     const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
     fc.assert(
       fc.property(
-        bytes(32).map((raw) => createSecretKey(raw)),
+        bytes(32),
         bytes(12).map((raw) => Buffer.from(raw)),
         bytes(16).map((raw) => Buffer.from(raw)),
         fc.array(fc.uint8Array({ maxLength: 70 }), { maxLength: 6 }),
-        (key, iv, aad, pieces) => {
-          const ours = encryptAll(key, iv, aad, pieces);
-          const portable = portableEncryption(key, iv, aad);
-          const theirs = Buffer.concat(pieces.map((piece) => portable.update(piece)));
-          assert.deepEqual(ours, { ciphertext: theirs, tag: portable.tag() });
-          for (const decrypt of [gcmDecrypt, portableDecrypt]) {
-            assert.deepEqual(decrypt(key, iv, aad, ours.ciphertext, ours.tag), Buffer.concat(pieces));
+        (secret, iv, aad, pieces) => {
+          const ours = encryptAll(keyOf(secret), iv, aad, pieces);
+          const key = portable.secretKey(Uint8Array.from(secret));
+          const encryption = portable.gcmEncryption(key, iv, aad);
+          const theirs = Buffer.concat(pieces.map((piece) => encryption.update(piece)));
+          encryption.final();
+          assert.deepEqual(ours, { ciphertext: theirs, tag: encryption.getAuthTag() });
+          for (const opened of [
+            gcmDecrypt(keyOf(secret), iv, aad, ours.ciphertext, ours.tag),
+            portable.gcmDecrypt(key, iv, aad, ours.ciphertext, ours.tag),
+          ]) {
+            assert.deepEqual(opened, Buffer.concat(pieces));
           }
         },
       ),

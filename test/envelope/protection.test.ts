@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { createHmac, createSecretKey } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { PROTOCOL_VERSION, protectionHeaders } from '../../lib/envelope/protection.ts';
+import { keyOf, wrongKeyOf } from '../support/engine.ts';
 import { EXCHANGE, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 
 interface PolicyVectors {
@@ -47,7 +48,7 @@ describe('GPU certificate-status policy', () => {
       const gracePeriodHours = statuses.includes('allow-revoked') ? 5 : 0;
       const gpuPolicy = { allowUnknown: statuses.includes('allow-unknown'), gracePeriodHours };
       const nowMs = 1000 * (unix + 3600 * gracePeriodHours);
-      const key = createSecretKey(hex(secretHex));
+      const key = keyOf(hex(secretHex));
       assert.deepEqual(policyHeaders({ gpuPolicy, nowMs, key }), [policy, mac]);
     });
   }
@@ -59,14 +60,14 @@ describe('GPU certificate-status policy', () => {
       const gpuPolicy = { allowUnknown, gracePeriodHours };
       const [policy, mac] = policyHeaders({ gpuPolicy, nowMs: nowUnix * 1000 + 999 });
       assert.equal(policy, `rules=${statuses.join(',')}; revocation-time-not-before=${unix}`);
-      assert.equal(mac, createHmac('sha256', EXCHANGE.key).update(policy).digest('hex'));
+      assert.equal(mac, createHmac('sha256', EXCHANGE.secret).update(policy).digest('hex'));
     });
   }
 
   it('refuses a secret of another length, as every other use of it does', () => {
     for (const bytes of [31, 33, 64]) {
-      const key = createSecretKey(Buffer.alloc(bytes));
-      assert.throws(() => policyHeaders({ key }), { code: 'internal' }, `${bytes} bytes`);
+      const use = (): unknown => policyHeaders({ key: wrongKeyOf(Buffer.alloc(bytes)) });
+      assert.throws(use, { code: 'internal' }, `${bytes} bytes`);
     }
   });
 
@@ -74,7 +75,7 @@ describe('GPU certificate-status policy', () => {
     const macs = [
       policyHeaders({})[1],
       policyHeaders({ nowMs: attempt.nowMs + 1000 })[1],
-      policyHeaders({ key: createSecretKey(Buffer.alloc(32)) })[1],
+      policyHeaders({ key: keyOf(Buffer.alloc(32)) })[1],
     ];
     assert.equal(new Set(macs).size, 3);
     assert.equal(policyHeaders({})[1], macs[0]);

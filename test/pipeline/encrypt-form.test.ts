@@ -5,6 +5,7 @@ import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { FormParts } from '../../lib/pipeline/form-parts.ts';
 import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { ENGINE } from '../support/engine.ts';
 import {
   countingIvs,
   EXCHANGE,
@@ -180,7 +181,12 @@ describe('form sealing, what is read from the form', () => {
   it('nor does a form that arrives with such names', async () => {
     for (const name of ['name="a\rX-Evil: 1"', 'name="a\nX-Evil: 1"', "name*=utf-8''a%0D%0AX-Evil:%201"]) {
       const bytes = formBody(BOUNDARY, [...FORM, field('evil', 'x')]).toString('latin1');
-      const prepared = await prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
+      const preparing = prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
+      if (ENGINE === 'portable' && /[\r\n]/.test(name)) {
+        await assert.rejects(preparing, { code: 'invalid_multipart' }); // its reader takes no line break in a header
+        continue;
+      }
+      const prepared = await preparing;
       const heads = literalParts('BOUNDARY', await sealed(prepared)).map(({ head }) => head);
       assert.ok(!heads.some((head) => /[\r\n]x-evil/i.test(head)), name);
     }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { settle } from '../support/fake-clock.ts';
 import { fails, type SessionScene, sessionScene } from '../support/fake-remote.ts';
@@ -48,7 +49,7 @@ describe('session start', () => {
     assert.equal(attested?.message, 'Coordinator manifest fetched successfully');
     assert.equal(session.current(), epoch);
     assert.ok(Object.isFrozen(epoch));
-    assert.equal(epoch.key.symmetricKeySize, 32);
+    assert.match(hmacSha256(epoch.key, 'any text'), /^[0-9a-f]{64}$/);
     assert.equal(epoch.attestedAt, clock.now());
     assert.equal(epoch.renewAt - clock.now(), 45 * MINUTE);
     assert.equal(epoch.expiresAt - clock.now(), 55 * MINUTE);

@@ -15,6 +15,8 @@ export interface Page {
   navigate(url: string): Promise<void>;
   /** Resolves with the document's title once it fits. */
   titleLike(pattern: RegExp): Promise<string>;
+  /** What the page looks like, as a PNG, at this size and in this colour scheme. */
+  screenshot(look: { width: number; height: number; scheme: 'light' | 'dark' }): Promise<Buffer>;
   /** Closes the tab. */
   close(): Promise<void>;
 }
@@ -57,14 +59,19 @@ type Send = (
   sessionId?: string,
 ) => Promise<Record<string, unknown>>;
 
-/** Host names of `hosts` are this machine; all others resolve to nothing. */
-export async function launchBrowser(chromium: Program, hosts: readonly string[]): Promise<Browser> {
+/** Host names of `hosts` are this machine; all others resolve to nothing. `flags` are added to ours. */
+export async function launchBrowser(
+  chromium: Program,
+  hosts: readonly string[],
+  flags: readonly string[] = [],
+): Promise<Browser> {
   const directory = mkdtempSync(join(tmpdir(), 'browser-'));
   const rules = [...hosts.map((host) => `MAP ${host} 127.0.0.1`), 'MAP * ~NOTFOUND', 'EXCLUDE 127.0.0.1'];
   const child = spawn(
     chromium.path,
     [
       ...FLAGS,
+      ...flags,
       `--user-data-dir=${join(directory, 'profile')}`,
       `--host-resolver-rules=${rules.join(', ')}`,
       'about:blank',
@@ -167,6 +174,17 @@ function pageOf(send: (method: string, params?: Record<string, unknown>) => Retu
         await delay(20);
       }
       throw new Error(`the title stayed ${JSON.stringify(title)}`);
+    },
+    async screenshot({ width, height, scheme }) {
+      await send('Emulation.setDeviceMetricsOverride', {
+        ...{ width, height, deviceScaleFactor: 1, mobile: width < 600 },
+      });
+      await send('Emulation.setEmulatedMedia', {
+        features: [{ name: 'prefers-color-scheme', value: scheme }],
+      });
+      await evaluate('scrollTo(0, 0)');
+      const { data } = await send('Page.captureScreenshot', { format: 'png' });
+      return Buffer.from(String(data), 'base64');
     },
     async close() {
       await send('Page.close');

@@ -1,9 +1,10 @@
 /** A secret, a nonce and ivs for tests, as the vectors and the property tests need them. */
-import { createSecretKey } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { SecretKey } from '#crypto/aead';
 import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/message-cipher.ts';
 import type { Asked } from '../../lib/pipeline/decrypter.ts';
+import { keyOf } from './engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 
 export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
@@ -15,9 +16,13 @@ export function inferenceVectors<T>(name: string): T {
   ) as T;
 }
 
-export const EXCHANGE: LiteralExchange = {
+const SECRET = hex('000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f');
+
+/** For both sides: `key` is the product's, `secret` the literal envelope's. */
+export const EXCHANGE: LiteralExchange & { readonly key: SecretKey } = {
   id: 'YbrjTROzYmqPU07Q09kU1FyTQt6qGHQFBvIOcMOTZ2I=',
-  key: createSecretKey(hex('000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f')),
+  key: keyOf(SECRET),
+  secret: SECRET,
   nonce: hex('a0a1a2a3a4a5a6a7a8a9aaab'),
 };
 

@@ -1,5 +1,4 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
-import { createSecretKey } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,6 +16,7 @@ import { drain } from '../../lib/server/drain.ts';
 import { type ListenerOptions, listen } from '../../lib/server/listen.ts';
 import type { Epoch, Session } from '../../lib/session/session.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
+import { keyOf } from './engine.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 
 export const EPOCH: Epoch = {
@@ -29,11 +29,13 @@ export const EPOCH: Epoch = {
   expiresMonotonic: Number.POSITIVE_INFINITY,
 };
 
+export const NEXT_SECRET = Buffer.alloc(32, 7);
+
 /** What a renewal leads to. */
 export const NEXT_EPOCH: Epoch = {
   ...EPOCH,
   secretId: 'BnextSecretBnextSecretBnextSecretBnextSecre=',
-  key: createSecretKey(Buffer.alloc(32, 7)),
+  key: keyOf(NEXT_SECRET),
   manifestSha256: 'b'.repeat(64),
   attestedAt: Date.UTC(2026, 0, 2),
 };

@@ -2,7 +2,7 @@
  * A client of the inference protocol, as literal as it can be: the other side that the simulator is tested
  * against. It shares no code with the product or the simulator (docs/protocol/inference.md 2, 4, 5, 6, 7).
  */
-import { createHash, createHmac, createSecretKey, randomBytes } from 'node:crypto';
+import { createHash, createHmac, randomBytes } from 'node:crypto';
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type LiteralExchange, literalOpen, literalOrder, literalSeal } from './literal-envelope.ts';
@@ -41,7 +41,7 @@ export class Attempt {
   constructor(secret: Secret, nonce: Buffer = randomBytes(12)) {
     this.secret = secret;
     this.nonce = nonce;
-    this.#exchange = { id: secret.id, key: createSecretKey(secret.bytes), nonce };
+    this.#exchange = { id: secret.id, secret: secret.bytes, nonce };
   }
 
   seal(plaintext: string | Uint8Array, iv: Buffer = randomBytes(12)): string {

@@ -2,11 +2,11 @@
  * The envelope and the sealing rules of docs/protocol/inference.md, written a second time: slow, literal, whole
  * bodies as strings, JSON.parse, no streaming. It shares no code with lib/; property tests keep the two aligned.
  */
-import { createCipheriv, createDecipheriv, type KeyObject } from 'node:crypto';
+import { type CipherKey, createCipheriv, createDecipheriv } from 'node:crypto';
 
 export interface LiteralExchange {
   readonly id: string;
-  readonly key: KeyObject;
+  readonly secret: CipherKey;
   readonly nonce: Buffer;
 }
 
@@ -23,7 +23,7 @@ export function literalSeal(
   iv: Buffer,
   plaintext: Uint8Array,
 ): string {
-  const cipher = createCipheriv('aes-256-gcm', exchange.key, iv);
+  const cipher = createCipheriv('aes-256-gcm', exchange.secret, iv);
   cipher.setAAD(aad(exchange.nonce, sequence));
   const body = Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
   const parts = [exchange.id, ...[exchange.nonce, iv, body].map((bytes) => bytes.toString('hex'))];
@@ -34,7 +34,7 @@ export function literalSeal(
 export function literalOpen(exchange: LiteralExchange, sequence: number, message: string): Buffer {
   const [, , iv, body] = message.slice(1, -1).split(':') as [string, string, string, string];
   const bytes = Buffer.from(body, 'hex');
-  const decipher = createDecipheriv('aes-256-gcm', exchange.key, Buffer.from(iv, 'hex'));
+  const decipher = createDecipheriv('aes-256-gcm', exchange.secret, Buffer.from(iv, 'hex'));
   decipher.setAAD(aad(exchange.nonce, sequence));
   decipher.setAuthTag(bytes.subarray(-16));
   return Buffer.concat([decipher.update(bytes.subarray(0, -16)), decipher.final()]);

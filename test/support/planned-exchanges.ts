@@ -4,7 +4,7 @@
  */
 import { EXCHANGE } from './exchange-fixture.ts';
 import { formBody } from './forms.ts';
-import { fakeSession, NEXT_EPOCH } from './gateway.ts';
+import { fakeSession, NEXT_SECRET } from './gateway.ts';
 import { chatBody, get, post } from './gateway-fixture.ts';
 import { type HonestExchange, honestExchanges, PATHS } from './honest-exchanges.ts';
 import { literalOrder, literalSeal } from './literal-envelope.ts';
@@ -229,7 +229,7 @@ const forgetting = saying(plainError(500, `no secret for ID "${EXCHANGE.id}"`));
 const knowingNext = answering((request) =>
   http(
     200,
-    sealedAnswers(request, PLAIN_MEMBERS.R, NEXT_EPOCH.key).object(honest('chat-whole').body as Json),
+    sealedAnswers(request, PLAIN_MEMBERS.R, NEXT_SECRET).object(honest('chat-whole').body as Json),
     JSON_TYPE,
   ),
 );

@@ -1,5 +1,5 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
-import type { KeyObject } from 'node:crypto';
+import type { CipherKey } from 'node:crypto';
 import { EXCHANGE } from './exchange-fixture.ts';
 import {
   type LiteralExchange,
@@ -13,10 +13,10 @@ import { chatChunk, DONE } from './sealed-stream.ts';
 export { DONE } from './sealed-stream.ts';
 
 /** Which secret and nonce a sealed request uses; reads the first message it finds. Throws where there is none. */
-export function exchangeOf(body: Buffer, key: KeyObject = EXCHANGE.key): LiteralExchange {
+export function exchangeOf(body: Buffer, secret: CipherKey = EXCHANGE.secret): LiteralExchange {
   const match = /([A-Za-z0-9+/]{43}=):([0-9a-f]{24}):[0-9a-f]{24}:/.exec(body.toString('latin1'));
   if (match === null) throw new Error('the request holds no sealed message');
-  return { id: match[1] as string, key, nonce: Buffer.from(match[2] as string, 'hex') };
+  return { id: match[1] as string, secret, nonce: Buffer.from(match[2] as string, 'hex') };
 }
 
 /** The members of a sealed JSON request as the server reads them: raw text by name; the plain ones are left out. */
@@ -41,9 +41,9 @@ export interface SealedAnswers {
 export function sealedAnswers(
   request: Buffer,
   plain: ReadonlySet<string> = PLAIN_MEMBERS.R,
-  key?: KeyObject,
+  secret?: CipherKey,
 ): SealedAnswers {
-  const exchange = exchangeOf(request, key);
+  const exchange = exchangeOf(request, secret);
   let sequence = 0;
   let ivs = 0;
   const nextIv = (): Buffer => {

@@ -2,15 +2,13 @@
  * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what the fixed
  * vectors do not vary.
  */
-import { createPublicKey } from 'node:crypto';
 import { sha256 } from '#crypto/digest';
-import { pointOf } from '#crypto/signature';
 import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/quote.ts';
 import type { CollateralSource } from '../../lib/attestation/verify.ts';
 import { signedJson } from '../../simulator/collateral/intel-pcs.ts';
-import { signedQuote } from '../../simulator/evidence/tdx.ts';
+import { publicPoint, signedQuote } from '../../simulator/evidence/tdx.ts';
 import { type CrlRequest, issueCrl, toPem } from '../../simulator/pki/certificate.ts';
 import {
   type CertificateChanges,
@@ -90,7 +88,7 @@ const BODY: TdQuoteBody = {
 
 const QE_MRSIGNER = 'dc9e2a7c6f948f17474e34a7fc43ed030f7c1563f1babddf6340c82e0e54a8c5';
 const AUTH_DATA = filled(32, 0xaa);
-const ATTESTATION_KEY = pointOf(createPublicKey(KEYS.attestation));
+const ATTESTATION_KEY = publicPoint(KEYS.attestation);
 
 const QE_REPORT: EnclaveReport = {
   cpuSvn: new Uint8Array(16),

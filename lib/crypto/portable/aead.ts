@@ -14,34 +14,36 @@ export const TAG_BYTES = 16;
 const BLOCK = 16;
 
 /** A key whose bytes no log and no inspection shows. */
-export class SecretKey {
+class HiddenBytes {
   readonly #bytes: Uint8Array;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = Uint8Array.from(bytes);
   }
 
-  static bytesOf(key: SecretKey): Uint8Array {
+  static of(key: HiddenBytes): Uint8Array {
     return key.#bytes;
   }
 }
 
+export type SecretKey = HiddenBytes;
+
 /** A key of these bytes, which are wiped. Throws `internal` unless there are 32. */
 export function secretKey(bytes: Uint8Array): SecretKey {
-  const key = new SecretKey(bytes);
+  const key = new HiddenBytes(bytes);
   bytes.fill(0);
   checkKey(key);
   return key;
 }
 
 export function checkKey(key: SecretKey): void {
-  if (SecretKey.bytesOf(key).length !== KEY_BYTES)
+  if (HiddenBytes.of(key).length !== KEY_BYTES)
     throw new PrivatemodeError('internal', 'the secret is not 32 bytes');
 }
 
 /** HMAC-SHA256 (RFC 2104) of the text's UTF-8 under the key, in lower-case hex. */
 export function hmacSha256(key: SecretKey, text: string): string {
-  const mac = hmac(sha256, SecretKey.bytesOf(key), new TextEncoder().encode(text));
+  const mac = hmac(sha256, HiddenBytes.of(key), new TextEncoder().encode(text));
   return Buffer.from(mac).toString('hex');
 }
 
@@ -61,7 +63,7 @@ function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
  */
 export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array) {
   checkKey(key);
-  const secret = SecretKey.bytesOf(key);
+  const secret = HiddenBytes.of(key);
   const encryptBlock = (block: Uint8Array): Uint8Array =>
     ecb(secret, { disablePadding: true }).encrypt(block);
   const mask = encryptBlock(counterBlock(iv, 1)); // step 2: CIPH(J0)
@@ -114,7 +116,7 @@ export function gcmDecrypt(
   if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');
   if (tag.length !== TAG_BYTES) return undefined;
   try {
-    return Buffer.from(gcm(SecretKey.bytesOf(key), iv, aad).decrypt(Buffer.concat([ciphertext, tag])));
+    return Buffer.from(gcm(HiddenBytes.of(key), iv, aad).decrypt(Buffer.concat([ciphertext, tag])));
   } catch {
     return undefined;
   }

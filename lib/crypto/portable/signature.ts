@@ -39,62 +39,121 @@ const CURVE_OF_OID: Readonly<Record<string, EcCurve>> = {
   '2a8648ce3d030107': 'P-256',
   '2b81040022': 'P-384',
 };
-const TAG = { integer: 0x02, bitString: 0x03, oid: 0x06, sequence: 0x30 } as const;
+/** Curves that keys may be on that nothing is verified with here: y^2 = x^3 + ax + b modulo p (SEC 2 2.4.1 and 2.6.1). */
+const OTHER_CURVES: Readonly<Record<string, { bytes: number; p: bigint; a: bigint; b: bigint }>> = {
+  // secp256k1
+  '2b8104000a': { bytes: 32, p: 2n ** 256n - 2n ** 32n - 977n, a: 0n, b: 7n },
+  // P-521
+  '2b81040023': {
+    bytes: 66,
+    p: 2n ** 521n - 1n,
+    a: -3n,
+    b: 0x0051953eb9618e1c9a1f929a21a0b68540eea2da725b99b315f3b8b489918ef109e156193951ec7e937b1652c0bd3bb1bf073573df883d2c34f1ef451fd46b503f00n,
+  },
+};
+/** X25519, X448, Ed25519 and Ed448 (RFC 8410), which nothing is verified with here: bytes of the key. */
+const OTHER_KEY_BYTES: Readonly<Record<string, number>> = {
+  '2b656e': 32,
+  '2b656f': 56,
+  '2b6570': 32,
+  '2b6571': 57,
+};
+const TAG = { integer: 0x02, bitString: 0x03, null: 0x05, oid: 0x06, sequence: 0x30 } as const;
 
 const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 const malformed = (message: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('evidence_malformed', message, { cause });
+  new PrivatemodeError('evidence_malformed', message, cause === undefined ? {} : { cause });
+const unreadable = (): PrivatemodeError => malformed('a public key cannot be read');
 
-/** The elements that follow each other in these bytes (X.690 8.1, definite lengths). */
-function elements(der: Uint8Array): { readonly tag: number; readonly content: Uint8Array }[] {
-  const found = [];
+interface Element {
+  readonly tag: number;
+  readonly content: Uint8Array;
+}
+
+/** The elements that follow each other in these bytes (X.690 10.1: definite lengths, in their shortest form). */
+function elements(der: Uint8Array): Element[] {
+  const found: Element[] = [];
   for (let at = 0; at < der.length; ) {
     const tag = der[at]!;
-    let length = der[at + 1] ?? 0xff;
-    let start = at + 2;
-    if (length >= 0x80) {
-      const count = length & 0x7f;
-      length = 0;
-      for (const byte of der.subarray(start, start + count)) length = length * 256 + byte;
-      if (count === 0 || count > 3) length = Number.POSITIVE_INFINITY;
-      start += count;
-    }
-    if (start + length > der.length) throw malformed('a public key cannot be read');
+    const first = der[at + 1] ?? 0x80;
+    const more = first > 0x80 ? first - 0x80 : 0; // bytes of a long length
+    const start = at + 2 + more;
+    const length =
+      more === 0 ? first : der.subarray(at + 2, start).reduce((sum, byte) => sum * 256 + byte, 0);
+    const isShortest = more === 0 ? first < 0x80 : length >= (more === 1 ? 0x80 : 256 ** (more - 1));
+    if ((tag & 0x1f) === 0x1f || more > 3 || !isShortest || start + length > der.length) throw unreadable();
     found.push({ tag, content: der.subarray(start, start + length) });
     at = start + length;
   }
   return found;
 }
 
-/** The contents of a SEQUENCE with elements of these tags; what follows them is not looked at. */
-function sequence(der: Uint8Array, ...tags: number[]): Uint8Array[] {
-  const [outer, ...more] = elements(der);
-  const inner = outer?.tag === TAG.sequence && more.length === 0 ? elements(outer.content) : [];
-  if (!tags.every((tag, i) => inner[i]?.tag === tag)) throw malformed('a public key cannot be read');
-  return inner.map(({ content }) => content);
+/** The contents of the elements in these bytes, which have to be of these tags, all of them. */
+function contents(der: Uint8Array, ...tags: number[]): Uint8Array[] {
+  const found = elements(der);
+  if (found.length !== tags.length || !tags.every((tag, i) => found[i]!.tag === tag)) throw unreadable();
+  return found.map(({ content }) => content);
+}
+
+/** X.690 8.3: a number of at least 1, without padding. */
+function positive(integer: Uint8Array): bigint {
+  const [first = 0x80, second = 0] = integer;
+  const padded = first === 0 && second < 0x80;
+  if (first >= 0x80 || padded) throw unreadable();
+  return BigInt(`0x${toHex(integer)}`);
 }
 
 /**
- * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Points that are not on their curve are refused.
- * Throws evidence_malformed.
+ * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Points that are not on their curve are refused. Refuses every key that
+ * OpenSSL refuses, and a few that OpenSSL reads: in BER, hybrid points, algorithms and curves beyond the tables above. Throws
+ * evidence_malformed.
  */
 export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
-  const outer = elements(spki)[0]?.content ?? new Uint8Array(0);
-  const [, bits] = sequence(spki, TAG.sequence, TAG.bitString);
-  const algorithm = elements(outer)[0]?.content ?? new Uint8Array(0);
-  const [oid, parameters] = elements(algorithm);
-  if (oid?.tag !== TAG.oid || bits![0] !== 0) throw malformed('a public key cannot be read');
+  const [outer] = contents(spki, TAG.sequence);
+  const [algorithm, bits] = contents(outer!, TAG.sequence, TAG.bitString);
+  const [oid, parameters, ...rest] = elements(algorithm!);
+  if (oid?.tag !== TAG.oid || rest.length > 0 || bits![0] !== 0) throw unreadable();
   const name = toHex(oid.content);
   const material = bits!.subarray(1);
-  if (OID_RSA.includes(name)) {
-    const rsa = rsaOf(material);
-    return { key: { spki: Uint8Array.from(spki) }, algorithm: 'rsa', curve: undefined, rsa };
-  }
-  if (name !== OID_EC) return { key: undefined, algorithm: 'other', curve: undefined, rsa: undefined };
-  const curve = parameters?.tag === TAG.oid ? CURVE_OF_OID[toHex(parameters.content)] : undefined;
+  if (OID_RSA.includes(name)) return rsaKey(spki, name === OID_RSA[0], parameters, material);
+  if (name === OID_EC) return ecKey(parameters, material);
+  if (material.length !== OTHER_KEY_BYTES[name] || parameters !== undefined) throw unreadable();
+  return { key: undefined, algorithm: 'other', curve: undefined, rsa: undefined };
+}
+
+/** RFC 8017 A.1 and A.2.3. Web Crypto takes no key that is bound to PSS: it verifies nothing here. */
+function rsaKey(
+  spki: Uint8Array,
+  isPlain: boolean,
+  parameters: Element | undefined,
+  der: Uint8Array,
+): PublicKey {
+  const isNull = parameters?.tag === TAG.null && parameters.content.length === 0;
+  if (isPlain && !isNull) throw unreadable();
+  if (!isPlain && parameters !== undefined && parameters.tag !== TAG.sequence) throw unreadable();
+  const key = isPlain ? { spki: Uint8Array.from(spki) } : undefined;
+  return { key, algorithm: 'rsa', curve: undefined, rsa: rsaOf(der) };
+}
+
+/** RFC 5480 2.1.1: a curve by its name, and a point on it. */
+function ecKey(parameters: Element | undefined, material: Uint8Array): PublicKey {
+  const name = parameters?.tag === TAG.oid ? toHex(parameters.content) : '';
+  const curve = CURVE_OF_OID[name];
+  if (curve === undefined && !isOnOtherCurve(name, material)) throw unreadable();
   const key = curve && { curve, point: onCurve(curve, material, 'a public key cannot be read') };
   return { key, algorithm: 'ec', curve, rsa: undefined };
+}
+
+/** Whether the bytes are an uncompressed point of one of the curves that nothing is verified with. */
+function isOnOtherCurve(name: string, point: Uint8Array): boolean {
+  const curve = OTHER_CURVES[name];
+  if (curve === undefined || point.length !== 1 + 2 * curve.bytes || point[0] !== 4) return false;
+  const { bytes, p, a, b } = curve;
+  const [x, y] = [point.subarray(1, 1 + bytes), point.subarray(1 + bytes)].map((half) =>
+    BigInt(`0x${toHex(half)}`),
+  ) as [bigint, bigint];
+  return x < p && y < p && (y * y - x * x * x - a * x - b) % p === 0n;
 }
 
 /** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). Throws evidence_malformed. */
@@ -103,9 +162,8 @@ export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
 }
 
 function rsaOf(der: Uint8Array): NonNullable<PublicKey['rsa']> {
-  const [modulus, exponent] = sequence(der, TAG.integer, TAG.integer).map((bytes) =>
-    BigInt(`0x0${toHex(bytes)}`),
-  );
+  const [outer] = contents(der, TAG.sequence);
+  const [modulus, exponent] = contents(outer!, TAG.integer, TAG.integer).map(positive);
   return { modulusBits: modulus!.toString(2).length, exponent: exponent! };
 }
 
