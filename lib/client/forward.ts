@@ -1,14 +1,16 @@
 /** One request of a client, one screen: the gateway's chain (lib/gateway/forward.ts) behind another door. */
-import { errorResponse } from '../api/error-format.ts';
+import { errorResponse, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
-import { retryForAnswer, retryForFailure } from '../api/retry.ts';
+import { type RetryRow, retryForAnswer, retryForFailure } from '../api/retry.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
-import { createRequestBody } from '../pipeline/request-body.ts';
+import { injectSalt } from '../pipeline/inject-salt.ts';
+import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
+import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ClientConfig } from './options.ts';
-import { respond } from './respond.ts';
+import { respond, UnreadError } from './respond.ts';
+import { readSmall } from './response-chunks.ts';
 import { type Attempt, send } from './send.ts';
 
 export interface ClientDeps {
@@ -27,17 +29,22 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
   const match = matchEndpoint(request.method, pathname + search);
   const format = match.kind === 'endpoint' ? match.endpoint.errorFormat : match.format;
   try {
-    if (match.kind === 'local') throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
+    if (match.kind === 'endpoint') return await exchange(deps, request, match, requestId);
     if (match.kind === 'refusal') throw new PrivatemodeError(match.code, match.message);
-    return await exchange(deps, request, match, requestId);
+    if (match.id === 'count_tokens') return await tokenEstimate(request, requestId);
+    throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
   } catch (thrown) {
     if (request.signal.aborted) throw request.signal.reason;
+    const unread = thrown instanceof UnreadError ? thrown : undefined;
     const accept = request.headers.get('accept') ?? undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
-    const { status, headers, body } = errorResponse(asPrivatemodeError(thrown), {
+    const { status, headers, body } = errorResponse(asPrivatemodeError(unread?.cause ?? thrown), {
       ...{ format, requestId, accept, allow },
     });
-    return new Response(Uint8Array.from(body), { status, headers });
+    return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
+      status: unread?.status ?? status,
+      headers: { ...headers, ...unread?.headers },
+    });
   }
 }
 
@@ -48,10 +55,15 @@ async function exchange(
   requestId: string,
 ): Promise<Response> {
   const { endpoint } = match;
-  const verified = (): Promise<Epoch> =>
-    session().acquire({ timeoutMs: config.verificationTimeout, signal: request.signal });
+  const { signal } = request;
+  const verified = (): Promise<Epoch> => session().acquire({ timeoutMs: config.verificationTimeout, signal });
+  const salt = config.promptCacheSalt;
+  const incoming = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
 
-  const [body] = await Promise.all([takeIn(request, match, config.promptCacheSalt), verified()]);
+  const [body] = await Promise.all([
+    incoming && takeIn(request, incoming).then((taken) => injectSalt(taken, salt)),
+    verified(),
+  ]);
 
   const attempt = (epoch: Epoch): Promise<Attempt> => {
     const cipher = endpoint.encrypted
@@ -61,34 +73,75 @@ async function exchange(
   };
   const epoch = await verified(); // a slow upload may have outlived the first one
   let upstream = await attempt(epoch);
-  const { response, plainBody, connectionReset } = upstream;
-  const row = connectionReset
-    ? retryForFailure('connection_reset')
-    : response && plainBody && retryForAnswer(response.status, new TextDecoder('latin1').decode(plainBody));
-  if (row !== undefined) {
-    const next = row.renew
-      ? await session()
-          .renewAfterRejection(epoch.secretId)
-          .catch(() => undefined)
-      : epoch;
-    if (next !== undefined) upstream = await attempt(next);
+  let plainBody = endpoint.encrypted ? await plainErrorOf(upstream, config) : undefined;
+  const row = rowFor(upstream, plainBody);
+  const next = row && (await nextEpoch(row).catch(() => undefined));
+  signal.throwIfAborted();
+  if (next !== undefined) {
+    upstream = await attempt(next);
+    plainBody = undefined;
   }
-  return respond(config, upstream, { match, body, requestId });
+  return respond(config, upstream, { match, body, plainBody, requestId });
+
+  /** What a second attempt is made with, after the pause of the row. Rejects where none is to be made. */
+  async function nextEpoch({ renew, delay }: RetryRow): Promise<Epoch> {
+    const renewed = renew ? session().renewAfterRejection(epoch.secretId) : verified();
+    const next = await untilAborted(renewed, signal);
+    if (delay > 0) await untilAborted(new Promise((resolve) => setTimeout(resolve, delay)), signal);
+    return next;
+  }
 }
 
-/** Takes in the body of the request and gives it its salt; undefined where the endpoint has none. */
-async function takeIn(
-  request: Request,
-  { endpoint }: EndpointMatch,
-  salt: string | undefined,
-): Promise<SaltedBody | undefined> {
-  const incoming = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
-  if (incoming === undefined) return undefined;
+function rowFor({ response, failure }: Attempt, plainBody: Uint8Array | undefined): RetryRow | undefined {
+  if (failure !== undefined) return retryForFailure(failure.retry);
+  return (
+    response && plainBody && retryForAnswer(response.status, new TextDecoder('latin1').decode(plainBody))
+  );
+}
+
+/** The body of a plain 500, which may ask for a retry. Throws what it breaks off with. */
+async function plainErrorOf(
+  upstream: Attempt,
+  { streamIdleTimeout }: ClientConfig,
+): Promise<Uint8Array | undefined> {
+  const { response } = upstream;
+  const isPlain = response?.status === 500 && response.headers.get('privatemode-encrypted') === 'false';
+  return isPlain ? readSmall(upstream, streamIdleTimeout) : undefined;
+}
+
+/** Takes in the body of the request. Throws unsupported_encoding, what the body is refused for, and the reason of the signal. */
+async function takeIn<T>(request: Request, incoming: RequestBody<T>): Promise<T> {
+  const encoding = request.headers.get('content-encoding') ?? 'identity';
+  if (encoding.toLowerCase() !== 'identity') {
+    throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
+  }
   const reader = request.body?.getReader();
   for (;;) {
-    const read = await reader?.read();
-    if (read === undefined || read.done) break;
+    const read = await untilAborted(reader?.read(), request.signal);
+    if (read === undefined || read.done) return incoming.finish();
     incoming.feed(read.value);
   }
-  return injectSalt(await incoming.finish(), salt);
+}
+
+/** What the promise resolves with, unless the signal aborts before: rejects with its reason then. */
+async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const leave = (): void => reject(signal.reason);
+  signal.addEventListener('abort', leave);
+  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', leave));
+}
+
+/** Estimated here, as the proxy does: the service counts no tokens, and nothing leaves. Throws what the body is refused for. */
+async function tokenEstimate(request: Request, requestId: string): Promise<Response> {
+  const { tokens } = await takeIn(request, createTokenEstimate());
+  return new Response(JSON.stringify({ input_tokens: tokens }), {
+    headers: {
+      'content-type': 'application/json',
+      'cache-control': 'no-store',
+      'privatemode-proxy-estimate': 'true',
+      ...requestIdHeader({ format: 'anthropic', requestId }),
+      ...INERT_HEADERS,
+    },
+  });
 }

@@ -30,6 +30,8 @@ export interface PrivatemodeOptions {
     | undefined;
   /** ms that a request waits for the service to be verified. Default: 30,000. */
   readonly verificationTimeout?: number | undefined;
+  /** ms from the beginning of a request until its response has to begin. Default: 600,000. */
+  readonly firstByteTimeout?: number | undefined;
   /** ms of silence after which a response counts as broken. Default: 300,000. */
   readonly streamIdleTimeout?: number | undefined;
   /** The network below. Default: the runtime's own fetch. */
@@ -93,6 +95,7 @@ export function readOptions(options: PrivatemodeOptions) {
     cdnBaseUrl: options.cdnBaseUrl ?? 'https://cdn.confidential.cloud',
     gpuPolicy: { ...GPU_POLICY, ...options.gpuPolicy },
     verificationTimeout: options.verificationTimeout ?? 30_000,
+    firstByteTimeout: options.firstByteTimeout ?? 600_000,
     streamIdleTimeout: options.streamIdleTimeout ?? 300_000,
     fetch: options.fetch ?? globalThis.fetch.bind(globalThis),
   };

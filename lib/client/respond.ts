@@ -9,12 +9,31 @@ import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
+import { responseChunks } from './response-chunks.ts';
 import type { Attempt } from './send.ts';
 
 interface Answered {
   readonly match: EndpointMatch;
   readonly body: SaltedBody | undefined;
+  /** The body of the response, where it was read already to decide about a retry. */
+  readonly plainBody: Uint8Array | undefined;
   readonly requestId: string;
+}
+
+/** An error of the service whose text did not authenticate: it keeps its status and the hint for a retry, not its text. */
+export class UnreadError extends Error {
+  override readonly cause: PrivatemodeError;
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(failure: PrivatemodeError, { status, headers }: Response) {
+    const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
+    super(message);
+    this.cause = new PrivatemodeError(failure.code, message, { cause: failure });
+    this.status = status;
+    const retryAfter = headers.get('retry-after');
+    this.headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
+  }
 }
 
 const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
@@ -26,10 +45,10 @@ const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, 
 export async function respond(
   config: ClientConfig,
   attempt: Attempt,
-  { match: { endpoint }, body, requestId }: Answered,
+  { match: { endpoint }, body, plainBody, requestId }: Answered,
 ): Promise<Response> {
-  const { response, failure, cipher, epoch, plainBody } = attempt;
-  if (response === undefined) throw failure;
+  const { request, response, failure, cipher, epoch } = attempt;
+  if (response === undefined) throw failure?.error;
   const status = isRedirect(response) ? 302 : response.status;
   const asked = body ?? NOTHING_ASKED;
   const streaming = endpoint.terminal !== undefined && asked.streaming;
@@ -49,15 +68,19 @@ export async function respond(
     }).map(([name, value]) => [name, String(value)]);
   const receipt = receiptHeaders(epoch, requestId);
   if (kind === 'plain' || cipher === undefined) {
-    return new Response(plainBody ? Uint8Array.from(plainBody) : response.body, {
-      status,
-      headers: headers(plainContentType(head['content-type']), {
-        'privatemode-proxy-unauthenticated': 'true',
-        ...(endpoint.encrypted ? { 'privatemode-encrypted': 'false' } : {}),
-      }),
+    const marked = headers(plainContentType(head['content-type']), {
+      'privatemode-proxy-unauthenticated': 'true',
+      ...(endpoint.encrypted ? { 'privatemode-encrypted': 'false' } : {}),
     });
+    if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
+    if (request.method === 'HEAD' || response.body === null) {
+      attempt.abort();
+      return new Response(null, { status, headers: marked });
+    }
+    const { chunks } = responseChunks(attempt, config.streamIdleTimeout);
+    return new Response(streamOf(chunks, attempt.abort), { status, headers: marked });
   }
-  const source = chunksOf(response, config.streamIdleTimeout, attempt.abort);
+  const source = responseChunks(attempt, config.streamIdleTimeout);
   if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
     const decrypter = createEventDecrypter(endpoint, cipher, asked);
     const events = decrypted(source, decrypter, (error) =>
@@ -74,12 +97,7 @@ export async function respond(
     for await (const piece of decrypted(source, decrypter)) pieces.push(piece);
   } catch (thrown) {
     if (status < 400 || !(thrown instanceof PrivatemodeError)) throw thrown;
-    // An error whose text does not authenticate keeps its status, not its text.
-    throw new PrivatemodeError(
-      thrown.code,
-      `the service answered with status ${status}; its text did not authenticate and is not shown`,
-      { cause: thrown },
-    );
+    throw new UnreadError(thrown, response);
   }
   return new Response(Uint8Array.from(Buffer.concat(pieces)), {
     status,
@@ -87,37 +105,12 @@ export async function respond(
   });
 }
 
-/** The network chunks of the response. Throws stream_unfinished where it breaks off, and stream_idle_timeout. */
-async function* chunksOf(response: Response, idle: number, abort: () => void): AsyncGenerator<Uint8Array> {
-  const reader = response.body?.getReader();
-  try {
-    for (;;) {
-      const { promise: late, reject } = Promise.withResolvers<never>();
-      const message = 'the service stopped sending in the middle of the answer';
-      const timer = setTimeout(() => reject(new PrivatemodeError('stream_idle_timeout', message)), idle);
-      try {
-        const read = await Promise.race([reader?.read(), late]);
-        if (read === undefined || read.done) return;
-        yield read.value;
-      } finally {
-        clearTimeout(timer);
-      }
-    }
-  } catch (thrown) {
-    if (thrown instanceof PrivatemodeError) throw thrown;
-    const message = 'the connection to the service broke in the middle of the answer';
-    throw new PrivatemodeError('stream_unfinished', message, { cause: thrown });
-  } finally {
-    abort(); // frees the connection of a response that was left early; harmless after its end
-  }
-}
-
 /**
  * The plaintext of a response, as much as each chunk completes. Throws what the response failed with, after the bytes before it
- * and what `farewell` makes of the failure.
+ * and what `farewell` makes of the failure; an application that left is told nothing but its own reason.
  */
 async function* decrypted(
-  chunks: AsyncIterable<Uint8Array>,
+  { chunks, finish }: ReturnType<typeof responseChunks>,
   decrypter: Decrypter,
   farewell?: (failure: PrivatemodeError) => Uint8Array,
 ): AsyncGenerator<Uint8Array> {
@@ -125,6 +118,7 @@ async function* decrypted(
   try {
     for await (const chunk of chunks) {
       const bytes = decrypter.feed(chunk);
+      if (decrypter.failure === undefined && decrypter.finished) finish();
       if (bytes.length > 0) yield bytes;
       if (decrypter.failure !== undefined || decrypter.finished) break;
     }

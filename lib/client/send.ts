@@ -1,10 +1,11 @@
 /** One attempt: the encrypted request, by the given fetch, and the head of its response. */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
-import type { PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { requestHeaders } from '../pipeline/rewrite-auth.ts';
+import { UpstreamFailure, upstreamFailure } from '../pipeline/upstream-failure.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
@@ -21,13 +22,12 @@ export interface OutgoingAttempt {
 export interface Attempt {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
+  /** The application's; held for as long as the response, because a Request that is collected forwards no abort. */
+  readonly request: Request;
   /** Undefined where none came: `failure` says why. */
   readonly response: Response | undefined;
-  readonly failure: PrivatemodeError | undefined;
-  /** The body of a plain 500, which may ask for a retry. */
-  readonly plainBody: Uint8Array | undefined;
-  /** Whether the connection was reset before a response, which only some runtimes tell. */
-  readonly connectionReset: boolean;
+  /** Why none came, and whether the request may be sent again. */
+  readonly failure: UpstreamFailure | undefined;
   /** Ends the connection of the response. */
   readonly abort: () => void;
 }
@@ -38,44 +38,82 @@ export async function send(
   request: Request,
   outgoing: OutgoingAttempt,
 ): Promise<Attempt> {
-  const { match, epoch, cipher, body, requestId } = outgoing;
+  const { match, epoch, cipher, body } = outgoing;
   const encrypted = body && cipher && encryptBody(body, cipher);
-  const headers = requestHeaders({
-    client: 'SDK',
-    host: undefined,
-    rawHeaders: [...request.headers].flat(),
-    requestId,
-    authorization: `Bearer ${config.apiKey}`,
-  });
+  const content = encrypted && bytesOf(encrypted);
+  const control = new AbortController();
+  const sent = { epoch, cipher, request, abort: (): void => control.abort() };
+  const late = new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
+  const timer = setTimeout(() => control.abort(late), config.firstByteTimeout);
+  try {
+    const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
+      // Not every server that knows GET knows HEAD; the body of the response goes no further than here.
+      method: request.method === 'HEAD' ? 'GET' : request.method,
+      headers: headersOf(config, outgoing, { request, encrypted }),
+      ...(content && { body: content }),
+      signal: AbortSignal.any([control.signal, request.signal]),
+      ...HERE_ONLY,
+      // No cache keeps the response to a POST; and what says so would be headers on the wire.
+      ...(content && { cache: 'default' as const }),
+    });
+    return { ...sent, response, failure: undefined };
+  } catch (thrown) {
+    request.signal.throwIfAborted();
+    const failure = control.signal.aborted
+      ? new UpstreamFailure(late)
+      : failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
+    return { ...sent, response: undefined, failure };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function headersOf(
+  config: ClientConfig,
+  { match, epoch, body, requestId }: OutgoingAttempt,
+  { request, encrypted }: { readonly request: Request; readonly encrypted: EncryptedBody | undefined },
+): Headers {
+  const headers = new Headers(
+    requestHeaders({
+      client: 'SDK',
+      host: undefined,
+      rawHeaders: [...request.headers].flat(),
+      requestId,
+      authorization: `Bearer ${config.apiKey}`,
+    }),
+  );
   if (match.endpoint.encrypted) {
     const { secretId, key } = epoch;
     const { model, shardKey } = body ?? {};
     const protection = { secretId, key, model, shardKey, gpuPolicy: config.gpuPolicy, nowMs: Date.now() };
-    Object.assign(headers, protectionHeaders(protection));
+    for (const [name, value] of Object.entries(protectionHeaders(protection))) headers.set(name, value);
   }
-  if (encrypted === undefined) delete headers['content-type'];
-  else if (encrypted.contentType !== undefined) headers['content-type'] = encrypted.contentType;
+  if (encrypted === undefined) headers.delete('content-type');
+  else if (encrypted.contentType !== undefined) headers.set('content-type', encrypted.contentType);
+  return headers;
+}
 
-  const control = new AbortController();
-  const signal = AbortSignal.any([control.signal, request.signal]);
-  const sent = { epoch, cipher, abort: () => control.abort() };
-  try {
-    const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
-      method: request.method,
-      headers,
-      ...(encrypted && { body: bytesOf(encrypted) }),
-      signal,
-      ...HERE_ONLY,
-    });
-    const plain = response.status === 500 && response.headers.get('privatemode-encrypted') === 'false';
-    const plainBody = plain ? new Uint8Array(await response.arrayBuffer()) : undefined;
-    return { ...sent, response, plainBody, failure: undefined, connectionReset: false };
-  } catch (thrown) {
-    request.signal.throwIfAborted();
-    const connectionReset = (thrown as { cause?: { code?: unknown } }).cause?.code === 'ECONNRESET';
-    const failure = unreachable(config.apiEndpoint.host, thrown);
-    return { ...sent, response: undefined, plainBody: undefined, failure, connectionReset };
-  }
+/** By the codes of undici, which is Node's fetch. */
+const TIMEOUTS: Readonly<Record<string, ConstructorParameters<typeof PrivatemodeError>>> = {
+  UND_ERR_CONNECT_TIMEOUT: ['upstream_connect_timeout', 'the connection to the service timed out'],
+  UND_ERR_HEADERS_TIMEOUT: ['first_byte_timeout', 'the service did not begin to answer in time'],
+};
+
+/** Bytes that the operating system takes at once: a request of that size has left before its connection fails. */
+const AT_ONCE = 64 * 1024;
+
+/** Why no response came, as far as the runtime says; browsers say nothing. */
+function failureOf(
+  thrown: unknown,
+  { host, sentBytes }: { readonly host: string; readonly sentBytes: number },
+): UpstreamFailure {
+  const { cause = thrown } = thrown as { readonly cause?: unknown };
+  const { code } = (cause ?? {}) as { readonly code?: unknown };
+  if (typeof code !== 'string') return new UpstreamFailure(unreachable(host, thrown));
+  const timeout = Object.hasOwn(TIMEOUTS, code) ? TIMEOUTS[code] : undefined;
+  if (timeout !== undefined) return new UpstreamFailure(new PrivatemodeError(...timeout));
+  const isSent = sentBytes <= AT_ONCE;
+  return upstreamFailure(cause, { heard: false, reused: false, age: 0, sent: isSent });
 }
 
 /** All of the body: browsers send no stream over HTTP/1.1. */

@@ -37,6 +37,10 @@ const PLAIN_HEADERS = new Set([
   'anthropic-beta',
   'openai-beta',
 ]);
+/** What every runtime's fetch adds by itself; the client library has no other way to the service. */
+const FETCH_HEADERS = new Set(['user-agent', 'sec-fetch-mode']);
+/** The same, where the response could be cached. */
+const UNCACHED_HEADERS = new Set(['pragma', 'cache-control']);
 const PROTOCOL_NAMES: ReadonlySet<string> = new Set(Object.values(PROTOCOL_HEADERS));
 
 interface Head {
@@ -55,6 +59,10 @@ const GO_ARCHITECTURE = /^(amd64|arm64|386|arm|ppc64le|ppc64|s390x|riscv64|loong
 
 const isEncrypted = ({ endpoint }: Head): boolean => endpoint.body !== 'none';
 const isProxy = ({ get }: Head): boolean => get(PROTOCOL_HEADERS.client) === 'Proxy';
+
+const isOfFetch = ({ endpoint, get }: Head, name: string): boolean =>
+  get(PROTOCOL_HEADERS.client) === 'SDK' &&
+  (FETCH_HEADERS.has(name) || (endpoint.body === 'none' && UNCACHED_HEADERS.has(name)));
 
 const unless = (good: boolean, breach: string): string | undefined => (good ? undefined : breach);
 
@@ -78,9 +86,9 @@ function apiHosts({ socket }: Head): string[] {
 }
 
 const RULES: readonly Rule[] = [
-  ({ names }) =>
-    names
-      .filter((name) => !PLAIN_HEADERS.has(name) && !PROTOCOL_NAMES.has(name))
+  (head) =>
+    head.names
+      .filter((name) => !PLAIN_HEADERS.has(name) && !PROTOCOL_NAMES.has(name) && !isOfFetch(head, name))
       .map((name) => `header ${name} must not reach the service`),
   ({ names }) =>
     [...new Set(names.filter((name, index) => names.indexOf(name) !== index))].map(

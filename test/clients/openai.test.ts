@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
+import { CLIENT } from '../support/library-door.ts';
 import { startStack } from '../support/stack.ts';
 import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
 import { all, OPENAI_CLIENTS } from './versions.ts';
@@ -117,7 +118,10 @@ const CASES: typeof CHAT_CASES = {
     const request = { model: 'sim-echo', messages: MESSAGES };
     const { data, response } = await client.chat.completions.create(request).withResponse();
     assert.equal(data.choices[0]?.message.content, CANARY);
-    assert.match(response.headers.get('privatemode-proxy-request-id') ?? '', /^proxy_[0-9a-f-]{36}$/);
+    assert.match(
+      response.headers.get('privatemode-proxy-request-id') ?? '',
+      new RegExp(`^${CLIENT}_[0-9a-f-]{36}$`),
+    );
     assert.equal(response.headers.get('privatemode-proxy-manifest-sha256'), stack.simulator.manifestSha256);
   },
 };

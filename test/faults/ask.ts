@@ -1,6 +1,7 @@
-/** One chat request in either API style over a plain socket, and everything that its response shows. */
+/** One chat request in either API style over a plain socket, or through the library's door, and everything that its response shows. */
 import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import { DOOR } from '../support/library-door.ts';
 
 export type ApiStyle = 'openai' | 'anthropic';
 export type Mode = 'stream' | 'unary';
@@ -47,7 +48,31 @@ export const bodyOf = ({ style, mode, model, prompt, padding = 0 }: Question): s
   });
 
 /** Resolves however it ends; rejects only where the signal ends it. */
-export function ask(url: string, question: Question): Promise<ChatResponse> {
+export const ask = (url: string, question: Question): Promise<ChatResponse> =>
+  DOOR === 'library' ? fetched(url, question) : asked(url, question);
+
+async function fetched(url: string, question: Question): Promise<ChatResponse> {
+  const { signal = null } = question;
+  const chunks: Uint8Array[] = [];
+  let head: Omit<Head, 'complete'> | undefined;
+  let complete = false;
+  try {
+    const response = await fetch(`${url}${PATHS[question.style]}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...question.headers },
+      body: bodyOf(question),
+      signal,
+    });
+    head = { statusCode: response.status, headers: Object.fromEntries(response.headers) };
+    for await (const chunk of response.body ?? []) chunks.push(chunk);
+    complete = true;
+  } catch {
+    signal?.throwIfAborted();
+  }
+  return readResponse(question, head && { ...head, complete }, Buffer.concat(chunks).toString());
+}
+
+function asked(url: string, question: Question): Promise<ChatResponse> {
   const { promise, resolve, reject } = Promise.withResolvers<ChatResponse>();
   const { signal } = question;
   const chunks: Buffer[] = [];
@@ -88,7 +113,9 @@ export function send(port: number, question: Question, part = 1): Socket {
   return socket;
 }
 
-function readResponse({ style }: Question, head: IncomingMessage | undefined, body: string): ChatResponse {
+type Head = Pick<IncomingMessage, 'headers' | 'complete'> & { readonly statusCode?: number | undefined };
+
+function readResponse({ style }: Question, head: Head | undefined, body: string): ChatResponse {
   const isStream = head?.headers['content-type']?.includes('event-stream') === true;
   const objects = isStream ? dataOf(body) : parsed(body);
   return {

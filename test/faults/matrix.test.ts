@@ -8,6 +8,7 @@ import { FORGED } from '../../simulator/inference/faults/messages.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { newCanaries } from '../support/canaries.ts';
 import { atRest, type Guard, guard, resources } from '../support/invariants.ts';
+import { proxyAlone } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { type ApiStyle, ask, type ChatResponse, type Mode } from './ask.ts';
 import { type Cell, type Counted, summary } from './cells.ts';
@@ -113,20 +114,21 @@ describe('the fault matrix', () => {
       for (const style of ['openai', 'anthropic'] as const) {
         for (const mode of ['stream', 'unary'] as const) {
           const cell = row.cells[mode];
-          it(`${style} ${mode}: ${summary(cell)}`, async () => {
+          const skip = cell.code === 'upstream_closed_during_upload' && proxyAlone('sockets');
+          it(`${style} ${mode}: ${summary(cell)}`, { skip }, async () => {
             const { stack, guard: watched } = await guarded(row.proxy ?? 'patient');
             try {
               if (row.connection !== undefined) {
                 await ask(stack.url, { ...PLAIN, model: PREPARATIONS[row.connection] });
                 await watched.verify({ upstream: 1 });
               }
-              const before = snapshot(stack);
+              const before = proxyAlone('counters') ? undefined : snapshot(stack);
               const response = await ask(stack.url, question(row, style, mode));
               assertSeen(response, cell, mode);
               const shown = [JSON.stringify(response.headers), JSON.stringify(response.error ?? '')];
               if (response.status >= 400) shown.push(response.body);
               await watched.verify({ upstream: cell.upstream, shown });
-              assertTold(stack, before, cell);
+              if (before !== undefined) assertTold(stack, before, cell);
             } finally {
               if (row.proxy === 'fresh') await stack.close();
             }

@@ -8,6 +8,7 @@ import { get } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Canaries } from './canaries.ts';
+import { proxyAlone } from './library-door.ts';
 import type { Stack } from './stack.ts';
 
 export interface Guard {
@@ -36,7 +37,7 @@ export async function guard(
   directories: readonly string[],
   baseline?: Resources,
 ): Promise<Guard> {
-  const { simulator, proxy } = stack;
+  const { simulator } = stack;
   const signals = listeners();
   let requestsBefore = simulator.counts['inference'] ?? 0;
 
@@ -62,8 +63,10 @@ export async function guard(
       refuse(forbidden, shown, 'an error or a header');
       for (const directory of directories) assertClean(directory, forbidden);
 
-      const ready = proxy.session.current() !== undefined;
-      assert.equal(await status(`${stack.url}/readyz`), ready ? 204 : 503, '/readyz');
+      if (!proxyAlone('listener')) {
+        const ready = stack.proxy.session.current() !== undefined;
+        assert.equal(await status(`${stack.url}/readyz`), ready ? 204 : 503, '/readyz');
+      }
       simulator.recorder.clear();
       simulator.exchanges.clear();
     },
@@ -71,9 +74,10 @@ export async function guard(
 }
 
 /** Nothing of a request is running any more, on either side. */
-export async function atRest({ simulator, proxy }: Stack): Promise<void> {
+export async function atRest(stack: Stack): Promise<void> {
   await eventually('requests at rest', () => {
-    const running = `${simulator.exchanges.inFlight()} in the service, ${proxy.counters.inFlight} in the proxy`;
+    const inFlight = proxyAlone('counters') ? 0 : stack.proxy.counters.inFlight;
+    const running = `${stack.simulator.exchanges.inFlight()} in the service, ${inFlight} in the proxy`;
     return running === '0 in the service, 0 in the proxy' ? [] : [running];
   });
 }

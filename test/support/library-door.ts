@@ -9,6 +9,23 @@ import type { Simulator } from '../../simulator/simulator.ts';
 
 export const DOOR = process.env['TEST_DOOR'] === 'library' ? 'library' : 'proxy';
 
+/** What only the proxy has, and why nobody can ask the library for it. */
+const PROXY_ALONE = {
+  'caller keys': 'callers of the library bring no key of their own: its key is an option',
+  counters: 'the library keeps no counters and writes no log: it tells its application',
+  limits: 'the library protects no other program from large uploads',
+  listener: 'the library listens nowhere, so other processes cannot reach it',
+  sockets: 'the fetch below decides whether an answer survives the reset that comes with it',
+  origins: 'the library has no listener that foreign web pages could reach',
+} as const;
+
+/** Behind the library's door the reason to step over this, for `skip` or a condition; else false. */
+export const proxyAlone = (part: keyof typeof PROXY_ALONE): string | false =>
+  DOOR === 'library' && PROXY_ALONE[part];
+
+/** How request ids begin behind this door. */
+export const CLIENT = DOOR === 'library' ? 'sdk' : 'proxy';
+
 export interface LibraryDoor {
   /** http://library-N.invalid: the global fetch takes it to the library. */
   readonly url: string;

@@ -2,7 +2,7 @@
  * The service's own gateway, turned hostile: it terminates TLS between the proxy and the attested worker, has no key, and
  * edits what it likes. Attestation passes through it untouched.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Agent, createServer, request as httpsRequest } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
@@ -10,9 +10,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
-import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
+import { startProxy } from '../../lib/proxy.ts';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { type HonestExchange, PATHS } from './honest-exchanges.ts';
+import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 import { sharedHardware } from './stack.ts';
 import { createTestAuthority } from './tls-authority.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
@@ -50,7 +51,7 @@ export interface Attack {
 
 export interface HostileStack {
   readonly simulator: Simulator;
-  /** http://127.0.0.1:PORT of the proxy. */
+  /** http://127.0.0.1:PORT of the proxy, or the URL of the library's door. */
   readonly url: string;
   /** What is done to every inference request from now on; undefined: nothing. */
   attack: Attack | undefined;
@@ -176,7 +177,7 @@ function transcriptOf({ events, status = 200, body, api }: HonestExchange): obje
 const isScripted = ({ api }: HonestExchange): boolean => api !== 'unstructured';
 
 /**
- * The real program, a simulated deployment, and the hostile gateway between them. The model server answers with these exchanges,
+ * The real program (or the library, as TEST_DOOR says), a simulated deployment, and the hostile gateway between them. The model server answers with these exchanges,
  * by the name of the model; unstructured requests have none and get what the simulator makes of them.
  */
 export async function startHostileStack(exchanges: readonly HonestExchange[]): Promise<HostileStack> {
@@ -188,14 +189,20 @@ export async function startHostileStack(exchanges: readonly HonestExchange[]): P
   const simulator = await startSimulator({ directory, hardware: await sharedHardware(), transcripts });
   const stack = { attack: undefined as Attack | undefined };
   const gateway = await serveHostileGateway(simulator, () => stack.attack);
-  const bundle = join(directory, 'bundle.pem');
-  writeFileSync(bundle, `${simulator.caPem}\n${gateway.caPem}`);
-  const proxy = await startBehind(gateway.port, directory, bundle);
+  const ca = `${simulator.caPem}\n${gateway.caPem}`;
+  const door =
+    DOOR === 'library'
+      ? openLibraryDoor({
+          ...clientOptions(simulator, { port: gateway.port, ca }),
+          manifest: readFileSync(join(directory, 'manifest.json')),
+          gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 }, // as the proxy has it by default
+        })
+      : await startBehind(gateway.port, directory, ca);
   return Object.assign(stack, {
     simulator,
-    url: proxy.url,
+    url: door.url,
     async close() {
-      await proxy.close();
+      await door.close();
       await gateway.close();
       await simulator.close();
       rmSync(directory, { recursive: true, force: true });
@@ -203,7 +210,13 @@ export async function startHostileStack(exchanges: readonly HonestExchange[]): P
   });
 }
 
-function startBehind(port: number, directory: string, bundle: string): Promise<RunningProxy> {
+function startBehind(
+  port: number,
+  directory: string,
+  ca: string,
+): Promise<{ readonly url: string; close(): Promise<unknown> }> {
+  const bundle = join(directory, 'bundle.pem');
+  writeFileSync(bundle, ca);
   const { config } = parseConfig(
     [
       `--api-endpoint=localhost:${port}`,

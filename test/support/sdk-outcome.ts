@@ -29,6 +29,28 @@ interface Seen {
   readonly broken: boolean;
 }
 
+/**
+ * A body for two readers. With `tee`, an error takes from the slower one what it has not read yet; here it comes after that, as
+ * it does for one reader.
+ */
+function twice(body: Response['body'] | undefined): (ReadableStream<Uint8Array<ArrayBuffer>> | null)[] {
+  if (body === null || body === undefined) return [null, null];
+  const reader = body.getReader();
+  const reads: ReturnType<typeof reader.read>[] = [];
+  const each = (): ReadableStream<Uint8Array<ArrayBuffer>> => {
+    let at = 0;
+    return new ReadableStream({
+      async pull(controller) {
+        reads[at] ??= reader.read();
+        const { done, value } = await (reads[at++] as ReturnType<typeof reader.read>);
+        if (done) controller.close();
+        else controller.enqueue(Uint8Array.from(value));
+      },
+    });
+  };
+  return [each(), each()];
+}
+
 /** A fetch that reads everything to its end, even where the client does not, and tells what it read. */
 function readingFetch(): { readonly fetch: typeof fetch; seen(): Promise<Seen> } {
   const { promise, resolve } = Promise.withResolvers<Seen>();
@@ -52,7 +74,7 @@ function readingFetch(): { readonly fetch: typeof fetch; seen(): Promise<Seen> }
         resolve({ status: 0, text: '', broken: true });
         throw thrown;
       });
-      const [ours, theirs] = response.body?.tee() ?? [null, null];
+      const [ours = null, theirs = null] = twice(response.body);
       resolve(read(response.status, ours));
       return new Response(theirs, { status: response.status, headers: response.headers });
     },

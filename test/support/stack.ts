@@ -1,13 +1,14 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseConfig } from '../../lib/config/config.ts';
+import { type Config, parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { Lifetimes } from '../../lib/session/epoch.ts';
 import { createHardware, type Hardware } from '../../simulator/hardware.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
+import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 
 let hardware: Promise<Hardware> | undefined;
 
@@ -19,8 +20,9 @@ export const sharedHardware = (): Promise<Hardware> => {
 
 export interface Stack {
   readonly simulator: Simulator;
+  /** Behind the library's door there is none, and whoever asks for it is told so. */
   readonly proxy: RunningProxy;
-  /** http://127.0.0.1:PORT */
+  /** http://127.0.0.1:PORT; behind the library's door a URL that only the global fetch knows. */
   readonly url: string;
   readonly directory: string;
   /** Everything that was logged, at level debug. */
@@ -28,7 +30,7 @@ export interface Stack {
   close(): Promise<void>;
 }
 
-/** A simulated deployment and a proxy in front of it, in this process, on ports of their own. */
+/** A simulated deployment and a proxy in front of it, in this process, on ports of their own; or the door that TEST_DOOR names. */
 export async function startStack(
   options: {
     readonly simulator?: SimulatorOptions;
@@ -64,6 +66,7 @@ export async function startStack(
     ],
     {},
   );
+  if (DOOR === 'library') return openedStack(simulator, directory, config, options);
   const proxy = await startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
@@ -85,6 +88,41 @@ export async function startStack(
       await simulator.close();
       rmSync(directory, { recursive: true, force: true });
       searchLog(logLines.join(''), 'the proxy');
+    },
+  };
+}
+
+/** The same with the client library in place of the proxy: what flags say of requests, its options say. */
+function openedStack(
+  simulator: Simulator,
+  directory: string,
+  config: Config,
+  { apiKey, managedManifest, epochTimeout }: Parameters<typeof startStack>[0] & object,
+): Stack {
+  const door = openLibraryDoor({
+    ...clientOptions(simulator),
+    ...(apiKey === null ? {} : { apiKey: apiKey ?? CANARY_KEY }),
+    ...(managedManifest === true ? {} : { manifest: readFileSync(join(directory, 'manifest.json')) }),
+    gpuPolicy: {
+      allowUnknown: config.gpuOcspAllowUnknown,
+      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+    },
+    firstByteTimeout: config.firstByteTimeout,
+    streamIdleTimeout: config.streamIdleTimeout,
+    verificationTimeout: epochTimeout,
+  });
+  return {
+    simulator,
+    get proxy(): RunningProxy {
+      throw new Error('no proxy runs behind the door of the library');
+    },
+    url: door.url,
+    directory,
+    logLines: [],
+    async close() {
+      await door.close();
+      await simulator.close();
+      rmSync(directory, { recursive: true, force: true });
     },
   };
 }

@@ -1,0 +1,73 @@
+/** The body of a service's response as it arrives, within limits. */
+import { PrivatemodeError } from '../errors.ts';
+import type { Attempt } from './send.ts';
+
+/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
+const LINGER = 5_000;
+
+/**
+ * The network chunks of the response. Throws stream_unfinished where it breaks off, stream_idle_timeout after `idle` ms of silence
+ * (time that the reader takes does not count), and the reason of the application's signal. Where the reader leaves early, the
+ * connection ends; after `finish`, the rest is read and dropped instead, so that the connection can be used again.
+ */
+export function responseChunks({ response, request, abort }: Attempt, idle: number) {
+  const reader = response?.body?.getReader();
+  let finished = false;
+  let whole = false;
+
+  async function* read(): AsyncGenerator<Uint8Array> {
+    try {
+      for (;;) {
+        const { promise: late, reject } = Promise.withResolvers<never>();
+        const message = 'the service stopped sending in the middle of the answer';
+        const timer = setTimeout(() => reject(new PrivatemodeError('stream_idle_timeout', message)), idle);
+        const next = await Promise.race([reader?.read(), late]).finally(() => clearTimeout(timer));
+        if (next === undefined || next.done) {
+          whole = true;
+          return;
+        }
+        yield next.value;
+      }
+    } catch (thrown) {
+      request.signal.throwIfAborted();
+      if (thrown instanceof PrivatemodeError) throw thrown;
+      const message = 'the connection to the service broke in the middle of the answer';
+      throw new PrivatemodeError('stream_unfinished', message, { cause: thrown });
+    } finally {
+      if (finished && !whole) drop();
+      else if (!whole) abort();
+    }
+  }
+
+  function drop(): void {
+    const impatience: unknown = setTimeout(abort, LINGER);
+    (impatience as { unref?: () => void }).unref?.();
+    const next = (): Promise<void> | undefined =>
+      reader?.read().then(({ done }) => (done ? undefined : next()));
+    void next()
+      ?.catch(() => {})
+      .finally(() => clearTimeout(impatience as NodeJS.Timeout));
+  }
+
+  return {
+    chunks: read(),
+    /** All that matters has been read. */
+    finish(): void {
+      finished = true;
+    },
+  };
+}
+
+const SMALL_BODY = 1024 * 1024;
+
+/** The body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. Throws as `responseChunks` does. */
+export async function readSmall(attempt: Attempt, idle: number): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of responseChunks(attempt, idle).chunks) {
+    pieces.push(chunk);
+    size += chunk.length;
+    if (size > SMALL_BODY) break;
+  }
+  return Uint8Array.from(Buffer.concat(pieces).subarray(0, SMALL_BODY));
+}
