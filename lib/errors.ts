@@ -162,7 +162,11 @@ export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
 /** listen_failed for `where`, as `127.0.0.1 port 8080`; a port that is taken comes with the way to find out by whom. */
-export function listenFailed(where: string, port: number, cause: NodeJS.ErrnoException): PrivatemodeError {
+export function listenFailed(
+  where: string,
+  port: number,
+  cause: Error & { readonly code?: string | undefined },
+): PrivatemodeError {
   const reason = cause.code ?? cause.message;
   const who = `; another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
   const message = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? who : ''}`;

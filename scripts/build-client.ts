@@ -1,12 +1,13 @@
 /**
- * The client library as an npm package, dist/privatemode-ai: `npm run build:client`. One module for Node (its own crypto) and one for
- * everything else (Web Crypto and noble), each whole but for the SDKs; declarations; licences; README.
+ * The client library as an npm package, dist/privatemode-ai: `npm run build:client`. One build for Node (its own crypto) and one for
+ * everything else (Web Crypto and noble), each whole but for the SDKs; declarations; licences; the pages that explain it.
  */
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
 import { type BuildOptions, build } from 'esbuild';
-import { bundledPackages, renderLicences } from './bundle.ts';
+import { bundledPackages, REQUIRE, renderLicences } from './bundle.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const OUT = join(ROOT, 'dist/privatemode-ai');
@@ -18,20 +19,21 @@ const COMMON: BuildOptions = {
   entryPoints: ENTRIES,
   bundle: true,
   splitting: true,
+  chunkNames: 'chunk', // one: what both entries share
   format: 'esm',
   target: 'es2024',
   minify: true,
-  keepNames: true, // error classes are told apart by name in logs
-  legalComments: 'none',
+  keepNames: true, // stack traces and logs show names of classes and functions
+  legalComments: 'none', // licences.txt has the licences
   charset: 'utf8',
   external: PEERS,
-  preserveSymlinks: true,
+  preserveSymlinks: true, // as in bundle.ts
   metafile: true,
   logLevel: 'error',
 };
 
 const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
-  node: { platform: 'node', outdir: join(OUT, 'node') },
+  node: { platform: 'node', target: 'node22', banner: { js: REQUIRE }, outdir: join(OUT, 'node') },
   portable: {
     platform: 'browser',
     conditions: ['portable'],
@@ -41,44 +43,95 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
   },
 };
 
-rmSync(OUT, { recursive: true, force: true });
-mkdirSync(OUT, { recursive: true });
-const inputs = new Set<string>();
-for (const options of Object.values(BUILDS)) {
-  const { metafile } = await build({ ...COMMON, ...options });
-  for (const input of Object.keys(metafile?.inputs ?? {})) inputs.add(input);
+/** Pages that go along, and where to; a link from one of them to any other page becomes its words. */
+const PAGES: ReadonlyMap<string, string> = new Map([
+  ['docs/client.md', 'README.md'],
+  ['docs/verification.md', 'docs/verification.md'],
+  ['docs/operations.md', 'docs/operations.md'],
+]);
+
+/** Writes both builds; returns the files that went in. */
+async function bundle(): Promise<Set<string>> {
+  const inputs = new Set<string>();
+  for (const options of Object.values(BUILDS)) {
+    const { metafile } = await build({ ...COMMON, ...options });
+    for (const input of Object.keys(metafile?.inputs ?? {})) inputs.add(input);
+  }
+  return inputs;
 }
-execFileSync(
-  process.execPath,
-  [
-    join(ROOT, 'node_modules/typescript/bin/tsc'),
-    ...['--project', 'tsconfig.json', '--noEmit', 'false', '--declaration', '--emitDeclarationOnly'],
-    ...['--outDir', join(OUT, 'types')],
-  ],
-  { cwd: ROOT, stdio: 'inherit' },
-);
-const own = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-const door = (name: string): object => ({
-  types: `./types/client/${name}.d.ts`,
-  bun: `./portable/${name}.js`, // BoringSSL differs from OpenSSL in corners of elliptic curves
-  node: `./node/${name}.js`,
-  default: `./portable/${name}.js`,
-});
-const manifest = {
-  name: 'privatemode-ai',
-  version: own.version,
-  description:
-    'The OpenAI and Anthropic clients, or any SDK that takes a fetch, on Privatemode: verifies the service by hardware attestation and encrypts end to end, in Node, Bun, Deno and browsers.',
-  license: own.license,
-  type: 'module',
-  engines: { node: '>=22' },
-  sideEffects: false,
-  exports: { '.': door('index'), './fetch': door('fetch'), './package.json': './package.json' },
-  peerDependencies: { openai: '>=6', '@anthropic-ai/sdk': '>=0.100' },
-  peerDependenciesMeta: { openai: { optional: true }, '@anthropic-ai/sdk': { optional: true } },
-  publishConfig: own.publishConfig,
-};
-writeFileSync(join(OUT, 'package.json'), `${JSON.stringify(manifest, undefined, 2)}\n`);
-writeFileSync(join(OUT, 'licences.txt'), renderLicences(bundledPackages([...inputs])));
-cpSync(join(ROOT, 'LICENSE'), join(OUT, 'LICENSE'));
-cpSync(join(ROOT, 'docs/client.md'), join(OUT, 'README.md'));
+
+/** Writes the declarations of the entries, and those that these import. */
+function declare(): void {
+  const all = mkdtempSync(join(tmpdir(), 'declarations-'));
+  try {
+    const tsc = join(ROOT, 'node_modules/.bin/tsc');
+    const args = ['--project', join(ROOT, 'scripts/client-types.json'), '--outDir', all];
+    execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: 'inherit' });
+    const wanted = new Set(Object.keys(ENTRIES).map((name) => join(all, `client/${name}.d.ts`)));
+    for (const file of wanted) {
+      const text = readFileSync(file, 'utf8');
+      for (const [, from] of text.matchAll(/['"](\.[^'"]+)\.ts['"]/g)) {
+        wanted.add(join(dirname(file), `${from}.d.ts`));
+      }
+      const shipped = text
+        .replaceAll(/(['"]\.[^'"]+)\.ts(?=['"])/g, '$1.js')
+        .replace(
+          /^import .* from '@anthropic-ai\/sdk';$/m,
+          '// @ts-ignore: `any` where it is not installed\n$&',
+        );
+      write(`types/${relative(all, file)}`, shipped);
+    }
+  } finally {
+    rmSync(all, { recursive: true });
+  }
+}
+
+/** A page with its links as they are in the package. */
+function page(from: string, to: string): string {
+  return readFileSync(join(ROOT, from), 'utf8').replaceAll(
+    /!?\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)/g,
+    (_, words: string, target: string, fragment = '') => {
+      const shipped = PAGES.get(join(dirname(from), target));
+      return shipped === undefined ? words : `[${words}](${relative(dirname(to), shipped)}${fragment})`;
+    },
+  );
+}
+
+/** package.json of the package. */
+function manifest(): object {
+  const own = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const door = (name: keyof typeof ENTRIES): object => ({
+    types: `./types/client/${name}.d.ts`,
+    bun: `./portable/${name}.js`, // its BoringSSL has not all curves of OpenSSL
+    deno: `./portable/${name}.js`, // it takes `node` too, and has not all of Node's cryptography
+    node: `./node/${name}.js`,
+    default: `./portable/${name}.js`,
+  });
+  return {
+    name: 'privatemode-ai',
+    version: own.version,
+    description:
+      'The OpenAI and Anthropic clients, or any SDK that takes a fetch, on Privatemode: verifies the service by hardware attestation and encrypts end to end, in Node, Bun, Deno and browsers.',
+    license: own.license,
+    type: 'module',
+    engines: { node: '>=22' },
+    sideEffects: false,
+    exports: { '.': door('index'), './fetch': door('fetch'), './package.json': './package.json' },
+    peerDependencies: { openai: '>=6', '@anthropic-ai/sdk': '>=0.100' },
+    peerDependenciesMeta: { openai: { optional: true }, '@anthropic-ai/sdk': { optional: true } },
+    publishConfig: own.publishConfig,
+  };
+}
+
+function write(path: string, text: string): void {
+  mkdirSync(dirname(join(OUT, path)), { recursive: true });
+  writeFileSync(join(OUT, path), text);
+}
+
+rmSync(OUT, { recursive: true, force: true });
+const inputs = await bundle();
+declare();
+write('package.json', `${JSON.stringify(manifest(), undefined, 2)}\n`);
+write('licences.txt', renderLicences(bundledPackages([...inputs]), 'privatemode-ai'));
+for (const [from, to] of PAGES) write(to, page(from, to));
+for (const name of ['LICENSE', 'CHANGELOG.md']) cpSync(join(ROOT, name), join(OUT, name));

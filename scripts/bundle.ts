@@ -5,7 +5,7 @@ import { build } from 'esbuild';
 const ROOT = join(import.meta.dirname, '..');
 
 /** Modules of CommonJS packages ask for Node's own by `require`, which an ES module does not have. */
-const REQUIRE =
+export const REQUIRE =
   "import { createRequire as requireIn } from 'node:module'; const require = requireIn(process.execPath);";
 
 /** Asked for by `debug` in a try block; a development tool brings it, a user does not. */
@@ -43,9 +43,9 @@ export async function bundle(outfile: string): Promise<BundledPackage[]> {
   return bundledPackages(Object.keys(metafile.inputs));
 }
 
-/** The licences of the program and of these parts of it, each under its name. */
-export function renderLicences(parts: readonly BundledPackage[]): string {
-  const own = { name: 'privatemode-proxy', text: readFileSync(join(ROOT, 'LICENSE'), 'utf8') };
+/** The licences of `product`, which is ours, and of these parts of it, each under its name. */
+export function renderLicences(parts: readonly BundledPackage[], product = 'privatemode-proxy'): string {
+  const own = { name: product, text: readFileSync(join(ROOT, 'LICENSE'), 'utf8') };
   const rule = '='.repeat(78);
   const titled = parts.map(({ name, version, licence, text }) => ({
     name: `${name} ${version}${licence === undefined ? '' : ` (${licence})`}`,

@@ -1,5 +1,5 @@
 /** createPrivatemodeFetch: a fetch for any SDK, which verifies the service and encrypts before anything leaves. */
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { newRequestId } from '../pipeline/rewrite-auth.ts';
 import type { AttestedSession } from '../session/session.ts';
 import { forward } from './forward.ts';
@@ -10,12 +10,12 @@ import {
   type Protection,
   readOptions,
 } from './options.ts';
-import { openClientSession } from './session.ts';
+import { openClientSession, protectionOf } from './session.ts';
 import { verdictOf } from './verdict.ts';
 
 /** A fetch that reaches nothing but the verified service, and what it knows of that service. */
 export interface PrivatemodeFetch extends Fetch {
-  /** Verifies the service, unless that was done lately, and tells every check. Rejects with api_key_missing only. */
+  /** Verifies the service, unless that was done lately, and tells every check. Rejects with api_key_missing, or shutting_down. */
   verify(): Promise<ClientVerdict>;
   /** What protects requests now; undefined before the first verification and while none holds. */
   protection(): Protection | undefined;
@@ -27,19 +27,26 @@ export interface PrivatemodeFetch extends Fetch {
  * Makes a client. Its fetch takes the path of each URL and sends it to `apiEndpoint`, whatever the host: an SDK needs no base
  * URL of its own. It attests lazily and once, renews in the background, and refuses paths outside of the endpoint table.
  * Responses and errors are those of the proxy: error bodies in the format of the API, receipts as headers. Throws
- * config_invalid.
+ * config_invalid and unsafe_roots_refused.
  */
 export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
   const config = readOptions(options);
   let opened: AttestedSession | undefined;
   /** Verifications that wait for how a renewal ends. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
+  let closed = config.signal?.aborted ?? false;
   const session = (): AttestedSession => {
+    if (closed) throw clientClosed();
     opened ??= openClientSession(config, (error) => {
       for (const tell of waiting) tell(error);
     });
     return opened;
   };
+  const close = (): void => {
+    closed = true;
+    opened?.close(clientClosed());
+  };
+  config.signal?.addEventListener('abort', close, { once: true });
   /** Resolves with the first renewal: undefined where it gave a secret, else with what was wrong. The session tries again. */
   async function firstRenewal(verified: AttestedSession): Promise<unknown> {
     const { promise, resolve } = Promise.withResolvers<unknown>();
@@ -60,18 +67,17 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   return Object.assign(privatemodeFetch, {
     async verify(): Promise<ClientVerdict> {
       const verified = session();
-      const error = await firstRenewal(verified);
-      if (error !== undefined && !(error instanceof PrivatemodeError)) throw error;
-      return verdictOf(verified.lastVerdict(), error, config);
+      const thrown = await firstRenewal(verified);
+      const error = thrown === undefined ? undefined : asPrivatemodeError(thrown);
+      // `not_ready` says that it took too long; its cause says why.
+      const { cause } = error ?? {};
+      const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
+      return verdictOf(verified.lastVerdict(), reason, config);
     },
-    protection: () => protectionOf(opened),
-    close: () => session().close(),
+    protection: () => (closed ? undefined : protectionOf(opened)),
+    close,
   });
 }
 
-function protectionOf(session: AttestedSession | undefined): Protection | undefined {
-  const epoch = session?.current();
-  if (epoch === undefined) return undefined;
-  const { secretId, manifestSha256, attestedAt } = epoch;
-  return { secretId, manifestSha256, attestedAt: new Date(attestedAt) };
-}
+const clientClosed = (): PrivatemodeError =>
+  new PrivatemodeError('shutting_down', 'the client was closed', { remedy: 'Make a new client.' });

@@ -1,4 +1,5 @@
 /** What an application chooses when it makes a client. */
+import { isProductionHost } from '../attestation/roots/production.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 /** Standard fetch, or one with the same contract: a proxy, a test, a runtime of its own. */
@@ -9,15 +10,15 @@ export interface PrivatemodeOptions {
   readonly apiKey?: string | undefined;
   /** Origin of the service. Default: `https://api.privatemode.ai`. */
   readonly apiEndpoint?: string | undefined;
-  /** The manifest that the service has to match, byte for byte. Default: the one that the service publishes. */
+  /** The manifest that the service has to match: text or bytes, just as it was published. Default: the newest published one. */
   readonly manifest?: string | Uint8Array | undefined;
-  /** Where the service publishes its manifest. Default: `https://cdn.confidential.cloud`. */
+  /** Where the service publishes its manifest; https. Default: `https://cdn.confidential.cloud`. */
   readonly cdnBaseUrl?: string | undefined;
   /** Requests with the same salt share the service's prompt cache; at least 32 bytes. Default: a fresh one for each request. */
   readonly promptCacheSalt?: string | undefined;
   /** Which certificates of the service's GPUs are accepted. Default: good ones only. */
   readonly gpuPolicy?: { readonly allowUnknown?: boolean; readonly gracePeriodHours?: number } | undefined;
-  /** Where certificates and revocation lists of the hardware come from. Default: the vendors' own hosts. */
+  /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors' own hosts. */
   readonly collateralUrls?: { readonly amd?: string; readonly intel?: string } | undefined;
   /** Hardware roots to trust instead of the vendors': for simulators only, refused for the real service. */
   readonly unsafeTrustRoots?:
@@ -38,9 +39,9 @@ export interface PrivatemodeOptions {
   readonly fetch?: Fetch | undefined;
   /** Closes the client when it aborts: nothing is renewed any more, and requests fail with `shutting_down`. */
   readonly signal?: AbortSignal | undefined;
-  /** Called after each verification, accepted or not. */
+  /** Called after each verification, accepted or not. What it throws is uncaught, as from an event listener. */
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;
-  /** Called when requests begin to use another secret. */
+  /** Called when requests begin to use another secret. What it throws is uncaught, as from an event listener. */
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
 }
 
@@ -79,37 +80,93 @@ export interface ClientVerdict {
 }
 
 const MIN_SALT_BYTES = 32;
-const GPU_POLICY = { allowUnknown: false, gracePeriodHours: 0 };
+/** setTimeout fires at once beyond it. */
+const MAX_MS = 2 ** 31 - 1;
 
-/** The options with their defaults, checked. Throws config_invalid. */
+/**
+ * The options with their defaults, checked. Throws config_invalid, and unsafe_roots_refused where unsafeTrustRoots would let
+ * anybody pass for the real service. Errors quote neither key nor salt.
+ */
 export function readOptions(options: PrivatemodeOptions) {
   const environment = (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env;
-  const salt = options.promptCacheSalt;
-  if (salt !== undefined && new TextEncoder().encode(salt).length < MIN_SALT_BYTES) {
-    throw new PrivatemodeError('config_invalid', `promptCacheSalt has less than ${MIN_SALT_BYTES} bytes`);
+  const { manifest, promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
+  const apiKey = options.apiKey ?? environment?.['PRIVATEMODE_API_KEY'];
+  // It travels in a header, and the error of a runtime that refuses it there would quote it.
+  if (apiKey !== undefined && !(typeof apiKey === 'string' && /^[\x21-\x7e]+$/.test(apiKey))) {
+    throw invalid('apiKey (or PRIVATEMODE_API_KEY) is empty or holds characters that no API key has');
   }
+  if (promptCacheSalt !== undefined && !isSalt(promptCacheSalt)) {
+    throw invalid(`promptCacheSalt is not a text of at least ${MIN_SALT_BYTES} bytes`);
+  }
+  if (manifest !== undefined && manifest.length === 0) throw invalid('manifest is empty');
+  const apiEndpoint = originOf(options.apiEndpoint ?? 'https://api.privatemode.ai');
+  const cdnBaseUrl = httpsUrl('cdnBaseUrl', options.cdnBaseUrl ?? 'https://cdn.confidential.cloud');
+  if (unsafeTrustRoots !== undefined) {
+    const hosts = [apiEndpoint, ...(manifest === undefined ? [cdnBaseUrl] : [])].map((url) => url.hostname);
+    const production = hosts.find(isProductionHost);
+    if (production !== undefined) {
+      throw new PrivatemodeError(
+        'unsafe_roots_refused',
+        `unsafeTrustRoots is refused for ${production}: it would let anybody pass for the service`,
+        { remedy: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.' },
+      );
+    }
+  }
+  const { allowUnknown = false, gracePeriodHours = 0 } = options.gpuPolicy ?? {};
+  const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
+    collateralUrls ?? {};
   return {
     ...options,
-    apiKey: options.apiKey ?? environment?.['PRIVATEMODE_API_KEY'],
-    apiEndpoint: originOf('apiEndpoint', options.apiEndpoint ?? 'https://api.privatemode.ai'),
-    cdnBaseUrl: options.cdnBaseUrl ?? 'https://cdn.confidential.cloud',
-    gpuPolicy: { ...GPU_POLICY, ...options.gpuPolicy },
-    verificationTimeout: options.verificationTimeout ?? 30_000,
-    firstByteTimeout: options.firstByteTimeout ?? 600_000,
-    streamIdleTimeout: options.streamIdleTimeout ?? 300_000,
+    apiKey,
+    apiEndpoint,
+    cdnBaseUrl: cdnBaseUrl.href,
+    gpuPolicy: {
+      allowUnknown: Boolean(allowUnknown),
+      gracePeriodHours: within('gpuPolicy.gracePeriodHours', gracePeriodHours, 0, Number.MAX_SAFE_INTEGER),
+    },
+    collateralUrls: {
+      amd: httpsUrl('collateralUrls.amd', amd).href.replace(/\/+$/, ''),
+      intel: httpsUrl('collateralUrls.intel', intel).href.replace(/\/+$/, ''),
+    },
+    verificationTimeout: within('verificationTimeout', options.verificationTimeout ?? 30_000, 1, MAX_MS),
+    firstByteTimeout: within('firstByteTimeout', options.firstByteTimeout ?? 600_000, 1, MAX_MS),
+    streamIdleTimeout: within('streamIdleTimeout', options.streamIdleTimeout ?? 300_000, 1, MAX_MS),
     fetch: options.fetch ?? globalThis.fetch.bind(globalThis),
   };
 }
 
 export type ClientConfig = ReturnType<typeof readOptions>;
 
-/** An https origin: what is sent there names the secret and the API key. */
-function originOf(name: string, text: string): URL {
-  const url = URL.parse(text.includes('://') ? text : `https://${text}`);
-  if (url?.protocol === 'https:' && url.username === '' && url.pathname === '/' && url.search === '')
-    return url;
-  throw new PrivatemodeError(
-    'config_invalid',
-    `${name} is no https origin such as https://api.privatemode.ai`,
+/** config_invalid, with a remedy for an application instead of an operator. */
+const invalid = (message: string): PrivatemodeError =>
+  new PrivatemodeError('config_invalid', message, {
+    remedy: 'See the options in the README of privatemode-ai.',
+  });
+
+/** Two texts with lone surrogates could become one in UTF-8, and share a cache that they should not. */
+const isSalt = (salt: unknown): boolean =>
+  typeof salt === 'string' && salt.isWellFormed() && new TextEncoder().encode(salt).length >= MIN_SALT_BYTES;
+
+function within(name: string, value: number, least: number, most: number): number {
+  if (Number.isInteger(value) && value >= least && value <= most) return value;
+  throw invalid(`${name} is not a whole number from ${least} to ${most}`);
+}
+
+/** An https origin, its scheme left out or not: what is sent there names the secret and the API key. */
+function originOf(text: string): URL {
+  const bare = typeof text === 'string' && !text.includes('://');
+  const url = httpsUrl('apiEndpoint', bare ? `https://${text}` : text);
+  if (url.pathname === '/') return url;
+  throw invalid('apiEndpoint is an origin, without a path, such as https://api.privatemode.ai');
+}
+
+/** Nothing of a URL that is refused is quoted: it may hold a password. */
+function httpsUrl(name: string, text: string): URL {
+  // URL.parse is of Node 22.1.
+  const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : null;
+  const plain = url !== null && `${url.username}${url.password}${url.search}${url.hash}` === '';
+  if (plain && url.protocol === 'https:') return url;
+  throw invalid(
+    `${name} is not an https URL such as https://api.privatemode.ai, without a query or a password`,
   );
 }

@@ -9,7 +9,7 @@ import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession } from '../session/session.ts';
 import { createFetchCall } from './fetch-call.ts';
-import type { ClientConfig } from './options.ts';
+import type { ClientConfig, Protection } from './options.ts';
 import { verdictOf } from './verdict.ts';
 
 /**
@@ -20,14 +20,14 @@ export function openClientSession(
   config: ClientConfig,
   onFailure: (error: PrivatemodeError) => void,
 ): AttestedSession {
-  const { apiKey, apiEndpoint, signal } = config;
+  const { apiKey, apiEndpoint, collateralUrls } = config;
   if (apiKey === undefined) {
-    throw new PrivatemodeError('api_key_missing', 'no apiKey was given, and PRIVATEMODE_API_KEY is not set');
+    throw new PrivatemodeError('api_key_missing', 'no apiKey was given, and PRIVATEMODE_API_KEY is not set', {
+      remedy: 'Set one of them.',
+    });
   }
   const call = createFetchCall(config.fetch);
-  const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
-    config.collateralUrls ?? {};
-  const session = createSession({
+  const session: AttestedSession = createSession({
     apiKey,
     manifests: manifestSource(config, call),
     control: createControlApi({
@@ -38,26 +38,43 @@ export function openClientSession(
     collateral: createCollateralCache({
       call,
       store: memoryStore(),
-      amdKdsUrl: amd,
-      intelPcsUrl: intel,
+      amdKdsUrl: collateralUrls.amd,
+      intelPcsUrl: collateralUrls.intel,
       clock,
     }),
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
     observe(event) {
-      if ('verdict' in event) config.onVerdict?.(verdictOf(event.verdict, undefined, config));
+      if ('verdict' in event) tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       if (event.type === 'update-failed') onFailure(event.error);
-      if (event.type === 'epoch') {
-        const { secretId, manifestSha256 } = event;
-        config.onEpoch?.({ secretId, manifestSha256, attestedAt: new Date() });
-      }
+      if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },
     manifestLog: { record: async () => ({ appended: false, path: '' }) }, // an application has no log of its own
     clock,
   });
-  signal?.addEventListener('abort', session.close);
-  if (signal?.aborted) session.close();
   return session;
+}
+
+/** What protects requests of this session now. */
+export function protectionOf(session: AttestedSession | undefined): Protection | undefined {
+  const epoch = session?.current();
+  if (epoch === undefined) return undefined;
+  const { secretId, manifestSha256, attestedAt } = epoch;
+  return { secretId, manifestSha256, attestedAt: new Date(attestedAt) };
+}
+
+/** Calls a listener of the application. What it throws must not stop a renewal, and must not be lost either. */
+function tell<News>(listener: ((news: News) => void) | undefined, news: () => News | undefined): void {
+  if (listener === undefined) return;
+  const told = news();
+  if (told === undefined) return;
+  try {
+    listener(told);
+  } catch (thrown) {
+    queueMicrotask(() => {
+      throw thrown;
+    });
+  }
 }
 
 function manifestSource(
@@ -69,16 +86,22 @@ function manifestSource(
   return staticManifest(bytes);
 }
 
-/** Timers keep a Node process alive only where somebody waits for them; other runtimes have no such thing. */
+/** Timers keep a process of Node, Bun or Deno alive only where somebody waits for them. Browsers have no such thing. */
 const clock: Clock = {
   now: Date.now,
   monotonic: () => performance.timeOrigin + performance.now(),
   after(ms, then, waiting) {
     const timer: unknown = setTimeout(then, ms);
-    if (waiting === undefined) (timer as { unref?: () => void }).unref?.();
+    if (waiting === undefined) unref(timer);
     return () => clearTimeout(timer as NodeJS.Timeout);
   },
 };
+
+function unref(timer: unknown): void {
+  const { Deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
+  if (typeof timer === 'number') Deno?.unrefTimer(timer);
+  else (timer as { unref(): void }).unref();
+}
 
 /** Keeps collateral for as long as the client lives. */
 function memoryStore(): CollateralStore {

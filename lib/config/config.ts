@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { posix } from 'node:path';
+import { isProductionHost } from '../attestation/roots/production.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type ApiKeySource, parseApiKey } from './api-key.ts';
 import { parseArgv } from './argv.ts';
@@ -10,7 +11,7 @@ import { FLAGS, type Settings } from './flags.ts';
 import { requireManifest } from './manifest-file.ts';
 import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
 import { valuesOf } from './setting.ts';
-import { invalid, isProductionHost } from './values.ts';
+import { invalid } from './values.ts';
 
 type Changed = 'apiKey' | 'promptCacheSalt' | 'gpuOcspRevokedGracePeriod' | 'maxBufferedBytes';
 

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
-import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
@@ -10,7 +10,7 @@ import { commonName } from '../attestation/x509/name.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Config } from './config.ts';
 import { orRefuse } from './files.ts';
-import { invalid, isProductionHost } from './values.ts';
+import { invalid } from './values.ts';
 
 /** The common names of the subjects that a directory of roots may hold. */
 type Slot = `${'ARK' | 'SEV'}-${Product}` | 'Intel SGX Root CA';
@@ -44,7 +44,7 @@ export function trustRoots(
 function belongsToService(host: string): boolean {
   if (isIP(host) !== 0) return false; // an IPv6 address comes without brackets, and no URL can be read from that
   const url = URL.parse(`https://${host.trim()}`);
-  return url === null || url.hostname === '' || isProductionHost(url.hostname.replace(/\.+$/, ''));
+  return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
 /**

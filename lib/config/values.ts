@@ -18,9 +18,6 @@ export interface HostPort {
   readonly port: number;
 }
 
-/** Domains of the real service: nobody but genuine hardware may stand for them. */
-const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
-
 /** setTimeout fires at once beyond 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 
@@ -180,10 +177,6 @@ export function parseOwnHost(flag: string, text: string): string {
 
 export const isLoopback = (host: string): boolean =>
   ['localhost', '::1', '[::1]'].includes(host) || (isIP(host) === 4 && host.startsWith('127.'));
-
-/** `host` normalised, as by parseHostPort. */
-export const isProductionHost = (host: string): boolean =>
-  PRODUCTION_DOMAINS.some((domain) => host === domain || host.endsWith(`.${domain}`));
 
 /** Not for flags that may hold a key or a salt: the text is quoted. `hint` says how it is written. */
 export function wants(flag: string, wanted: string, text: string, hint?: string): PrivatemodeError {

@@ -174,7 +174,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 
   /** The host of a distribution point comes from a certificate that nobody has verified yet. */
   function rootCrlUrl(distributionPoint: string): string {
-    const url = URL.parse(distributionPoint);
+    const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined; // Node 22.0 has no URL.parse
     if (url?.protocol !== 'https:' || url.host !== INTEL_CRL_HOST || url.username !== '') {
       throw unavailable(`CRL: the distribution point is not at ${INTEL_CRL_HOST}`);
     }

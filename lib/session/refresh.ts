@@ -39,7 +39,7 @@ export function isUsable(epoch: Epoch, clock: Pick<Clock, 'now' | 'monotonic'>):
 export function createEpochRefresh(deps: RefreshDeps) {
   const { makeEpoch, manifests, clock, random, observe, onPermanent } = deps;
   const closing = new AbortController();
-  const closed = closing.signal;
+  const closed: AbortSignal = closing.signal; // named, so that a declaration can name it
   let epoch: Epoch | undefined;
   let held: HeldKey | undefined;
   let running: { readonly result: Promise<Epoch>; readonly abort: AbortController } | undefined;

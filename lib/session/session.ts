@@ -26,7 +26,8 @@ export interface Session {
   renewAfterRejection(secretId: string): Promise<Epoch>;
   state(): 'ready' | 'awaiting-key' | 'starting' | 'failing';
   lastError(): Error | undefined;
-  close(): void;
+  /** Ends the renewals; later requests fail with the reason, of code shutting_down. */
+  close(reason?: PrivatemodeError): void;
 }
 
 /** A session that attests by itself, as opposed to one that is handed its epochs. */
@@ -151,7 +152,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
     lastError: refresh.lastError,
     lastVerdict: () => verdict,
     updateConfiguredKey: refresh.configure,
-    close: () => refresh.close(new PrivatemodeError('shutting_down', 'the proxy is shutting down')),
+    close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
+      refresh.close(reason);
+    },
   };
 }
 

@@ -14,6 +14,7 @@ const PAGES = [
   'CONTRIBUTING.md',
   'SECURITY.md',
   'deploy/chart/README.md',
+  'examples/README.md',
   ...readdirSync(join(ROOT, 'docs'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),

@@ -7,3 +7,12 @@ import type { TrustRoots } from '../evidence.ts';
 import roots from './production.json' with { type: 'json' };
 
 export const PRODUCTION_ROOTS: TrustRoots = roots;
+
+/** Domains of the real service: nobody but hardware of these roots may stand for them. */
+const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
+
+/** Whether a host name belongs to the real service. `host`: lower case, without a port; dots at its end count for nothing. */
+export function isProductionHost(host: string): boolean {
+  const name = host.replace(/\.+$/, '');
+  return PRODUCTION_DOMAINS.some((domain) => name === domain || name.endsWith(`.${domain}`));
+}

@@ -1,0 +1,344 @@
+/** What a client makes of its options, and what it does where they or the service are wrong. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { inspect } from 'node:util';
+import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
+import { PrivatemodeAI, type PrivatemodeError } from '../../lib/client/index.ts';
+import {
+  type ClientVerdict,
+  type PrivatemodeOptions,
+  type Protection,
+  readOptions,
+} from '../../lib/client/options.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
+import { runIn } from '../support/client-package.ts';
+import { clientOptions } from '../support/library-door.ts';
+import { startTestSimulator } from '../support/simulator.ts';
+import { ROOT } from '../support/tools.ts';
+
+const KEY = 'pm-key-that-nobody-may-see-4f1d9a';
+const SALT = 'salt-that-nobody-may-see-77c0b2e1d9';
+const PEM = '-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n';
+const ROOTS = { snp: { Genoa: { ark: PEM, ask: PEM } }, tdx: undefined };
+const HELLO = { model: 'sim-echo', messages: [{ role: 'user' as const, content: 'hello' }] };
+const unset = 'PRIVATEMODE_API_KEY';
+
+/** A fetch that must not be used. */
+const nothing = (): never => assert.fail('something was sent');
+
+/** Options that are wrong, and what the error says of them. */
+const REFUSED: Readonly<Record<string, readonly [Record<string, unknown>, RegExp]>> = {
+  'an http endpoint': [{ apiEndpoint: 'http://localhost:1' }, /^apiEndpoint is not an https URL/],
+  'an endpoint with a path': [
+    { apiEndpoint: 'https://localhost:1/v1' },
+    /^apiEndpoint is an origin, without a path/,
+  ],
+  'an endpoint with a password': [{ apiEndpoint: `https://a:${KEY}@localhost` }, /^apiEndpoint is not/],
+  'an endpoint with a password alone': [{ apiEndpoint: `https://:${KEY}@localhost` }, /^apiEndpoint is not/],
+  'an endpoint that is no URL': [{ apiEndpoint: 'https://' }, /^apiEndpoint is not an https URL/],
+  'an endpoint that is no text': [{ apiEndpoint: 8080 }, /^apiEndpoint is not an https URL/],
+  'a manifest host without TLS': [{ cdnBaseUrl: 'http://localhost:1' }, /^cdnBaseUrl is not an https URL/],
+  'a collateral host without TLS': [{ collateralUrls: { amd: 'http://x' } }, /^collateralUrls\.amd is not/],
+  'an empty manifest': [{ manifest: '' }, /^manifest is empty/],
+  'a salt of 31 bytes': [{ promptCacheSalt: SALT.slice(0, 31) }, /^promptCacheSalt .* 32 bytes/],
+  'a salt with half a character': [{ promptCacheSalt: `${SALT}\ud800` }, /^promptCacheSalt/],
+  'an empty key': [{ apiKey: '' }, /^apiKey .* is empty/],
+  'a key with a line end': [{ apiKey: `${KEY}\n` }, /^apiKey .* no API key has/],
+  'a key that is a function': [{ apiKey: () => KEY }, /^apiKey .* no API key has/],
+  'no time for the verification': [{ verificationTimeout: 0 }, /^verificationTimeout is not/],
+  'more time than a timer takes': [{ streamIdleTimeout: 2 ** 31 }, /^streamIdleTimeout is not/],
+  'endless time': [{ verificationTimeout: Number.POSITIVE_INFINITY }, /^verificationTimeout is not/],
+  'half an hour of grace': [{ gpuPolicy: { gracePeriodHours: 0.5 } }, /^gpuPolicy\.gracePeriodHours is not/],
+};
+
+/** Hosts of the real service, as somebody could spell them. */
+const PRODUCTION: readonly Partial<PrivatemodeOptions>[] = [
+  {},
+  { apiEndpoint: 'https://API.privatemode.ai:8443', cdnBaseUrl: 'https://localhost:1' },
+  { apiEndpoint: 'https://api.privatemode.ai.', cdnBaseUrl: 'https://localhost:1' },
+  { apiEndpoint: 'https://api.privatemode%2eai', cdnBaseUrl: 'https://localhost:1' },
+  { apiEndpoint: 'privatemode.ai', manifest: '{}' },
+  { apiEndpoint: 'https://localhost:1' },
+  { apiEndpoint: 'https://localhost:1', cdnBaseUrl: 'https://cdn.confidential.cloud/' },
+];
+
+describe('options of a client', { timeout: 120_000 }, () => {
+  let simulator: Simulator;
+  let base: ReturnType<typeof clientOptions>;
+  const opened: { close(): void }[] = [];
+  const environment = process.env[unset];
+
+  before(async () => {
+    delete process.env[unset];
+    simulator = await startTestSimulator({ apiKey: KEY });
+    base = { ...clientOptions(simulator), apiKey: KEY };
+  });
+  after(async () => {
+    if (environment !== undefined) process.env[unset] = environment;
+    for (const client of opened) client.close();
+    await base.network.destroy();
+    await simulator.close();
+  });
+
+  function open({ network: _, ...options }: Partial<ReturnType<typeof clientOptions>> = {}): PrivatemodeAI {
+    const { network: __, ...deployment } = base;
+    const client = new PrivatemodeAI({ ...deployment, maxRetries: 0, ...options });
+    opened.push(client);
+    return client;
+  }
+
+  for (const [what, [options, message]] of Object.entries(REFUSED)) {
+    it(`refuse ${what}`, () => {
+      for (const make of [createPrivatemodeFetch, (given: object) => new PrivatemodeAI(given)]) {
+        assert.throws(
+          () => make({ fetch: nothing, ...options }),
+          (thrown: PrivatemodeError) => {
+            assert.equal(thrown.code, 'config_invalid');
+            assert.match(thrown.message, message);
+            assert.doesNotMatch(inspect(thrown) + thrown.remedy, /nobody-may-see|--/);
+            return true;
+          },
+        );
+      }
+    });
+  }
+
+  for (const options of PRODUCTION) {
+    it(`refuse other hardware roots for the real service: ${JSON.stringify(options)}`, () => {
+      assert.throws(
+        () => createPrivatemodeFetch({ fetch: nothing, unsafeTrustRoots: ROOTS, ...options }),
+        (thrown: PrivatemodeError) =>
+          thrown.code === 'unsafe_roots_refused' && /privatemode\.ai|cloud/.test(thrown.message),
+      );
+    });
+  }
+
+  it('take other hardware roots for a simulator with a manifest of its own', () => {
+    const options = { apiEndpoint: 'localhost:1', manifest: '{}', unsafeTrustRoots: ROOTS };
+    createPrivatemodeFetch(options).close();
+  });
+
+  it('may leave out the key until a request needs it', async () => {
+    const client = new PrivatemodeAI({ fetch: nothing as never, maxRetries: 0 });
+    await assert.rejects(client.chat.completions.create(HELLO), { status: 401, code: 'api_key_missing' });
+    await assert.rejects(client.verify(), { code: 'api_key_missing' });
+    assert.equal(client.protection, undefined);
+    client.close();
+  });
+
+  it('take the key from the environment', async () => {
+    process.env[unset] = KEY;
+    try {
+      const client = open({ apiKey: undefined });
+      assert.equal((await client.verify()).outcome, 'accepted');
+    } finally {
+      delete process.env[unset];
+    }
+  });
+
+  it('with a key that the service refuses make requests fail with 401', async () => {
+    const client = open({ apiKey: 'another-key' });
+    await assert.rejects(client.chat.completions.create(HELLO), { status: 401, code: 'api_key_rejected' });
+  });
+
+  it('with a manifest that is not the one of the service let nothing through', async () => {
+    const manifest = JSON.parse(Buffer.from(simulator.manifest).toString('utf8'));
+    const client = open({ manifest: JSON.stringify({ ...manifest, another: true }) });
+    const before = simulator.exchanges.all().length;
+    await assert.rejects(
+      client.chat.completions.create(HELLO),
+      (thrown: { code: string; status: number }) => {
+        assert.equal(thrown.status, 503);
+        assert.match(thrown.code, /^manifest_(mismatch|unsupported|invalid)$/);
+        return true;
+      },
+    );
+    assert.equal(simulator.exchanges.all().length, before);
+    assert.notEqual((await client.verify()).outcome, 'accepted');
+  });
+
+  it('with the manifest of the service, as text or bytes, verify against that', async () => {
+    for (const manifest of [simulator.manifest, Buffer.from(simulator.manifest).toString('utf8')]) {
+      const verdict = await open({ manifest, cdnBaseUrl: 'https://localhost:1' }).verify();
+      assert.equal(verdict.outcome, 'accepted');
+      assert.equal(verdict.manifestSha256, simulator.manifestSha256);
+      assert.equal(verdict.roots, 'custom');
+    }
+  });
+
+  it('tell of verdicts and secrets, and what a listener throws stops no request and is not lost', async (t) => {
+    const verdicts: ClientVerdict[] = [];
+    const protections: Protection[] = [];
+    const uncaught: unknown[] = [];
+    const { promise: all, resolve } = Promise.withResolvers<void>();
+    const runners = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    process.on('uncaughtException', (thrown) => {
+      if (uncaught.push(thrown) === 2) resolve();
+    });
+    t.after(() => {
+      process.removeAllListeners('uncaughtException');
+      for (const runner of runners) process.on('uncaughtException', runner);
+    });
+    const client = open({
+      onVerdict(verdict) {
+        verdicts.push(verdict);
+        throw new Error('of onVerdict');
+      },
+      onEpoch(protection) {
+        protections.push(protection);
+        throw new Error('of onEpoch');
+      },
+    });
+    const { choices } = await client.chat.completions.create(HELLO);
+    assert.equal(choices[0]?.message.content?.trim(), 'hello');
+    await all;
+    assert.deepEqual(uncaught.map((thrown) => (thrown as Error).message).sort(), [
+      'of onEpoch',
+      'of onVerdict',
+    ]);
+    assert.deepEqual(
+      verdicts.map(({ outcome }) => outcome),
+      ['accepted'],
+    );
+    assert.deepEqual(protections, [client.protection]);
+  });
+
+  it('close a client by signal or by close(), before its first request or after it', async () => {
+    const failed = { status: 503, code: 'shutting_down' };
+    const early = open({ fetch: nothing as never });
+    early.close();
+    await assert.rejects(early.chat.completions.create(HELLO), failed);
+    await assert.rejects(early.verify(), { code: 'shutting_down', message: 'the client was closed' });
+
+    const aborted = open({ fetch: nothing as never, signal: AbortSignal.abort() });
+    await assert.rejects(aborted.chat.completions.create(HELLO), failed);
+
+    const control = new AbortController();
+    const client = open({ signal: control.signal });
+    await client.chat.completions.create(HELLO);
+    control.abort();
+    await assert.rejects(client.chat.completions.create(HELLO), failed);
+    assert.equal(client.protection, undefined);
+  });
+
+  it('with an endpoint where nothing answers lead to the outcome unavailable, and say why', async () => {
+    // Longer than the three rounds of a renewal, after which the session knows a cause.
+    const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
+    const verdict = await client.verify();
+    assert.equal(verdict.outcome, 'unavailable');
+    assert.equal(verdict.failure?.code, 'upstream_unreachable');
+    const impatient = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 100 });
+    await assert.rejects(impatient.chat.completions.create(HELLO), { status: 503, code: 'not_ready' });
+    assert.equal((await impatient.verify()).outcome, 'unavailable');
+  });
+
+  it('are shared by a copy, which cannot have others', async () => {
+    const client = open();
+    const copy = client.withOptions({ maxRetries: 1, timeout: 5_000 });
+    assert.ok(copy instanceof PrivatemodeAI);
+    await client.chat.completions.create(HELLO);
+    const attestations = simulator.counts['attest'];
+    await copy.chat.completions.create(HELLO);
+    assert.equal(simulator.counts['attest'], attestations);
+    assert.deepEqual(copy.protection, client.protection);
+    const others: Record<string, unknown>[] = [
+      { apiKey: 'of-somebody-else' },
+      { baseURL: 'https://localhost:1/v1' },
+      { promptCacheSalt: SALT },
+    ];
+    for (const other of others) {
+      assert.throws(() => client.withOptions(other), { code: 'config_invalid' }, JSON.stringify(other));
+    }
+  });
+
+  it('of other names for the same are refused, not ignored', () => {
+    const wrong = { baseURL: 'http://localhost:8080/v1', fetch: nothing } as PrivatemodeOptions;
+    assert.throws(() => new PrivatemodeAI(wrong), {
+      code: 'config_invalid',
+      message: /^baseURL .* apiEndpoint/,
+    });
+  });
+
+  it('never show the key or the salt, in the client or in its errors', async () => {
+    const shown: unknown[] = [];
+    const client = open({ promptCacheSalt: SALT });
+    await client.chat.completions.create(HELLO);
+    const anthropic = await client.anthropic();
+    const lost = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 300 });
+    for (const failing of [
+      () => lost.chat.completions.create(HELLO),
+      () => client.chat.completions.create({ ...HELLO, model: 'sim-error-400' }),
+      () => client.images.generate({ prompt: 'x' }),
+    ]) {
+      await failing().catch((thrown: unknown) => shown.push(thrown));
+    }
+    assert.equal(shown.length, 3);
+    shown.push(client, client.withOptions({}), anthropic, lost, await lost.verify(), await client.verify());
+    const text = inspect(shown, { depth: Infinity, showHidden: true });
+    assert.doesNotMatch(text, /nobody-may-see/);
+  });
+
+  it('are those of docs/client.md, with the same defaults', () => {
+    const source = readFileSync(join(ROOT, 'lib/client/options.ts'), 'utf8');
+    const [, declared] = /export interface PrivatemodeOptions {\n(.*?)\n}\n/s.exec(source) as unknown as [
+      string,
+      string,
+    ];
+    const names = [...declared.matchAll(/^ {2}readonly (\w+)\?:/gm)].map(([, name]) => name as string);
+    const page = readFileSync(join(ROOT, 'docs/client.md'), 'utf8')
+      .split('## Options\n')[1]!
+      .split('\n## ')[0]!;
+    const rows = [...page.matchAll(/^\| `(\w+)` \| (.*?) ?\| .* \|$/gm)];
+    assert.deepEqual(rows.map(([, name]) => name as string).sort(), names.sort());
+    const defaults = readOptions({});
+    for (const [, name, shown] of rows as unknown as [string, string, string][]) {
+      const { [name]: value } = defaults as Record<string, unknown>;
+      if (value instanceof URL) assert.equal(shown, `\`${value.origin}\``);
+      else if (typeof value === 'number') assert.equal(shown, `${value.toLocaleString('en-US')} ms`);
+      else if (name === 'cdnBaseUrl') assert.equal(shown, `\`${String(value).replace(/\/$/, '')}\``);
+      else if (name === 'collateralUrls')
+        assert.equal(
+          shown,
+          Object.values(value as object)
+            .map((url) => `\`${url}\``)
+            .join(', '),
+        );
+      else if (value === undefined) assert.doesNotMatch(shown, /https:|\d/);
+    }
+  });
+
+  for (const engine of ['default', 'portable']) {
+    it(`let a process end after its last request (${engine})`, async () => {
+      const directory = mkdtempSync(join(tmpdir(), 'client-ends-'));
+      try {
+        writeFileSync(join(directory, 'ca.pem'), simulator.caPem);
+        const { network: _, fetch: __, ...options } = base;
+        const program = `
+          import { PrivatemodeAI } from ${JSON.stringify(join(ROOT, 'lib/client/index.ts'))};
+          const client = new PrivatemodeAI(${JSON.stringify(options)});
+          const stream = await client.chat.completions.create({ ...${JSON.stringify(HELLO)}, stream: true });
+          for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');
+          if (!client.protection) throw new Error('not protected');
+        `;
+        const command = [
+          process.execPath,
+          `--conditions=${engine}`,
+          '--input-type=module',
+          '--eval',
+          program,
+        ];
+        const { status, stdout, stderr } = await runIn(ROOT, command as [string, ...string[]], {
+          NODE_EXTRA_CA_CERTS: join(directory, 'ca.pem'),
+        });
+        assert.equal(status, 0, stderr);
+        assert.equal(stdout.trim(), 'hello');
+      } finally {
+        rmSync(directory, { recursive: true });
+      }
+    });
+  }
+});

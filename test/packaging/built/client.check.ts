@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { VERSION } from '../../../lib/version.ts';
+import { CANARY_KEY } from '../../support/canaries.ts';
+import {
+  npm,
+  PACKAGES,
+  type PackedClient,
+  packClient,
+  RUNTIMES,
+  runIn,
+  simulatedService,
+} from '../../support/client-package.ts';
+import { startTestSimulator } from '../../support/simulator.ts';
+import { ROOT, run } from '../../support/tools.ts';
+
+const tool = (name: string): string => join(ROOT, 'node_modules/.bin', name);
+
+/** What somebody writes who uses all of it, with the strictest compiler. */
+const CONSUMER = `
+import { createPrivatemodeFetch, type PrivatemodeFetch } from 'privatemode-ai/fetch';
+import {
+  type ClientVerdict, ERRORS, type ErrorCode, PrivatemodeAI, type PrivatemodeAIOptions, PrivatemodeError, type Protection,
+} from 'privatemode-ai';
+
+const options: PrivatemodeAIOptions = { apiKey: 'k', maxRetries: 1, gpuPolicy: { allowUnknown: true } };
+const client = new PrivatemodeAI(options);
+const fetch: PrivatemodeFetch = createPrivatemodeFetch({ onVerdict: ({ outcome }) => console.log(outcome) });
+export const standard: typeof globalThis.fetch = fetch;
+export async function ask(): Promise<string | null | undefined> {
+  const verdict: ClientVerdict = await client.verify();
+  const protection: Protection | undefined = client.withOptions({ timeout: 1 }).protection;
+  if (verdict.failure !== null && protection === undefined) throw new PrivatemodeError('not_ready', verdict.failure.found);
+  const completion = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'hi' }] });
+  const message = await (await client.anthropic({ maxRetries: 0 })).messages.create({ model: 'm', max_tokens: 1, messages: [] });
+  const code: ErrorCode = 'not_ready';
+  return ERRORS[code].remedy + message.id + completion.choices[0]?.message.content;
+}
+// @ts-expect-error: the base URL is the service's
+new PrivatemodeAI({ baseURL: 'https://localhost/v1' });
+// @ts-expect-error: no such option
+createPrivatemodeFetch({ apiEndPoint: 'https://localhost' });
+`;
+
+/** Asks once, from a copy of a client, and then for a client whose SDK is missing. */
+const PROGRAM = `
+import { PrivatemodeAI } from 'privatemode-ai';
+import { options } from './service.mjs';
+const client = new PrivatemodeAI(options).withOptions({ timeout: 20_000 });
+const { choices } = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'hello there' }] });
+console.log(choices[0].message.content.trim());
+const missing = await client.anthropic().catch((error) => error);
+console.log(missing.code, missing.message);
+`;
+
+describe('npm package of the client library', { timeout: 900_000 }, () => {
+  let packed: PackedClient;
+  before(() => {
+    packed = packClient();
+  });
+  after(() => packed.remove());
+
+  it('holds two builds, declarations, pages and licences, and nothing else', () => {
+    assert.deepEqual(packed.files.toSorted(), [
+      'CHANGELOG.md',
+      'LICENSE',
+      'README.md',
+      'docs/operations.md',
+      'docs/verification.md',
+      'licences.txt',
+      'node/chunk.js',
+      'node/fetch.js',
+      'node/index.js',
+      'package.json',
+      'portable/chunk.js',
+      'portable/fetch.js',
+      'portable/index.js',
+      'types/client/fetch.d.ts',
+      'types/client/index.d.ts',
+      'types/client/options.d.ts',
+      'types/client/privatemode-ai.d.ts',
+      'types/errors.d.ts',
+    ]);
+    const licences = readFileSync(join(packed.unpacked, 'licences.txt'), 'utf8');
+    assert.match(licences, /^={78}\nprivatemode-ai\n={78}$/m);
+    for (const part of ['@noble/curves', 'buffer', 'hpke']) assert.ok(licences.includes(`\n${part} `), part);
+  });
+
+  it('says what it is, and depends on nothing but the SDKs that its user has', () => {
+    const manifest = JSON.parse(readFileSync(join(packed.unpacked, 'package.json'), 'utf8'));
+    assert.equal(manifest.name, 'privatemode-ai');
+    assert.equal(manifest.version, VERSION);
+    assert.deepEqual(manifest.engines, { node: '>=22' });
+    assert.deepEqual(Object.keys(manifest.peerDependencies), ['openai', '@anthropic-ai/sdk']);
+    for (const kind of ['dependencies', 'optionalDependencies', 'scripts', 'bin'])
+      assert.equal(manifest[kind], undefined, kind);
+    assert.deepEqual(manifest.publishConfig, { access: 'public', provenance: true });
+    for (const entry of ['.', './fetch'])
+      assert.deepEqual(Object.keys(manifest.exports[entry]), ['types', 'bun', 'deno', 'node', 'default']);
+  });
+
+  it('imports the SDKs alone, and Node where it is the build for Node', () => {
+    for (const [build, pattern] of [
+      ['node', /^(openai|@anthropic-ai\/sdk|node:(buffer|crypto|events|module))$/],
+      ['portable', /^(openai|@anthropic-ai\/sdk)$/],
+    ] as const) {
+      for (const file of ['chunk', 'fetch', 'index']) {
+        const source = readFileSync(join(packed.unpacked, build, `${file}.js`), 'utf8');
+        const imports = /(?:^|[;}\s])import\b[^;'"()]*["']([^"']+)["']|\bimport\(["']([^"']+)["']\)/g;
+        const names = [...source.matchAll(imports)].map(([, from, dynamic]) => (from ?? dynamic) as string);
+        for (const name of names.filter((each) => each !== './chunk.js')) assert.match(name, pattern);
+        if (build === 'portable') assert.doesNotMatch(source, /["']node:/);
+      }
+    }
+  });
+
+  it('links to nothing that is not in it', () => {
+    for (const page of packed.files.filter((name) => name.endsWith('.md') && name !== 'CHANGELOG.md')) {
+      const text = readFileSync(join(packed.unpacked, page), 'utf8');
+      for (const [, target] of text.matchAll(/\]\((?!https?:|#)([^)#\s]+)[^)]*\)/g)) {
+        assert.ok(packed.files.includes(join(page, '..', target as string)), `${page}: ${target}`);
+      }
+    }
+  });
+
+  it('leaves publint and attw nothing to say', () => {
+    const publint = run(tool('publint'), ['run', '--strict', packed.tarball]);
+    assert.equal(publint.status, 0, publint.stdout + publint.stderr);
+    assert.match(publint.stdout, /All good/);
+    const attw = run(tool('attw'), ['--profile', 'esm-only', packed.tarball]);
+    assert.equal(attw.status, 0, attw.stdout + attw.stderr);
+  });
+
+  for (const [name, settings] of Object.entries({
+    bundler: {
+      module: 'esnext',
+      moduleResolution: 'bundler',
+      lib: ['es2024', 'dom', 'dom.iterable'],
+      types: [],
+    },
+    node16: {
+      module: 'node16',
+      moduleResolution: 'node16',
+      lib: ['es2024', 'dom', 'dom.iterable'],
+      types: [],
+    },
+    'Node without a DOM': { module: 'nodenext', lib: ['es2024'], types: ['node'] },
+  })) {
+    it(`has types for the strictest project: ${name}`, () => {
+      const place = mkdtempSync(join(packed.project, 'types-'));
+      if (settings.types.length > 0) {
+        mkdirSync(join(place, 'node_modules/@types'), { recursive: true });
+        for (const dependency of ['@types/node', 'undici-types'])
+          symlinkSync(join(ROOT, 'node_modules', dependency), join(place, 'node_modules', dependency));
+      }
+      writeFileSync(join(place, 'package.json'), '{"type":"module"}');
+      writeFileSync(join(place, 'consumer.ts'), CONSUMER);
+      const compilerOptions = {
+        target: 'es2022',
+        ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true },
+        ...{ verbatimModuleSyntax: true, isolatedModules: true, skipLibCheck: false, noEmit: true },
+        ...settings,
+      };
+      writeFileSync(
+        join(place, 'tsconfig.json'),
+        JSON.stringify({ compilerOptions, files: ['consumer.ts'] }),
+      );
+      const { status, stdout } = run(tool('tsc'), ['--project', place], { cwd: place });
+      assert.equal(status, 0, stdout);
+    });
+  }
+
+  it('is installed beside openai and runs on every Node 22, on both kinds of hardware', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'client-project-'));
+    const simulators = await Promise.all([
+      startTestSimulator({ apiKey: CANARY_KEY }),
+      startTestSimulator({ apiKey: CANARY_KEY, tee: 'tdx' }),
+    ]);
+    try {
+      writeFileSync(join(place, 'package.json'), '{"type":"module"}');
+      npm(['install', '--no-audit', '--no-fund', packed.tarball, `openai@${PACKAGES['openai']}`], place);
+      writeFileSync(join(place, 'program.js'), PROGRAM);
+      const consumer =
+        "import { PrivatemodeAI } from 'privatemode-ai';\nexport const key: string | null = new PrivatemodeAI().apiKey;";
+      writeFileSync(join(place, 'consumer.ts'), consumer);
+      const flags = ['--strict', '--noEmit', '--module', 'nodenext', '--lib', 'es2024,dom', 'consumer.ts'];
+      const types = run(tool('tsc'), flags, { cwd: place });
+      assert.equal(types.status, 0, types.stdout);
+      for (const simulator of simulators) {
+        writeFileSync(join(place, 'ca.pem'), simulator.caPem);
+        writeFileSync(join(place, 'service.mjs'), simulatedService(simulator));
+        for (const node of ['node', 'node-first'] as const) {
+          const { status, stdout, stderr } = await runIn(place, [RUNTIMES[node], 'program.js'], {
+            PRIVATEMODE_API_KEY: CANARY_KEY,
+            NODE_EXTRA_CA_CERTS: join(place, 'ca.pem'),
+          });
+          assert.equal(status, 0, stderr);
+          assert.equal(
+            stdout,
+            'hello there\nconfig_invalid anthropic() needs the package @anthropic-ai/sdk\n',
+          );
+        }
+        const opened = simulator.exchanges.all().map((exchange) => exchange.opened ?? '');
+        assert.equal(opened.filter((text) => text.includes('hello there')).length, 2);
+      }
+    } finally {
+      await Promise.all(simulators.map((simulator) => simulator.close()));
+      rmSync(place, { recursive: true });
+    }
+  });
+});
