@@ -1,6 +1,6 @@
 /** Taking a body in, by itself: what is left of it on the request when it is complete. */
 import assert from 'node:assert/strict';
-import { getEventListeners } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
@@ -65,6 +65,15 @@ describe('a body that is taken in', () => {
     control.abort(reason);
     await assert.rejects(body, reason);
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+  });
+
+  it('is given up where the client has left before it is waited for', { timeout: 10_000 }, async () => {
+    const req = new Readable({ read() {} });
+    req.push('half a pro');
+    const closed = once(req, 'close');
+    req.destroy();
+    await closed;
+    await assert.rejects(receive(req).body, ClientGone);
   });
 
   it('is given up where the client leaves before its end', async () => {

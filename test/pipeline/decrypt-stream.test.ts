@@ -130,6 +130,21 @@ describe('back-pressure', () => {
     assert.equal(text(), 'what came before');
   });
 
+  it('takes a response for complete that a slow reader gets after the connection has closed', async () => {
+    const { remote, stream, ended, text } = decrypting({ reads: false });
+    const closed = once(remote, 'close');
+    const piece = 'x'.repeat(40 * 1024); // two of them fill the stream, but do not pause the remote
+    remote.push(piece);
+    await turn();
+    remote.push(piece);
+    remote.push(null);
+    await closed;
+    assert.equal(stream.readableLength, 2 * piece.length);
+    stream.resume();
+    assert.equal(await ended, undefined);
+    assert.equal(text().length, 2 * piece.length);
+  });
+
   it('lets go of the remote where nobody wants the rest', async () => {
     const { remote, stream, text } = decrypting();
     remote.push('one');

@@ -7,6 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
+import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
@@ -45,6 +46,22 @@ describe('an encrypted body', () => {
     const opened = literalUnsealObject(EXCHANGE, text.toString(), ['model']);
     assert.equal(opened.get('messages'), `"${'x'.repeat(1 << 20)}"`);
   });
+
+  for (const [announced, message] of [
+    [9, 'a sealed body outgrew its length'],
+    [11, 'a sealed body fell short of its length'],
+  ] as const) {
+    it(`fails where it has 10 bytes instead of the announced ${announced}, before its last byte leaves`, () => {
+      const halves = [Buffer.from('12345'), Buffer.from('67890')];
+      const body = { pieces: [{ bytes: halves }], contentLength: announced };
+      const sent: Uint8Array[] = [];
+      const send = (): void => {
+        for (const slice of sealedSlices(body, [])) sent.push(slice);
+      };
+      assert.throws(send, { code: 'internal', message });
+      assert.deepEqual(sent, []);
+    });
+  }
 
   it('leaves a slice as it is until it has left, though the next one is sealed meanwhile', async () => {
     const { stream } = large();

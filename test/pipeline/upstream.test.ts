@@ -56,6 +56,22 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
 
 const unused = (): AbortSignal => new AbortController().signal;
 
+describe('the authority of the remote', () => {
+  for (const [host, port, authority] of [
+    ['service.example', 443, 'service.example'],
+    ['service.example', 8443, 'service.example:8443'],
+    ['::1', 443, '[::1]'],
+    ['::1', 8443, '[::1]:8443'],
+  ] as const) {
+    it(`names the port unless it is that of HTTPS: ${host}, ${port}`, (t) => {
+      const agent = new Agent();
+      t.after(() => agent.destroy());
+      const limits = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
+      assert.equal(createUpstream({ host, port, agent, freshAgent: agent, ...limits }).authority, authority);
+    });
+  }
+});
+
 describe('an attempt', () => {
   it('under a signal that has aborted already is over, with its reason', async (t) => {
     const send = await sending(t, () => {});

@@ -192,6 +192,19 @@ describe('session renewal', () => {
     assert.equal(after.attestedAt, clock.now());
   });
 
+  it('begins with the first request once it is due, though its timer is late', async () => {
+    const { session, clock } = sessionScene();
+    const first = await session.acquire(WAIT);
+    clock.jump(first.renewAt - clock.now() - 1);
+    assert.equal(await session.acquire(WAIT), first);
+    await settle();
+    assert.equal(session.current(), first, 'renewed too early');
+    clock.jump(1);
+    assert.equal(await session.acquire(WAIT), first);
+    await settle();
+    assert.notEqual(session.current(), first);
+  });
+
   it('is noticed after the machine slept, without any request', async () => {
     const { session, clock } = await ready();
     clock.jump(3 * 60 * MINUTE);

@@ -30,6 +30,15 @@ describe('decrypted bytes', () => {
     });
   }
 
+  it('stay in the memory that was reserved while it has room', () => {
+    const bytes = new DecryptedBytes();
+    bytes.reserve(100_000);
+    bytes.copy(digits, 0, 5);
+    bytes.text('-');
+    bytes.copy(digits, 0, 200);
+    assert.equal(bytes.take().buffer.byteLength, 100_000);
+  });
+
   it('that were taken stay as they are', () => {
     const bytes = new DecryptedBytes();
     const taken = ['first', 'other'].map((text) => {
