@@ -16,7 +16,7 @@ export interface PrivatemodeOptions {
   readonly cdnBaseUrl?: string | undefined;
   /** Requests with the same salt share the service's prompt cache; at least 32 bytes. Default: a fresh one for each request. */
   readonly promptCacheSalt?: string | undefined;
-  /** Which certificates of the service's GPUs are accepted. Default: good ones only. */
+  /** Which certificates of the service's GPUs are accepted. Default: as the proxy's, unknown ones too, and revoked ones for 48 hours. */
   readonly gpuPolicy?: { readonly allowUnknown?: boolean; readonly gracePeriodHours?: number } | undefined;
   /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors' own hosts. */
   readonly collateralUrls?: { readonly amd?: string; readonly intel?: string } | undefined;
@@ -112,7 +112,7 @@ export function readOptions(options: PrivatemodeOptions) {
       );
     }
   }
-  const { allowUnknown = false, gracePeriodHours = 0 } = options.gpuPolicy ?? {};
+  const { allowUnknown = true, gracePeriodHours = 48 } = options.gpuPolicy ?? {};
   const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
     collateralUrls ?? {};
   return {

@@ -36,6 +36,11 @@ export class UnreadError extends Error {
   }
 }
 
+/** Whether the runtime asks for compression itself, as browsers do, and undoes it. */
+const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
+  headers: { 'accept-encoding': 'identity' },
+}).headers.has('accept-encoding');
+
 const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
 
 /**
@@ -53,6 +58,7 @@ export async function respond(
   const asked = body ?? NOTHING_ASKED;
   const streaming = endpoint.terminal !== undefined && asked.streaming;
   const head = Object.fromEntries(response.headers);
+  if (CHOOSES_ENCODING) delete head['content-encoding'];
   const kind = responseKind(status, head, endpoint.encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     attempt.abort();
