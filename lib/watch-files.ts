@@ -6,7 +6,7 @@ export type FileWatch = ReturnType<typeof watchFiles>;
 /**
  * Follows what files hold: `read` is called every `interval` ms and on `reload()`. File watching would miss the renames and
  * turned links by which mounted secrets and certificates are replaced. `changed` gets what was read where it is not what is
- * `known`; `failed` the reason why that stays, once per reason. Nothing is told after `close`.
+ * `known`; `failed` the reason why that stays, once per reason. Neither is called after `close`.
  */
 export function watchFiles<T>(options: {
   readonly known: T;

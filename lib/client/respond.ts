@@ -113,7 +113,7 @@ export async function respond(
 
 /**
  * The plaintext of a response, as much as each chunk completes. Throws what the response failed with, after the bytes before it
- * and what `farewell` makes of the failure; an application that left is told nothing but its own reason.
+ * and what `farewell` makes of the failure; for an application that left, its own reason.
  */
 async function* decrypted(
   { chunks, finish }: ReturnType<typeof responseChunks>,

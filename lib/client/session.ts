@@ -13,7 +13,7 @@ import type { ClientConfig, Protection } from './options.ts';
 import { verdictOf } from './verdict.ts';
 
 /**
- * Opens the session of these options; nothing is fetched before a request needs it. `onFailure` is told of every renewal that
+ * Opens the session of these options; nothing is fetched before a request needs it. `onFailure` gets the error of each renewal that
  * failed. Throws api_key_missing.
  */
 export function openClientSession(

@@ -28,7 +28,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
 
-    // The body arrives while the session verifies the remote. The application is told the failure that comes first.
+    // The body arrives while the session verifies the remote. The first failure of the two becomes the response.
     let [body] = await Promise.all([
       takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt)),
       verified().then(() => exchange.stage?.('epoch')),

@@ -183,7 +183,7 @@ export const decrypted = (
     ...on,
   });
 
-/** Notes the failure before the application is told: one that does not read may leave without having been told. */
+/** Logs the failure before the error event goes out: an application that does not read may leave before it. */
 function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   noteFailure(exchange, failure);

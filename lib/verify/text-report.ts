@@ -16,7 +16,7 @@ export interface Heading {
 export type TextReport = Circumstances &
   Heading & { readonly colours: boolean; readonly columns: number | undefined };
 
-/** A verification as it is told: the judgement, and what stands beside it. */
+/** What a report of a verification shows: the judgement, and what stands beside it. */
 export interface Verified {
   readonly judgement: Judgement;
   readonly report: Circumstances & Heading;
