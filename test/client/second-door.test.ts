@@ -9,7 +9,7 @@ import { cleanEnvironment } from '../support/proxy-process.ts';
 import { ROOT } from '../support/tools.ts';
 
 /** ms for one file, on a busy machine. */
-const PATIENCE = 240_000;
+const PATIENCE = 480_000;
 
 const OPENAI = 'test/clients/openai.test.ts';
 const ANTHROPIC = 'test/clients/anthropic.test.ts';
