@@ -1,6 +1,7 @@
 /** What an application chooses when it makes a client. */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { SALT_BYTES } from '../pipeline/shard-key.ts';
 
 /** Standard fetch, or one with the same contract: a proxy, a test, a runtime of its own. */
 export type Fetch = typeof globalThis.fetch;
@@ -79,7 +80,6 @@ export interface ClientVerdict {
   } | null;
 }
 
-const MIN_SALT_BYTES = 32;
 /** setTimeout fires at once beyond it. */
 const MAX_MS = 2 ** 31 - 1;
 
@@ -96,7 +96,7 @@ export function readOptions(options: PrivatemodeOptions) {
     throw invalid('apiKey (or PRIVATEMODE_API_KEY) is empty or holds characters that no API key has');
   }
   if (promptCacheSalt !== undefined && !isSalt(promptCacheSalt)) {
-    throw invalid(`promptCacheSalt is not a text of at least ${MIN_SALT_BYTES} bytes`);
+    throw invalid(`promptCacheSalt is not a text of at least ${SALT_BYTES} bytes`);
   }
   if (manifest !== undefined && manifest.length === 0) throw invalid('manifest is empty');
   const apiEndpoint = originOf(options.apiEndpoint ?? 'https://api.privatemode.ai');
@@ -145,7 +145,7 @@ const invalid = (message: string): PrivatemodeError =>
 
 /** Two texts with lone surrogates could become one in UTF-8, and share a cache that they should not. */
 const isSalt = (salt: unknown): boolean =>
-  typeof salt === 'string' && salt.isWellFormed() && new TextEncoder().encode(salt).length >= MIN_SALT_BYTES;
+  typeof salt === 'string' && salt.isWellFormed() && new TextEncoder().encode(salt).length >= SALT_BYTES;
 
 function within(name: string, value: number, least: number, most: number): number {
   if (Number.isInteger(value) && value >= least && value <= most) return value;

@@ -1,6 +1,7 @@
 /** The body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
 import type { Attempt } from './send.ts';
+import { unref } from './session.ts';
 
 /** ms in which the rest of a response that is complete must end, for its connection to be used again. */
 const LINGER = 5_000;
@@ -40,13 +41,13 @@ export function responseChunks({ response, request, abort }: Attempt, idle: numb
   }
 
   function drop(): void {
-    const impatience: unknown = setTimeout(abort, LINGER);
-    (impatience as { unref?: () => void }).unref?.();
+    const impatience = setTimeout(abort, LINGER);
+    unref(impatience);
     const next = (): Promise<void> | undefined =>
       reader?.read().then(({ done }) => (done ? undefined : next()));
     void next()
       ?.catch(() => {})
-      .finally(() => clearTimeout(impatience as NodeJS.Timeout));
+      .finally(() => clearTimeout(impatience));
   }
 
   return {

@@ -2,9 +2,8 @@
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { Clock } from '../session/clock.ts';
-import { createCollateralCache } from '../session/collateral-cache.ts';
+import { createCollateralCache, memoryStore } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession } from '../session/session.ts';
@@ -97,18 +96,9 @@ const clock: Clock = {
   },
 };
 
-function unref(timer: unknown): void {
+/** Lets the process end although the timer still waits. */
+export function unref(timer: unknown): void {
   const { Deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
   if (typeof timer === 'number') Deno?.unrefTimer(timer);
   else (timer as { unref(): void }).unref();
-}
-
-/** Keeps collateral for as long as the client lives. */
-function memoryStore(): CollateralStore {
-  const stored = new Map<string, Collateral>();
-  return {
-    read: async (url) => stored.get(url),
-    write: async (url, collateral) => void stored.set(url, collateral),
-    remove: async (url) => void stored.delete(url),
-  };
 }

@@ -246,3 +246,13 @@ const decimal = (value: number): string =>
 
 const evaluationNumber = (separator: '?' | '&', number: number | undefined): string =>
   number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;
+
+/** A store that lasts as long as whoever holds it, and leaves nothing behind. */
+export function memoryStore(): CollateralStore {
+  const stored = new Map<string, Collateral>();
+  return {
+    read: async (url) => stored.get(url),
+    write: async (url, collateral) => void stored.set(url, collateral),
+    remove: async (url) => void stored.delete(url),
+  };
+}

@@ -9,12 +9,11 @@ import { invalid } from '../config/values.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
-import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import { createHttpCall, type HttpCall } from '../network/http-call.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { systemClock } from '../session/clock.ts';
-import { createCollateralCache } from '../session/collateral-cache.ts';
+import { createCollateralCache, memoryStore } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
@@ -92,14 +91,4 @@ async function askService(
   const asked = { collateral: collateral.source, secret, at: new Date(), live: true };
   const judgement = await judge({ ...sent, ...asked, rootsKind });
   return { judgement, exchange: { ...sent, secret: messages, collateral: collateral.recorded() } };
-}
-
-/** Keeps collateral for this verification only: each asks for everything anew and leaves nothing behind. */
-function memoryStore(): CollateralStore {
-  const stored = new Map<string, Collateral>();
-  return {
-    read: async (url) => stored.get(url),
-    write: async (url, collateral) => void stored.set(url, collateral),
-    remove: async (url) => void stored.delete(url),
-  };
 }

@@ -26,7 +26,7 @@ export interface Start extends Pick<ServiceDeps, 'sharedSalt' | 'fd'> {
   readonly standing: Standing;
 }
 
-/** What a worker is told about the session. */
+/** The messages about the session that a worker gets. */
 export type SessionNews =
   | { readonly type: 'standing'; readonly standing: Standing }
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
