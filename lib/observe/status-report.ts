@@ -1,0 +1,66 @@
+/** What the status page and `privatemode-proxy status` show: the body of `GET /status` on the admin listener. */
+
+/** Traffic of one second. */
+export interface TrafficSecond {
+  /** Its beginning, ms since 1970. */
+  readonly at: number;
+  /** Requests that ended in it. */
+  readonly requests: number;
+  /** Pieces of streams that went to applications; a piece is a token or a few. */
+  readonly chunks: number;
+  /** ms from the head of a request to the first piece of its stream; at most 20 samples. */
+  readonly firstTokenMs: readonly number[];
+  /** ms between the pieces of a stream, its mean; at most 20 samples. */
+  readonly gapMs: readonly number[];
+}
+
+/** One request that is over. Nothing in it quotes content. */
+export interface FinishedRequest {
+  readonly id: string;
+  /** When it ended, ms since 1970. */
+  readonly at: number;
+  readonly endpoint: string;
+  readonly model: string | null;
+  readonly status: number | null;
+  /** As in the log: lib/gateway/request-log.ts. */
+  readonly outcome: string;
+  readonly code: string | null;
+  readonly durationMs: number;
+  readonly firstTokenMs: number | null;
+  readonly tokensIn: number | null;
+  readonly tokensOut: number | null;
+}
+
+export interface Traffic {
+  readonly inFlight: number;
+  /** The last two minutes, oldest first; seconds in which nothing happened are left out. */
+  readonly seconds: readonly TrafficSecond[];
+  /** The last 50, newest first. */
+  readonly finished: readonly FinishedRequest[];
+}
+
+export interface StatusReport {
+  readonly version: string;
+  readonly protocol: string;
+  /** ms since 1970. */
+  readonly now: number;
+  readonly startedAt: number;
+  readonly workers: number;
+  readonly state: 'ready' | 'awaiting-key' | 'starting' | 'failing';
+  readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
+  /** Times in ms since 1970. */
+  readonly epoch: {
+    readonly secretId: string;
+    readonly manifestSha256: string;
+    readonly verdictSha256: string;
+    readonly attestedAt: number;
+    readonly renewAt: number;
+    readonly expiresAt: number;
+  } | null;
+  /** Of all workers. */
+  readonly traffic: Traffic;
+  /** Undefined without --receipts. */
+  readonly receipts?:
+    | { readonly instance: string; readonly written: number; readonly lost: number }
+    | undefined;
+}

@@ -1,0 +1,107 @@
+/**
+ * A receipt: one line of JSON that says what protected one request, without any of its content. The lines of an instance form a chain;
+ * docs/receipts.md shows how to check them with jq, sha256sum and openssl only.
+ *
+ * A line is the compact JSON object of its members in the order of `ReceiptLine`, with `sig` last. `prev` is the SHA-256 of the
+ * line before, without its line feed; the first line of an instance has 64 zeros there. `sig` is Ed25519 (RFC 8032) over the
+ * line without the text `,"sig":"…"`, in base64.
+ */
+import { createHash, type KeyObject, sign, verify } from 'node:crypto';
+
+/** How a request ended. `complete`: all of the response was handed to the connection. `aborted`: the client left before. `truncated`: the response had begun and was broken off, visibly. `refused`: the proxy answered that the request was wrong. `failed`: an error of the service or of the way to it. */
+export type ReceiptOutcome = 'complete' | 'aborted' | 'truncated' | 'refused' | 'failed';
+
+/** SHA-256 in lower-case hex and number of the bytes of one body. */
+export interface BodyDigest {
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** What is known of one request at its end. Null where it did not come to that. */
+export interface RequestReceipt {
+  readonly id: string;
+  /** When its head arrived: RFC 3339 in UTC, with milliseconds. */
+  readonly time: string;
+  readonly durationMs: number;
+  /** Id of the endpoint table; null where there is no such endpoint. */
+  readonly endpoint: string | null;
+  readonly model: string | null;
+  readonly status: number | null;
+  /** The body as it was received from the application, as far as it was read. */
+  readonly request: BodyDigest;
+  /** The body as it was handed to the application's connection; `events`: of a stream. */
+  readonly response: BodyDigest & { readonly events: number };
+  /** By the count of the service, which nothing authenticates. */
+  readonly tokens: { readonly in: number | null; readonly out: number | null } | null;
+  /** Of the attempt that led to the response; null where nothing encrypted was sent. */
+  readonly epoch: {
+    readonly secretId: string;
+    readonly manifestSha256: string;
+    /** Name of the verdict beside the receipts: `verdicts/<sha256>.json`. */
+    readonly verdictSha256: string;
+  } | null;
+  readonly outcome: ReceiptOutcome;
+  /** Code of lib/errors.ts, or null. */
+  readonly code: string | null;
+}
+
+/** The end of another chain, as an instance found it when it began: a line that is taken away later is missed by it. */
+export interface ChainEnd {
+  readonly instance: string;
+  readonly seq: number;
+  /** SHA-256 of that line. */
+  readonly sha256: string;
+}
+
+/**
+ * What a line records. `opened` is the first line of an instance and names the ends of the chains that it found. `closed` is the last one
+ * of an instance that ended in good order. `lost`: so many receipts could not be written between the line before and this one.
+ */
+export type ReceiptRecord =
+  | {
+      readonly type: 'opened';
+      readonly time: string;
+      readonly version: string;
+      readonly found: readonly ChainEnd[];
+    }
+  | ({ readonly type: 'request' } & RequestReceipt)
+  | { readonly type: 'lost'; readonly time: string; readonly count: number }
+  | { readonly type: 'closed'; readonly time: string };
+
+/** Where a line stands. */
+export interface ReceiptPosition {
+  readonly v: 1;
+  readonly instance: string;
+  /** From 0, without gaps. */
+  readonly seq: number;
+  readonly prev: string;
+}
+
+export type ReceiptLine = ReceiptPosition & ReceiptRecord & { readonly sig: string };
+
+/** `prev` of the first line. */
+export const NOTHING_BEFORE = '0'.repeat(64);
+
+const SIGNATURE = /,"sig":"([A-Za-z0-9+/]{86}==)"\}$/;
+
+/** The line for a record, without its line feed. `key`: Ed25519, private. */
+export function signedLine(position: ReceiptPosition, record: ReceiptRecord, key: KeyObject): string {
+  const text = JSON.stringify({ ...position, ...record });
+  const signature = sign(null, Buffer.from(text), key).toString('base64');
+  return `${text.slice(0, -1)},"sig":"${signature}"}`;
+}
+
+/** Lower-case hex SHA-256 of a line: the `prev` of the next one. */
+export const lineDigest = (line: string): string => createHash('sha256').update(line).digest('hex');
+
+/** Whether the signature at the end of the line is one of `key` (Ed25519, public) over what stands before it. */
+export function isSignedBy(line: string, key: KeyObject): boolean {
+  const signature = SIGNATURE.exec(line);
+  if (signature === null) return false;
+  const text = `${line.slice(0, signature.index)}}`;
+  return verify(null, Buffer.from(text), key, Buffer.from(signature[1] as string, 'base64'));
+}
+
+/** Name of the file that holds the lines of an instance of one day (UTC). */
+export const receiptFile = (time: string, instance: string): string =>
+  `${time.slice(0, 10)}.${instance}.jsonl`;
