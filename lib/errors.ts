@@ -115,6 +115,8 @@ export const ERRORS = {
     unsafe_roots_refused: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
     verify_input_invalid: 'Check the files that were named; see verify --help for their formats.',
     listen_failed: 'Choose another --port or --listen-address.',
+    receipts_unavailable: 'Make the workspace writable, or start without --receipts.',
+    receipts_unreadable: 'Name the directory of the receipts with --dir, and its key with --public-key.',
   }),
   ...rows(500, 'internal', { internal: 'Report this with the request id and the log around it.' }),
 };

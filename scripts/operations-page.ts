@@ -79,6 +79,8 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   unsafe_roots_refused: 'Hardware roots of a simulator were to be trusted for the real service.',
   verify_input_invalid: 'A file for `verify` cannot be used.',
   listen_failed: 'The port cannot be opened, mostly because another program has it.',
+  receipts_unavailable: 'Receipts were asked for and cannot be written.',
+  receipts_unreadable: 'The receipts, or the key to check them with, cannot be read.',
   internal: 'A defect of this program.',
 };
 

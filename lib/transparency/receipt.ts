@@ -54,8 +54,9 @@ export interface ChainEnd {
 }
 
 /**
- * What a line records. `opened` is the first line of an instance and names the ends of the chains that it found. `closed` is the last one
- * of an instance that ended in good order. `lost`: so many receipts could not be written between the line before and this one.
+ * What a line records. `opened` is the first line of an instance and names the ends of the chains that it found; `closed` is the last one
+ * of an instance that ended in good order. `lost`: receipts could not be written between the line before and this one, so many, or
+ * nobody knows how many (a worker ended without a word).
  */
 export type ReceiptRecord =
   | {
@@ -65,7 +66,7 @@ export type ReceiptRecord =
       readonly found: readonly ChainEnd[];
     }
   | ({ readonly type: 'request' } & RequestReceipt)
-  | { readonly type: 'lost'; readonly time: string; readonly count: number }
+  | { readonly type: 'lost'; readonly time: string; readonly count: number | null }
   | { readonly type: 'closed'; readonly time: string };
 
 /** Where a line stands. */
@@ -102,6 +103,37 @@ export function isSignedBy(line: string, key: KeyObject): boolean {
   return verify(null, Buffer.from(text), key, Buffer.from(signature[1] as string, 'base64'));
 }
 
-/** Name of the file that holds the lines of an instance of one day (UTC). */
-export const receiptFile = (time: string, instance: string): string =>
+/** The members of a line; undefined where it is none. Its signature is not checked. */
+export function parseLine(line: string): ReceiptLine | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    return isLine(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const TYPES: ReadonlySet<unknown> = new Set(['opened', 'request', 'lost', 'closed']);
+
+function isLine(value: unknown): value is ReceiptLine {
+  if (typeof value !== 'object' || value === null) return false;
+  const { v, instance, seq, prev, type } = value as Readonly<Record<string, unknown>>;
+  const isPosition = v === 1 && typeof instance === 'string' && Number.isSafeInteger(seq);
+  return isPosition && typeof prev === 'string' && TYPES.has(type);
+}
+
+/** Name of the file that holds the lines that an instance wrote on one day (UTC); `time` is RFC 3339. */
+export const receiptFileName = (time: string, instance: string): string =>
   `${time.slice(0, 10)}.${instance}.jsonl`;
+
+const FILE_NAME = /^(\d{4}-\d\d-\d\d)\.([a-z0-9]{12})\.jsonl$/;
+
+/** The receipt files among `names`, by instance, each in the order of their days. */
+export function receiptFiles(names: readonly string[]): ReadonlyMap<string, readonly string[]> {
+  const named = names.toSorted().flatMap((name) => {
+    const instance = FILE_NAME.exec(name)?.[2];
+    return instance === undefined ? [] : [{ name, instance }];
+  });
+  const grouped = Map.groupBy(named, ({ instance }) => instance);
+  return new Map(Array.from(grouped, ([instance, files]) => [instance, files.map(({ name }) => name)]));
+}

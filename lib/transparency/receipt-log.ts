@@ -1,0 +1,246 @@
+/** Writes receipts (lib/transparency/receipt.ts) in batches to `<workspace>/receipts`, off the way of the requests. */
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  randomInt,
+} from 'node:crypto';
+import { link, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { PrivatemodeError } from '../errors.ts';
+import {
+  type ChainEnd,
+  lineDigest,
+  NOTHING_BEFORE,
+  parseLine,
+  type ReceiptLine,
+  type ReceiptRecord,
+  type RequestReceipt,
+  receiptFileName,
+  receiptFiles,
+  signedLine,
+} from './receipt.ts';
+
+export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
+
+/** Names of the key files in the directory of the receipts: PKCS #8 and SubjectPublicKeyInfo, both PEM. */
+export const KEY_FILES = { private: 'key.pem', public: 'public.pem' } as const;
+
+export interface ReceiptLogOptions {
+  readonly workspace: string;
+  readonly version: string;
+  /** Receipts cannot be written for now; called once until they can be again. */
+  readonly onFailure: (reason: Error) => void;
+  /** They can be again; `lost` could not be. */
+  readonly onRecovery: (lost: number) => void;
+  /** ms since 1970. */
+  readonly now?: () => number;
+  /** ms between two batches. */
+  readonly interval?: number;
+  /** Receipts that may wait for the disk; further ones are lost. */
+  readonly mostPending?: number;
+}
+
+/** Lines that are signed in one turn of the event loop: a signature takes some 30 us. */
+const LINES_PER_TURN = 16;
+
+/**
+ * Begins the chain of a new instance, with its first line on disk when this resolves. The key is made where there is none.
+ * Throws receipts_unavailable.
+ */
+export async function openReceiptLog(options: ReceiptLogOptions) {
+  const { workspace, version, onFailure, onRecovery } = options;
+  const { now = Date.now, interval = 250, mostPending = 10_000 } = options;
+  const directory = join(workspace, 'receipts');
+  const instance = newInstance();
+  const time = (): string => new Date(now()).toISOString();
+  /** What has no line yet, in order. */
+  let pending: ReceiptRecord[] = [];
+  let seq = 0;
+  let prev = NOTHING_BEFORE;
+  let file: ReceiptFile | undefined;
+  let failing = false;
+  /** Dropped since the last line. */
+  let dropped = 0;
+  /** Receipts of requests. */
+  const counters = { written: 0, lost: 0 };
+  let writing: Promise<void> = Promise.resolve();
+  let timer: NodeJS.Timeout | undefined;
+
+  /** Writes what is pending. The chain moves on only when the lines are on disk, so that a batch that failed can be written anew. */
+  async function writeBatch(key: KeyObject): Promise<void> {
+    const lost: ReceiptRecord[] = dropped > 0 ? [{ type: 'lost', time: time(), count: dropped }] : [];
+    const [batch, announced] = [pending, dropped];
+    if (batch.length + lost.length === 0) return;
+    let [nextSeq, nextPrev, text] = [seq, prev, ''];
+    for (const record of [...batch, ...lost]) {
+      const line = signedLine({ v: 1, instance, seq: nextSeq, prev: nextPrev }, record, key);
+      text += `${line}\n`;
+      nextPrev = lineDigest(line);
+      nextSeq += 1;
+      if (nextSeq % LINES_PER_TURN === 0) await new Promise(setImmediate);
+    }
+    const path = join(directory, receiptFileName(time(), instance));
+    if (file !== undefined && !(file.path === path && (await file.isOpen()))) {
+      await file.close();
+      file = undefined;
+    }
+    file ??= await openFile(path);
+    await file.append(text);
+    [seq, prev] = [nextSeq, nextPrev];
+    pending = pending.slice(batch.length);
+    dropped -= announced;
+    counters.written += batch.filter(({ type }) => type === 'request').length;
+    if (failing) onRecovery(announced);
+    failing = false;
+  }
+
+  function flush(key: KeyObject): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    writing = writing
+      .then(() => writeBatch(key))
+      .catch((error: Error) => {
+        if (!failing) onFailure(error);
+        failing = true;
+        later(key);
+      });
+    return writing;
+  }
+
+  function later(key: KeyObject): void {
+    timer ??= setTimeout(flush, interval, key).unref();
+  }
+
+  try {
+    await mkdir(join(directory, 'verdicts'), { recursive: true, mode: 0o700 });
+    const key = await readOrMakeKey(directory);
+    pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory) }];
+    await writeBatch(key);
+    const publicKey = createPublicKey(key);
+
+    function enqueue(record: ReceiptRecord): void {
+      if (pending.length < mostPending) pending.push(record);
+      else {
+        dropped += 1;
+        counters.lost += 1;
+      }
+      later(key);
+    }
+    return {
+      instance,
+      counters: counters as Readonly<typeof counters>,
+      /** SubjectPublicKeyInfo in base64. */
+      publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
+      /** Queues a line for a request; never throws, and waits for nothing. */
+      add: (receipt: RequestReceipt): void => enqueue({ type: 'request', ...receipt }),
+      /** Notes that receipts are missing here, nobody knows how many. */
+      noteGap: (): void => enqueue({ type: 'lost', time: time(), count: null }),
+      /** Stores the text of a verdict under its digest, for receipts to point to. Rejects where the disk does not take it. */
+      async keepVerdict(sha256: string, text: string): Promise<void> {
+        const path = join(directory, 'verdicts', `${sha256}.json`);
+        const temporary = `${path}.${newInstance()}`;
+        await writeFile(temporary, text, { mode: 0o600, flush: true });
+        await rename(temporary, path);
+      },
+      /** Writes what is pending and the last line of the instance. What cannot be written now is lost. */
+      async close(): Promise<void> {
+        await flush(key);
+        pending.push({ type: 'closed', time: time() });
+        await flush(key);
+        clearTimeout(timer);
+        await file?.close();
+      },
+    };
+  } catch (cause) {
+    const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
+    const message = `receipts cannot be written to ${directory} (${code})`;
+    throw new PrivatemodeError('receipts_unavailable', message, { cause });
+  }
+}
+
+const LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
+
+/** 62 random bits. */
+const newInstance = (): string =>
+  Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+
+type ReceiptFile = Awaited<ReturnType<typeof openFile>>;
+
+/** A file that takes whole lines, made where it is not there, with its directory. */
+async function openFile(path: string) {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const handle = await open(path, 'a', 0o600);
+  let good = (await handle.stat()).size;
+  let clean = true;
+  return {
+    path,
+    /** All of the text, or an error. What a failed write left goes first: a part of a line must not stand in the middle of the chain. */
+    async append(text: string): Promise<void> {
+      const bytes = Buffer.from(text);
+      if (!clean) await handle.truncate(good);
+      clean = false;
+      const { bytesWritten } = await handle.write(bytes);
+      if (bytesWritten < bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+      await handle.datasync();
+      clean = true;
+      good += bytes.length;
+    },
+    /** Whether the file has a name still: what is written to a deleted one is gone. */
+    isOpen: async (): Promise<boolean> => (await handle.stat()).nlink > 0,
+    close: (): Promise<void> => handle.close(),
+  };
+}
+
+/** The key of the workspace, made where there is none. Two processes that begin at once agree on one: link fails on an existing name. */
+async function readOrMakeKey(directory: string): Promise<KeyObject> {
+  const path = join(directory, KEY_FILES.private);
+  const read = async (): Promise<KeyObject> => createPrivateKey(await readFile(path));
+  const key = await read().catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error;
+    const { privateKey } = generateKeyPairSync('ed25519');
+    const temporary = `${path}.${newInstance()}`;
+    const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
+    await writeFile(temporary, pem, { mode: 0o600, flag: 'wx', flush: true });
+    await link(temporary, path).catch((taken: NodeJS.ErrnoException) => {
+      if (taken.code !== 'EEXIST') throw taken;
+    });
+    await rm(temporary);
+    return read();
+  });
+  const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
+  await writeFile(join(directory, KEY_FILES.public), publicPem, { mode: 0o644 });
+  return key;
+}
+
+/** The ends of the chains in the directory that no other chain has named as found. */
+async function chainEnds(directory: string): Promise<ChainEnd[]> {
+  const ends: ChainEnd[] = [];
+  const named = new Set<string>();
+  for (const [instance, files] of receiptFiles(await readdir(directory))) {
+    const first = await edgeLine(join(directory, files[0] as string), 'first');
+    if (first?.type === 'opened') for (const { sha256 } of first.found) named.add(sha256);
+    const last = await edgeLine(join(directory, files.at(-1) as string), 'last');
+    if (last !== undefined) ends.push({ instance, seq: last.seq, sha256: lineDigest(last.text) });
+  }
+  return ends.filter(({ sha256 }) => !named.has(sha256));
+}
+
+/** Bytes; `opened` lines grow with the number of chains they found, all others are shorter. */
+const LONGEST_LINE = 64 * 1024;
+
+/** The first or the last complete line of a file; undefined where it has none that can be read. */
+async function edgeLine(
+  path: string,
+  edge: 'first' | 'last',
+): Promise<(ReceiptLine & { readonly text: string }) | undefined> {
+  await using handle = await open(path, 'r');
+  const { size } = await handle.stat();
+  const position = edge === 'first' ? 0 : Math.max(0, size - LONGEST_LINE);
+  const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(LONGEST_LINE), position });
+  const complete = buffer.toString('utf8', 0, bytesRead).split('\n').slice(0, -1);
+  const text = complete.at(edge === 'first' ? 0 : -1);
+  const line = text === undefined ? undefined : parseLine(text);
+  return line && { ...line, text: text as string };
+}

@@ -1,0 +1,433 @@
+/** Receipts as they lie on the disk: written through every mishap, and checked after every way to falsify them. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createHash, createPrivateKey, generateKeyPairSync, sign } from 'node:crypto';
+import { once } from 'node:events';
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
+
+const MANIFEST = 'a'.repeat(64);
+const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
+const VERDICT_SHA256 = createHash('sha256').update(VERDICT).digest('hex');
+const DAY = Date.UTC(2026, 11, 1, 12);
+
+function receipt(id: string, more: Partial<RequestReceipt> = {}): RequestReceipt {
+  return {
+    id,
+    time: '2026-12-01T12:00:00.000Z',
+    durationMs: 12,
+    endpoint: 'chat',
+    model: 'a-model',
+    status: 200,
+    request: { sha256: '0'.repeat(64), bytes: 3 },
+    response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
+    tokens: { in: 1, out: 2 },
+    epoch: { secretId: 'secret', manifestSha256: MANIFEST, verdictSha256: VERDICT_SHA256 },
+    outcome: 'complete',
+    code: null,
+    ...more,
+  };
+}
+
+let workspace: string;
+let directory: string;
+beforeEach(() => {
+  workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
+  directory = join(workspace, 'receipts');
+});
+afterEach(() => rmSync(workspace, { recursive: true, force: true }));
+
+const opened = (more: Partial<ReceiptLogOptions> = {}) =>
+  openReceiptLog({
+    workspace,
+    version: '1.2.3',
+    onFailure: (reason) => assert.fail(reason),
+    onRecovery: () => assert.fail('nothing failed'),
+    now: () => DAY,
+    interval: 1,
+    ...more,
+  });
+
+/** A chain with the receipts r1 to r4, in lines 2 to 5 of one file; line 6 closes it. Gives the file's name. */
+async function fourReceipts(): Promise<string> {
+  const log = await opened();
+  await log.keepVerdict(VERDICT_SHA256, VERDICT);
+  for (const id of ['r1', 'r2', 'r3', 'r4']) log.add(receipt(id));
+  await log.close();
+  return `2026-12-01.${log.instance}.jsonl`;
+}
+
+const linesOf = (file: string): string[] => readFileSync(join(directory, file), 'utf8').trimEnd().split('\n');
+const store = (file: string, lines: readonly string[]): void =>
+  writeFileSync(join(directory, file), `${lines.join('\n')}\n`);
+
+/** A line with other members, signed again with `key` (PEM, PKCS #8). */
+function signedAgain(line: string, change: object, key: string): string {
+  const { sig: _, ...members } = JSON.parse(line);
+  const text = JSON.stringify({ ...members, ...change });
+  const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
+  return `${text.slice(0, -1)},"sig":"${signature}"}`;
+}
+
+describe('a receipt', () => {
+  it('is one line of JSON whose members stand in a fixed order, signed over all that stands before the signature', async () => {
+    const file = await fourReceipts();
+    const lines = linesOf(file);
+    assert.equal(lines.length, 6);
+    const [first, second] = lines as [string, string];
+    assert.deepEqual(Object.keys(JSON.parse(second)), [
+      ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'model', 'status'],
+      ...['request', 'response', 'tokens', 'epoch', 'outcome', 'code', 'sig'],
+    ]);
+    assert.equal(JSON.parse(second).prev, createHash('sha256').update(first).digest('hex'));
+    assert.equal(JSON.parse(first).prev, '0'.repeat(64));
+    assert.deepEqual([JSON.parse(first).type, JSON.parse(lines[5] as string).type], ['opened', 'closed']);
+  });
+
+  it('lies in files that only their owner reads, with the public key beside them', async () => {
+    const file = await fourReceipts();
+    const mode = (name: string): string => (statSync(join(directory, name)).mode & 0o777).toString(8);
+    assert.deepEqual(
+      [mode(file), mode('key.pem'), mode('public.pem'), mode('')],
+      ['600', '600', '644', '700'],
+    );
+    const { publicKey, close } = await opened();
+    await close();
+    assert.match(readFileSync(join(directory, 'public.pem'), 'utf8'), /^-----BEGIN PUBLIC KEY-----/);
+    assert.ok(readFileSync(join(directory, 'public.pem'), 'utf8').includes(publicKey));
+  });
+});
+
+describe('checking receipts', () => {
+  it('finds nothing wrong with what was written', async () => {
+    await fourReceipts();
+    const report = await checkReceipts(directory, {});
+    assert.deepEqual(report, { ok: true, instances: 1, lines: 6, requests: 4, findings: [] });
+  });
+
+  const CHANGES: readonly {
+    readonly what: string;
+    readonly change: (lines: string[], key: string) => string[];
+    readonly kind: string;
+    readonly line: number;
+    readonly message: RegExp;
+  }[] = [
+    {
+      what: 'a line that was removed',
+      change: (lines) => lines.toSpliced(2, 1),
+      ...{ kind: 'missing', line: 3, message: /number 2 is missing before this line/ },
+    },
+    {
+      what: 'a first line that was removed',
+      change: (lines) => lines.slice(1),
+      ...{ kind: 'missing', line: 1, message: /number 0 is missing/ },
+    },
+    {
+      what: 'a changed byte',
+      change: (lines) => lines.with(3, (lines[3] as string).replace('"r3"', '"r9"')),
+      ...{ kind: 'changed', line: 4, message: /signature/ },
+    },
+    {
+      what: 'a line signed again with another key',
+      change: (lines) => {
+        const { privateKey } = generateKeyPairSync('ed25519');
+        const pem = privateKey.export({ type: 'pkcs8', format: 'pem' }) as string;
+        return lines.with(3, signedAgain(lines[3] as string, { model: 'another' }, pem));
+      },
+      ...{ kind: 'changed', line: 4, message: /signature/ },
+    },
+    {
+      what: 'a line signed again with the stolen key',
+      change: (lines, key) => lines.with(3, signedAgain(lines[3] as string, { model: 'another' }, key)),
+      ...{ kind: 'changed', line: 4, message: /not the line that the next one follows/ },
+    },
+    {
+      what: 'two lines that changed places',
+      change: (lines) => lines.with(2, lines[3] as string).with(3, lines[2] as string),
+      ...{ kind: 'out of order', line: 3, message: /number 2 belongs here/ },
+    },
+    {
+      what: 'a line that stands there twice',
+      change: (lines) => lines.toSpliced(3, 0, lines[2] as string),
+      ...{ kind: 'out of order', line: 4, message: /number 2 stands where number 3 belongs/ },
+    },
+    {
+      what: 'a line that is no JSON',
+      change: (lines) => lines.with(1, 'nothing'),
+      ...{ kind: 'changed', line: 2, message: /no receipt/ },
+    },
+    {
+      what: 'a line without a signature',
+      change: (lines) => lines.with(1, (lines[1] as string).replace(/,"sig":"[^"]*"/, '')),
+      ...{ kind: 'changed', line: 2, message: /signature/ },
+    },
+  ];
+  for (const { what, change, ...expected } of CHANGES) {
+    it(`names ${what}`, async () => {
+      const file = await fourReceipts();
+      store(file, change(linesOf(file), readFileSync(join(directory, 'key.pem'), 'utf8')));
+      const { ok, findings } = await checkReceipts(directory, {});
+      assert.equal(ok, false);
+      const [finding] = findings.filter(({ kind }) => kind !== 'gap');
+      assert.deepEqual([finding?.kind, finding?.file, finding?.line], [expected.kind, file, expected.line]);
+      assert.match(finding?.message as string, expected.message);
+    });
+  }
+
+  it('misses lines at the end of a chain, and a whole chain, that a later instance has found', async () => {
+    const file = await fourReceipts();
+    const second = await fourReceipts();
+    const whole = linesOf(file);
+    store(file, whole.slice(0, 4));
+    const cut = await checkReceipts(directory, {});
+    assert.deepEqual(
+      cut.findings.map(({ kind, file: where, line }) => [kind, where, line]),
+      [
+        ['gap', file, 4],
+        ['missing', second, 1],
+      ],
+    );
+    rmSync(join(directory, file));
+    const gone = await checkReceipts(directory, {});
+    assert.deepEqual(
+      gone.findings.map(({ kind, file: where, line }) => [kind, where, line]),
+      [['missing', second, 1]],
+    );
+    assert.equal(gone.ok, false);
+  });
+
+  it('sees that the end which a later instance has found was replaced', async () => {
+    const file = await fourReceipts();
+    await fourReceipts();
+    const key = readFileSync(join(directory, 'key.pem'), 'utf8');
+    const lines = linesOf(file);
+    store(file, lines.with(5, signedAgain(lines[5] as string, { time: '2026-12-01T13:00:00.000Z' }, key)));
+    const { findings } = await checkReceipts(directory, {});
+    assert.deepEqual(
+      findings.map(({ kind, file: where, line }) => [kind, where, line]),
+      [['changed', file, 6]],
+    );
+  });
+
+  for (const [what, falsify, message] of [
+    ['missing', (path: string) => rmSync(path), /is missing/],
+    ['changed', (path: string) => appendFileSync(path, ' '), /was changed/],
+  ] as const) {
+    it(`names the first receipt whose verdict is ${what}`, async () => {
+      const file = await fourReceipts();
+      falsify(join(directory, 'verdicts', `${VERDICT_SHA256}.json`));
+      const { ok, findings } = await checkReceipts(directory, {});
+      assert.deepEqual(
+        [ok, findings.length, findings[0]?.kind, findings[0]?.file, findings[0]?.line],
+        [...[false, 1, 'verdict', file, 2]],
+      );
+      assert.match(findings[0]?.message as string, message);
+    });
+  }
+
+  for (const [what, verdict] of [
+    ['rejects the evidence', { outcome: 'rejected', manifestSha256: MANIFEST }],
+    ['is about another manifest', { outcome: 'accepted', manifestSha256: 'b'.repeat(64) }],
+  ] as const) {
+    it(`does not take a verdict that ${what}`, async () => {
+      const text = JSON.stringify(verdict);
+      const verdictSha256 = createHash('sha256').update(text).digest('hex');
+      const log = await opened();
+      await log.keepVerdict(verdictSha256, text);
+      log.add(receipt('r1', { epoch: { secretId: 's', manifestSha256: MANIFEST, verdictSha256 } }));
+      await log.close();
+      const { ok, findings } = await checkReceipts(directory, {});
+      assert.deepEqual([ok, findings[0]?.kind], [false, 'verdict']);
+    });
+  }
+
+  it('takes the chain up where the days that were asked for begin', async () => {
+    let now = DAY;
+    const log = await opened({ now: () => now });
+    await log.keepVerdict(VERDICT_SHA256, VERDICT);
+    log.add(receipt('r1'));
+    await until(() => log.counters.written === 1);
+    now += 86_400_000;
+    log.add(receipt('r2'));
+    await log.close();
+    assert.deepEqual(receiptNames(), [
+      `2026-12-01.${log.instance}.jsonl`,
+      `2026-12-02.${log.instance}.jsonl`,
+    ]);
+    const all = await checkReceipts(directory, {});
+    assert.deepEqual([all.ok, all.requests], [true, 2]);
+    const since = await checkReceipts(directory, { since: '2026-12-02' });
+    assert.deepEqual([since.ok, since.requests, since.findings], [true, 1, []]);
+    rmSync(join(directory, `2026-12-01.${log.instance}.jsonl`));
+    const without = await checkReceipts(directory, {});
+    assert.deepEqual(
+      [without.ok, without.findings[0]?.kind, without.findings[0]?.line],
+      [false, 'missing', 1],
+    );
+  });
+
+  it('takes a public key from elsewhere, and says so where there is none', async () => {
+    await fourReceipts();
+    const { publicKey } = generateKeyPairSync('ed25519');
+    const publicKeyFile = join(workspace, 'other.pem');
+    writeFileSync(publicKeyFile, publicKey.export({ type: 'spki', format: 'pem' }));
+    const { ok, findings } = await checkReceipts(directory, { publicKeyFile });
+    assert.deepEqual([ok, findings[0]?.kind, findings[0]?.line], [false, 'changed', 1]);
+    await assert.rejects(checkReceipts(join(workspace, 'nowhere'), {}), { code: 'receipts_unreadable' });
+  });
+});
+
+const receiptNames = (): string[] =>
+  readdirSync(directory)
+    .filter((name) => name.endsWith('.jsonl'))
+    .toSorted();
+
+async function until(holds: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!holds()) {
+    assert.ok(performance.now() < deadline, 'it did not come to that');
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+describe('writing receipts', () => {
+  it('gives two proxies with one workspace a chain each, under one key', async () => {
+    const [one, two] = await Promise.all([opened(), opened()]);
+    assert.notEqual(one.instance, two.instance);
+    assert.equal(one.publicKey, two.publicKey);
+    await one.keepVerdict(VERDICT_SHA256, VERDICT);
+    for (let i = 0; i < 50; i++) {
+      one.add(receipt(`one-${i}`));
+      two.add(receipt(`two-${i}`));
+    }
+    await Promise.all([one.close(), two.close()]);
+    const { findings, ...report } = await checkReceipts(directory, {});
+    assert.deepEqual(
+      { ...report, findings },
+      { ok: true, instances: 2, lines: 104, requests: 100, findings: [] },
+    );
+  });
+
+  it('stands a disk that fails: receipts wait, the failure is told once, and nothing is lost', async () => {
+    const told: string[] = [];
+    const log = await opened({
+      onFailure: () => told.push('failure'),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    const mend = breakDirectory();
+    for (let i = 0; i < 20; i++) log.add(receipt(`r${i}`, { epoch: null }));
+    await until(() => told.length > 0);
+    await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
+    mend();
+    await until(() => told.length > 1);
+    await log.close();
+    assert.deepEqual(told, ['failure', 'recovery, 0 lost']);
+    assert.deepEqual(log.counters, { written: 20, lost: 0 });
+    const { requests, findings } = await checkReceipts(directory, {});
+    // The first line was in the directory that was taken away.
+    assert.deepEqual([requests, findings.map(({ kind }) => kind)], [20, ['missing']]);
+  });
+
+  it('counts what does not fit while the disk fails, and notes it in the chain', async () => {
+    const told: string[] = [];
+    const log = await opened({
+      mostPending: 5,
+      onFailure: () => told.push('failure'),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    const mend = breakDirectory();
+    for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
+    await until(() => told.length > 0);
+    mend();
+    await log.close();
+    assert.deepEqual([told, log.counters.lost], [['failure', 'recovery, 7 lost'], 7]);
+    const [file] = receiptNames();
+    const records = linesOf(file as string).map((line) => JSON.parse(line));
+    assert.deepEqual(
+      records.map(({ type, count, id }) => count ?? id ?? type),
+      ['r0', 'r1', 'r2', 'r3', 'r4', 7, 'closed'],
+    );
+  });
+
+  it('names a gap of which nobody knows the size', async () => {
+    const log = await opened();
+    log.noteGap();
+    await log.close();
+    const { ok, findings } = await checkReceipts(directory, {});
+    assert.equal(ok, true);
+    assert.deepEqual([findings.length, findings[0]?.kind, findings[0]?.line], [1, 'gap', 2]);
+    assert.match(findings[0]?.message as string, /an unknown number of receipts/);
+  });
+
+  it('refuses to begin where nothing can be written', async () => {
+    writeFileSync(directory, 'a file');
+    await assert.rejects(opened(), { code: 'receipts_unavailable' });
+  });
+
+  it('verifies up to the crash, and names the gap, each time the process is killed', {
+    timeout: 60_000,
+  }, async () => {
+    const writer = `
+      const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/transparency/receipt-log.ts'))});
+      const log = await openReceiptLog({ workspace: process.argv[1], version: '1', interval: 1, onFailure() {}, onRecovery() {} });
+      console.log('ready');
+      const receipt = ${JSON.stringify(receipt('r', { epoch: null }))};
+      setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
+    for (let round = 0; round < 6; round++) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
+      await once(child.stdout, 'data');
+      await new Promise((resolve) => setTimeout(resolve, 20 + 15 * round));
+      child.kill('SIGKILL');
+      await once(child, 'close');
+    }
+    const { ok, instances, requests, findings } = await checkReceipts(directory, {});
+    assert.deepEqual([ok, instances], [true, 6]);
+    assert.ok(requests > 0);
+    assert.deepEqual(
+      new Set(findings.map(({ kind, message }) => `${kind} ${/killed/.exec(message)}`)),
+      new Set(['gap killed']),
+    );
+    assert.equal(findings.length, 6);
+  });
+
+  it('does not count the part of a line that a crash left', async () => {
+    const file = await fourReceipts();
+    const lines = linesOf(file);
+    writeFileSync(
+      join(directory, file),
+      `${lines.slice(0, 5).join('\n')}\n${(lines[5] as string).slice(0, 40)}`,
+    );
+    const { ok, lines: count, findings } = await checkReceipts(directory, {});
+    assert.deepEqual(
+      [ok, count, findings.length, findings[0]?.kind, findings[0]?.line],
+      [true, 5, 1, 'gap', 5],
+    );
+    assert.match(findings[0]?.message as string, /cut off/);
+  });
+});
+
+/** In the place of the directory lies a file: nothing can be written, by whatever user. Gives back how to mend it. */
+function breakDirectory(): () => void {
+  const publicKey = readFileSync(join(directory, 'public.pem'));
+  rmSync(directory, { recursive: true });
+  writeFileSync(directory, '');
+  return () => {
+    rmSync(directory);
+    mkdirSync(directory);
+    writeFileSync(join(directory, 'public.pem'), publicKey);
+  };
+}
