@@ -22,7 +22,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   network: ['errors'],
   api: ['errors'],
   pipeline: ['errors', 'version', 'crypto', 'envelope', 'api', 'network'],
-  transparency: ['errors', 'network'],
+  transparency: ['errors', 'network', 'attestation'],
   session: ['errors', 'crypto', 'attestation', 'network', 'transparency'],
   observe: ['errors', 'version', 'session'],
   config: ['errors', 'network', 'attestation', 'watch-files'],

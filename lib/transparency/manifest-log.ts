@@ -24,8 +24,11 @@ export interface ManifestRecord {
   readonly path: string;
 }
 
-/** The name holds no separator: the file is looked up beside the log, wherever the line says it was. */
-const LINE = /^\d{4}-\d\d-\d\dT\S+ (?:.*[/\\])?(\d+\.json)$/;
+/**
+ * A line of the log: its time and the name of its file. The name holds no separator: the file is looked up beside the log,
+ * wherever the line says it was.
+ */
+export const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)$/;
 const NUMBERED = /^\d+\.json$/;
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 const NO_LOG =
@@ -102,7 +105,7 @@ async function readLog(directory: string, logPath: string): Promise<string | und
 
 /** The manifest of the last line; undefined where it is cut off or its file is gone. */
 async function lastLogged(directory: string, text: string) {
-  const name = LINE.exec(linesOf(text).at(-1)?.trimEnd() ?? '')?.[1];
+  const name = LOG_LINE.exec(linesOf(text).at(-1)?.trimEnd() ?? '')?.[2];
   if (name === undefined) return undefined;
   const path = join(directory, name);
   const manifest = await unless('ENOENT', readFile(path));

@@ -39,7 +39,8 @@ export interface ManifestChange {
 export interface EnforcedManifest {
   /** RFC 3339, as it stands in the log. */
   readonly since: string;
-  readonly sha256: string;
+  /** Null where the file cannot be read. */
+  readonly sha256: string | null;
   /** Name of the file below `<workspace>/manifests`. */
   readonly file: string;
   /** Undefined for the first one, and where one of the two cannot be read. */

@@ -1,0 +1,87 @@
+/** What the status page shows of the traffic: the last two minutes by the second, and the last requests. */
+import type { FinishedRequest, Traffic, TrafficSecond } from './status-report.ts';
+
+/** Seconds that are kept. */
+const KEPT = 120;
+const MOST_FINISHED = 50;
+const MOST_SAMPLES = 20;
+
+type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] } & {
+  readonly firstTokenMs: number[];
+  readonly gapMs: number[];
+};
+
+export type TrafficLog = ReturnType<typeof createTrafficLog>;
+
+/**
+ * Notes requests as they end, and the pieces of streams while they run. `inFlight` and `chunks` are asked for when somebody looks, never per token:
+ * how many requests run, and how many pieces went out since the start. `now`: ms since 1970.
+ */
+export function createTrafficLog(
+  { inFlight, chunks }: { readonly inFlight: () => number; readonly chunks: () => number },
+  now: () => number = Date.now,
+) {
+  let seconds: Second[] = [];
+  let finished: FinishedRequest[] = [];
+  let counted = chunks();
+
+  function currentSecond(): Second {
+    const at = Math.floor(now() / 1000) * 1000;
+    const last = seconds.at(-1);
+    if (last?.at === at) return last;
+    seconds = seconds.filter((second) => second.at > at - KEPT * 1000 && second.at < at);
+    const next: Second = { at, requests: 0, chunks: 0, firstTokenMs: [], gapMs: [] };
+    seconds.push(next);
+    return next;
+  }
+
+  /** The pieces that went out since it was asked last count for this second. */
+  function sample(): void {
+    const all = chunks();
+    if (all !== counted) currentSecond().chunks += all - counted;
+    counted = all;
+  }
+
+  const timer = setInterval(sample, 1000).unref();
+  return {
+    /** `gapMs`: mean time between the pieces of its stream, where there were two. */
+    observe(request: FinishedRequest, gapMs: number | undefined): void {
+      const second = currentSecond();
+      second.requests += 1;
+      const { firstTokenMs } = request;
+      if (firstTokenMs !== null && second.firstTokenMs.length < MOST_SAMPLES)
+        second.firstTokenMs.push(firstTokenMs);
+      if (gapMs !== undefined && second.gapMs.length < MOST_SAMPLES) second.gapMs.push(gapMs);
+      finished = [request, ...finished.slice(0, MOST_FINISHED - 1)];
+    },
+    snapshot(): Traffic {
+      sample();
+      const oldest = now() - KEPT * 1000;
+      return { inFlight: inFlight(), seconds: seconds.filter(({ at }) => at > oldest), finished };
+    },
+    close: (): void => clearInterval(timer),
+  };
+}
+
+/** The traffic of several processes as that of one. */
+export function joinTraffic(parts: readonly Traffic[]): Traffic {
+  const seconds = new Map<number, TrafficSecond>();
+  for (const second of parts.flatMap((part) => part.seconds)) {
+    const known = seconds.get(second.at);
+    const samples = (name: 'firstTokenMs' | 'gapMs'): readonly number[] =>
+      [...(known?.[name] ?? []), ...second[name]].slice(0, MOST_SAMPLES);
+    seconds.set(second.at, {
+      at: second.at,
+      requests: (known?.requests ?? 0) + second.requests,
+      chunks: (known?.chunks ?? 0) + second.chunks,
+      firstTokenMs: samples('firstTokenMs'),
+      gapMs: samples('gapMs'),
+    });
+  }
+  const finished = parts.flatMap((part) => part.finished).toSorted((a, b) => b.at - a.at);
+  return {
+    inFlight: parts.reduce((sum, part) => sum + part.inFlight, 0),
+    seconds: [...seconds.values()].toSorted((a, b) => a.at - b.at),
+    finished: finished.slice(0, MOST_FINISHED),
+  };
+}

@@ -1,0 +1,66 @@
+/** The checks of a verdict as a chain of trust, from the hardware to the secret, for people who look at the status page. */
+import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
+import type { ChainLink } from './verification-document.ts';
+
+type LinkRow = Pick<ChainLink, 'id' | 'title' | 'meaning'> & {
+  /** Which checks belong to it, by their ids. Each id matches exactly one link. */
+  readonly checks: RegExp;
+};
+
+const LINKS: readonly LinkRow[] = [
+  {
+    id: 'hardware',
+    title: 'Hardware',
+    meaning:
+      'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',
+    checks:
+      /^(?:evidence\.(?:form|type)|snp\.(?:report\.|vcek\.|product|roots|chain\.|crl\.|platform\.|tcb\.|firmware\.|mitigation\.|chip_id\.|migration_agent)|tdx\.(?!policy\.))/,
+  },
+  {
+    id: 'manifest',
+    title: 'Manifest',
+    meaning: 'The service runs under the manifest that is expected, which names every program that may run.',
+    checks: /^(?:manifest\.|document\.policies|evidence\.reference_values)/,
+  },
+  {
+    id: 'coordinator',
+    title: 'Coordinator',
+    meaning:
+      'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered just now.',
+    checks:
+      /^(?:nonce\.|document\.form|snp\.(?:report_data|host_data|measurement|id_key|id_block|vmpl|policy\.)|tdx\.policy\.)/,
+  },
+  {
+    id: 'mesh',
+    title: 'Mesh',
+    meaning:
+      'The coordinator vouches for the other programs with certificates of its own, and the secret service has one of them.',
+    checks: /^(?:document\.mesh_ca|mesh\.)/,
+  },
+  {
+    id: 'secret',
+    title: 'Secret',
+    meaning:
+      'The secret service agreed on a key with this proxy and signed it. Prompts are encrypted with that key.',
+    checks: /^secret\./,
+  },
+];
+
+const TITLES = new Map(
+  CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id, title }) => [id, title] as const)),
+);
+
+/** The link that a check belongs to. */
+export const linkOf = (id: string): ChainLink['id'] | undefined =>
+  LINKS.find(({ checks }) => checks.test(id))?.id;
+
+/** The links with the checks that were made, in the order of trust. A link none of whose checks passed or failed is unknown. */
+export function chainOfTrust(checks: readonly Check[]): readonly ChainLink[] {
+  return LINKS.map(({ checks: pattern, ...link }) => {
+    const own = checks.filter(({ id }) => pattern.test(id));
+    const outcomes = new Set(own.map(({ outcome }) => outcome));
+    const isOpen = outcomes.has('not-evaluated') || !outcomes.has('pass');
+    const outcome = outcomes.has('fail') ? 'fail' : isOpen ? 'unknown' : 'pass';
+    return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: TITLES.get(id) ?? id })) };
+  });
+}

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { FinishedRequest } from '../../lib/observe/status-report.ts';
+import { createTrafficLog, joinTraffic } from '../../lib/observe/traffic.ts';
+
+const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequest => ({
+  ...{ id, at: 0, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
+  ...{ durationMs: 50, firstTokenMs: 7, tokensIn: 1, tokensOut: 2 },
+  ...more,
+});
+
+function scene() {
+  let now = 1_000_000;
+  let pieces = 0;
+  const traffic = createTrafficLog({ inFlight: () => 3, chunks: () => pieces }, () => now);
+  return {
+    traffic,
+    pass(ms: number): void {
+      now += ms;
+    },
+    send(count: number): void {
+      pieces += count;
+    },
+  };
+}
+
+describe('the traffic log', () => {
+  it('counts requests and pieces of streams by the second', () => {
+    const { traffic, pass, send } = scene();
+    traffic.observe(finished('a'), 12);
+    traffic.observe(finished('b', { firstTokenMs: null }), undefined);
+    send(5);
+    const first = traffic.snapshot();
+    assert.deepEqual(first.seconds, [
+      { at: 1_000_000, requests: 2, chunks: 5, firstTokenMs: [7], gapMs: [12] },
+    ]);
+    assert.equal(first.inFlight, 3);
+    pass(2_500);
+    send(4);
+    assert.deepEqual(traffic.snapshot().seconds.at(-1), {
+      ...{ at: 1_002_000, requests: 0, chunks: 4, firstTokenMs: [], gapMs: [] },
+    });
+    traffic.close();
+  });
+
+  it('forgets what is older than two minutes, whether anything happens or not', () => {
+    const { traffic, pass } = scene();
+    traffic.observe(finished('a'), undefined);
+    pass(119_000);
+    assert.equal(traffic.snapshot().seconds.length, 1);
+    pass(2_000);
+    assert.equal(traffic.snapshot().seconds.length, 0);
+    traffic.close();
+  });
+
+  it('keeps the last 50 requests, newest first, and 20 samples a second', () => {
+    const { traffic } = scene();
+    for (let i = 0; i < 60; i++) traffic.observe(finished(`r${i}`), i);
+    const { finished: kept, seconds } = traffic.snapshot();
+    assert.deepEqual([kept.length, kept[0]?.id, kept.at(-1)?.id], [50, 'r59', 'r10']);
+    assert.deepEqual([seconds[0]?.firstTokenMs.length, seconds[0]?.gapMs.length], [20, 20]);
+    traffic.close();
+  });
+
+  it('does not lose the order of the seconds when the clock is set back', () => {
+    const { traffic, pass } = scene();
+    traffic.observe(finished('a'), undefined);
+    pass(-60_000);
+    traffic.observe(finished('b'), undefined);
+    const times = traffic.snapshot().seconds.map(({ at }) => at);
+    assert.deepEqual(
+      times,
+      times.toSorted((a, b) => a - b),
+    );
+    traffic.close();
+  });
+
+  it('joins the traffic of several workers', () => {
+    const second = (at: number, sample: number) => ({
+      ...{ at, requests: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
+    });
+    const joined = joinTraffic([
+      { inFlight: 1, seconds: [second(1000, 1), second(2000, 2)], finished: [finished('old', { at: 1 })] },
+      { inFlight: 2, seconds: [second(2000, 3)], finished: [finished('new', { at: 2 })] },
+    ]);
+    assert.deepEqual(joined, {
+      inFlight: 3,
+      seconds: [second(1000, 1), { at: 2000, requests: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] }],
+      finished: [finished('new', { at: 2 }), finished('old', { at: 1 })],
+    });
+  });
+});
