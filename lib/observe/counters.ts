@@ -12,6 +12,7 @@ export function createCounters() {
     clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
     upstreamRetries: new Map<string, number>(),
     attestations: new Map<'accepted' | 'failed', number>(),
+    receipts: { written: 0, lost: 0 },
   };
 }
 

@@ -82,6 +82,13 @@ export function createMetrics(options: {
     histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
 
   const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code');
+  const tokensTotal = counter(
+    'tokens_total',
+    'Tokens, by the count of the service.',
+    'route',
+    'model',
+    'type',
+  );
   const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
   const addedHelp = 'Time this proxy added before the first byte of an answer.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
@@ -112,17 +119,20 @@ export function createMetrics(options: {
       if (seen.addedFirstByte !== undefined) added.observe(seen.addedFirstByte);
       if (seen.operation === undefined) return;
 
+      const model = modelLabel(seen.model ?? '');
       const labels = {
         gen_ai_operation_name: seen.operation,
         gen_ai_provider_name: 'privatemode',
-        gen_ai_request_model: modelLabel(seen.model ?? ''),
+        gen_ai_request_model: model,
         server_address: options.serverAddress,
       };
       duration.observe({ ...labels, error_type: seen.error ?? '' }, seen.duration);
-      const { inputTokens, outputTokens } = seen;
-      if (inputTokens !== undefined) tokens.observe({ ...labels, gen_ai_token_type: 'input' }, inputTokens);
-      if (outputTokens !== undefined)
-        tokens.observe({ ...labels, gen_ai_token_type: 'output' }, outputTokens);
+      const counts = { input: seen.inputTokens, output: seen.outputTokens };
+      for (const [type, count] of Object.entries(counts)) {
+        if (count === undefined) continue;
+        tokens.observe({ ...labels, gen_ai_token_type: type }, count);
+        tokensTotal.inc({ route: seen.route, model, type }, count);
+      }
       if (seen.timeToFirstChunk === undefined) return;
       firstChunk.observe(labels, seen.timeToFirstChunk);
       const gaps = (seen.chunks ?? 1) - 1;
@@ -147,6 +157,9 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   counted('client_aborts_total', 'Clients that went away.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
+  total(Counter, 'receipts_written_total', 'Receipts on disk.', () => counters.receipts.written);
+  const lost = 'Receipts that could not be written.';
+  total(Counter, 'receipts_lost_total', lost, () => counters.receipts.lost);
   total(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
   total(Gauge, 'buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
   new Gauge({

@@ -34,6 +34,8 @@ export interface ReceiptLogOptions {
   readonly onFailure: (reason: Error) => void;
   /** They can be again; `lost` could not be. */
   readonly onRecovery: (lost: number) => void;
+  /** Receipts of requests, counted here. */
+  readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
   readonly now?: () => number;
   /** ms between two batches. */
@@ -52,6 +54,7 @@ const LINES_PER_TURN = 16;
 export async function openReceiptLog(options: ReceiptLogOptions) {
   const { workspace, version, onFailure, onRecovery } = options;
   const { now = Date.now, interval = 250, mostPending = 10_000 } = options;
+  const { counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
   const instance = newInstance();
   const time = (): string => new Date(now()).toISOString();
@@ -63,8 +66,6 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   let failing = false;
   /** Dropped since the last line. */
   let dropped = 0;
-  /** Receipts of requests. */
-  const counters = { written: 0, lost: 0 };
   let writing: Promise<void> = Promise.resolve();
   let timer: NodeJS.Timeout | undefined;
 

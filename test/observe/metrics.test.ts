@@ -63,6 +63,8 @@ describe('metrics of the counters', () => {
     count(counters.clientAborts, 'mid_stream');
     count(counters.upstreamRetries, 'no_secret');
     count(counters.attestations, 'accepted');
+    counters.receipts.written = 6;
+    counters.receipts.lost = 4;
     const expected: [string, number][] = [
       ['privatemode_proxy_requests_received_total', 3],
       ['privatemode_proxy_requests_in_flight', 2],
@@ -75,6 +77,8 @@ describe('metrics of the counters', () => {
       ['privatemode_proxy_client_aborts_total{phase="mid_stream"}', 1],
       ['privatemode_proxy_upstream_retries_total{reason="no_secret"}', 1],
       ['privatemode_proxy_attestation_total{result="accepted"}', 1],
+      ['privatemode_proxy_receipts_written_total', 6],
+      ['privatemode_proxy_receipts_lost_total', 4],
       [`privatemode_proxy_build_info{version="${VERSION}"}`, 1],
     ];
     for (const round of [1, 2]) {
@@ -115,6 +119,9 @@ describe('metrics of requests', () => {
           name.includes(le),
       )?.[1];
     assert.deepEqual([tokens('sum', 'input'), tokens('sum', 'output')], [5, 1_000]);
+    const total = (type: string): number | undefined =>
+      seen.get(`privatemode_proxy_tokens_total{route="chat",model="m1",type="${type}"}`);
+    assert.deepEqual([total('input'), total('output')], [5, 1_000]);
     assert.deepEqual([tokens('bucket', 'input', 'le="4"'), tokens('bucket', 'input', 'le="16"')], [0, 1]);
     const duration = [...seen].find(([name]) =>
       name.startsWith('gen_ai_client_operation_duration_seconds_sum'),
