@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { describe, it } from 'node:test';
+import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
+
+/** What the client got, and what the response says of it. */
+async function deliver(write: (res: DigestedResponse) => unknown, method = 'GET') {
+  const noted = Promise.withResolvers<ReturnType<DigestedResponse['body']['digest']>>();
+  const server = createServer({ ServerResponse: DigestedResponse }, async (_req, res) => {
+    res.once('close', () => noted.resolve(res.body.digest()));
+    await write(res);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    const { port } = server.address() as AddressInfo;
+    const response = await fetch(`http://127.0.0.1:${port}/`, { method });
+    const body = Buffer.from(await response.arrayBuffer());
+    const expected = { sha256: createHash('sha256').update(body).digest('hex'), bytes: body.length };
+    return { noted: await noted.promise, expected };
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+}
+
+describe('the digest of a response', () => {
+  const WAYS = {
+    'written in pieces': (res: DigestedResponse) => {
+      res.write('one');
+      res.write(Buffer.from('two'));
+      res.end('thrée');
+    },
+    'given at its end': (res: DigestedResponse) => res.end(new Uint8Array([1, 2, 3])),
+    'piped into it': (res: DigestedResponse) =>
+      pipeline(Readable.from([Buffer.from('a'), Buffer.from('b')]), res),
+    'of no body': (res: DigestedResponse) => res.writeHead(204).end(),
+    'written after its end': (res: DigestedResponse) => {
+      res.on('error', () => {});
+      res.end('all');
+      res.write('more');
+    },
+  };
+  for (const [how, write] of Object.entries(WAYS)) {
+    it(`is that of the body that the client got: ${how}`, async () => {
+      const { noted, expected } = await deliver(write);
+      assert.deepEqual(noted, expected);
+    });
+  }
+
+  it('is that of nothing where the request was HEAD', async () => {
+    const { noted, expected } = await deliver((res) => {
+      res.write('dropped by Node');
+      res.end();
+    }, 'HEAD');
+    assert.deepEqual([noted, noted.bytes], [expected, 0]);
+  });
+});
