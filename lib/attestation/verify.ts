@@ -37,6 +37,8 @@ export interface Verdict {
   readonly outcome: Outcome;
   readonly tee: 'snp' | 'tdx' | undefined;
   readonly manifestSha256: string;
+  /** The moment that all dates were compared with. */
+  readonly at: Date;
   /** Every check, in order. The first failure decides; the rest is still reported where it could be evaluated. */
   readonly checks: readonly Check[];
   /** The first failed check; its `code` is the error to report. */
@@ -154,6 +156,7 @@ function verdictOf(
     outcome: accepted ? 'accepted' : (OUTCOMES[failure?.code ?? ''] ?? 'rejected'),
     tee: evidence?.tee,
     manifestSha256: Buffer.from(sha256(input.manifest)).toString('hex'),
+    at: input.now,
     checks,
     failure,
     meshCaPem: accepted ? Buffer.from(document.meshCa).toString('latin1') : undefined,

@@ -44,7 +44,8 @@ export function openClientSession(
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
     observe(event) {
-      if ('verdict' in event) tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
+      if (event.type === 'attested' || event.type === 'rejected')
+        tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       if (event.type === 'update-failed') onFailure(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },

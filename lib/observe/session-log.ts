@@ -35,6 +35,7 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
         if (event.permanent) return; // the composition root logs it, and that the program ends
         return session.error({ ...fields(event.error), remedy: event.error.remedy }, message);
       case 'secret-judged':
+      case 'verdict':
         return; // where a check fails, the renewal does, with a line that names it
       case 'step':
         return session.debug(message);

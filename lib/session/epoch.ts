@@ -1,9 +1,11 @@
+import { sha256 } from '#crypto/digest';
 import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
+import { verdictReport, verdictText, withSecretChecks } from '../transparency/verdict-report.ts';
 import { type Clock, pause } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
@@ -14,6 +16,8 @@ import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 export interface Epoch extends SharedSecret {
   /** Lower-case hex SHA-256 of the manifest the remote was verified against. */
   readonly manifestSha256: string;
+  /** Lower-case hex SHA-256 of the verdict on the remote, as `verdictText` writes it. */
+  readonly verdictSha256: string;
   /** Wall clock, ms since 1970. */
   readonly attestedAt: number;
   /** From here on the session renews it in the background. */
@@ -86,7 +90,8 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
    * and what the control API throws.
    */
   async function tryOnce(apiKey: string, manifest: Uint8Array, signal: AbortSignal): Promise<Epoch> {
-    const { meshCaPem, manifestSha256 } = await attest(apiKey, manifest, signal);
+    const { verdict, meshCaPem } = await attest(apiKey, manifest, signal);
+    const { manifestSha256 } = verdict;
     const attestedAt = clock.now();
 
     observe({ type: 'step', message: 'Waiting for the secret of the service' });
@@ -95,10 +100,12 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
     const began = clock.now();
     const beganMonotonic = clock.monotonic();
     const response = await control.secret(apiKey, exchange.publicKey, signal);
+    let whole = verdict;
     const shared = await exchange.complete(response, async (subject) => {
       const now = new Date(clock.now());
       const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
-      observe({ type: 'secret-judged', message: 'The signature on the secret was checked', checks });
+      whole = withSecretChecks(verdict, checks);
+      observe({ type: 'secret-judged', message: 'The signature on the secret was checked', verdict: whole });
       return checks;
     });
     signal.throwIfAborted();
@@ -108,9 +115,13 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
       const message = 'Manifest is enforced from now on';
       observe({ type: 'manifest-enforced', message, path, manifestSha256 });
     }
+    const report = verdictText(verdictReport(whole, roots));
+    const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
+    observe({ type: 'verdict', message: 'The verdict is complete', report, sha256: verdictSha256 });
     return Object.freeze({
       ...shared,
       manifestSha256,
+      verdictSha256,
       attestedAt,
       renewAt: Math.floor(began + lifetimes.renewAfter - random() * lifetimes.jitter),
       expiresAt: Math.floor(began + lifetimes.usable),
@@ -126,14 +137,14 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
     observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });
     const now = new Date(clock.now());
     const verdict = await judge({ document, nonce, manifest, roots, collateral, now });
-    const { outcome, meshCaPem, manifestSha256 } = verdict;
+    const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
       observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
       await collateral.distrust?.();
       throw verdictError(verdict);
     }
     observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
-    return { meshCaPem, manifestSha256 };
+    return { verdict, meshCaPem };
   }
 
   return async (apiKey, signal) => {

@@ -1,4 +1,4 @@
-import type { Check, Verdict } from '../attestation/verify.ts';
+import type { Verdict } from '../attestation/verify.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What happens in a session, for logs and counters. No event carries a key, a secret or anything of a request. */
@@ -11,8 +11,10 @@ export type SessionEvent = { readonly message: string } & (
     }
   /** The same failure follows as an error, in `update-failed`, `manifest-refetched` or `offer-failed`. */
   | { readonly type: 'rejected'; readonly verdict: Verdict }
-  /** The checks of the secret exchange, after those of an accepted verdict. */
-  | { readonly type: 'secret-judged'; readonly checks: readonly Check[] }
+  /** An accepted verdict, completed by the checks of the secret exchange. */
+  | { readonly type: 'secret-judged'; readonly verdict: Verdict }
+  /** An epoch is about to begin under this verdict: its text, and lower-case hex SHA-256 of that. */
+  | { readonly type: 'verdict'; readonly report: string; readonly sha256: string }
   /** Validation failed: the newest manifest is tried before the renewal fails. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }

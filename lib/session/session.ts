@@ -1,4 +1,3 @@
-import { type Check, firstFailure } from '../attestation/check.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
@@ -55,7 +54,6 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
-    if (event.type === 'secret-judged' && verdict !== undefined) verdict = withSecret(verdict, event.checks);
     deps.observe(event);
   };
   const watched = { ...deps, observe };
@@ -156,11 +154,4 @@ export function createSession(deps: SessionDeps): AttestedSession {
       refresh.close(reason);
     },
   };
-}
-
-/** The verdict on the evidence, completed by the checks of the secret exchange. */
-function withSecret(verdict: Verdict, checks: readonly Check[]): Verdict {
-  const failure = firstFailure(checks);
-  const whole = { ...verdict, checks: [...verdict.checks, ...checks] };
-  return failure === undefined ? whole : { ...whole, outcome: 'rejected', failure, meshCaPem: undefined };
 }

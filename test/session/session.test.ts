@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
@@ -42,9 +43,19 @@ describe('session start', () => {
         'Waiting for the secret of the service',
         'secret-judged',
         'manifest-enforced',
+        'verdict',
         'epoch',
       ],
     );
+    const judged = events.find((event) => event.type === 'verdict');
+    assert.equal(
+      epoch.verdictSha256,
+      createHash('sha256')
+        .update(judged?.report ?? '')
+        .digest('hex'),
+    );
+    const { outcome, manifestSha256, failure } = JSON.parse(judged?.report ?? '{}');
+    assert.deepEqual([outcome, manifestSha256, failure], ['accepted', epoch.manifestSha256, null]);
     const attested = events.find(({ type }) => type === 'attested');
     assert.equal(attested?.message, 'Coordinator manifest fetched successfully');
     assert.equal(session.current(), epoch);

@@ -128,7 +128,7 @@ function abortable(work: void | Promise<void>, signal: AbortSignal | undefined):
   return Promise.race([Promise.resolve(work), aborted]);
 }
 
-function verdictOf(remote: FakeRemote, { manifest, document, nonce }: VerifyInput): Verdict {
+function verdictOf(remote: FakeRemote, { manifest, document, nonce, now }: VerifyInput): Verdict {
   remote.calls.push(`verify ${text(manifest)}`);
   const mismatch = text(manifest) === text(document) ? undefined : ('manifest_mismatch' as const);
   const code = nonce.length === 32 ? (remote.verdictCode ?? mismatch) : 'internal';
@@ -137,6 +137,7 @@ function verdictOf(remote: FakeRemote, { manifest, document, nonce }: VerifyInpu
     outcome: code === undefined ? 'accepted' : 'rejected',
     tee: 'snp',
     manifestSha256: Buffer.from(`sha of ${text(manifest)}`).toString('hex'),
+    at: now,
     checks,
     failure: code === undefined ? undefined : checks[0],
     meshCaPem: code === undefined ? 'mesh CA' : undefined,

@@ -23,6 +23,7 @@ export const EPOCH: Epoch = {
   secretId: EXCHANGE.id,
   key: EXCHANGE.key,
   manifestSha256: 'a'.repeat(64),
+  verdictSha256: 'c'.repeat(64),
   attestedAt: Date.UTC(2026, 0, 1),
   renewAt: Number.POSITIVE_INFINITY,
   expiresAt: Number.POSITIVE_INFINITY,

@@ -8,6 +8,7 @@ const epoch = (secretId: string, expiresIn: number): EpochWire => ({
   secretId,
   keyBytes: new Uint8Array(32).fill(7),
   manifestSha256: 'ab',
+  verdictSha256: 'cd',
   attestedAt: Date.now(),
   renewAt: Date.now() + expiresIn,
   expiresAt: Date.now() + expiresIn,
