@@ -3,9 +3,9 @@
  * Only the expected manifest, whose bytes are pinned, is ever read this way.
  */
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '#crypto/signature';
-import { PrivatemodeError } from '../errors.ts';
-import { attempt, printable } from './check.ts';
-import { hexBytes, ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
+import { attempt } from './check.ts';
+import { hex, JsonMembers, TEXT } from './json-members.ts';
+import { manifestInvalid, manifestUnsupported, misplaced, notValid, onlyKnown } from './manifest-refusals.ts';
 import { readReferenceValues } from './reference-values.ts';
 import { parseStrictJson } from './strict-json.ts';
 
@@ -20,7 +20,8 @@ const TOP_LEVEL_KEYS = [
   ...['Policies', 'ReferenceValues', 'MinimumAPIVersion', 'WorkloadOwnerKeyDigests'],
   ...OWNER_KEYS.map(({ key }) => key),
 ];
-const HASH_BYTES = 32;
+const POLICY_KEYS = ['SANs', 'WorkloadSecretID', 'Role'];
+const HASH = hex(32);
 const LIMITS = { depth: 16, values: 20_000 };
 
 /**
@@ -28,26 +29,23 @@ const LIMITS = { depth: 16, values: 20_000 };
  * rule of every generation, manifest_unsupported for what this version does not understand; both name the JSON path.
  */
 export function parseManifest(bytes: Uint8Array) {
-  const json = parseStrictJson(bytes, LIMITS, manifestNotJson);
-  const top = new ManifestObject(json, [], TOP_LEVEL_KEYS);
-  const minimumApiVersion = top.text('MinimumAPIVersion') ?? '';
+  const json = parseStrictJson(bytes, LIMITS, notValid);
+  const top = onlyKnown(new JsonMembers(json, [], misplaced), TOP_LEVEL_KEYS);
+  const minimumApiVersion = top.get('MinimumAPIVersion', TEXT, '');
   if (minimumApiVersion !== '') throw manifestUnsupported(['MinimumAPIVersion'], minimumApiVersion);
-  const policies = readPolicies(top.object('Policies', undefined));
-  const referenceValues = readReferenceValues(top.object('ReferenceValues', ['snp', 'tdx']));
+  const policies = readPolicies(top.object('Policies'));
+  const referenceValues = readReferenceValues(onlyKnown(top.object('ReferenceValues'), ['snp', 'tdx']));
   readOwnerKeys(top);
   return { /** By policy hash, lower-case hex. */ policies, ...referenceValues };
 }
 
-const manifestNotJson = (reason: string): PrivatemodeError =>
-  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
-
-function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry> {
+function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {
   const entries = new Map<string, PolicyEntry>();
-  for (const key of policies.keys()) {
-    hexBytes(key, policies.at(key), HASH_BYTES);
+  for (const key of policies.members.keys()) {
+    if (HASH.read(key) === undefined) throw misplaced(key, policies.at(key), HASH.expected);
     const hash = key.toLowerCase();
     if (entries.has(hash)) throw manifestInvalid(policies.at(key), 'the policy appears twice');
-    entries.set(hash, readPolicy(hash, policies.object(key, ['SANs', 'WorkloadSecretID', 'Role'])));
+    entries.set(hash, readPolicy(hash, onlyKnown(policies.object(key), POLICY_KEYS)));
   }
   if (![...entries.values()].some(({ isCoordinator }) => isCoordinator)) {
     throw manifestInvalid(policies.path, 'no entry has the role coordinator');
@@ -56,22 +54,22 @@ function readPolicies(policies: ManifestObject): ReadonlyMap<string, PolicyEntry
 }
 
 /** `hash`: of the workload's policy document, 32 bytes in lower-case hex. */
-function readPolicy(hash: string, entry: ManifestObject) {
-  const role = entry.text('Role') ?? '';
+function readPolicy(hash: string, entry: JsonMembers) {
+  const role = entry.get('Role', TEXT, '');
   if (role !== '' && role !== 'coordinator') throw manifestUnsupported(entry.at('Role'), role);
   return {
     hash,
-    sans: entry.texts('SANs'),
-    workloadSecretId: entry.text('WorkloadSecretID'),
+    sans: entry.list('SANs', TEXT, []),
+    workloadSecretId: entry.get('WorkloadSecretID', TEXT, ''),
     isCoordinator: role === 'coordinator',
   };
 }
 
 /** Owner keys play no part in verification, but must be readable (docs/protocol/attestation.md 4.1, 19.3). */
-function readOwnerKeys(top: ManifestObject): void {
-  top.byteLists('WorkloadOwnerKeyDigests', HASH_BYTES);
+function readOwnerKeys(top: JsonMembers): void {
+  top.list('WorkloadOwnerKeyDigests', HASH, []);
   for (const { key, isKey } of OWNER_KEYS) {
-    for (const [index, der] of top.byteLists(key, undefined).entries()) {
+    for (const [index, der] of top.list(key, hex(), []).entries()) {
       const isGood = attempt(() => isKey(der))?.value;
       if (!isGood) throw manifestInvalid([...top.at(key), index], 'not a key of this kind');
     }
@@ -91,10 +89,9 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 export function secretServiceEntry(manifest: Manifest) {
   const entries = [...manifest.policies.values()];
   const [entry, ...others] = entries.filter(
-    ({ workloadSecretId, sans }) => workloadSecretId?.includes('secret-service') && sans[0] === 'root',
+    ({ workloadSecretId, sans }) => workloadSecretId.includes('secret-service') && sans[0] === 'root',
   );
-  if (entry?.workloadSecretId === undefined || others.length > 0) return undefined;
-  const id = entry.workloadSecretId;
-  const isShared = entries.filter(({ workloadSecretId }) => workloadSecretId === id).length > 1;
-  return isShared ? undefined : { ...entry, workloadSecretId: id };
+  if (entry === undefined || others.length > 0) return undefined;
+  const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry.workloadSecretId);
+  return sharing.length > 1 ? undefined : entry;
 }

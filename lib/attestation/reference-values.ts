@@ -1,5 +1,6 @@
 /** The reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
-import { type ManifestObject, manifestInvalid, manifestUnsupported } from './manifest-object.ts';
+import { bigInteger, FLAG, hex, integer, type JsonMembers, TEXT } from './json-members.ts';
+import { manifestInvalid, manifestUnsupported, onlyKnown } from './manifest-refusals.ts';
 import {
   type Flag,
   type Flags,
@@ -8,6 +9,7 @@ import {
   PLATFORM_INFO_FLAGS,
 } from './snp/packed-fields.ts';
 import { isProduct } from './snp/product.ts';
+import { JsonObject } from './strict-json.ts';
 
 export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
 export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;
@@ -24,97 +26,102 @@ const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
 const TDX_KEYS =
   'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs ' +
   'MemoryIntegrity SMTDisabled StaticPlatform CPUs';
-const MAX_UINT64 = 2n ** 64n - 1n;
-const MAX_INT32 = 2 ** 31 - 1;
+const UINT64 = bigInteger(2n ** 64n - 1n);
+const BYTE = integer(255);
 
 /** `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported (docs/protocol/attestation.md 19.12). */
-export function readReferenceValues(values: ManifestObject) {
-  const snp = values.objects('snp', SNP_KEYS.split(' ')).map(readSnp);
-  const tdx = values.objects('tdx', TDX_KEYS.split(' ')).map(readTdx);
+export function readReferenceValues(values: JsonMembers) {
+  const entries = (key: string, known: string): JsonMembers[] =>
+    values.objects(key, []).map((entry) => onlyKnown(entry, known.split(' ')));
+  const snp = entries('snp', SNP_KEYS).map(readSnp);
+  const tdx = entries('tdx', TDX_KEYS).map(readTdx);
   if (snp.length + tdx.length === 0) throw manifestInvalid(values.path, 'no reference value at all');
   return { snp, tdx };
 }
 
-/** Informative, except that a platform without confidential hardware is refused (19.9, rule 4). */
-function readPlatform(entry: ManifestObject): string | undefined {
-  const platform = entry.text('Platform');
-  if (platform?.toLowerCase().includes('insecure')) {
+/** Both members are informative, except that a platform without confidential hardware is refused (19.9, rule 4). */
+function checkPlatform(entry: JsonMembers): void {
+  const platform = entry.get('Platform', TEXT, '');
+  if (platform.toLowerCase().includes('insecure')) {
     throw manifestInvalid(entry.at('Platform'), `${platform} is a platform without confidential hardware`);
   }
-  entry.bigInteger('CPUs', MAX_UINT64, 0n);
-  return platform;
+  entry.get('CPUs', UINT64, 0n);
 }
 
-function readSnp(entry: ManifestObject) {
-  const platform = readPlatform(entry);
-  const product = entry.text('ProductName') ?? '';
+function readSnp(entry: JsonMembers) {
+  checkPlatform(entry);
+  const product = entry.get('ProductName', TEXT, '');
   if (product === '') throw manifestInvalid(entry.at('ProductName'), 'a product name is mandatory');
   if (!isProduct(product)) throw manifestUnsupported(entry.at('ProductName'), product);
-  const tcb = entry.object('MinimumTCB', TCB_KEYS);
+  const tcb = onlyKnown(entry.object('MinimumTCB'), TCB_KEYS);
   return {
-    platform,
     product,
     /** The launch digest, of a guest with one vCPU where `apeip` is set. */
-    trustedMeasurement: entry.bytes('TrustedMeasurement', 48),
+    trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
     /** The AP reset address; undefined = compare the measurement exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
-      bootloader: tcb.integer('BootloaderVersion', 255),
-      tee: tcb.integer('TEEVersion', 255),
-      snp: tcb.integer('SNPVersion', 255),
-      microcode: tcb.integer('MicrocodeVersion', 255),
+      bootloader: tcb.get('BootloaderVersion', BYTE),
+      tee: tcb.get('TEEVersion', BYTE),
+      snp: tcb.get('SNPVersion', BYTE),
+      microcode: tcb.get('MicrocodeVersion', BYTE),
     },
     guestPolicy: readGuestPolicy(entry),
-    platformInfo: readFlags(entry.optionalObject('PlatformInfo', PLATFORM_INFO_KEYS), PLATFORM_INFO_FLAGS),
-    minimumMitigationVector: entry.bigInteger('MinimumMitigationVector', MAX_UINT64, 0n),
+    platformInfo: readFlags(readOptional(entry, 'PlatformInfo', PLATFORM_INFO_KEYS), PLATFORM_INFO_FLAGS),
+    minimumMitigationVector: entry.get('MinimumMitigationVector', UINT64, 0n),
     /** Empty = any chip. */
-    allowedChipIds: entry.byteLists('AllowedChipIDs', 64),
+    allowedChipIds: entry.list('AllowedChipIDs', hex(64), []),
   };
 }
 
+/** An object without members where it is absent. */
+const readOptional = (entry: JsonMembers, key: string, known: readonly string[]): JsonMembers =>
+  onlyKnown(entry.object(key, new JsonObject()), known);
+
 /** Absent or empty selects the exact measurement; otherwise four bytes, big-endian (rule 10). */
-function readApeip(entry: ManifestObject): number | undefined {
-  if ((entry.text('APEIP') ?? '') === '') return undefined;
-  const bytes = entry.bytes('APEIP', 4);
+function readApeip(entry: JsonMembers): number | undefined {
+  if (entry.get('APEIP', TEXT, '') === '') return undefined;
+  const bytes = entry.get('APEIP', hex(4));
   return new DataView(bytes.buffer).getUint32(0);
 }
 
-function readGuestPolicy(entry: ManifestObject): GuestPolicy {
-  const policy = entry.optionalObject('GuestPolicy', GUEST_POLICY_KEYS);
+function readGuestPolicy(entry: JsonMembers): GuestPolicy {
+  const policy = readOptional(entry, 'GuestPolicy', GUEST_POLICY_KEYS);
   for (const member of NEVER_TRUE) {
-    if (policy.flag(member)) throw manifestInvalid(policy.at(member), 'must not be true');
+    if (policy.get(member, FLAG, false)) throw manifestInvalid(policy.at(member), 'must not be true');
   }
   return {
-    ABIMinor: policy.integer('ABIMinor', 255, 0),
-    ABIMajor: policy.integer('ABIMajor', 255, 0),
+    ABIMinor: policy.get('ABIMinor', BYTE, 0),
+    ABIMajor: policy.get('ABIMajor', BYTE, 0),
     ...readFlags(policy, GUEST_POLICY_FLAGS),
   };
 }
 
-function readFlags<Table extends readonly Flag[]>(object: ManifestObject, table: Table): Flags<Table> {
-  return Object.fromEntries(table.map(({ member }) => [member, object.flag(member)])) as Flags<Table>;
+function readFlags<Table extends readonly Flag[]>(object: JsonMembers, table: Table): Flags<Table> {
+  return Object.fromEntries(
+    table.map(({ member }) => [member, object.get(member, FLAG, false)]),
+  ) as Flags<Table>;
 }
 
-function readTdx(entry: ManifestObject) {
-  const platform = readPlatform(entry);
-  const rtmrs = entry.byteLists('Rtmrs', 48);
+function readTdx(entry: JsonMembers) {
+  checkPlatform(entry);
+  const rtmrs = entry.list('Rtmrs', hex(48), []);
   if (rtmrs.length !== 4) throw manifestInvalid(entry.at('Rtmrs'), `${rtmrs.length} values where 4 belong`);
   return {
-    platform,
     /** 0 = no requirement. */
-    minTcbEvaluationDataNumber: entry.integer('MinTCBEvaluationDataNumber', MAX_INT32, 0),
-    mrTd: entry.bytes('MrTd', 48),
-    mrSeam: entry.bytes('MrSeam', 48),
+    minTcbEvaluationDataNumber: entry.get('MinTCBEvaluationDataNumber', integer(2 ** 31 - 1), 0),
+    mrTd: entry.get('MrTd', hex(48)),
+    mrSeam: entry.get('MrSeam', hex(48)),
     /** RTMR0 to RTMR3. */
     rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
     /** Further values allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
-    rtmr0Alternatives: entry.byteLists('Rtmr0Alternatives', 48),
+    rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
     /** In quote order. */
-    xfam: entry.bytes('Xfam', 8),
+    xfam: entry.get('Xfam', hex(8)),
     /** Empty = any. */
-    allowedPiids: entry.byteLists('AllowedPIIDs', 16),
-    memoryIntegrity: entry.flag('MemoryIntegrity'),
-    smtDisabled: entry.flag('SMTDisabled'),
-    staticPlatform: entry.flag('StaticPlatform'),
+    allowedPiids: entry.list('AllowedPIIDs', hex(16), []),
+    memoryIntegrity: entry.get('MemoryIntegrity', FLAG, false),
+    smtDisabled: entry.get('SMTDisabled', FLAG, false),
+    staticPlatform: entry.get('StaticPlatform', FLAG, false),
   };
 }

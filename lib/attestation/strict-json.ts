@@ -4,7 +4,11 @@
  */
 
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
-export type JsonObject = ReadonlyMap<string, JsonValue>;
+
+export class JsonObject extends Map<string, JsonValue> {
+  /** The text that it was read from: a signature may cover it. */
+  source = '';
+}
 
 /** A number as its source text: integers above 2^53 and fractions survive. */
 export class JsonNumber {
@@ -13,6 +17,9 @@ export class JsonNumber {
     this.text = text;
   }
 }
+
+/** Names of members and indices of items, from the whole value to a part of it. */
+export type Path = readonly (string | number)[];
 
 /** Objects and arrays inside each other; values of any kind in the whole text. */
 type Limits = Readonly<Record<'depth' | 'values', number>>;
@@ -79,7 +86,8 @@ class Parser {
   }
 
   #object(): JsonObject {
-    const members = new Map<string, JsonValue>();
+    const start = this.#position - 1;
+    const members = new JsonObject();
     this.#items('}', () => {
       this.#match(WHITE_SPACE);
       const name = this.#string();
@@ -87,6 +95,7 @@ class Parser {
       if (!this.#take(':')) throw this.#notJson();
       members.set(name, this.#valueAt(name));
     });
+    members.source = this.#text.slice(start, this.#position);
     return members;
   }
 
@@ -163,7 +172,7 @@ function endOfString(text: string, start: number): number | undefined {
 }
 
 /** `ReferenceValues.snp[0].ProductName`; long names are cut. */
-export function pathText(path: readonly (string | number)[]): string {
+export function pathText(path: Path): string {
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${shown(step)}`));
   return steps.join('').replace(/^\./, '');
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { JsonObject, readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { DATE, hex, integer, type JsonMembers, TEXT } from '../../lib/attestation/json-members.ts';
+import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const SIGNATURE = 'ab'.repeat(64);
@@ -63,36 +64,36 @@ describe('signed JSON of Intel', () => {
   }
 });
 
-const members = (value: object): JsonObject => new JsonObject(value as Record<string, unknown>, 'x');
+const members = (value: object): JsonMembers =>
+  readSignedJson(`{"x":${JSON.stringify(value)},"signature":"${SIGNATURE}"}`, 'x').content;
 
 describe('members of Intel’s JSON', () => {
   it('are read with their type, length and range', () => {
     const object = members({ s: 'a', n: 3, h: 'A0b1', d: '2026-11-01T00:00:00Z', l: [{}] });
-    assert.equal(object.string('s'), 'a');
-    assert.equal(object.integer('n', 3), 3);
-    assert.deepEqual(object.hex('h', 2), Uint8Array.of(0xa0, 0xb1));
-    assert.equal(object.date('d').getTime(), Date.UTC(2026, 10, 1));
-    assert.equal(object.list('l', 1).length, 1);
-    assert.equal(object.has('toString'), false);
+    assert.equal(object.get('s', TEXT), 'a');
+    assert.equal(object.get('n', integer(3)), 3);
+    assert.deepEqual(object.get('h', hex(2)), Uint8Array.of(0xa0, 0xb1));
+    assert.equal(object.get('d', DATE).getTime(), Date.UTC(2026, 10, 1));
+    assert.equal(object.objects('l').length, 1);
+    assert.equal(object.members.has('toString'), false);
   });
 
-  const refusals: readonly (readonly [string, unknown, (object: JsonObject) => unknown])[] = [
-    ['a missing string', undefined, (o) => o.string('m')],
-    ['a number for a string', 3, (o) => o.string('m')],
-    ['an inherited member', undefined, (o) => o.string('constructor')],
-    ['a fraction', 2.5, (o) => o.integer('m', 9)],
-    ['a negative number', -1, (o) => o.integer('m', 9)],
-    ['a number above its range', 10, (o) => o.integer('m', 9)],
-    ['a number as text', '3', (o) => o.integer('m', 9)],
-    ['hex of another length', 'abcd', (o) => o.hex('m', 3)],
-    ['hex with a stray letter', 'abcg', (o) => o.hex('m', 2)],
-    ['a date without time', '2026-11-01', (o) => o.date('m')],
-    ['a date in another zone', '2026-11-01T00:00:00+01:00', (o) => o.date('m')],
-    ['a date that does not exist', '2026-02-30T00:00:00Z', (o) => o.date('m')],
-    ['a date as a number', 0, (o) => o.date('m')],
-    ['an object for a list', {}, (o) => o.list('m')],
-    ['a list of another length', [{}], (o) => o.list('m', 2)],
-    ['a list of numbers', [1], (o) => o.list('m')],
+  const refusals: readonly (readonly [string, unknown, (object: JsonMembers) => unknown])[] = [
+    ['a missing string', undefined, (o) => o.get('m', TEXT)],
+    ['a number for a string', 3, (o) => o.get('m', TEXT)],
+    ['an inherited member', undefined, (o) => o.get('constructor', TEXT)],
+    ['a fraction', 2.5, (o) => o.get('m', integer(9))],
+    ['a negative number', -1, (o) => o.get('m', integer(9))],
+    ['a number above its range', 10, (o) => o.get('m', integer(9))],
+    ['a number as text', '3', (o) => o.get('m', integer(9))],
+    ['hex of another length', 'abcd', (o) => o.get('m', hex(3))],
+    ['hex with a stray letter', 'abcg', (o) => o.get('m', hex(2))],
+    ['a date without time', '2026-11-01', (o) => o.get('m', DATE)],
+    ['a date in another zone', '2026-11-01T00:00:00+01:00', (o) => o.get('m', DATE)],
+    ['a date that does not exist', '2026-02-30T00:00:00Z', (o) => o.get('m', DATE)],
+    ['a date as a number', 0, (o) => o.get('m', DATE)],
+    ['an object for a list', {}, (o) => o.objects('m')],
+    ['a list of numbers', [1], (o) => o.objects('m')],
     ['a list for an object', [], (o) => o.object('m')],
     ['null for an object', null, (o) => o.object('m')],
   ];

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { JsonObject } from '../../lib/attestation/tdx/signed-json.ts';
+import type { JsonMembers } from '../../lib/attestation/json-members.ts';
+import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 import {
   equalUnderMask,
   moduleIdentity,
@@ -13,7 +14,8 @@ import {
 import { platformLevelJson, tdxPlatform } from '../support/tdx-platform.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
-const members = (value: object): JsonObject => new JsonObject(value as Record<string, unknown>, 'x');
+const members = (value: object): JsonMembers =>
+  readSignedJson(`{"x":${JSON.stringify(value)},"signature":"${'00'.repeat(64)}"}`, 'x').content;
 
 const info = async (): Promise<Record<string, unknown>> => {
   const { body } = await tdxPlatform().context.collateral.intelTcbInfo({ fmspc: '' });

@@ -48,7 +48,6 @@ const REPORT_DATA = Uint8Array.of(...filled(32, 0xda), ...new Uint8Array(32));
 const XFAM = Buffer.from('e702060000000000', 'hex');
 
 const ENTRY: TdxReferenceValues = {
-  platform: undefined,
   minTcbEvaluationDataNumber: 21,
   mrTd: filled(48, 0x3d),
   mrSeam: filled(48, 0x5e),

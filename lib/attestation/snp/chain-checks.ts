@@ -1,7 +1,7 @@
 /** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (docs/protocol/attestation.md 7). */
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
+import { obtained } from '../collateral.ts';
 import { allValid, issuedBy, period, verified } from '../findings.ts';
-import { obtained } from '../revocation-list.ts';
 import {
   type Certificate,
   maySignCertificates,

@@ -4,10 +4,10 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attempt, attemptAsync } from '../check.ts';
+import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import { NOT_YET } from '../findings.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../revocation-list.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { type Der, malformed, parseDer, TAG } from '../x509/der.ts';

@@ -2,6 +2,7 @@
  * Intel's certificate chains: reading them, and path validation (docs/protocol/attestation.md 10, RFC 5280 6.1). Each `…Defects`
  * function names what is wrong; an empty list means nothing is.
  */
+import { type Finding, finding } from '../check.ts';
 import { period } from '../findings.ts';
 import {
   type Certificate,
@@ -110,4 +111,9 @@ export async function signerDefects(
     ...(await linkDefects(signer, pinned, 0)),
     ...validityDefects([signer, root], now),
   ];
+}
+
+/** Passes when there are no defects, else names them all. */
+export function noDefects(defects: readonly string[], held: string): Finding {
+  return finding(defects.length === 0, defects.length === 0 ? held : defects.join('; '));
 }

@@ -1,22 +1,21 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
 import { type Attempt, demand, type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
+import { obtained } from '../collateral.ts';
 import { hex, period } from '../findings.ts';
-import { obtained } from '../revocation-list.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
-import { signerDefects } from './chain.ts';
-import type { SignedDocument } from './collateral.ts';
-import { noDefects, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
-import type { QeIdentity, TcbInfo } from './tcb-info.ts';
+import { noDefects, signerDefects } from './chain.ts';
+import { type SignedDocument, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
 
 /** The checks that TCB info and QE identity share. */
 function documentChecks(
   prefix: string,
   name: string,
   identity: { readonly id: string; readonly version: number },
-  documentIn: (subject: TdxSubject) => Attempt<SignedDocument<TcbInfo | QeIdentity>>,
+  part: 'tcbInfo' | 'qeIdentity',
 ): readonly TdxRow[] {
+  const documentIn = (subject: TdxSubject): Attempt<SignedDocument> => subject[part];
   return rowsFrom<TdxSubject>('attestation.md 10', {
     [`${prefix}.format`]: {
       title: `${name} was fetched and can be read`,
@@ -75,7 +74,7 @@ function documentChecks(
 }
 
 export const DOCUMENT_ROWS: readonly TdxRow[] = [
-  documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, ({ tcbInfo }) => tcbInfo),
+  documentChecks('tdx.tcb_info', 'TCB info', { id: 'TDX', version: 3 }, 'tcbInfo'),
   rowsFrom<TdxSubject>('attestation.md 10', {
     'tdx.tcb_info.platform': {
       title: 'TCB info is about this platform',
@@ -89,12 +88,7 @@ export const DOCUMENT_ROWS: readonly TdxRow[] = [
       },
     },
   }),
-  documentChecks(
-    'tdx.qe_identity',
-    'QE identity',
-    { id: 'TD_QE', version: 2 },
-    ({ qeIdentity }) => qeIdentity,
-  ),
+  documentChecks('tdx.qe_identity', 'QE identity', { id: 'TD_QE', version: 2 }, 'qeIdentity'),
 ].flat();
 
 /** The checks that both revocation lists share; `issuer` must have signed the list. */

@@ -4,7 +4,14 @@ import { publicKeyFromPoint } from '#crypto/signature';
 import { demand, finding, need, rowsFrom } from '../check.ts';
 import { hex, oneOf } from '../findings.ts';
 import { nameText } from '../x509/name.ts';
-import { anchorDefects, INTEL_NAMES, linkDefects, profileDefects, validityDefects } from './chain.ts';
+import {
+  anchorDefects,
+  INTEL_NAMES,
+  linkDefects,
+  noDefects,
+  profileDefects,
+  validityDefects,
+} from './chain.ts';
 import {
   ATTESTATION_KEY_TYPE,
   CERTIFICATE_DATA_TYPE,
@@ -15,7 +22,7 @@ import {
   TEE_TYPE_TDX,
 } from './quote.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';
-import { noDefects, signatureFinding, type TdxSubject } from './subject.ts';
+import { signatureFinding, type TdxSubject } from './subject.ts';
 
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';

@@ -171,9 +171,8 @@ function write(
   total: number,
 ): Uint8Array {
   const parts = Object.entries(schema).flatMap(([name, field]) => {
-    const value = values[name];
-    if (typeof value !== 'number') return value ?? [];
-    return littleEndian(value, field.kind === 'uint' ? field.width : 0);
+    const value = values[name] ?? [];
+    return typeof value === 'number' ? littleEndian(value, field.kind === 'uint' ? field.width : 0) : value;
   });
   const bytes = Buffer.concat(parts);
   if (bytes.length === total) return bytes;

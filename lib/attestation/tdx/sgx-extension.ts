@@ -1,5 +1,5 @@
 /** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
-import { type Der, DerCursor, malformed, parseDer, TAG } from '../x509/der.ts';
+import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../x509/der.ts';
 import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
@@ -15,7 +15,7 @@ export function readSgxExtension(value: Uint8Array | undefined) {
   const parts = new Parts(parseDer(value), SGX_EXTENSION_OID);
   octets(parts.take(1), 16, 'PPID');
   const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
-  const platform = {
+  const read = {
     pceId: octets(parts.take(3), 2, 'PCE-ID'),
     /** The platform model that TCB info is issued for. */
     fmspc: octets(parts.take(4), 6, 'FMSPC'),
@@ -23,13 +23,11 @@ export function readSgxExtension(value: Uint8Array | undefined) {
     sgxType: readSmallInteger(parts.take(5), 2, TAG.enumerated),
     /** The platform instance. */
     piid: octets(parts.take(6), 16, 'PIID'),
-  };
-  const configuration = new Parts(parts.take(7), `${SGX_EXTENSION_OID}.7`);
-  parts.end();
-  const versions = {
     componentSvns: Array.from({ length: 16 }, (_, i) => readSmallInteger(tcb.take(i + 1), 0xff)),
     pceSvn: readSmallInteger(tcb.take(17), 0xffff),
   };
+  const configuration = new Parts(parts.take(7), `${SGX_EXTENSION_OID}.7`);
+  parts.end();
   octets(tcb.take(18), 16, 'CPUSVN');
   tcb.end();
   const [dynamicPlatform, , smtEnabled] = [1, 2, 3].map((number) => {
@@ -37,7 +35,7 @@ export function readSgxExtension(value: Uint8Array | undefined) {
     return flag && readBoolean(flag);
   });
   configuration.end();
-  return { ...platform, ...versions, dynamicPlatform, smtEnabled };
+  return { ...read, dynamicPlatform, smtEnabled };
 }
 
 function octets(element: Der, length: number, name: string): Uint8Array {
@@ -55,10 +53,10 @@ class Parts {
   constructor(element: Der, prefix: string) {
     this.#prefix = prefix;
     for (const pair of new DerCursor(element).rest(TAG.sequence)) {
-      const cursor = new DerCursor(pair);
-      const oid = readOid(cursor.take(TAG.oid));
-      const value = cursor.take();
-      cursor.end();
+      const { oid, value } = readSequence(pair, (cursor) => ({
+        oid: readOid(cursor.take(TAG.oid)),
+        value: cursor.take(),
+      }));
       if (this.#values.has(oid)) throw malformed(`the PCK certificate states ${oid} twice`);
       this.#values.set(oid, value);
     }

@@ -2,8 +2,10 @@
  * Which versions of platform, TDX module and quoting enclave Intel calls up to date: its TCB info and its identity of
  * the quoting enclave (docs/protocol/attestation.md 10).
  */
+
+import { DATE, hex, integer, type JsonMembers, TEXT } from '../json-members.ts';
 import type { SgxExtension } from './sgx-extension.ts';
-import { type JsonObject, unusable } from './signed-json.ts';
+import { misplaced, unusable } from './signed-json.ts';
 
 export type TcbInfo = Readonly<ReturnType<typeof readTcbInfo>>;
 export type QeIdentity = Readonly<ReturnType<typeof readQeIdentity>>;
@@ -17,22 +19,18 @@ const COMPONENTS = 16;
  * Reads the value of `tcbInfo`; byte strings have the length given here. Throws collateral_unavailable when a member is
  * missing or of another shape.
  */
-export function readTcbInfo(info: JsonObject) {
-  const identities = info.has('tdxModuleIdentities') ? info.list('tdxModuleIdentities') : [];
+export function readTcbInfo(info: JsonMembers) {
+  const identities = info.members.has('tdxModuleIdentities') ? info.objects('tdxModuleIdentities') : [];
   return {
-    id: info.string('id'),
-    version: info.integer('version', 0xffff),
-    tcbType: info.integer('tcbType', 0xffff),
-    issueDate: info.date('issueDate'),
-    nextUpdate: info.date('nextUpdate'),
-    fmspc: info.hex('fmspc', 6),
-    pceId: info.hex('pceId', 2),
-    evaluationDataNumber: info.integer('tcbEvaluationDataNumber', 0xffff_ffff),
-    module: readModule(info.object('tdxModule')),
+    ...readIssue(info),
+    tcbType: info.get('tcbType', integer(0xffff)),
+    fmspc: info.get('fmspc', hex(6)),
+    pceId: info.get('pceId', hex(2)),
+    module: readSigner(info.object('tdxModule'), 48, 8),
     /** One per major version of the TDX module; `id` is `TDX_` and that version in two hex digits. */
     moduleIdentities: identities.map((identity) => ({
-      ...readModule(identity),
-      id: identity.string('id'),
+      ...readSigner(identity, 48, 8),
+      id: identity.get('id', TEXT),
       levels: readSvnLevels(identity),
     })),
     /** Best first; at least one. */
@@ -41,55 +39,63 @@ export function readTcbInfo(info: JsonObject) {
 }
 
 /** Reads the value of `enclaveIdentity`, as readTcbInfo does. */
-export function readQeIdentity(identity: JsonObject) {
+export function readQeIdentity(identity: JsonMembers) {
   return {
-    id: identity.string('id'),
-    version: identity.integer('version', 0xffff),
-    issueDate: identity.date('issueDate'),
-    nextUpdate: identity.date('nextUpdate'),
-    evaluationDataNumber: identity.integer('tcbEvaluationDataNumber', 0xffff_ffff),
+    ...readIssue(identity),
     /** Little-endian, as in the enclave report. */
-    miscSelect: identity.hex('miscselect', 4),
-    miscSelectMask: identity.hex('miscselectMask', 4),
-    attributes: identity.hex('attributes', 16),
-    attributesMask: identity.hex('attributesMask', 16),
-    mrSigner: identity.hex('mrsigner', 32),
-    isvProdId: identity.integer('isvprodid', 0xffff),
+    miscSelect: identity.get('miscselect', hex(4)),
+    miscSelectMask: identity.get('miscselectMask', hex(4)),
+    ...readSigner(identity, 32, 16),
+    isvProdId: identity.get('isvprodid', integer(0xffff)),
     levels: readSvnLevels(identity),
   };
 }
 
-/** Who signed the TDX module, and its attributes under a mask. */
-function readModule(module: JsonObject) {
+/** What it is, and when it was issued. */
+function readIssue(document: JsonMembers) {
   return {
-    mrSigner: module.hex('mrsigner', 48),
-    attributes: module.hex('attributes', 8),
-    attributesMask: module.hex('attributesMask', 8),
+    id: document.get('id', TEXT),
+    version: document.get('version', integer(0xffff)),
+    issueDate: document.get('issueDate', DATE),
+    nextUpdate: document.get('nextUpdate', DATE),
+    evaluationDataNumber: document.get('tcbEvaluationDataNumber', integer(0xffff_ffff)),
+  };
+}
+
+/** Who signed a module or an enclave, and its attributes under a mask; lengths in bytes. */
+function readSigner(signed: JsonMembers, signerLength: number, attributesLength: number) {
+  return {
+    mrSigner: signed.get('mrsigner', hex(signerLength)),
+    attributes: signed.get('attributes', hex(attributesLength)),
+    attributesMask: signed.get('attributesMask', hex(attributesLength)),
   };
 }
 
 /** Security versions, best first, each with the status of what has at least that version. */
-function readSvnLevels(owner: JsonObject) {
+function readSvnLevels(owner: JsonMembers) {
   return readLevels(owner, (level) => ({
-    isvSvn: level.object('tcb').integer('isvsvn', 0xffff),
-    status: level.string('tcbStatus'),
+    isvSvn: level.object('tcb').get('isvsvn', integer(0xffff)),
+    status: level.get('tcbStatus', TEXT),
   }));
 }
 
-function readPlatformLevel(level: JsonObject) {
+function readPlatformLevel(level: JsonMembers) {
   const tcb = level.object('tcb');
-  const components = (name: string): readonly number[] =>
-    tcb.list(name, COMPONENTS).map((component) => component.integer('svn', 0xff));
+  const components = (name: string): readonly number[] => {
+    const list = tcb.objects(name);
+    if (list.length !== COMPONENTS) throw misplaced(undefined, tcb.at(name), `a list of ${COMPONENTS}`);
+    return list.map((component) => component.get('svn', integer(0xff)));
+  };
   return {
     sgxComponents: components('sgxtcbcomponents'),
     tdxComponents: components('tdxtcbcomponents'),
-    pceSvn: tcb.integer('pcesvn', 0xffff),
-    status: level.string('tcbStatus'),
+    pceSvn: tcb.get('pcesvn', integer(0xffff)),
+    status: level.get('tcbStatus', TEXT),
   };
 }
 
-function readLevels<T>(owner: JsonObject, read: (level: JsonObject) => T): readonly T[] {
-  const levels = owner.list('tcbLevels').map(read);
+function readLevels<T>(owner: JsonMembers, read: (level: JsonMembers) => T): readonly T[] {
+  const levels = owner.objects('tcbLevels').map(read);
   if (levels.length === 0) throw unusable('a list of TCB levels is empty');
   return levels;
 }

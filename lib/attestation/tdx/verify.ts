@@ -2,12 +2,11 @@
 import { type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
-import { fetchCollateral } from './collateral.ts';
 import { CRL_ROWS, DOCUMENT_ROWS } from './collateral-checks.ts';
 import { POLICY_ROWS } from './policy.ts';
 import { decodeQuoteV4, type QuoteV4 } from './quote.ts';
 import { FORM_ROWS, PCK_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
-import { readSubject, type TdxRow, type TdxSubject } from './subject.ts';
+import { fetchCollateral, readSubject, type TdxRow, type TdxSubject } from './subject.ts';
 import { TCB_ROWS } from './tcb-checks.ts';
 
 /** The checks that need nothing but the evidence. */
@@ -29,7 +28,7 @@ async function verifyTdx(
 ): Promise<readonly Check[]> {
   const subject = readSubject(quote, entry, context);
   const offline = await judge(OFFLINE, subject);
-  const collateral = firstFailure(offline) === undefined ? await fetchCollateral(subject) : {};
+  const collateral = firstFailure(offline) === undefined ? await fetchCollateral(subject) : undefined;
   return [...offline, ...(await judge(ONLINE, { ...subject, ...collateral }))];
 }
 

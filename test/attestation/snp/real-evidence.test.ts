@@ -36,7 +36,6 @@ function ownReferenceValue(bytes: Uint8Array, product: 'Milan' | 'Genoa'): SnpRe
   const report = parseReport(bytes);
   const flags = { SMT: true, MigrateMA: true, Debug: true, CXLAllowed: true };
   return {
-    platform: undefined,
     product,
     trustedMeasurement: report.measurement,
     apeip: undefined,

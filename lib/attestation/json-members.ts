@@ -1,0 +1,93 @@
+/** Typed access to what a JSON object says. */
+import { JsonNumber, JsonObject, type JsonValue, type Path } from './strict-json.ts';
+
+/** What a value can be: `read` gives undefined for one of another kind, and errors say that the `expected` is missing. */
+interface Kind<T> {
+  readonly expected: string;
+  readonly read: (value: JsonValue | undefined) => T | undefined;
+}
+
+const kind = <T>(expected: string, read: Kind<T>['read']): Kind<T> => ({ expected, read });
+
+const OBJECT = kind('an object', (value) => (value instanceof JsonObject ? value : undefined));
+const LIST = kind<readonly JsonValue[]>('a list', (value) => (Array.isArray(value) ? value : undefined));
+export const TEXT = kind('a string', (value) => (typeof value === 'string' ? value : undefined));
+export const FLAG = kind('true or false', (value) => (typeof value === 'boolean' ? value : undefined));
+
+/** A moment as `2026-11-01T00:00:00Z`. */
+export const DATE = kind('a UTC time in seconds', (value) => {
+  const date = new Date(typeof value === 'string' ? value : Number.NaN);
+  const exact = Number.isNaN(date.getTime()) ? '' : `${date.toISOString().slice(0, 19)}Z`;
+  return exact === value ? date : undefined;
+});
+
+/** From 0 to `max`, written without fraction and exponent. */
+export const bigInteger = (max: bigint): Kind<bigint> =>
+  kind(`an integer from 0 to ${max}`, (value) => {
+    const isInteger = value instanceof JsonNumber && /^-?(?:0|[1-9][0-9]*)$/.test(value.text);
+    const integer = isInteger ? BigInt(value.text) : -1n;
+    return integer >= 0n && integer <= max ? integer : undefined;
+  });
+
+export function integer(max: number): Kind<number> {
+  const { expected, read } = bigInteger(BigInt(max));
+  return kind(expected, (value) => {
+    const integer = read(value);
+    return integer === undefined ? undefined : Number(integer);
+  });
+}
+
+/** The bytes of hex of either case; any number of them where no `length` is given. */
+export const hex = (length?: number): Kind<Uint8Array> =>
+  kind(length === undefined ? 'hex' : `hex of ${length} bytes`, (value) => {
+    const isHex = typeof value === 'string' && /^(?:[0-9a-fA-F]{2})*$/.test(value);
+    if (!isHex || (length !== undefined && value.length !== 2 * length)) return undefined;
+    return new Uint8Array(Buffer.from(value, 'hex'));
+  });
+
+type Misplaced = (value: JsonValue | undefined, path: Path, expected: string) => Error;
+
+/** The members of one object; `misplaced` makes the error to throw for a value that is not what is expected. */
+export class JsonMembers {
+  readonly members: JsonObject;
+  readonly path: Path;
+  readonly #misplaced: Misplaced;
+
+  constructor(value: JsonValue | undefined, path: Path, misplaced: Misplaced) {
+    this.path = path;
+    this.#misplaced = misplaced;
+    this.members = this.#read(value, path, OBJECT);
+  }
+
+  at(key: string): Path {
+    return [...this.path, key];
+  }
+
+  /** Where there is no such member, `absent`; an error if that is not given. */
+  get<T>(key: string, kind: Kind<T>, absent?: T): T {
+    const value = this.members.get(key);
+    return value === undefined && absent !== undefined ? absent : this.#read(value, this.at(key), kind);
+  }
+
+  /** The items of a list. null, as Go writes an empty one, is like no member. */
+  list<T>(key: string, kind: Kind<T>, absent?: readonly []): T[] {
+    const items = this.#read(this.members.get(key) ?? absent, this.at(key), LIST);
+    return items.map((item, index) => this.#read(item, [...this.at(key), index], kind));
+  }
+
+  object(key: string, absent?: JsonObject): JsonMembers {
+    return new JsonMembers(this.get(key, OBJECT, absent), this.at(key), this.#misplaced);
+  }
+
+  objects(key: string, absent?: readonly []): JsonMembers[] {
+    const open = (item: JsonObject, index: number): JsonMembers =>
+      new JsonMembers(item, [...this.at(key), index], this.#misplaced);
+    return this.list(key, OBJECT, absent).map(open);
+  }
+
+  #read<T>(value: JsonValue | undefined, path: Path, { expected, read }: Kind<T>): T {
+    const result = read(value);
+    if (result === undefined) throw this.#misplaced(value, path, expected);
+    return result;
+  }
+}

@@ -1,0 +1,53 @@
+/**
+ * The two kinds of refusal of a manifest (docs/protocol/attestation.md 19.12): `manifest_invalid` for what would be wrong in every
+ * generation, `manifest_unsupported` for what a newer verifier may understand.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import { printable } from './check.ts';
+import type { JsonMembers } from './json-members.ts';
+import { JsonNumber, type JsonValue, type Path, pathText } from './strict-json.ts';
+
+export function manifestInvalid(path: Path, reason: string): PrivatemodeError {
+  return notValid(`${pathText(path) || 'top level'}: ${reason}`);
+}
+
+/** `reason` says where. */
+export const notValid = (reason: string): PrivatemodeError =>
+  new PrivatemodeError('manifest_invalid', printable(`invalid manifest: ${reason}`));
+
+/** Names the path and the value that was not understood; the word "unmarshaling" is part of the interface. */
+export function manifestUnsupported(path: Path, value: string): PrivatemodeError {
+  const what = `${pathText(path)}: ${value} is not understood by this version`;
+  return new PrivatemodeError(
+    'manifest_unsupported',
+    printable(`unmarshaling manifest: ${what}; update privatemode-proxy`),
+  );
+}
+
+export const misplaced = (value: JsonValue | undefined, path: Path, expected: string): PrivatemodeError =>
+  manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
+
+/** A value as text for an error message, cut at 60 characters. */
+function valueText(value: JsonValue | undefined): string {
+  if (value instanceof Map) return 'an object';
+  if (Array.isArray(value)) return 'a list';
+  const text = value instanceof JsonNumber ? value.text : (JSON.stringify(value) ?? 'nothing');
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+/**
+ * The object, if all its keys are known. Throws manifest_invalid for a key that differs from a known one only in letter
+ * case, manifest_unsupported for any other.
+ */
+export function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
+  for (const [key, value] of object.members) {
+    if (known.includes(key)) continue;
+    const meant = known.find((name) => fold(name) === fold(key));
+    if (meant !== undefined) throw manifestInvalid(object.at(key), `the key must be spelled ${meant}`);
+    throw manifestUnsupported(object.at(key), valueText(value));
+  }
+  return object;
+}
+
+/** Letter case as Go's decoder ignores it: also where folding leaves ASCII (ſ, K). */
+const fold = (key: string): string => key.toUpperCase().toLowerCase();
