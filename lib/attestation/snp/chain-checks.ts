@@ -2,19 +2,14 @@
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
 import { obtained } from '../collateral.ts';
 import { allValid, issuedBy, period, verified } from '../findings.ts';
-import {
-  type Certificate,
-  maySignCertificates,
-  unhandledCritical,
-  verifySignedBy,
-} from '../x509/certificate.ts';
+import { type Certificate, maySignCertificates, unhandledCritical } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
 import { type Name, nameText, sameName } from '../x509/name.ts';
-import { isPssSha384 } from '../x509/signed.ts';
+import { isPssSha384, verifySignedBy } from '../x509/signed.ts';
 import { PRODUCTS, productOf } from './product.ts';
 import { familyModelStepping } from './report.ts';
-import type { SnpSubject } from './subject.ts';
+import type { SnpSubject } from './vcek.ts';
 
 export const VCEK_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   'snp.vcek.available': {
@@ -82,8 +77,6 @@ function isAmdName({ attributes }: Name, commonName: string): boolean {
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-const HANDLED = [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage];
-
 /** Why an ARK or ASK is not what AMD issues; undefined if it is. */
 function defectOf(certificate: Certificate, commonName: string): string | undefined {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
@@ -94,7 +87,7 @@ function defectOf(certificate: Certificate, commonName: string): string | undefi
     return `${commonName} has no RSA key of 4096 bits with exponent 65537`;
   }
   if (!maySignCertificates(certificate)) return `${commonName} may not sign certificates`;
-  const [critical] = unhandledCritical(certificate, HANDLED);
+  const [critical] = unhandledCritical(certificate, [EXTENSION_OID.basicConstraints, EXTENSION_OID.keyUsage]);
   return critical === undefined ? undefined : `${commonName} has the critical extension ${critical}`;
 }
 

@@ -13,7 +13,6 @@ import { PRODUCTS, type Product } from './product.ts';
 import { littleEndian } from './report.ts';
 
 const MAX_VCPUS = 220;
-const PAGE_BYTES = 4096;
 
 /** Segment registers: offset, selector, attributes, limit. Bases are 0 but for CS. */
 const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
@@ -28,7 +27,6 @@ const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
   [0x080, 0x0000, 0x00, 0xffff], // IDTR
   [0x090, 0x0000, 0x8b, 0xffff], // TR
 ];
-const CS_BASE = 0x018;
 
 /** Registers of 64 bits: offset and value. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
@@ -45,14 +43,14 @@ const REGISTERS: readonly (readonly [number, bigint])[] = [
 
 /** The VMSA page: the initial state of an application processor whose reset address is `apeip`. */
 export function apVmsaPage(apeip: number, product: Product): Uint8Array {
-  const page = new Uint8Array(PAGE_BYTES);
+  const page = new Uint8Array(4096);
   const view = new DataView(page.buffer);
   for (const [offset, selector, attributes, limit] of SEGMENTS) {
     view.setUint16(offset, selector, true);
     view.setUint16(offset + 2, attributes, true);
     view.setUint32(offset + 4, limit, true);
   }
-  view.setUint32(CS_BASE, (apeip & 0xffff0000) >>> 0, true);
+  view.setUint32(0x018, (apeip & 0xffff0000) >>> 0, true); // base of CS
   for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
   view.setUint32(0x178, apeip & 0xffff, true); // RIP
   view.setUint32(0x310, PRODUCTS[product].vcpuSignature, true); // RDX
@@ -79,13 +77,14 @@ export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uin
  * undefined if it belongs to none.
  */
 export function matchMeasurement(
-  reference: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
+  {
+    trustedMeasurement,
+    apeip,
+    product,
+  }: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
   measurement: Uint8Array,
 ): number | 'exact' | undefined {
-  const { trustedMeasurement, apeip, product } = reference;
-  if (apeip === undefined) {
-    return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
-  }
+  if (apeip === undefined) return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
   let vcpus = 1;
   for (const accepted of measurements(trustedMeasurement, apVmsaPage(apeip, product))) {
     if (constantTimeEqual(accepted, measurement)) return vcpus;
@@ -105,7 +104,6 @@ const HALF_R = p384.Point.fromAffine({
 const ORDER = p384.Point.Fn.ORDER;
 const HALF = (ORDER + 1n) / 2n;
 
-const ID_BLOCK_BYTES = 96;
 const ID_KEY_BYTES = 0x404;
 const CURVE_P384 = 2;
 /** Coordinates stand in 72 bytes, little-endian. */
@@ -114,7 +112,7 @@ const COORDINATE_BYTES = 72;
 /** The 96-byte ID block. `measurement` has 48 bytes; throws evidence_malformed otherwise. */
 export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
   if (measurement.length !== 48) throw malformed('a launch measurement must have 48 bytes');
-  const block = new Uint8Array(ID_BLOCK_BYTES);
+  const block = new Uint8Array(96);
   const view = new DataView(block.buffer);
   block.set(measurement, 0x00);
   block[0x30] = 1; // family id
@@ -126,10 +124,7 @@ export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Arra
 }
 
 /** The public key that Contrast's constant signature belongs to: of the two, the one that sorts first. */
-export function idKey(
-  measurement: Uint8Array,
-  guestPolicy: bigint,
-): { readonly x: bigint; readonly y: bigint } {
+export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Record<'x' | 'y', bigint>> {
   const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
   const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
   const a = u1G.add(HALF_R).toAffine();

@@ -1,5 +1,7 @@
 /** The 64-bit fields of a report that hold many values: TCB versions, POLICY, PLATFORM_INFO (docs/protocol/attestation.md 6.3). */
 
+export const bits = (value: bigint): string => `0x${value.toString(16)}`;
+
 /** The parts of a TCB version in byte order, least significant first; the layout of Milan and Genoa. */
 export const TCB_PARTS = ['bootloader', 'tee', 'spl4', 'spl5', 'spl6', 'spl7', 'snp', 'microcode'] as const;
 

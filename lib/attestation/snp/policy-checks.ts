@@ -3,6 +3,7 @@ import { type Finding, finding, rowsFrom } from '../check.ts';
 import { hex, oneOf } from '../findings.ts';
 import { idKeyDigest } from './launch.ts';
 import {
+  bits,
   type Flag,
   GUEST_POLICY_FLAGS,
   guestPolicyValue,
@@ -11,7 +12,7 @@ import {
   POLICY_RESERVED_ONE,
   POLICY_RESERVED_ZERO,
 } from './packed-fields.ts';
-import { bits, type SnpSubject } from './subject.ts';
+import type { SnpSubject } from './vcek.ts';
 
 const FAMILY_ID = `01${'00'.repeat(15)}`;
 const IMAGE_ID = `02${'00'.repeat(15)}`;

@@ -1,21 +1,14 @@
 /**
  * The AMD products: which are accepted, and how each shows itself (docs/protocol/attestation.md 6.2, 7, 19.4). Accepting another one
  * takes a row here, its roots in roots/production.json, and the layout of its TCB and PLATFORM_INFO in packed-fields.ts.
+ *
+ * Family and model of CPUID are exact: relatives such as Bergamo have no trust root here. `steppings` may follow `-B` in the
+ * product name of a VCEK; `vcpuSignature` is CPUID(1).EAX in the VMSA of an application processor, whatever the stepping.
  */
-interface ProductRow {
-  /** Family and model of CPUID, exact: relatives such as Bergamo have no trust root here. */
-  readonly family: number;
-  readonly model: number;
-  /** What may follow `-B` in the product name of a VCEK. */
-  readonly steppings: readonly string[];
-  /** CPUID(1).EAX in the VMSA of an application processor, whatever the stepping of the report. */
-  readonly vcpuSignature: number;
-}
-
 export const PRODUCTS = {
   Milan: { family: 0x19, model: 0x01, steppings: ['0', '1'], vcpuSignature: 0x00a00f11 },
   Genoa: { family: 0x19, model: 0x11, steppings: ['0', '1', '2'], vcpuSignature: 0x00a10f10 },
-} as const satisfies Readonly<Record<string, ProductRow>>;
+} as const;
 
 export type Product = keyof typeof PRODUCTS;
 export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];

@@ -2,9 +2,9 @@
 import { verifyEcdsa } from '#crypto/signature';
 import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
 import { hex, oneOf, verified } from '../findings.ts';
-import { type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
+import { bits, type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
-import { bits, type SnpRow, type SnpSubject } from './subject.ts';
+import type { SnpSubject } from './vcek.ts';
 
 const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
 const ECDSA_P384_SHA384 = 1;
@@ -77,39 +77,29 @@ function rawSignature(field: Uint8Array): Uint8Array | undefined {
   return Uint8Array.from([...bigEndian(r), ...bigEndian(s)]);
 }
 
-const SECTION_8 = 'attestation.md 8';
-
 const tcbAtMostFinding = (found: TcbParts, limit: TcbParts): Finding =>
   finding(tcbAtMost(found, limit), tcbText(found), `at most ${tcbText(limit)}`);
 
-type Described = Omit<SnpRow, 'id'>;
-
-const minimumTcb = (
-  title: string,
-  field: 'reportedTcb' | 'launchTcb' | 'committedTcb',
-  source = SECTION_8,
-): Described => ({
+const minimumTcb = (title: string, field: 'reportedTcb' | 'launchTcb' | 'committedTcb') => ({
   title,
-  source,
   expected: 'every part at least the MinimumTCB of the manifest',
-  judge: ({ report, entry: { minimumTcb } }) => {
+  judge: ({ report, entry: { minimumTcb } }: SnpSubject) => {
     const found = tcbParts(report[field]);
     return finding(tcbAtMost(minimumTcb, found), tcbText(found), `at least ${tcbText(minimumTcb)}`);
   },
 });
 
-const minimumMitigations = (title: string, field: 'launchMitVector' | 'currentMitVector'): Described => ({
+const minimumMitigations = (title: string, field: 'launchMitVector' | 'currentMitVector') => ({
   title,
-  source: SECTION_8,
   expected: 'every bit of MinimumMitigationVector is set',
-  judge: ({ report, entry: { minimumMitigationVector: minimum } }) =>
+  judge: ({ report, entry: { minimumMitigationVector: minimum } }: SnpSubject) =>
     finding((report[field] & minimum) === minimum, bits(report[field]), `all of ${bits(minimum)}`),
 });
 
-export const FIRMWARE_ROWS = rowsFrom<SnpSubject>(SECTION_8, {
+export const FIRMWARE_ROWS = rowsFrom<SnpSubject>('attestation.md 8', {
   'snp.tcb.reported': minimumTcb('Reported TCB', 'reportedTcb'),
   'snp.tcb.launch': minimumTcb('Launch TCB', 'launchTcb'),
-  'snp.tcb.committed': minimumTcb('Committed TCB', 'committedTcb', 'attestation.md 13.5'),
+  'snp.tcb.committed': { ...minimumTcb('Committed TCB', 'committedTcb'), source: 'attestation.md 13.5' },
   'snp.tcb.vcek': {
     title: 'TCB of the VCEK',
     expected: 'equal to REPORTED_TCB in all eight parts',

@@ -65,16 +65,13 @@ type ValueOf<Shape> = Shape extends number ? Uint8Array : Shape extends 'u64' ? 
 export type SnpReport = { readonly [Row in (typeof LAYOUT)[number] as Row[1]]: ValueOf<Row[3]> };
 
 /** Family, model and stepping of CPUID(1).EAX bits (docs/protocol/attestation.md 6.2). */
-export function familyModelStepping(eax: number): { family: number; model: number; stepping: number } {
+export function familyModelStepping(eax: number) {
   const bits = (from: number, count: number): number => (eax >>> from) & ((1 << count) - 1);
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
 /** SIGNER_INFO: bit 0 AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, bits 4:2 SIGNING_KEY (0: VCEK), the rest reserved. */
 export const signingKey = ({ signerInfo }: SnpReport): number => (signerInfo >>> 2) & 7;
-
-/** Whether the evidence claims to be signed by a VCEK, the only kind of key there is a root for. */
-export const isSignedByVcek = (report: SnpReport): boolean => signingKey(report) === 0;
 
 /** The `length` bytes of a number, little-endian. */
 export const littleEndian = (value: bigint, length: number): Uint8Array =>
@@ -93,10 +90,7 @@ export function serializeReport(report: SnpReport): Uint8Array {
   return out;
 }
 
-function fieldBytes(
-  { name, kind, length }: SnpReportField,
-  value: SnpReport[keyof SnpReport],
-): Uint8Array | readonly number[] {
+function fieldBytes({ name, kind, length }: SnpReportField, value: SnpReport[keyof SnpReport]) {
   if (value instanceof Uint8Array) {
     if (value.length !== length) throw malformed(`report field ${name} must have ${length} bytes`);
     return value;
@@ -125,11 +119,10 @@ export function decodeSnpAttestation(message: Uint8Array) {
   const fields = readWireFields(message);
   const report = messageField(fields, 1);
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
-  const certificates = messageField(fields, 2) ?? new Map();
-  const product = messageField(fields, 3);
+  const [certificates, product] = [messageField(fields, 2), messageField(fields, 3)];
   return {
     report: decodeReport(report),
-    certificates: decodeCertificates(certificates),
+    certificates: decodeCertificates(certificates ?? new Map()),
     product: product && decodeProduct(product),
   };
 }

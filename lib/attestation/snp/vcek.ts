@@ -1,6 +1,7 @@
 /**
- * The certificates of AMD's chain and the revocation list of its root: how each is obtained and read (docs/protocol/attestation.md 7).
- * The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the ones in the document are ignored.
+ * What the SEV-SNP checks judge: the message, and the certificates of AMD's chain and the revocation list of its root, which are
+ * obtained and read here (docs/protocol/attestation.md 7). The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the
+ * ones in the document are ignored.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attempt, attemptAsync } from '../check.ts';
@@ -12,24 +13,26 @@ import { type Certificate, decodeOneCertificate, parseCertificate } from '../x50
 import { isCurrent } from '../x509/crl.ts';
 import { type Der, malformed, parseDer, TAG } from '../x509/der.ts';
 import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
-import { EXTENSION_OID } from '../x509/extensions.ts';
+import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
 import { type TcbParts, tcbParts } from './packed-fields.ts';
 import type { Product } from './product.ts';
-import { isSignedByVcek, SNP_EXTRA_CRL, type SnpAttestation } from './report.ts';
+import { SNP_EXTRA_CRL, type SnpAttestation, signingKey } from './report.ts';
 
-/** The message, and what it is judged by. */
-export interface SnpEvidence extends SnpAttestation {
+export interface SnpSubject extends SnpAttestation {
+  /** The reference value that the message is judged by. */
   readonly entry: SnpReferenceValues;
   readonly context: EvidenceContext;
+  readonly roots: Attempt<Readonly<ReturnType<typeof readRoots>>>;
+  /** Absent until verify.ts has obtained them. */
+  readonly vcek?: Obtained<{ readonly certificate: Certificate }>;
+  readonly vcekExtensions?: Attempt<Readonly<ReturnType<typeof readVcekExtensions>>>;
+  readonly arkCrl?: Obtained<ReadList>;
+  /** The result of `matchMeasurement`. */
+  readonly vcpus?: number | 'exact' | undefined;
 }
-
-export type SnpRoots = Readonly<ReturnType<typeof readRoots>>;
-export type VcekExtensions = Readonly<ReturnType<typeof readVcekExtensions>>;
 
 /** What came with the evidence or was fetched; `origin` says for people which, and why. */
 type Obtained<T> = Attempt<T & { readonly origin: string }>;
-export type Vcek = Obtained<{ readonly certificate: Certificate }>;
-export type ArkCrl = Obtained<ReadList>;
 
 /** The two pinned certificates of a product. Throws evidence_malformed. */
 export function readRoots(roots: TrustRoots, product: Product) {
@@ -41,31 +44,29 @@ export function readRoots(roots: TrustRoots, product: Product) {
 
 /**
  * The VCEK that came with the evidence, else, where `mayFetch` allows it, one fetched for the report's chip and TCB.
- * Undefined for a report that another kind of key signed.
+ * Undefined for a report that another kind of key signed: there is a root for VCEKs only.
  */
-export async function obtainVcek(evidence: SnpEvidence, mayFetch: boolean): Promise<Vcek> {
-  const { report, certificates, entry, context } = evidence;
+export async function obtainVcek(subject: SnpSubject, mayFetch: boolean): Promise<SnpSubject['vcek']> {
+  const { report, certificates, entry, context } = subject;
   const { vcek } = certificates;
-  if (!isSignedByVcek(report)) return undefined;
-  if (vcek !== undefined)
-    return attempt(() => ({ certificate: readVcek(vcek), origin: 'from the document' }));
+  if (signingKey(report) !== 0) return undefined;
+  if (vcek) return attempt(() => ({ certificate: readVcek(vcek), origin: 'from the document' }));
   if (!mayFetch) return undefined;
   const { bootloader, tee, snp, microcode } = tcbParts(report.reportedTcb);
   const chipId = Buffer.from(report.chipId).toString('hex');
   const query = { product: entry.product, chipId, bootloader, tee, snp, microcode };
-  return attemptAsync(async () => {
-    const certificate = readVcek(await context.collateral.amdVcek(query));
-    return { certificate, origin: 'fetched' };
-  });
+  return attemptAsync(async () => ({
+    certificate: readVcek(await context.collateral.amdVcek(query)),
+    origin: 'fetched',
+  }));
 }
 
 const PEM_START = '-----BEGIN';
 
 /** DER, or PEM with one certificate, which upstream tolerates. Throws evidence_malformed. */
 function readVcek(bytes: Uint8Array): Certificate {
-  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const isPem = buffer.subarray(0, PEM_START.length).toString('latin1') === PEM_START;
-  return parseCertificate(isPem ? decodeOneCertificate(buffer.toString('latin1')) : bytes);
+  const isPem = Buffer.from(bytes.subarray(0, PEM_START.length)).toString('latin1') === PEM_START;
+  return parseCertificate(isPem ? decodeOneCertificate(Buffer.from(bytes).toString('latin1')) : bytes);
 }
 
 const AMD = '1.3.6.1.4.1.3704.1';
@@ -85,9 +86,9 @@ export function readVcekExtensions({ extensions }: Certificate) {
     }
   }
   const value = (oid: string): Uint8Array => {
-    const found = extensions.find((extension) => extension.oid === oid);
+    const found = extensionValue(extensions, oid);
     if (found === undefined) throw malformed(`the VCEK lacks the extension ${oid}`);
-    return found.value;
+    return found;
   };
   const element = (oid: string): Der => parseDer(value(oid));
   if (readSmallInteger(element(STRUCT_VERSION), 255) !== 0) throw malformed('a VCEK of another structure');
@@ -114,8 +115,8 @@ function readHwid(value: Uint8Array): Uint8Array {
  * The CRL that came with the evidence if it parses and is in force, else one fetched where `mayFetch` allows it. A
  * current CRL with a wrong signature is not replaced: that would let an attacker choose between the two.
  */
-export async function obtainArkCrl(evidence: SnpEvidence, mayFetch: boolean): Promise<ArkCrl> {
-  const { certificates, entry, context } = evidence;
+export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Promise<SnpSubject['arkCrl']> {
+  const { certificates, entry, context } = subject;
   const crl = certificates.extras.get(SNP_EXTRA_CRL);
   const embedded = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES))?.value;
   if (embedded !== undefined && isCurrent(embedded.crl, context.now)) {
@@ -128,10 +129,8 @@ export async function obtainArkCrl(evidence: SnpEvidence, mayFetch: boolean): Pr
     origin: `fetched, ${inDocument}`,
   }));
   if (fetched === undefined || 'value' in fetched) return fetched;
-  const { code, message } = fetched.error;
-  return {
-    error: new PrivatemodeError(code, `${message} (needed, ${inDocument})`, { cause: fetched.error }),
-  };
+  const { error: cause } = fetched;
+  return { error: new PrivatemodeError(cause.code, `${cause.message} (needed, ${inDocument})`, { cause }) };
 }
 
 function whyNot(bytes: Uint8Array | undefined, read: ReadList | undefined, now: Date): string {

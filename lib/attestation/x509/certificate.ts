@@ -1,7 +1,4 @@
-/**
- * X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Everything here throws
- * PrivatemodeError('evidence_malformed') only.
- */
+/** X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Throws evidence_malformed only. */
 import { publicKeyFromSpki } from '#crypto/signature';
 import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from './der.ts';
 import { readSerial, readSmallInteger, readTime } from './der-values.ts';
@@ -26,8 +23,7 @@ export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
-  const versionElement = cursor.takeIf(contextTag(0, true));
-  const version = versionElement === undefined ? 1 : readSmallInteger(onlyChild(versionElement), 2) + 1;
+  const version = cursor.optional(contextTag(0, true), (inner) => readSmallInteger(onlyChild(inner), 2)) ?? 0;
   const serial = readSerial(cursor.take(TAG.integer));
   takeSameAlgorithm(cursor, algorithm, 'a certificate');
   const issuer = readName(cursor.take(TAG.sequence));
@@ -45,7 +41,7 @@ export function parseCertificate(der: Uint8Array) {
     ...validity,
     der,
     /** 1, 2 or 3. */
-    version,
+    version: version + 1,
     serial,
     issuer,
     subject,
@@ -57,9 +53,8 @@ export function parseCertificate(der: Uint8Array) {
 }
 
 /** Whether `now` lies within the validity, both ends included (RFC 5280 4.1.2.5). */
-export function isTimeValid(certificate: Certificate, now: Date): boolean {
-  return certificate.notBefore <= now && now <= certificate.notAfter;
-}
+export const isTimeValid = ({ notBefore, notAfter }: Certificate, now: Date): boolean =>
+  notBefore <= now && now <= notAfter;
 
 /** Whether the certificate may sign other certificates: CA flag, and keyCertSign where key usage is stated. */
 export function maySignCertificates({ basicConstraints, keyUsage }: Certificate): boolean {
@@ -76,17 +71,18 @@ export function unhandledCritical(
 
 const BLOCK = /-----BEGIN ([A-Z0-9 ]+)-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END \1-----/g;
 
-/**
- * Every block of a PEM text, in order. Between and around the blocks only white space may stand, and base64
- * is strict: anything else throws evidence_malformed, as does a text without any block.
- */
+/** The blocks of a PEM text, at least one; between and around them only white space may stand, and base64 is strict. */
 export function decodePem(text: string) {
   const blocks: { readonly label: string; readonly der: Uint8Array }[] = [];
   let end = 0;
   for (const match of text.matchAll(BLOCK)) {
     const [whole, label, body] = match as unknown as [string, string, string];
     if (text.slice(end, match.index).trim() !== '') throw malformed('text stands between PEM blocks');
-    blocks.push({ label, der: decodeBody(body.replace(/[\r\n]/g, '')) });
+    const base64 = body.replace(/[\r\n]/g, '');
+    const der = new Uint8Array(Buffer.from(base64, 'base64'));
+    if (der.length === 0 || Buffer.from(der).toString('base64') !== base64)
+      throw malformed('a PEM block is not base64');
+    blocks.push({ label, der });
     end = match.index + whole.length;
   }
   if (blocks.length === 0) throw malformed('no PEM block was found');
@@ -94,16 +90,10 @@ export function decodePem(text: string) {
   return blocks;
 }
 
-function decodeBody(base64: string): Uint8Array {
-  const bytes = Buffer.from(base64, 'base64');
-  if (bytes.length === 0 || bytes.toString('base64') !== base64) throw malformed('a PEM block is not base64');
-  return new Uint8Array(bytes);
-}
-
 /** Characters: room for the largest certificate that is read, in base64 with line breaks. */
 const MAX_CERTIFICATE_TEXT = 100_000;
 
-/** The DER of a text that holds exactly one CERTIFICATE block. Throws evidence_malformed. */
+/** The DER of a text that holds exactly one CERTIFICATE block. */
 export function decodeOneCertificate(text: string): Uint8Array {
   if (text.length > MAX_CERTIFICATE_TEXT) throw malformed('a certificate in PEM is too large');
   const [block, ...rest] = decodePem(text);

@@ -37,24 +37,20 @@ export function parseCrl(der: Uint8Array) {
     thisUpdate,
     nextUpdate: nextUpdate && readTime(nextUpdate),
     /** Serial numbers in the form of `Certificate.serial`. */
-    revoked: readRevoked(entries),
+    revoked: new Set(entries && Array.from(new DerCursor(entries).rest(TAG.sequence), readRevoked)),
     /** Lower-case hex like a serial; undefined where the extension is absent. */
     crlNumber: crlNumber && readSerial(parseDer(crlNumber)),
   };
 }
 
-function readRevoked(list: Der | undefined): ReadonlySet<string> {
-  const entries = list === undefined ? [] : new DerCursor(list).rest(TAG.sequence);
-  return new Set(Array.from(entries, readRevokedSerial));
-}
-
-function readRevokedSerial(element: Der): string {
+/** The serial number of a certificate that was revoked. */
+function readRevoked(element: Der): string {
   const { serial, extensions } = readSequence(element, (entry) => ({
-    serial: readSerial(entry.take(TAG.integer)),
+    serial: readSerial(entry.take()),
     revokedAt: readTime(entry.take()),
     extensions: entry.takeIf(TAG.sequence),
   }));
-  if (extensions !== undefined) refuseCritical(readExtensions(extensions));
+  refuseCritical(extensions ? readExtensions(extensions) : []);
   return serial;
 }
 

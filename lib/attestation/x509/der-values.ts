@@ -1,7 +1,4 @@
-/**
- * The values inside primitive DER elements: numbers, object identifiers, strings, times.
- * Every function throws PrivatemodeError('evidence_malformed') and nothing else.
- */
+/** The values inside primitive DER elements. Every function throws PrivatemodeError('evidence_malformed') and nothing else. */
 import { type Der, expectTag, malformed, TAG } from './der.ts';
 
 /** BOOLEAN: DER allows 00 and FF only. */
@@ -33,35 +30,29 @@ export function readSmallInteger(element: Der, max: number, tag: number = TAG.in
 }
 
 /** An INTEGER like `readUnsigned` as lower-case hex of whole bytes: the form of all serial numbers here. */
-export function readSerial(element: Der): string {
-  return Buffer.from(readUnsigned(element)).toString('hex');
-}
+export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
 /** OBJECT IDENTIFIER in dotted decimal form. */
 export function readOid(element: Der): string {
   const { content } = expectTag(element, TAG.oid);
   const arcs: bigint[] = [];
   let arc = 0n;
-  let atStart = true;
   for (const byte of content) {
-    if (atStart && byte === 0x80) throw malformed('OBJECT IDENTIFIER is not in its shortest form');
+    if (arc === 0n && byte === 0x80) throw malformed('OBJECT IDENTIFIER is not in its shortest form');
     arc = (arc << 7n) | BigInt(byte & 0x7f);
     if (arc > 0xffff_ffff_ffff_ffffn) throw malformed('OBJECT IDENTIFIER with an oversized arc');
-    atStart = byte < 0x80;
-    if (!atStart) continue;
+    if (byte >= 0x80) continue;
     arcs.push(arc);
     arc = 0n;
   }
   const [first, ...rest] = arcs;
-  if (first === undefined || !atStart) throw malformed('truncated OBJECT IDENTIFIER');
+  if (first === undefined || arc !== 0n) throw malformed('truncated OBJECT IDENTIFIER');
   const root = first < 80n ? first / 40n : 2n;
   return [root, first - root * 40n, ...rest].join('.');
 }
 
 /** OCTET STRING, primitive as DER demands. */
-export function readOctetString(element: Der): Uint8Array {
-  return expectTag(element, TAG.octetString).content;
-}
+export const readOctetString = (element: Der): Uint8Array => expectTag(element, TAG.octetString).content;
 
 /** BIT STRING: its bytes and how many bits of the last one do not count (these are zero in DER). */
 export function readBitString(element: Der): { readonly bytes: Uint8Array; readonly unusedBits: number } {
@@ -83,8 +74,12 @@ export function readWholeBitString(element: Der): Uint8Array {
   return bytes;
 }
 
-const PRINTABLE = /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/;
-const IA5 = /^[\x00-\x7f]*$/;
+/** What the strings of one byte a character may consist of. */
+const CHARACTERS: Readonly<Record<number, RegExp>> = {
+  [TAG.printableString]: /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/,
+  [TAG.ia5String]: /^[\x00-\x7f]*$/,
+  [TAG.teletexString]: /^/,
+};
 const latin1 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
 
 /** The text of a UTF8String, PrintableString, IA5String or TeletexString (the last one as Latin-1). */
@@ -98,9 +93,7 @@ export function readText(element: Der): string {
     }
   }
   const text = latin1(content);
-  if (tag === TAG.printableString && PRINTABLE.test(text)) return text;
-  if (tag === TAG.ia5String && IA5.test(text)) return text;
-  if (tag === TAG.teletexString) return text;
+  if (CHARACTERS[tag]?.test(text)) return text;
   throw malformed(`a string of tag 0x${tag.toString(16)} cannot be read`);
 }
 

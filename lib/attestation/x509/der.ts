@@ -27,14 +27,7 @@ export const TAG = {
 /** Context-specific tag number `n`: constructed (`explicit`) or primitive. */
 export const contextTag = (n: number, constructed: boolean): number => (constructed ? 0xa0 : 0x80) | n;
 
-export interface Der {
-  readonly tag: number;
-  /** The element with its header. */
-  readonly full: Uint8Array;
-  readonly content: Uint8Array;
-  /** 0 for the outermost element. */
-  readonly depth: number;
-}
+export type Der = Readonly<ReturnType<typeof readElement>>;
 
 const MAX_DEPTH = 24;
 
@@ -42,7 +35,8 @@ const MAX_DEPTH = 24;
 export const malformed = (message: string): PrivatemodeError =>
   new PrivatemodeError('evidence_malformed', message);
 
-function readElement(bytes: Uint8Array, start: number, depth: number): Der {
+/** `depth` is 0 for the outermost element; `full` is the element with its header. */
+function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (depth > MAX_DEPTH) throw malformed('DER is nested too deeply');
   const tag = bytes[start];
   const first = bytes[start + 1];
@@ -127,6 +121,12 @@ export class DerCursor {
     if (element === undefined || (tags.length > 0 && !tags.includes(element.tag))) return undefined;
     this.#offset += element.full.length;
     return element;
+  }
+
+  /** What `read` makes of the next element if it has this tag. */
+  optional<T>(tag: number, read: (element: Der) => T): T | undefined {
+    const element = this.takeIf(tag);
+    return element && read(element);
   }
 
   /** The remaining elements; refuses one that has none of these tags. */

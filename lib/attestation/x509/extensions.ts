@@ -2,12 +2,7 @@
 import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
 import { readBitString, readBoolean, readOctetString, readOid, readSmallInteger } from './der-values.ts';
 
-export interface Extension {
-  readonly oid: string;
-  readonly critical: boolean;
-  /** What the OCTET STRING holds: DER for all but some vendors' extensions. */
-  readonly value: Uint8Array;
-}
+export type Extension = Readonly<ReturnType<typeof readExtension>>;
 
 export const EXTENSION_OID = {
   subjectKeyIdentifier: '2.5.29.14',
@@ -31,10 +26,11 @@ export function readExtensions(element: Der): readonly Extension[] {
   return [...found.values()];
 }
 
-function readExtension(cursor: DerCursor): Extension {
-  const oid = readOid(cursor.take(TAG.oid));
+function readExtension(cursor: DerCursor) {
+  const oid = readOid(cursor.take());
   const critical = cursor.takeIf(TAG.boolean);
-  const value = readOctetString(cursor.take(TAG.octetString));
+  /** DER for all but some vendors' extensions. */
+  const value = readOctetString(cursor.take());
   return { oid, critical: critical !== undefined && readBoolean(critical), value };
 }
 
@@ -64,16 +60,11 @@ export function readKnownExtensions(extensions: readonly Extension[]) {
   };
 }
 
-function readBasicConstraints(element: Der) {
-  const [ca, pathLength] = readSequence(element, (cursor) => [
-    cursor.takeIf(TAG.boolean),
-    cursor.takeIf(TAG.integer),
-  ]);
-  return {
-    ca: ca !== undefined && readBoolean(ca),
-    pathLength: pathLength && readSmallInteger(pathLength, 255),
-  };
-}
+const readBasicConstraints = (element: Der) =>
+  readSequence(element, (cursor) => ({
+    ca: cursor.optional(TAG.boolean, readBoolean) ?? false,
+    pathLength: cursor.optional(TAG.integer, (length) => readSmallInteger(length, 255)),
+  }));
 
 const KEY_USAGES = [
   'digitalSignature',

@@ -14,10 +14,7 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.11': 'OU',
 };
 
-/**
- * The attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the OID. `der` is the encoded name:
- * two names are the same when these bytes are.
- */
+/** The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the OID. */
 export function readName(element: Der) {
   const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
     const pairs = children(expectTag(rdn, TAG.set));
@@ -28,22 +25,19 @@ export function readName(element: Der) {
 }
 
 function readAttribute(cursor: DerCursor) {
-  const oid = readOid(cursor.take(TAG.oid));
+  const oid = readOid(cursor.take());
   return { type: SHORT_NAMES[oid] ?? oid, value: readText(cursor.take()) };
 }
 
 /** Whether both names have the same encoding, which is what every issuer met here produces. */
-export function sameName(a: Name, b: Name): boolean {
-  return Buffer.compare(a.der, b.der) === 0;
-}
+export const sameName = (a: Name, b: Name): boolean => Buffer.compare(a.der, b.der) === 0;
 
 /** The one common name; undefined if there is none or more than one. */
-export function commonName(name: Name): string | undefined {
-  const found = name.attributes.filter(({ type }) => type === 'CN');
-  return found.length === 1 ? found[0]?.value : undefined;
+export function commonName({ attributes }: Name): string | undefined {
+  const [name, ...others] = attributes.filter(({ type }) => type === 'CN');
+  return others.length === 0 ? name?.value : undefined;
 }
 
 /** The name for people: `CN=SEV-Genoa, O=…`. */
-export function nameText(name: Name): string {
-  return name.attributes.map(({ type, value }) => `${type}=${value}`).join(', ');
-}
+export const nameText = ({ attributes }: Name): string =>
+  attributes.map(({ type, value }) => `${type}=${value}`).join(', ');

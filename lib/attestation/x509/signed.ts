@@ -6,22 +6,9 @@ import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from 
 import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
 import { readOid, readSmallInteger, readWholeBitString } from './der-values.ts';
 
-export interface SignatureAlgorithm {
-  readonly oid: string;
-  /** A known name, or the OID. */
-  readonly name: string;
-  /** RSASSA-PSS only (RFC 4055 3.1), defaults filled in. */
-  readonly pss: PssParameters | undefined;
-}
-
+export type SignedObject = Readonly<ReturnType<typeof parseSigned>['signed']>;
 export type PssParameters = Readonly<ReturnType<typeof readPssParameters>>;
-
-export interface SignedObject {
-  /** The signed bytes. */
-  readonly tbs: Uint8Array;
-  readonly signatureAlgorithm: SignatureAlgorithm;
-  readonly signature: Uint8Array;
-}
+type SignatureAlgorithm = Readonly<ReturnType<typeof readSignatureAlgorithm>>;
 
 const OID_PSS = '1.2.840.113549.1.1.10';
 const OID_MGF1 = '1.2.840.113549.1.1.8';
@@ -40,7 +27,11 @@ export function parseSigned(der: Uint8Array) {
     signature: readWholeBitString(cursor.take(TAG.bitString)),
   }));
   const signatureAlgorithm = readSignatureAlgorithm(algorithm);
-  return { tbs, algorithm, signed: { tbs: tbs.full, signatureAlgorithm, signature } };
+  return {
+    tbs,
+    algorithm,
+    signed: { /** The signed bytes. */ tbs: tbs.full, signatureAlgorithm, signature },
+  };
 }
 
 /** Takes the algorithm inside the signed bytes, which must be the one outside of them. */
@@ -51,51 +42,43 @@ export function takeSameAlgorithm(cursor: DerCursor, algorithm: Der, what: strin
 }
 
 /** AlgorithmIdentifier of a signature. ECDSA must have no parameters (RFC 5758 3.2). */
-function readSignatureAlgorithm(element: Der): SignatureAlgorithm {
+function readSignatureAlgorithm(element: Der) {
   const cursor = new DerCursor(element);
-  const oid = readOid(cursor.take(TAG.oid));
-  if (oid === OID_PSS) {
-    const pss = readPssParameters(cursor.take(TAG.sequence));
-    cursor.end();
-    return { oid, name: 'rsassa-pss', pss };
-  }
-  if (oid in ECDSA) cursor.end();
-  return { oid, name: ECDSA[oid]?.name ?? oid, pss: undefined };
+  const oid = readOid(cursor.take());
+  const isPss = oid === OID_PSS;
+  const pss = isPss ? readPssParameters(cursor.take()) : undefined;
+  if (isPss || oid in ECDSA) cursor.end();
+  return {
+    oid,
+    /** A known name, or the OID. */ name: isPss ? 'rsassa-pss' : (ECDSA[oid]?.name ?? oid),
+    pss,
+  };
 }
 
-/** The OID of an AlgorithmIdentifier whose parameters are absent or NULL. */
-function readPlainAlgorithm(element: Der): string {
-  return readSequence(element, (cursor) => {
-    const oid = readOid(cursor.take(TAG.oid));
-    const parameters = cursor.takeIf(TAG.null);
-    if (parameters !== undefined && parameters.content.length > 0) throw malformed('NULL with content');
-    return oid;
-  });
-}
-
-/** RFC 4055 3.1: each parameter in its own EXPLICIT wrapper, or its default. */
+/** RSASSA-PSS (RFC 4055 3.1): each parameter in its own EXPLICIT wrapper, or its default. */
 function readPssParameters(element: Der) {
   const [hash, mask, salt, trailer] = readSequence(element, (cursor) =>
-    [0, 1, 2, 3].map((n) => {
-      const wrapper = cursor.takeIf(contextTag(n, true));
-      return wrapper && onlyChild(wrapper);
-    }),
+    [0, 1, 2, 3].map((n) => cursor.optional(contextTag(n, true), onlyChild)),
   );
-  const [maskGeneration, maskHash] = mask ? readMaskGeneration(mask) : [OID_MGF1, OID_SHA1];
+  const readMask = (cursor: DerCursor) => ({
+    maskGeneration: readOid(cursor.take()),
+    maskHash: readPlainAlgorithm(cursor.take()),
+  });
   return {
+    ...(mask ? readSequence(mask, readMask) : { maskGeneration: OID_MGF1, maskHash: OID_SHA1 }),
     hash: hash ? readPlainAlgorithm(hash) : OID_SHA1,
-    maskGeneration,
-    maskHash,
     saltLength: salt ? readSmallInteger(salt, 1024) : 20,
     trailer: trailer ? readSmallInteger(trailer, 255) : 1,
   };
 }
 
-function readMaskGeneration(element: Der): readonly [algorithm: string, hash: string] {
-  return readSequence(element, (cursor) => [
-    readOid(cursor.take(TAG.oid)),
-    readPlainAlgorithm(cursor.take(TAG.sequence)),
-  ]);
+/** The OID of an AlgorithmIdentifier whose parameters are absent or NULL. */
+function readPlainAlgorithm(element: Der): string {
+  return readSequence(element, (cursor) => {
+    const oid = readOid(cursor.take());
+    if (cursor.takeIf(TAG.null)?.content.length) throw malformed('NULL with content');
+    return oid;
+  });
 }
 
 /** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (docs/protocol/attestation.md 7). */

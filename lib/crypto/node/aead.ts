@@ -1,12 +1,5 @@
 /** AES-256-GCM (NIST SP 800-38D) by OpenSSL, with 12-byte ivs and 16-byte tags only. */
-import {
-  type CipherGCM,
-  createCipheriv,
-  createDecipheriv,
-  createHmac,
-  createSecretKey,
-  type KeyObject,
-} from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, createSecretKey, type KeyObject } from 'node:crypto';
 import { PrivatemodeError } from '../../errors.ts';
 
 export const KEY_BYTES = 32;
@@ -45,7 +38,7 @@ const GCM_OPTIONS = { authTagLength: TAG_BYTES };
  * Begins the encryption of one message: `update` returns as many bytes as it is given, `getAuthTag` the tag after `final`.
  * Throws `internal` unless the key is 32 bytes and the iv 12.
  */
-export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array): CipherGCM {
+export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array) {
   checkKeyAndIv(key, iv);
   return createCipheriv('aes-256-gcm', key, iv, GCM_OPTIONS).setAAD(aad);
 }

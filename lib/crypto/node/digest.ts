@@ -1,14 +1,8 @@
-/**
- * Hashes and constant-time comparison. This room is the one seam between the attestation code and node:crypto:
- * a browser build swaps these few functions and nothing else.
- */
-import { createHash, hash, timingSafeEqual } from 'node:crypto';
+/** Hashes and constant-time comparison. Attestation reaches node:crypto by this directory only. */
+import { hash, timingSafeEqual } from 'node:crypto';
 
-function digest(algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array {
-  const hash = createHash(algorithm);
-  for (const part of parts) hash.update(part);
-  return new Uint8Array(hash.digest());
-}
+const digest = (algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array =>
+  new Uint8Array(hash(algorithm, Buffer.concat(parts), 'buffer'));
 
 /** SHA-256 (FIPS 180-4) over the concatenation of the parts: 32 bytes. */
 export const sha256 = (...parts: Uint8Array[]): Uint8Array => digest('sha256', parts);

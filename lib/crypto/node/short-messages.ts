@@ -18,21 +18,14 @@ export const SHORT_BYTES = 512;
 /** How many messages are opened at a time at most. */
 export const SLOTS = 8;
 
-/** Where the parts of one message are put. */
-export interface Slot {
-  readonly iv: Buffer;
-  readonly tag: Buffer;
-  /** The AAD, up to `SHORT_BYTES` of ciphertext, and room for the block of lengths. */
-  readonly bytes: Buffer;
-  readonly view: DataView;
-  /** Bytes of ciphertext. */
-  size: number;
-}
+/** Where the parts of one message are put; `size` is the number of bytes of its ciphertext. */
+export type Slot = (typeof slots)[number];
 
 const viewOf = ({ buffer, byteOffset, length }: Buffer): DataView => new DataView(buffer, byteOffset, length);
 
 /** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
-export const slots: readonly Slot[] = Array.from({ length: SLOTS }, () => {
+export const slots = Array.from({ length: SLOTS }, () => {
+  // The AAD, up to `SHORT_BYTES` of ciphertext, and room for the block of lengths.
   const bytes = Buffer.alloc(AAD_BYTES + SHORT_BYTES + BLOCK);
   return { iv: Buffer.alloc(IV_BYTES), tag: Buffer.alloc(TAG_BYTES), bytes, view: viewOf(bytes), size: 0 };
 });
@@ -65,17 +58,12 @@ class ReusableGhash extends GHASH {
   }
 }
 
-interface KeyContext {
-  readonly aes: Cipheriv;
-  readonly ghash: ReusableGhash;
-}
-
 /** Wipes the table of a key that nobody holds any more. */
 const unused = new FinalizationRegistry<ReusableGhash>((ghash) => ghash.destroy());
-const contexts = new WeakMap<SecretKey, KeyContext>();
+const contexts = new WeakMap<SecretKey, { readonly aes: Cipheriv; readonly ghash: ReusableGhash }>();
 
 /** The same for every message under a key. Throws `internal` unless it holds 32 bytes. */
-function contextOf(key: SecretKey): KeyContext {
+function contextOf(key: SecretKey) {
   const known = contexts.get(key);
   if (known !== undefined) return known;
   checkKey(key);

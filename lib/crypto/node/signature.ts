@@ -10,44 +10,31 @@ export type EcCurve = 'P-256' | 'P-384';
 export type EcdsaHash = 'sha256' | 'sha384';
 
 /** A key of a certificate, with what decides whether it may be used for a given signature. */
-export interface PublicKey {
-  readonly key: KeyObject;
-  readonly algorithm: 'ec' | 'rsa' | 'other';
-  /** Only for `ec`; undefined for a curve other than these two. */
-  readonly curve: EcCurve | undefined;
-  /** Only for `rsa`. */
-  readonly rsa: { readonly modulusBits: number; readonly exponent: bigint } | undefined;
-}
+export type PublicKey = Readonly<ReturnType<typeof readKey>>;
 
 /** Length of one coordinate, and of r and s, in bytes. */
 const COORDINATE_BYTES: Readonly<Record<EcCurve, number>> = { 'P-256': 32, 'P-384': 48 };
 const CURVES: Readonly<Record<string, EcCurve>> = { prime256v1: 'P-256', secp384r1: 'P-384' };
 const curveOf = (key: KeyObject): EcCurve | undefined => CURVES[key.asymmetricKeyDetails?.namedCurve ?? ''];
-const RSA_TYPES: readonly (string | undefined)[] = ['rsa', 'rsa-pss'];
+const ALGORITHMS: Readonly<Record<string, 'ec' | 'rsa'>> = { ec: 'ec', rsa: 'rsa', 'rsa-pss': 'rsa' };
+const algorithmOf = (key: KeyObject) => ALGORITHMS[key.asymmetricKeyType ?? ''] ?? 'other';
 
 /**
  * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Points that are not on their curve are refused.
  * Throws evidence_malformed.
  */
-export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
-  return readKey(spki, 'spki');
-}
+export const publicKeyFromSpki = (spki: Uint8Array): PublicKey => readKey(spki, 'spki');
 
 /** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). Throws evidence_malformed. */
-export function publicKeyFromPkcs1(der: Uint8Array): PublicKey {
-  return readKey(der, 'pkcs1');
-}
+export const publicKeyFromPkcs1 = (der: Uint8Array): PublicKey => readKey(der, 'pkcs1');
 
-function readKey(der: Uint8Array, type: 'spki' | 'pkcs1'): PublicKey {
+function readKey(der: Uint8Array, type: 'spki' | 'pkcs1') {
   const key = createKey({ key: Buffer.from(der), format: 'der', type }, 'a public key cannot be read');
   const { modulusLength = 0, publicExponent = 0n } = key.asymmetricKeyDetails ?? {};
-  const isRsa = RSA_TYPES.includes(key.asymmetricKeyType);
-  return {
-    key,
-    algorithm: key.asymmetricKeyType === 'ec' ? 'ec' : isRsa ? 'rsa' : 'other',
-    curve: curveOf(key),
-    rsa: isRsa ? { modulusBits: modulusLength, exponent: publicExponent } : undefined,
-  };
+  const algorithm = algorithmOf(key);
+  const rsa = algorithm === 'rsa' ? { modulusBits: modulusLength, exponent: publicExponent } : undefined;
+  /** `curve` is undefined for an `ec` key on another one than these two. */
+  return { key, algorithm, curve: curveOf(key), rsa };
 }
 
 function createKey(input: Parameters<typeof createPublicKey>[0], refusal: string): KeyObject {
@@ -94,17 +81,12 @@ export async function verifyEcdsa(input: {
 }): Promise<boolean> {
   const { key, hash, encoding, data, signature } = input;
   const curve = curveOf(key);
-  if (key.asymmetricKeyType !== 'ec' || curve === undefined) return false;
+  if (curve === undefined) return false;
   if (encoding === 'raw' && signature.length !== 2 * COORDINATE_BYTES[curve]) return false;
   return isValid(hash, data, { key, dsaEncoding: encoding === 'raw' ? 'ieee-p1363' : 'der' }, signature);
 }
 
-function isValid(
-  hash: EcdsaHash,
-  data: Uint8Array,
-  key: VerifyKeyObjectInput,
-  signature: Uint8Array,
-): boolean {
+function isValid(hash: EcdsaHash, data: Uint8Array, key: VerifyKeyObjectInput, signature: Uint8Array) {
   try {
     return verify(hash, data, key, signature);
   } catch {
@@ -121,7 +103,7 @@ export async function verifyRsaPssSha384(
   data: Uint8Array,
   signature: Uint8Array,
 ): Promise<boolean> {
-  if (!RSA_TYPES.includes(key.asymmetricKeyType)) return false;
+  if (algorithmOf(key) !== 'rsa') return false;
   const pss = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 };
   return isValid('sha384', data, pss, signature);
 }

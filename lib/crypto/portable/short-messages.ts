@@ -7,20 +7,14 @@ export const SHORT_BYTES = 512;
 /** How many messages are opened at a time at most. */
 export const SLOTS = 8;
 
-/** Where the parts of one message are put. */
-export interface Slot {
-  readonly iv: Buffer;
-  readonly tag: Buffer;
-  /** The AAD, and up to `SHORT_BYTES` of ciphertext. */
-  readonly bytes: Buffer;
-  /** Bytes of ciphertext. */
-  size: number;
-}
+/** Where the parts of one message are put; `size` is the number of bytes of its ciphertext. */
+export type Slot = (typeof slots)[number];
 
 /** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
-export const slots: readonly Slot[] = Array.from({ length: SLOTS }, () => ({
+export const slots = Array.from({ length: SLOTS }, () => ({
   iv: Buffer.alloc(IV_BYTES),
   tag: Buffer.alloc(TAG_BYTES),
+  /** The AAD, and up to `SHORT_BYTES` of ciphertext. */
   bytes: Buffer.alloc(AAD_BYTES + SHORT_BYTES),
   size: 0,
 }));

@@ -130,7 +130,7 @@ describe('DER values', () => {
       const encoded = first === 2 && second > 39 ? fromHex('0603883701') : oid(dotted);
       assert.equal(readOid(parseDer(encoded)), dotted);
     }
-    bad(readOid, '0600', '06028001', '060181', '060b2affffffffffffffffff7f', '040103');
+    bad(readOid, '0600', '06028001', '060181', '06022a81', '060b2affffffffffffffffff7f', '040103');
   });
 
   it('reads BIT STRINGs whose unused bits are zero', () => {
