@@ -230,7 +230,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the choices of streams: more or fewer than were asked for',
     file: 'lib/pipeline/sse/event-checks.ts',
     edits: [
-      { find: '(index as number) < wanted', replace: '(index as number) < 99' },
+      { find: 'index < wanted', replace: 'index < 99' },
       { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
     ],
     tests: [

@@ -15,47 +15,11 @@ export interface InferenceSecret {
   readonly key: SecretKey;
 }
 
-/** Produces one sealed message piece by piece; the pieces concatenate to the message with its quotes. */
-export interface MessageSealer {
-  /** `"id:nonce:iv:` as ASCII bytes. */
-  head(): Uint8Array;
-  /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
-  update(plaintext: Uint8Array, target: Buffer, at: number): void;
-  /** Hex of the tag, and the closing quote. */
-  final(): Uint8Array;
-}
-
 /** One attempt of one request: a fresh nonce and the two sequence counters. Nothing outside this room knows how a message is built. */
-export interface RequestCipher {
-  readonly secretId: string;
-  /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
-  sealedLength(plaintextBytes: number): number;
-  /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
-  seal(): MessageSealer;
-  /**
-   * Opens the next response messages. They stand in `source` with or without their quotes; `order` has the numbers of their
-   * places in `starts`, `ends` and `opened` in the order in which they were sealed. If one of them fails, all do: throws
-   * response_malformed, or response_not_authentic if a tag is wrong or a message is one of the request's own, sent back. After a
-   * failure every call throws.
-   */
-  openAll(
-    source: Buffer,
-    order: readonly number[],
-    starts: readonly number[],
-    ends: readonly number[],
-    opened: Buffer[],
-  ): void;
-}
+export type RequestCipher = ReturnType<typeof createRequestCipher>;
 
-/** For tests only. */
-export interface RequestCipherOptions {
-  /** 12 bytes; default random. */
-  readonly nonce?: Uint8Array;
-  /** Source of 12-byte ivs; default the CSPRNG. */
-  readonly ivs?: () => Uint8Array;
-  /** Where both counters start; default 0. */
-  readonly sequence?: number;
-}
+/** Produces one sealed message piece by piece; the pieces concatenate to the message with its quotes. */
+export type MessageSealer = ReturnType<RequestCipher['seal']>;
 
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
@@ -137,8 +101,8 @@ const decode = (source: Buffer, { iv, tag }: Slot, bytes: Buffer, at: number): b
 /** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
 const scratch = Buffer.alloc(16 * 1024);
 
-const notAuthentic = (message: string): PrivatemodeError =>
-  new PrivatemodeError('response_not_authentic', message);
+const internal = (message: string) => new PrivatemodeError('internal', message);
+const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
 function authentic<T>(opened: T | undefined): T {
   if (opened === undefined) throw notAuthentic('an encrypted value of the response does not authenticate');
@@ -148,20 +112,19 @@ function authentic<T>(opened: T | undefined): T {
 /**
  * A cipher for one attempt. Throws `internal` unless `secret.key` holds 32 bytes, and after 2^32 messages.
  * The id and nonce texts of a response are not compared: its own nonce and counter are what authenticate it.
+ * For tests only: the nonce and the source of ivs, 12 bytes each, and where both counters start.
  */
 export function createRequestCipher(
   { id, key }: InferenceSecret,
-  options: RequestCipherOptions = {},
-): RequestCipher {
+  options: { readonly nonce?: Uint8Array; readonly ivs?: () => Uint8Array; readonly sequence?: number } = {},
+) {
+  const { nonce = Uint8Array.from(randomBytes12()), ivs = randomBytes12, sequence: first = 0 } = options;
   checkKey(key);
-  const nextIv = options.ivs ?? randomBytes12;
-  const nonce = options.nonce ?? Uint8Array.from(randomBytes12());
-  if (nonce.length !== NONCE_BYTES) throw new PrivatemodeError('internal', 'the nonce is not 12 bytes');
+  if (nonce.length !== NONCE_BYTES) throw internal('the nonce is not 12 bytes');
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
   const overhead = prefix.length + 2 * IV_BYTES + 1 + 2 * TAG_BYTES + 1;
   const aad = Buffer.alloc(AAD_BYTES);
   aad.set(nonce);
-  const first = options.sequence ?? 0;
   let received = first;
   let opening = false;
   let failure: unknown;
@@ -169,15 +132,12 @@ export function createRequestCipher(
   const sentIvs: string[] = [];
 
   /** Whether that is the iv of the request message with the number of the next response message. */
-  const isOwnIv = (iv: Buffer): boolean => {
-    const own = sentIvs[received - first];
-    return own !== undefined && own === iv.toString('hex');
-  };
+  const isOwnIv = (iv: Buffer): boolean =>
+    received - first < sentIvs.length && sentIvs[received - first] === iv.toString('hex');
 
   // Little endian, unlike everything else on this wire.
   const aadFor = (sequence: number): Buffer => {
-    const isExhausted = sequence >= SEQUENCE_LIMIT;
-    if (isExhausted) throw new PrivatemodeError('internal', 'the message counter is exhausted');
+    if (sequence >= SEQUENCE_LIMIT) throw internal('the message counter is exhausted');
     aad.writeUInt32LE(sequence, NONCE_BYTES);
     return aad;
   };
@@ -214,56 +174,67 @@ export function createRequestCipher(
     for (let k = 0; k < count; k++) opened[order[end - count + k]!] = plaintexts[k]!;
   };
 
-  const openInOrder: RequestCipher['openAll'] = (source, order, starts, ends, opened) => {
-    let filled = 0;
-    for (let k = 0; k < order.length; k++) {
-      const part = order[k]!;
-      locate(source, starts[part]!, ends[part]!);
-      const isLong = place.size > SHORT_BYTES;
-      if (isLong || filled === SLOTS) {
-        openFilled(order, k, filled, opened);
-        filled = 0;
-      }
-      if (isLong) opened[part] = openLong(source);
-      else fill(source, slots[filled++]!);
-    }
-    openFilled(order, order.length, filled, opened);
-  };
-
   return {
     secretId: id,
-    sealedLength: (plaintextBytes) => overhead + 2 * plaintextBytes,
+    /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
+    sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
 
+    /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
     seal() {
-      if (opening) throw new PrivatemodeError('internal', 'sealing after the response began');
-      if (sentIvs.length === MAX_SEALED) {
-        throw new PrivatemodeError('internal', `a request has more than ${MAX_SEALED} messages`);
-      }
-      const iv = nextIv();
+      if (opening) throw internal('sealing after the response began');
+      if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
+      const iv = ivs();
       const encryption = gcmEncryption(key, iv, aadFor(first + sentIvs.length));
       // The pool is drawn over again: the text of the iv is made now.
       const text = Buffer.from(iv).toString('hex');
       sentIvs.push(text);
       const head = Buffer.from(`${prefix}${text}:`, 'latin1');
       return {
-        head: () => head,
-        update: (plaintext, target, at) => {
+        /** `"id:nonce:iv:` as ASCII bytes. */
+        head: (): Uint8Array => head,
+        /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
+        update: (plaintext: Uint8Array, target: Buffer, at: number): void => {
           const ciphertext = encryption.update(plaintext);
           target.write(ciphertext.toString('hex'), at, 'latin1');
           releaseMemory(ciphertext);
         },
-        final: () => {
+        /** Hex of the tag, and the closing quote. */
+        final: (): Uint8Array => {
           encryption.final();
           return Buffer.from(`${encryption.getAuthTag().toString('hex')}"`, 'latin1');
         },
       };
     },
 
-    openAll(source, order, starts, ends, opened) {
+    /**
+     * Opens the next response messages. They stand in `source` with or without their quotes; `order` has the numbers of their
+     * places in `starts`, `ends` and `opened` in the order in which they were sealed. If one of them fails, all do: throws
+     * response_malformed, or response_not_authentic if a tag is wrong or a message is one of the request's own, sent back. After a
+     * failure every call throws.
+     */
+    openAll(
+      source: Buffer,
+      order: readonly number[],
+      starts: readonly number[],
+      ends: readonly number[],
+      opened: Buffer[],
+    ): void {
       if (failure !== undefined) throw failure;
       opening = true;
+      let filled = 0;
       try {
-        openInOrder(source, order, starts, ends, opened);
+        for (let k = 0; k < order.length; k++) {
+          const part = order[k]!;
+          locate(source, starts[part]!, ends[part]!);
+          const isLong = place.size > SHORT_BYTES;
+          if (isLong || filled === SLOTS) {
+            openFilled(order, k, filled, opened);
+            filled = 0;
+          }
+          if (isLong) opened[part] = openLong(source);
+          else fill(source, slots[filled++]!);
+        }
+        openFilled(order, order.length, filled, opened);
       } catch (thrown) {
         failure = thrown;
         throw thrown;

@@ -1,8 +1,7 @@
 /** Whole responses: the values are opened in place, every other byte stays (docs/protocol/inference.md, section 6.1). */
 import type { Endpoint } from '../api/endpoints.ts';
-import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
+import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
 import {
   fitsRow,
   grammarOf,
@@ -27,38 +26,32 @@ const EMPTY = Buffer.alloc(0);
 /** The opened values by the name of their member. */
 type Opened = ReadonlyMap<string, Buffer>;
 
-/** What is opened in one go: this many messages, or bytes of them if they are long. Other exchanges wait meanwhile. */
+/** Work that yields when other exchanges should have their turn. */
+type Steps<T> = Generator<undefined, T, undefined>;
+
+/** What is opened in one go: this many messages, or bytes of them if they are long. */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
 
-/** Opens all sealed members, in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */
-function* openMembers(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  plain: PlainMembers,
-  cipher: Pick<RequestCipher, 'openAll'>,
-): Generator<undefined, Opened, undefined> {
+/** Opens the sealed members, which come in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */
+function* openMembers(chain: ByteChain, sealed: readonly JsonMember[], cipher: Opener): Steps<Opened> {
   const opened = new Map<string, Buffer>();
-  const sealed = encryptionOrder(members, plain);
-  let next = 0;
-  while (next < sealed.length) {
-    if (next > 0) yield;
-    const names: string[] = [];
+  while (opened.size < sealed.length) {
+    if (opened.size > 0) yield;
     const slices: Uint8Array[] = [];
     const starts: number[] = [];
     const ends: number[] = [];
     let bytes = 0;
-    while (next < sealed.length && names.length < BATCH.messages && bytes < BATCH.bytes) {
-      const { name, kind, start, end } = sealed[next++]!;
+    for (const { kind, start, end } of sealed.slice(opened.size, opened.size + BATCH.messages)) {
       if (kind !== 'string') throw notAuthentic('a value of the response is not encrypted');
-      names.push(name);
       slices.push(...chain.slices(start, end));
       starts.push(bytes);
       bytes += end - start;
       ends.push(bytes);
+      if (bytes >= BATCH.bytes) break;
     }
     const plaintexts: Buffer[] = [];
-    cipher.openAll(Buffer.concat(slices), [...names.keys()], starts, ends, plaintexts);
-    for (const [k, name] of names.entries()) opened.set(name, plaintexts[k]!);
+    cipher.openAll(Buffer.concat(slices), [...starts.keys()], starts, ends, plaintexts);
+    for (const plaintext of plaintexts) opened.set(sealed[opened.size]!.name, plaintext);
   }
   return opened;
 }
@@ -81,10 +74,7 @@ function openedText(chain: ByteChain, members: readonly JsonMember[], opened: Op
 const SCAN_BYTES = 1024 * 1024;
 
 /** The members of the opened text, which must be those that were sealed: an opened value is one JSON value. */
-function* scan(
-  text: Buffer,
-  members: readonly JsonMember[],
-): Generator<undefined, readonly JsonMember[], undefined> {
+function* scan(text: Buffer, members: readonly JsonMember[]): Steps<readonly JsonMember[]> {
   const index = createJsonIndex({ arrays: 'any' });
   for (let at = 0; at < text.length; at += SCAN_BYTES) {
     if (at > 0) yield;
@@ -106,12 +96,8 @@ function checkMember(row: Row, name: string, kind: JsonKind, plaintext: Buffer, 
     if (!equalsString(plaintext, row.object)) throw wrong();
     return;
   }
-  // The text alone tells these kinds: embeddings and segments may be many megabytes, so they are not parsed.
-  if (required === 'string' || required === 'array' || required === 'array?') {
-    const isNull = required === 'array?' && kind === 'null';
-    if (!isNull && kind !== required.replace('?', '')) throw wrong();
-    return;
-  }
+  // Where its kind says enough it is not parsed: embeddings and segments may be many megabytes.
+  if (required?.replace('?', '') === kind) return;
   const value: unknown = JSON.parse(plaintext.toString('utf8'));
   if (!fitsRow(row, name, value)) throw wrong();
   if (name === 'choices' && required !== undefined && (value as unknown[]).length !== choices) {
@@ -152,40 +138,29 @@ function checkElements(text: Buffer, opened: Opened): void {
   if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
 }
 
-function rowFor(whole: NonNullable<ResponseGrammar['whole']>, format: string | undefined): Row {
-  return (format !== undefined && Object.hasOwn(whole, format) ? whole[format] : undefined) ?? whole.other;
-}
-
-/** What the plain member `usage` says, if the endpoint has one. */
-function usageOf(
-  chain: ByteChain,
-  members: readonly JsonMember[],
-  plain: PlainMembers,
-): TokenUsage | undefined {
-  const usage = plain.has('usage') ? members.find(({ name }) => name === 'usage') : undefined;
-  if (usage === undefined || usage.end - usage.start > MAX_PLAIN_BYTES) return undefined;
-  return tokenUsageIn(chain.bytes(usage.start, usage.end).toString('latin1'));
-}
-
-/** Returns the opened text and its usage; yields when other exchanges should have their turn. */
+/** Returns the opened text and what its plain member `usage` says, if the endpoint has one. */
 function* decrypt(
   chain: ByteChain,
   members: readonly JsonMember[],
   { plain, whole }: ResponseGrammar,
-  cipher: Pick<RequestCipher, 'openAll'>,
+  cipher: Opener,
   asked: Asked | undefined,
-): Generator<undefined, { readonly text: Buffer; readonly usage: TokenUsage | undefined }, undefined> {
-  const opened = yield* openMembers(chain, members, plain, cipher);
+): Steps<{ readonly text: Buffer; readonly usage: TokenUsage | undefined }> {
+  const opened = yield* openMembers(chain, encryptionOrder(members, plain), cipher);
   if (asked === undefined && opened.size === 0) {
     throw notAuthentic('the response holds no authenticated content');
   }
   const text = openedText(chain, members, opened);
   const found = yield* scan(text, members);
-  if (asked !== undefined) {
-    if (whole === undefined) checkElements(text, opened);
-    else checkObject(text, found, opened, rowFor(whole, asked.format), plain, asked.choices);
+  if (asked !== undefined && whole === undefined) checkElements(text, opened);
+  else if (asked !== undefined && whole !== undefined) {
+    const { format = 'other', choices } = asked;
+    const row = Object.hasOwn(whole, format) ? whole[format] : undefined;
+    checkObject(text, found, opened, row ?? whole.other, plain, choices);
   }
-  return { text, usage: usageOf(chain, members, plain) };
+  const usage = found.find(({ name }) => name === 'usage' && plain.has(name));
+  const isShort = usage !== undefined && usage.end - usage.start <= MAX_PLAIN_BYTES;
+  return { text, usage: isShort ? tokenUsageIn(text.toString('latin1', usage.start, usage.end)) : undefined };
 }
 
 /**
@@ -196,7 +171,7 @@ function* decrypt(
  */
 export function createBodyDecrypter(
   endpoint: Pick<Endpoint, 'id'>,
-  cipher: Pick<RequestCipher, 'openAll'>,
+  cipher: Opener,
   asked: Asked | undefined,
   maxBytes = MAX_BODY_BYTES,
 ): Decrypter {
@@ -205,10 +180,16 @@ export function createBodyDecrypter(
   const index = createJsonIndex({ arrays: grammar.whole === undefined ? 'sealed' : undefined });
   let steps: ReturnType<typeof decrypt> | undefined;
 
-  const failed = (thrown: unknown): Uint8Array => {
-    decrypter.pending = false;
-    decrypter.failure = failureOf(thrown, 'the response');
-    return EMPTY;
+  /** Takes a step, unless one has failed. */
+  const guarded = (step: () => Uint8Array): Uint8Array => {
+    if (decrypter.failure !== undefined) return EMPTY;
+    try {
+      return step();
+    } catch (thrown) {
+      decrypter.pending = false;
+      decrypter.failure = failureOf(thrown, 'the response');
+      return EMPTY;
+    }
   };
 
   const decrypter = {
@@ -217,29 +198,23 @@ export function createBodyDecrypter(
     pending: false,
     usage: undefined as TokenUsage | undefined,
     feed(chunk: Uint8Array): Uint8Array {
-      if (decrypter.failure !== undefined) return EMPTY;
-      try {
+      return guarded(() => {
         if (chain.length + chunk.length > maxBytes) {
           throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
         }
         chain.push(chunk);
         index.feed(chunk);
         return EMPTY;
-      } catch (thrown) {
-        return failed(thrown);
-      }
+      });
     },
     flush(): Uint8Array {
-      if (decrypter.failure !== undefined) return EMPTY;
-      try {
+      return guarded(() => {
         steps ??= decrypt(chain, chain.length === 0 ? [] : index.finish(), grammar, cipher, asked);
         const { done, value } = steps.next();
         decrypter.pending = done !== true;
         decrypter.usage = value?.usage;
         return value?.text ?? EMPTY;
-      } catch (thrown) {
-        return failed(thrown);
-      }
+      });
     },
   };
   return decrypter;

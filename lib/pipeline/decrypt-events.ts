@@ -1,9 +1,8 @@
 /** Event streams: each event is opened and written out again, LF only (docs/protocol/inference.md, section 6.2). */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
-import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type Asked, type Decrypter, failureOf, malformed, notAuthentic } from './decrypter.ts';
+import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
 import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './grammar.ts';
 import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
@@ -40,7 +39,7 @@ export class EventDecrypter implements Decrypter {
   /** Whether the model reported an error of its own as the last event. */
   modelError = false;
 
-  readonly #cipher: Pick<RequestCipher, 'openAll'>;
+  readonly #cipher: Opener;
   readonly #checks: EventChecks;
   readonly #usageWanted: Asked['usage'];
   readonly #maxEventBytes: number;
@@ -63,14 +62,16 @@ export class EventDecrypter implements Decrypter {
   #unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
 
   constructor(
-    cipher: Pick<RequestCipher, 'openAll'>,
-    checks: EventChecks,
-    usageWanted: Asked['usage'],
-    maxEventBytes: number,
+    endpoint: Pick<Endpoint, 'id'>,
+    cipher: Opener,
+    { choices, usage }: Asked,
+    maxEventBytes = MAX_EVENT_BYTES,
   ) {
+    const { stream, plain } = grammarOf(endpoint);
+    if (stream === undefined) throw malformed('the service answered with an event stream');
     this.#cipher = cipher;
-    this.#checks = checks;
-    this.#usageWanted = usageWanted;
+    this.#checks = new EventChecks(stream, plain, choices);
+    this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
   }
 
@@ -95,13 +96,16 @@ export class EventDecrypter implements Decrypter {
     const kept = this.#kept;
     this.#kept = undefined;
     const bytes = kept === undefined ? chunk : Buffer.concat([kept, chunk]);
+    const mostKept = Math.min(MOST_KEPT, this.#maxEventBytes);
     let position = 0;
     while (position < bytes.length && !this.#ended) {
       const mayBeKnown = this.#atBoundary && !this.modelError;
       const isBlankLine = this.#atBoundary && bytes[position] === LF;
+      const mayKeep = bytes.length - position <= mostKept && (position > 0 || kept === undefined);
       if (isBlankLine) position += 1;
       else if (mayBeKnown && this.#takeKnown(bytes, position)) position = match.end;
-      else if (mayBeKnown && (position > 0 || kept === undefined) && this.#mayKeep(bytes, position)) {
+      else if (mayBeKnown && mayKeep && this.#known.mayBegin(bytes, position)) {
+        // The beginning of an event of a known kind, to be completed by the next chunk.
         this.#kept = Buffer.from(bytes.subarray(position));
         return;
       } else position = this.#parse(bytes, position);
@@ -114,12 +118,6 @@ export class EventDecrypter implements Decrypter {
     if (kind === undefined || match.end - start > this.#maxEventBytes) return false;
     this.#decrypt(kind, bytes, start);
     return true;
-  }
-
-  /** Whether the rest of a chunk is the beginning of an event of a known kind, to be completed by the next chunk. */
-  #mayKeep(bytes: Buffer, start: number): boolean {
-    const isShort = bytes.length - start <= Math.min(MOST_KEPT, this.#maxEventBytes);
-    return isShort && this.#known.mayBegin(bytes, start);
   }
 
   /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
@@ -233,13 +231,6 @@ export class EventDecrypter implements Decrypter {
  * delivered, even of the same chunk. Throws response_malformed if the endpoint has no streams, `internal` if its responses are
  * not encrypted. `maxEventBytes` is for tests only.
  */
-export function createEventDecrypter(
-  endpoint: Pick<Endpoint, 'id'>,
-  cipher: Pick<RequestCipher, 'openAll'>,
-  { choices, usage }: Asked,
-  maxEventBytes = MAX_EVENT_BYTES,
-): EventDecrypter {
-  const { stream, plain } = grammarOf(endpoint);
-  if (stream === undefined) throw malformed('the service answered with an event stream');
-  return new EventDecrypter(cipher, new EventChecks(stream, plain, choices), usage, maxEventBytes);
+export function createEventDecrypter(...input: ConstructorParameters<typeof EventDecrypter>): EventDecrypter {
+  return new EventDecrypter(...input);
 }

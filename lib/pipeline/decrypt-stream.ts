@@ -8,7 +8,7 @@ export interface DecryptOptions {
   readonly idleTimeout: number;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
-  /** Counts what comes and goes: when, by performance.now(), the first of how many pieces of decrypted bytes went on. */
+  /** Counts what comes and goes; `firstChunkAt` by performance.now(). */
   readonly stats: {
     firstChunkAt: number | undefined;
     chunks: number;
@@ -24,10 +24,9 @@ export interface DecryptOptions {
 const LINGER = 5_000;
 
 /**
- * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk. It never errors: what ends a response
- * early (tampering, reset, stall, missing end, shutdown) is a value, `failure`, and what was decrypted before it is delivered,
- * so that the application can be told. A Transform that errors would drop what it has enqueued. A decrypter that is `finished`
- * ends the stream there; what follows is dropped.
+ * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk. It never errors, since a Transform that
+ * does drops what it has enqueued: what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`,
+ * and what was decrypted before it is delivered. A decrypter that is `finished` ends the stream there.
  */
 export class DecryptStream extends Transform {
   /** Why the response is not whole; to be asked when the stream has ended. */
@@ -36,7 +35,6 @@ export class DecryptStream extends Transform {
   readonly #decrypter: Decrypter;
   readonly #options: DecryptOptions;
   #over = false;
-  #received = false; // upstream has ended as it should
   #heardAt = performance.now();
   #idle: NodeJS.Timeout;
 
@@ -71,7 +69,6 @@ export class DecryptStream extends Transform {
   }
 
   override _flush(done: TransformCallback): void {
-    this.#received = true;
     if (!this.#over) this.#deliver(this.#decrypter.flush());
     if (!this.#over && this.#decrypter.pending) {
       setImmediate(() => this._flush(done)); // others have their turn
@@ -113,7 +110,7 @@ export class DecryptStream extends Transform {
       this.#options.onFailure?.(failure);
     }
     this.push(null);
-    if (!this.#received) this.end();
+    this.end();
   }
 
   #settle(): void {
@@ -125,7 +122,7 @@ export class DecryptStream extends Transform {
   readonly #aborted = (): void => this.#end(this.#options.signal.reason as PrivatemodeError);
 
   readonly #broken = (): void => {
-    if (this.#received || this.#upstream.readableEnded) return;
+    if (this.#upstream.readableEnded) return;
     const message = 'the connection to the service broke in the middle of the answer';
     this.#end(new PrivatemodeError('stream_unfinished', message));
   };
@@ -134,11 +131,9 @@ export class DecryptStream extends Transform {
   readonly #checkIdle = (): void => {
     const { idleTimeout } = this.#options;
     const left = this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
+    const message = 'the service stopped sending in the middle of the answer';
     if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
-    else {
-      const message = 'the service stopped sending in the middle of the answer';
-      this.#end(new PrivatemodeError('stream_idle_timeout', message));
-    }
+    else this.#end(new PrivatemodeError('stream_idle_timeout', message));
   };
 }
 

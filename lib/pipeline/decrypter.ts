@@ -1,3 +1,4 @@
+import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { TokenUsage } from './grammar.ts';
 import type { ParsedBody } from './request-body.ts';
@@ -21,14 +22,14 @@ export interface Decrypter {
   readonly usage: TokenUsage | undefined;
 }
 
+/** What opens the messages of one response. */
+export type Opener = Pick<RequestCipher, 'openAll'>;
+
 /** What the request asked for: an honest response is of this kind, and no other. */
 export type Asked = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
-export const notAuthentic = (message: string): PrivatemodeError =>
-  new PrivatemodeError('response_not_authentic', message);
-
-export const malformed = (message: string): PrivatemodeError =>
-  new PrivatemodeError('response_malformed', message);
+export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
+export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /** What `failure` becomes of something thrown. The JSON scanner speaks of requests: of a response, its errors are the service's. */
 export function failureOf(thrown: unknown, subject: 'an event' | 'the response'): PrivatemodeError {

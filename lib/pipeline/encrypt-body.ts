@@ -55,10 +55,7 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
   return { contentLength, pieces };
 }
 
-/**
- * The object with its edit applied, and the members that are not in `plain` to be sealed. Sequence numbers go by name
- * (docs/protocol/inference.md 5.2), the text keeps its order.
- */
+/** The object with its edit applied, and the members that are not in `plain` to be sealed; the text keeps its order. */
 function memberPieces(
   { chain, members, plain }: JsonContent,
   edit: MemberEdit | undefined,
@@ -80,11 +77,11 @@ function memberPieces(
   return pieces;
 }
 
-/** In a quoted header parameter, where a line break would begin another header: backslash and quote escaped, line breaks percent-encoded. */
+/** In a quoted header parameter, where a line break would begin another header. */
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
-const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
+const byName = <T>(parts: ReadonlyMap<string, T>) =>
   [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 
 /**
@@ -92,21 +89,20 @@ const byName = <T>(parts: ReadonlyMap<string, T>): [string, T][] =>
  * files likewise; sequence numbers in that order.
  */
 function formPieces(
-  { parts: { values, files }, plain }: FormContent,
+  { parts, plain }: FormContent,
   cipher: RequestCipher,
   boundary: string,
 ): readonly Piece[] {
   const pieces: Piece[] = [];
-  let delimiter = `--${boundary}\r\n`;
   const part = (headers: string, bytes: readonly Uint8Array[], sealed: boolean): void => {
-    pieces.push({ bytes: [Buffer.from(`${delimiter}${headers}\r\n\r\n`)] });
+    const before = pieces.length === 0 ? '' : '\r\n';
+    pieces.push({ bytes: [Buffer.from(`${before}--${boundary}\r\n${headers}\r\n\r\n`)] });
     pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
-    delimiter = `\r\n--${boundary}\r\n`;
   };
-  for (const [name, bytes] of byName(values)) {
+  for (const [name, bytes] of byName(parts.values)) {
     part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));
   }
-  for (const [name, bytes] of byName(files)) {
+  for (const [name, bytes] of byName(parts.files)) {
     const disposition = `Content-Disposition: form-data; name=${quoted(name)}; filename=${quoted(name)}`;
     part(`${disposition}\r\nContent-Type: application/octet-stream`, bytes, true);
   }
@@ -120,19 +116,16 @@ const SLICE_BYTES = 512 * 1024;
 const STEP_BYTES = 32 * 1024;
 
 /**
- * Buffers that the slices of the next large body use again. Left to the collector, they reach the old generation together with
- * the prompt, and each full collection makes every other stream wait.
+ * Buffers that the slices of the next large body use again, of two uploads at most. Left to the collector, they reach the old
+ * generation together with the prompt, and each full collection makes every other stream wait.
  */
 const spare: Buffer[] = [];
-/** Keeps spare buffers for two concurrent uploads; more go to the garbage collector. */
 const MOST_SPARE = 4;
 
 const takeBuffer = (bytes: number): Buffer =>
   (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafeSlow(Math.min(bytes, SLICE_BYTES));
 
-/**
- * Lets the next large body have the buffers, where `isOver`: cut off, a slice may still be on its way. Only ciphertext is in them.
- */
+/** Lets the next large body have the buffers, where `isOver`: cut off, a slice may still be on its way. Only ciphertext is in them. */
 export function giveBack(buffers: Buffer[], isOver: boolean): void {
   for (const buffer of buffers.splice(0)) {
     if (isOver && buffer.length === SLICE_BYTES && spare.length < MOST_SPARE) spare.push(buffer);

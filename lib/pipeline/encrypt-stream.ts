@@ -2,16 +2,13 @@
 import { Readable } from 'node:stream';
 import { type EncryptedBody, encryptBody, giveBack, sealedSlices } from './encrypt-body.ts';
 
-/** A body on its way to the service. */
-export interface EncryptedStream extends Omit<EncryptedBody, 'pieces'> {
-  /** Seals a slice when it is pulled. Each stays valid until two more have been pulled. */
-  readonly stream: Readable;
-}
+export type EncryptedStream = ReturnType<typeof encryptStream>;
 
-/** `encryptBody` as a stream, which fails with `internal` where the sealed bytes do not have the announced length. */
-export function encryptStream(...input: Parameters<typeof encryptBody>): EncryptedStream {
+/** `encryptBody` with the slices as a stream, which fails with `internal` where they do not have the announced length. */
+export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { pieces, ...announced } = encryptBody(...input);
-  return { ...announced, stream: new SliceStream({ pieces, ...announced }) };
+  const stream: Readable = new SliceStream({ pieces, ...announced });
+  return { ...announced, stream };
 }
 
 /**

@@ -28,7 +28,6 @@ const IDENTITY_ENCODINGS = new Set(['7bit', '8bit', 'binary']);
 const invalid = (message: string, cause?: unknown) =>
   new PrivatemodeError('invalid_multipart', message, cause === undefined ? {} : { cause });
 
-/** Throws invalid_multipart where the content type is no form with a boundary. */
 function createParser(contentType: string | undefined): BusboyInstance {
   if (contentType === undefined || !FORM.test(contentType)) {
     throw invalid('the body must be multipart/form-data with a boundary');

@@ -19,40 +19,41 @@ const listOf =
   (value: unknown): boolean =>
     Array.isArray(value) && value.every((item) => isObject(item) && isItem(item));
 
-const isFinished = ({ finish_reason: finish }: Members): boolean => typeof finish === 'string';
+const isText = (value: unknown): boolean => typeof value === 'string';
 
 const endsInDelta = ({ type }: Members): boolean => typeof type === 'string' && type.endsWith('_delta');
 
 /** What a sealed value must be: plain kinds, and values that carry the content, told apart by what is inside. */
 const KINDS = {
-  string: (value: unknown) => typeof value === 'string',
+  string: isText,
+  'string?': (value: unknown) => isText(value) || value === null,
   integer: Number.isInteger,
   object: isObject,
   array: Array.isArray,
+  'array?': (value: unknown) => Array.isArray(value) || value === null,
   null: (value: unknown) => value === null,
   // A choice of a whole body has finished; one of a chunk has a piece of it. The gateway can have the service make either.
-  chat_choices: listOf((choice) => isObject(choice['message']) && isFinished(choice)),
-  text_choices: listOf((choice) => typeof choice['text'] === 'string' && isFinished(choice)),
+  chat_choices: listOf((choice) => isObject(choice['message']) && isText(choice['finish_reason'])),
+  text_choices: listOf((choice) => isText(choice['text']) && isText(choice['finish_reason'])),
   chat_deltas: listOf((choice) => isObject(choice['delta'])),
-  text_deltas: listOf((choice) => typeof choice['text'] === 'string'),
-  error: (value: unknown) => isObject(value) && typeof value['message'] === 'string',
-  blocks: listOf((block) => typeof block['type'] === 'string'),
+  text_deltas: listOf((choice) => isText(choice['text'])),
+  error: (value: unknown) => isObject(value) && isText(value['message']),
+  blocks: listOf((block) => isText(block['type'])),
   // The gateway could put the delta of a block here: that has neither.
   message: (value: unknown) =>
     isObject(value) &&
-    typeof value['id'] === 'string' &&
-    typeof value['model'] === 'string' &&
+    isText(value['id']) &&
+    isText(value['model']) &&
     Array.isArray(value['content']) &&
     value['content'].length === 0,
-  block: (value: unknown) => isObject(value) && typeof value['type'] === 'string' && !endsInDelta(value),
+  block: (value: unknown) => isObject(value) && isText(value['type']) && !endsInDelta(value),
   block_delta: (value: unknown) =>
     isObject(value) && endsInDelta(value) && !Object.hasOwn(value, 'stop_reason'),
   message_delta: (value: unknown) =>
-    isObject(value) && Object.hasOwn(value, 'stop_reason') && typeof value['type'] !== 'string',
+    isObject(value) && Object.hasOwn(value, 'stop_reason') && !isText(value['type']),
 };
 
-/** With `?` also null. */
-type Kind = keyof typeof KINDS | `${keyof typeof KINDS}?`;
+type Kind = keyof typeof KINDS;
 
 /** The sealed members of one event or whole body. */
 export interface Row {
@@ -93,17 +94,14 @@ export interface ResponseGrammar {
 /** Bytes of JSON text. Plain members are counts and short names; a gateway could make them as long as it likes. */
 export const MAX_PLAIN_BYTES = 16 * 1024;
 
-const NAME: readonly JsonKind[] = ['string', 'null'];
-const USAGE: readonly JsonKind[] = ['object', 'null'];
-const OPENAI_PLAIN: PlainMembers = new Map([
-  ['id', NAME],
-  ['usage', USAGE],
-]);
+const USAGE = ['usage', ['object', 'null']] as const;
+const OPENAI_PLAIN: PlainMembers = new Map<string, readonly JsonKind[]>([['id', ['string', 'null']], USAGE]);
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
 /** Beside content only as null: an error is not a success. */
 const NO_ERROR = { error: 'null' } as const;
+const TRANSFER_PARAMS = { ec_transfer_params: 'object', kv_transfer_params: 'object' } as const;
 const CHUNK_EXTRAS = {
   ...NO_ERROR,
   kv_transfer_params: 'object',
@@ -113,7 +111,7 @@ const CHUNK_EXTRAS = {
   service_tier: 'string',
   system_fingerprint: 'string',
 } as const;
-const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ec_transfer_params: 'object', prompt_logprobs: 'array' } as const;
+const WHOLE_EXTRAS = { ...CHUNK_EXTRAS, ...TRANSFER_PARAMS, prompt_logprobs: 'array' } as const;
 
 /** A stream of chunks that are all of one kind, with `more` required members whose values are constant. */
 const chunkStream = (
@@ -174,23 +172,14 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
     whole: { other: completion('text_completion', 'text_choices') },
   },
   messages: {
-    plain: new Map([
-      ['id', NAME],
-      ['type', ['string']],
-      ['usage', USAGE],
-    ]),
+    plain: new Map([...OPENAI_PLAIN, ['type', ['string']]]),
     stream: MESSAGE_STREAM,
     whole: {
       other: {
         type: 'message',
         // A message without a reason why it stopped is unfinished.
         required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
-        optional: {
-          ...NO_ERROR,
-          ec_transfer_params: 'object',
-          kv_transfer_params: 'object',
-          stop_sequence: 'string',
-        },
+        optional: { ...NO_ERROR, ...TRANSFER_PARAMS, stop_sequence: 'string' },
         // Under a name of its own, the reason could make room for the sequence.
         others: 'empty',
       },
@@ -208,10 +197,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
     },
   },
   transcription: {
-    plain: new Map<string, readonly JsonKind[]>([
-      ['duration', ['string', 'number', 'null']],
-      ['usage', USAGE],
-    ]),
+    plain: new Map<string, readonly JsonKind[]>([['duration', ['string', 'number', 'null']], USAGE]),
     stream: chunkStream('transcription.chunk', 'chat_deltas', 'audio', { id: 'string' }),
     whole: {
       verbose_json: transcript({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),
@@ -242,15 +228,7 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
     return value.some((item) => isObject(item) && CHOICE_MEMBERS.some((name) => Object.hasOwn(item, name)));
   }
   if (!isObject(value)) return false;
-  return (
-    typeof value['message'] === 'string' && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'))
-  );
-}
-
-/** Whether a parsed value is of that kind. */
-function isOfKind(kind: Kind, value: unknown): boolean {
-  if (!kind.endsWith('?')) return KINDS[kind as keyof typeof KINDS](value);
-  return value === null || KINDS[kind.slice(0, -1) as keyof typeof KINDS](value);
+  return isText(value['message']) && (Object.hasOwn(value, 'type') || Object.hasOwn(value, 'code'));
 }
 
 /** The kind that a member of the row must have, or undefined if the row does not require it. */
@@ -261,10 +239,10 @@ export const requiredKind = ({ required }: Row, name: string): Kind | undefined 
 export function fitsRow(row: Row, name: string, value: unknown): boolean {
   const { optional, others, object } = row;
   const required = requiredKind(row, name);
-  if (required !== undefined) return isOfKind(required, value);
+  if (required !== undefined) return KINDS[required](value);
   if (value === null) return true;
   if (looksLikeContent(value, object)) return false;
-  if (optional !== undefined && Object.hasOwn(optional, name)) return isOfKind(optional[name]!, value);
+  if (optional !== undefined && Object.hasOwn(optional, name)) return KINDS[optional[name]!](value);
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
 
@@ -296,10 +274,6 @@ export interface TokenUsage {
 /** A count beyond this is none: whoever wrote it could have written anything. */
 const MOST_TOKENS = 1_000_000_000;
 
-/** What the API styles call them. */
-const PROMPT = ['prompt_tokens', 'input_tokens'];
-const COMPLETION = ['completion_tokens', 'output_tokens'];
-
 const isCount = (value: unknown): value is number =>
   Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MOST_TOKENS;
 
@@ -311,8 +285,8 @@ export function tokenUsage(value: unknown, earlier?: TokenUsage): TokenUsage | u
   if (!isObject(value)) return earlier;
   const among = (names: readonly string[]): number | undefined =>
     names.map((name) => (Object.hasOwn(value, name) ? value[name] : undefined)).find(isCount);
-  const prompt = among(PROMPT) ?? earlier?.prompt;
-  const completion = among(COMPLETION) ?? earlier?.completion;
+  const prompt = among(['prompt_tokens', 'input_tokens']) ?? earlier?.prompt;
+  const completion = among(['completion_tokens', 'output_tokens']) ?? earlier?.completion;
   return prompt === undefined && completion === undefined ? undefined : { prompt, completion };
 }
 

@@ -1,7 +1,7 @@
 /** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
 import { randomBytes } from '../crypto/random.ts';
 import type { JsonContent, ParsedBody } from './request-body.ts';
-import { ownSalt, SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
+import { SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
 
 /** A member to be put into the body in place of the bytes from `start` to `end`. */
 export interface MemberEdit {
@@ -40,13 +40,13 @@ export function injectSalt<B extends ParsedBody>(
     return { ...body, shardKey: undefined, edit: undefined };
   }
   const shardKey = content.shardKeyScan.finish();
-  return { ...body, shardKey, edit: saltEdit(content, () => sharedSalt ?? random()) };
+  const edit = content.shardKeyScan.hasOwnSalt ? undefined : saltEdit(content, sharedSalt ?? random());
+  return { ...body, shardKey, edit };
 }
 
-/** The edit that gives the body a salt: its empty one is replaced, or one is added after the last member. */
-function saltEdit({ chain, members, bodyStart }: JsonContent, salt: () => string): MemberEdit | undefined {
-  if (ownSalt(chain, members).length > 0) return undefined;
-  const value = [Buffer.from(JSON.stringify(salt()), 'utf8')];
+/** The edit that gives the body that salt in place of its empty one, or after the last member. */
+function saltEdit({ members, bodyStart }: JsonContent, salt: string): MemberEdit {
+  const value = [Buffer.from(JSON.stringify(salt), 'utf8')];
   const empty = members.find(({ name }) => name === SALT_MEMBER);
   if (empty !== undefined) return { ...empty, prefix: '', value };
   const last = members.at(-1);

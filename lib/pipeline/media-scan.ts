@@ -4,6 +4,7 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import type { JsonVisitor } from './json/json-index.ts';
+import { isHexDigit } from './json/json-text.ts';
 
 // What a value is, by its key: bits, since a list of them may have been found.
 const NOTHING = 0;
@@ -19,13 +20,10 @@ const PART_KEYS: ReadonlyMap<string, number> = new Map([
   ['video_url', MEDIA],
   ['source', SOURCE],
 ]);
-/** Bytes of JSON text; longer keys are none of them, even with every byte escaped (9 times `\u0041`). */
-const LONGEST_KEY = 54;
+/** Bytes; longer keys are none of them. */
+const LONGEST_KEY = 9;
 
-const REFUSALS = [
-  [IMAGE, 'an image URL is neither https nor data, or cannot be parsed'],
-  [MEDIA, 'the service takes no audio or video URLs'],
-] as const;
+const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 // Which container the scan stands in: content parts hold lists of parts, and objects that hold a URL.
 const PART = 0;
@@ -39,13 +37,13 @@ const URL_HOLDER = 2;
  * called after the last byte.
  */
 export function createMediaScan(): JsonVisitor & { check(): void } {
-  const url = new ImageUrl();
+  let url = new ImageUrl(); // the one under way, if any
   let where = PART; // the request holds messages as a part holds content
   let value = CONTENT; // what the value is that comes next, or is under way
   let holder = NOTHING; // what the URL of the open URL holder is
   let skipped = 0; // open containers that do not matter
   let inKey = false;
-  let key = ''; // as written
+  let key = '';
   let found = NOTHING;
 
   return {
@@ -69,7 +67,7 @@ export function createMediaScan(): JsonVisitor & { check(): void } {
       if (skipped > 0) return false;
       inKey = isKey;
       if (isKey) key = '';
-      else if (value === IMAGE) url.begin();
+      else if (value === IMAGE) url = new ImageUrl();
       else if (value === MEDIA) found |= MEDIA;
       return isKey || value === IMAGE;
     },
@@ -78,19 +76,21 @@ export function createMediaScan(): JsonVisitor & { check(): void } {
       for (let i = start; i < end && key.length <= LONGEST_KEY; i++) key += String.fromCharCode(bytes[i]!);
       return key.length <= LONGEST_KEY;
     },
+    escaped(code, isUnicode) {
+      if (!inKey) return url.escaped(code, isUnicode);
+      key += String.fromCharCode(code);
+      return key.length <= LONGEST_KEY;
+    },
     stringEnded(isKey) {
       if (skipped > 0) return;
       if (isKey) {
-        const isEscaped = key.length <= LONGEST_KEY && key.includes('\\');
-        const name = isEscaped ? (JSON.parse(`"${key}"`) as string) : key;
-        if (where !== URL_HOLDER) value = PART_KEYS.get(name) ?? NOTHING;
-        else value = name === 'url' ? holder : NOTHING;
+        if (where !== URL_HOLDER) value = PART_KEYS.get(key) ?? NOTHING;
+        else value = key === 'url' ? holder : NOTHING;
       } else if (value === IMAGE && !url.isAccepted()) found |= IMAGE;
     },
     check() {
-      for (const [kind, message] of REFUSALS) {
-        if ((found & kind) !== 0) throw new PrivatemodeError('media_url_refused', message);
-      }
+      if ((found & IMAGE) !== 0) throw refused('an image URL is neither https nor data, or cannot be parsed');
+      if ((found & MEDIA) !== 0) throw refused('the service takes no audio or video URLs');
     },
   };
 }
@@ -138,37 +138,18 @@ const PERCENT = 0x25;
 const SOLIDUS = 0x2f;
 const COLON = 0x3a;
 const QUESTION_MARK = 0x3f;
-const BACKSLASH = 0x5c;
-const LOWER_U = 0x75;
 const DEL = 0x7f;
-
-/** Of JSON text: after a backslash. Less is the number of digits of \uXXXX that must still come. */
-const ESCAPE = 5;
-
-// What the bytes of JSON text complete.
-const NO_CHARACTER = -1;
-const BEYOND_ASCII = 0xff; // any of them
-/**
- * Any control character; no URL may have one. Also a surrogate that is followed by another escape but forms no pair with it: some
- * parsers read both escapes as one character, others as two.
- */
-const CONTROL = 0x00;
-
-/** The value of a hexadecimal digit; -1 for any other byte. */
-function hexDigit(byte: number): number {
-  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30;
-  const letter = byte | 0x20;
-  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1;
-}
+/** A byte of any character beyond ASCII. */
+const BEYOND_ASCII = 0xff;
 
 const isHighSurrogate = (code: number): boolean => code >= 0xd800 && code <= 0xdbff;
 const isLowSurrogate = (code: number): boolean => code >= 0xdc00 && code <= 0xdfff;
 
-/** The bytes of JSON text that change anything, by state; in the other states, all do. */
+/** The bytes that change anything, by state; in the other states, all do. */
 const STOPS: ReadonlyMap<number, readonly number[]> = new Map([
-  [PATH, [BACKSLASH, HASH, QUESTION_MARK, PERCENT, DEL]],
-  [QUERY, [BACKSLASH, HASH, DEL]],
-  [FRAGMENT, [BACKSLASH, PERCENT, DEL]],
+  [PATH, [HASH, QUESTION_MARK, PERCENT, DEL]],
+  [QUERY, [HASH, DEL]],
+  [FRAGMENT, [PERCENT, DEL]],
 ]);
 const IS_STOP = new Uint8Array(256); // in any of these states
 for (const stop of [...STOPS.values()].flat()) IS_STOP[stop] = 1;
@@ -191,25 +172,29 @@ class ImageUrl {
   #text = ''; // of the scheme, then of the authority
   #https = false;
   #digits = 0; // of a percent escape, that must still come
-  #escape = 0; // ESCAPE, or digits of \uXXXX that must still come
-  #code = 0; // of \uXXXX, so far
   #surrogate = 0; // the escape just before was this surrogate, and no half of a pair so far
 
-  begin(): void {
-    this.#state = SCHEME;
-    this.#text = '';
-    this.#digits = 0;
-    this.#escape = 0;
+  /** Takes the next bytes of the URL. False once it is refused. */
+  take(bytes: Uint8Array, start: number, end: number): boolean {
     this.#surrogate = 0;
+    for (let i = start; i < end && this.#state !== REFUSED; i++) {
+      i = this.#skip(bytes, i, end);
+      if (i < end) this.#state = this.#next(bytes[i]!);
+    }
+    return this.#state !== REFUSED;
   }
 
-  /** Takes the next bytes of the URL, as written in JSON text. False once it is refused. */
-  take(bytes: Uint8Array, start: number, end: number): boolean {
-    for (let i = start; i < end && this.#state !== REFUSED; i++) {
-      if (this.#escape === 0 && this.#surrogate === 0) i = this.#skip(bytes, i, end);
-      const character = i === end ? NO_CHARACTER : this.#character(bytes[i]!);
-      if (character !== NO_CHARACTER) this.#state = this.#next(character);
-    }
+  /**
+   * Takes an escaped code unit. False once the URL is refused: also by a surrogate that another \uXXXX follows without forming a
+   * pair with it, since some parsers read both as one character, others as two.
+   */
+  escaped(code: number, isUnicode: boolean): boolean {
+    const previous = isUnicode ? this.#surrogate : 0;
+    const isPair = isHighSurrogate(previous) && isLowSurrogate(code);
+    const isHalf = isUnicode && !isPair && (isHighSurrogate(code) || isLowSurrogate(code));
+    this.#surrogate = isHalf ? code : 0;
+    if (previous !== 0 && !isPair) this.#state = REFUSED;
+    else this.#state = this.#next(code < 0x80 ? code : BEYOND_ASCII);
     return this.#state !== REFUSED;
   }
 
@@ -219,7 +204,7 @@ class ImageUrl {
     return this.#state !== SCHEME && this.#state !== REFUSED && this.#digits === 0;
   }
 
-  /** The position of the first byte that matters, outside of an escape. */
+  /** The position of the first byte that matters. */
   #skip(bytes: Uint8Array, start: number, end: number): number {
     const stops = STOPS.get(this.#state);
     if (stops === undefined || this.#digits > 0) return start;
@@ -228,37 +213,6 @@ class ImageUrl {
     if (short === end) return end;
     // Each search ends where the one before did: no byte is searched for anything after the first that matters.
     return short + stops.reduce(before, bytes.subarray(short, end)).length;
-  }
-
-  /** The ASCII code of the character that this byte completes, or a byte of a character beyond ASCII. */
-  #character(byte: number): number {
-    if (this.#escape === ESCAPE) {
-      this.#escape = byte === LOWER_U ? 4 : 0;
-      if (byte === LOWER_U) return NO_CHARACTER;
-      this.#surrogate = 0;
-      return byte > BACKSLASH ? CONTROL : byte; // the escapes with a letter are control characters
-    }
-    if (this.#escape > 0) {
-      this.#code = ((this.#code << 4) | hexDigit(byte)) & 0xffff;
-      this.#escape -= 1;
-      return this.#escape > 0 ? NO_CHARACTER : this.#unicode(this.#code);
-    }
-    if (byte === BACKSLASH) {
-      this.#escape = ESCAPE;
-      return NO_CHARACTER;
-    }
-    this.#surrogate = 0;
-    return byte;
-  }
-
-  /** The character of \uXXXX. */
-  #unicode(code: number): number {
-    const previous = this.#surrogate;
-    this.#surrogate = isHighSurrogate(code) || isLowSurrogate(code) ? code : 0;
-    if (previous === 0) return code < 0x80 ? code : BEYOND_ASCII;
-    if (!isHighSurrogate(previous) || !isLowSurrogate(code)) return CONTROL;
-    this.#surrogate = 0;
-    return BEYOND_ASCII;
   }
 
   /** The state after a character. */
@@ -292,7 +246,7 @@ class ImageUrl {
   #escaped(byte: number, part: number): number {
     if (this.#digits > 0) {
       this.#digits -= 1;
-      return hexDigit(byte) < 0 ? REFUSED : part;
+      return isHexDigit(byte) ? part : REFUSED;
     }
     if (byte === PERCENT) this.#digits = 2;
     return part;

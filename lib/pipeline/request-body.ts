@@ -65,7 +65,7 @@ export interface FormContent {
   readonly plain: ReadonlySet<string>;
 }
 
-/** The columns of the endpoint table that say how a body is taken in. */
+/** What of the endpoint table says how a body is taken in. */
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
@@ -94,10 +94,7 @@ export function createRequestBody(
  * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
  * context_too_large; `finish` throws invalid_json, missing_model, invalid_model, invalid_plain_member and media_url_refused.
  */
-function createJsonBody(
-  { id, requestPlain: plain, salted }: BodyRules,
-  sharedSalt: string | undefined,
-): RequestBody {
+function createJsonBody({ id, requestPlain: plain, salted }: BodyRules, sharedSalt?: string): RequestBody {
   const chain = createByteChain();
   // Where there is a salt there are messages, whose media URLs the service inspects.
   const media = salted ? createMediaScan() : undefined;
@@ -126,9 +123,8 @@ function createJsonBody(
 const JSON_FORMAT = /json$/;
 
 /**
- * Takes a transcription form apart as it arrives; files stay lists of chunks. Throws invalid_multipart where the content type is
- * no form. `feed` and `finish` fail with invalid_multipart and repeated_form_field (the service keeps only the first value);
- * `finish` also with unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
+ * Takes a transcription form apart as it arrives. Throws as createFormReader does (the service keeps only the first of repeated
+ * fields); `finish` also unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
  */
 function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
   const form = createFormReader(contentType);
@@ -150,7 +146,7 @@ function createFormBody({ requestPlain: plain }: BodyRules, contentType: string 
   };
 }
 
-/** Collects a body of any kind, which names no model. Throws nothing. */
+/** Collects a body of any kind, which names no model. */
 function createRawBody(): RequestBody {
   const chain = createByteChain();
   return {

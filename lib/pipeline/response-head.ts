@@ -21,18 +21,14 @@ export function responseKind(
   }
   const encoding = String(headers['content-encoding'] ?? 'identity');
   if (encoding.toLowerCase() !== 'identity') {
-    return new PrivatemodeError(
-      'response_malformed',
-      'the service compressed an answer although none was asked to be',
-    );
+    const message = 'the service compressed an answer although none was asked to be';
+    return new PrivatemodeError('response_malformed', message);
   }
   if (!encrypted) return 'plain';
   if (headers[PROTECTION_HEADERS.encrypted.toLowerCase()] === 'false') {
     if (status >= 400) return 'plain';
-    return new PrivatemodeError(
-      'response_not_encrypted',
-      'the service answered a success that is not encrypted',
-    );
+    const message = 'the service answered a success that is not encrypted';
+    return new PrivatemodeError('response_not_encrypted', message);
   }
   const isStream = headers['content-type']?.includes('event-stream') === true;
   if (status < 400 && isStream !== streaming) {
@@ -65,14 +61,8 @@ export function plainContentType(declared: string | undefined): string {
   return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
 }
 
-/** The parts of an epoch that a response names, so that a person can audit what protected it. */
-export interface ReceiptSource {
-  readonly secretId: string;
-  /** Lower-case hex. */
-  readonly manifestSha256: string;
-  /** Wall clock, ms since 1970. */
-  readonly attestedAt: number;
-}
+/** The parts of an epoch that a response names, so that a person can audit what protected it; the time in ms since 1970. */
+export type ReceiptSource = Readonly<Record<'secretId' | 'manifestSha256', string> & { attestedAt: number }>;
 
 export const RECEIPT_HEADERS = {
   secretId: 'Privatemode-Proxy-Secret-Id',

@@ -11,8 +11,6 @@ interface AuthInput {
   readonly fallback: FallbackMode;
 }
 
-const PLACEHOLDER = 'Bearer placeholder';
-
 /**
  * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds; `x-api-key` counts only
  * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak. `authorization` is the header towards
@@ -22,7 +20,8 @@ export function rewriteAuth(input: AuthInput) {
   const own = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
   if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
 
-  const replace = input.fallback === 'always' || (input.fallback === 'if-placeholder' && own === PLACEHOLDER);
+  const isPlaceholder = input.fallback === 'if-placeholder' && own === 'Bearer placeholder';
+  const replace = input.fallback === 'always' || isPlaceholder;
   return { authorization: replace ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
 }
 
@@ -41,8 +40,7 @@ const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthr
 interface RequestHead {
   /** As Node gives them: name, value, name, value … */
   readonly rawHeaders: readonly string[];
-  /** Authority of the remote, with the port where it is not 443. */
-  /** Undefined where the runtime sets the header itself. */
+  /** Authority of the remote, with the port where it is not 443; undefined where the runtime sets the header itself. */
   readonly host: string | undefined;
   /** Default: Proxy. */
   readonly client?: 'SDK';

@@ -43,9 +43,8 @@ function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonl
 }
 
 /** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes, and context_too_large. */
-export function ownSalt(chain: ByteChain, members: readonly JsonMember[]): Buffer {
-  const member = members.find(({ name }) => name === SALT_MEMBER);
-  const text = member === undefined ? Buffer.alloc(0) : Buffer.concat(memberText(chain, member));
+function saltText(chain: ByteChain, member: JsonMember): Buffer {
+  const text = Buffer.concat(memberText(chain, member));
   if (text.length > 0 && text.length < SALT_BYTES) {
     throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
   }
@@ -122,9 +121,10 @@ export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSal
   let rank = -1; // of the last content member hashed
   let fed = 0; // absolute position up to which the arriving member is hashed
 
-  const salted = (member: JsonMember): void => {
-    const own = ownSalt(chain, [member]);
+  const takeSalt = (member: JsonMember): void => {
+    const own = saltText(chain, member);
     if (own.length === 0) return;
+    scan.hasOwnSalt = true;
     if (early !== undefined && !own.equals(salt!)) possible = false;
     salt = own;
   };
@@ -143,30 +143,30 @@ export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSal
     } else if (complete) memberText(chain, member).forEach(early.update);
   };
 
-  /** To be called after the index took a chunk: hashes what can be hashed already. */
-  const advance = (): void => {
-    for (; possible && done < index.members.length; done++) {
-      const member = index.members[done]!;
-      if (member.name === SALT_MEMBER) salted(member);
-      else take(member, true);
-    }
-    if (possible && index.current !== undefined) take({ ...index.current, end: chain.length }, false);
+  const scan = {
+    /** Whether the body has a salt of its own; final once it is complete. */
+    hasOwnSalt: false,
+    /** To be called after the index took a chunk: hashes what can be hashed already. */
+    advance(): void {
+      for (; done < index.members.length; done++) {
+        const member = index.members[done]!;
+        if (member.name === SALT_MEMBER) takeSalt(member);
+        else take(member, true);
+      }
+      if (index.current !== undefined) take({ ...index.current, end: chain.length }, false);
+    },
+    /** To be called when the index is complete: the key, or undefined where no salt is effective. */
+    finish(): string | undefined {
+      scan.advance();
+      if (salt === undefined) return undefined;
+      if (possible && early !== undefined) return early.digest();
+      const late = createShardKeyHash(salt);
+      for (const wanted of CONTENT_MEMBERS) {
+        const member = index.members.find(({ name }) => name === wanted);
+        if (member !== undefined) memberText(chain, member).forEach(late.update);
+      }
+      return late.digest();
+    },
   };
-
-  /** To be called when the index is complete: the key, or undefined where no salt is effective. */
-  const finish = (): string | undefined => {
-    advance();
-    if (possible && early !== undefined) return early.digest();
-    const own = ownSalt(chain, index.members);
-    if (own.length > 0) salt = own;
-    else if (sharedSalt === undefined) return undefined;
-    const late = createShardKeyHash(salt!);
-    for (const wanted of CONTENT_MEMBERS) {
-      const member = index.members.find(({ name }) => name === wanted);
-      if (member !== undefined) memberText(chain, member).forEach(late.update);
-    }
-    return late.digest();
-  };
-
-  return { advance, finish };
+  return scan;
 }

@@ -14,8 +14,6 @@ const TOKENS_PER_MEDIUM = 1_600;
 /** Members with text for the model. */
 const READ_BY_MODEL = ['system', 'messages', 'tools'] as const;
 
-const BACKSLASH = 0x5c;
-const LOWER_U = 0x75;
 /** Characters of the longest key or type that is compared here. */
 const LONGEST_WORD = 6;
 const MEDIA_SOURCES: ReadonlySet<string> = new Set(['base64', 'url', 'file']);
@@ -26,15 +24,11 @@ function utf8Length(code: number): number {
   return code < 0x800 || (code >= 0xd800 && code <= 0xdfff) ? 2 : 3;
 }
 
-const hexDigit = (byte: number): number => (byte <= 0x39 ? byte & 0xf : (byte & 0xf) + 9);
-
 /**
- * Counts in one member: `text`, the UTF-8 bytes of all strings, keys included, with their escapes resolved; `media`, the
- * images and documents, whose bytes are no text.
+ * Counts in one member, and adds to `count`: `text`, the UTF-8 bytes of all strings, keys included, with their escapes resolved;
+ * `media`, the images and documents, whose bytes are no text.
  */
-function createTextCount(member: string) {
-  let text = 0;
-  let media = 0;
+function createTextCount(member: string, count: { text: number; media: number }): JsonVisitor {
   let depth = 0;
   let sourceDepth = 0; // of the open `source` object; 0: none is open
   let sourceData = 0; // bytes of its `data`: a text, or an image
@@ -42,9 +36,6 @@ function createTextCount(member: string) {
   let key = '';
   let word = ''; // the beginning of the string that is being read
   let length = 0; // its bytes so far
-  let escaped = false;
-  let digits = 0; // of \uXXXX, still to come
-  let code = 0;
 
   return {
     member,
@@ -60,8 +51,8 @@ function createTextCount(member: string) {
     closed() {
       if (depth === sourceDepth) {
         sourceDepth = 0;
-        if (MEDIA_SOURCES.has(sourceType)) media += 1;
-        else text += sourceData;
+        if (MEDIA_SOURCES.has(sourceType)) count.media += 1;
+        else count.text += sourceData;
       }
       depth -= 1;
       key = '';
@@ -69,41 +60,26 @@ function createTextCount(member: string) {
     stringBegan() {
       word = '';
       length = 0;
-      escaped = false;
-      digits = 0;
       return true;
     },
     stringBytes(bytes, start, end) {
-      for (let i = start; i < end; i++) {
-        const byte = bytes[i]!;
-        if (digits > 0) {
-          code = (code << 4) | hexDigit(byte);
-          digits -= 1;
-          if (digits === 0) length += utf8Length(code);
-        } else if (escaped) {
-          escaped = false;
-          if (byte === LOWER_U) {
-            digits = 4;
-            code = 0;
-          } else length += 1;
-        } else if (byte === BACKSLASH) escaped = true;
-        else {
-          length += 1;
-          if (length <= LONGEST_WORD + 1) word += String.fromCharCode(byte);
-        }
-      }
+      length += end - start;
+      for (let i = start; i < end && word.length <= LONGEST_WORD; i++) word += String.fromCharCode(bytes[i]!);
+      return true;
+    },
+    escaped(code) {
+      length += utf8Length(code);
+      if (word.length <= LONGEST_WORD) word += String.fromCharCode(code);
       return true;
     },
     stringEnded(isKey) {
       const inSource = depth === sourceDepth && depth > 0 && !isKey;
       if (inSource && key === 'type') sourceType = word;
       if (inSource && key === 'data') sourceData += length;
-      else text += length;
+      else count.text += length;
       key = isKey ? word : '';
     },
-    text: () => text,
-    media: () => media,
-  } satisfies JsonVisitor & Record<'text' | 'media', () => number>;
+  };
 }
 
 /**
@@ -113,8 +89,8 @@ function createTextCount(member: string) {
  */
 export function createTokenEstimate(): RequestBody<{ readonly tokens: number }> {
   const chain = createByteChain();
-  const counts = READ_BY_MODEL.map(createTextCount);
-  const index = createJsonIndex({ visitors: counts });
+  const count = { text: 0, media: 0 };
+  const index = createJsonIndex({ visitors: READ_BY_MODEL.map((member) => createTextCount(member, count)) });
   return {
     feed(chunk) {
       chain.push(chunk);
@@ -122,13 +98,7 @@ export function createTokenEstimate(): RequestBody<{ readonly tokens: number }> 
     },
     finish() {
       modelIn(chain, index.finish());
-      let text = 0;
-      let media = 0;
-      for (const count of counts) {
-        text += count.text();
-        media += count.media();
-      }
-      return { tokens: Math.ceil(text / BYTES_PER_TOKEN) + TOKENS_PER_MEDIUM * media };
+      return { tokens: Math.ceil(count.text / BYTES_PER_TOKEN) + TOKENS_PER_MEDIUM * count.media };
     },
   };
 }

@@ -17,14 +17,10 @@ export class UpstreamFailure extends Error {
 
 /** What is known of an attempt when it fails. */
 interface AttemptState {
-  /** Whether any byte of a response has come, an informational one included. */
-  readonly heard: boolean;
-  /** Whether it went out on a connection that had been used before. */
-  readonly reused: boolean;
-  /** ms since it had a connection; undefined: it never had one. */
-  readonly age: number | undefined;
-  /** Whether the request has left completely. */
-  readonly sent: boolean;
+  readonly heard: boolean; // any byte of a response, an informational one included
+  readonly reused: boolean; // a connection that had been used before
+  readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
+  readonly sent: boolean; // the request has left completely
 }
 
 /** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
@@ -37,8 +33,8 @@ export function upstreamFailure(
 ): UpstreamFailure {
   const error = transportError(thrown);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
-  if (reused && age !== undefined && age < STALE_WITHIN)
-    return new UpstreamFailure(error, 'stale_connection');
+  const isStale = reused && age !== undefined && age < STALE_WITHIN;
+  if (isStale) return new UpstreamFailure(error, 'stale_connection');
   if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
   // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
   if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));

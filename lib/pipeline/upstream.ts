@@ -1,5 +1,4 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
-
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
@@ -42,17 +41,9 @@ export interface UpstreamResponse {
   readonly request: ClientRequest;
 }
 
-export interface Upstream {
-  /** As it goes into Host: the port where it is not 443, brackets around IPv6. */
-  readonly authority: string;
-  /**
-   * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the upstream request when the
-   * application goes away. Rejects with UpstreamFailure.
-   */
-  send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse>;
-}
+export type Upstream = ReturnType<typeof createUpstream>;
 
-export function createUpstream(options: UpstreamOptions): Upstream {
+export function createUpstream(options: UpstreamOptions) {
   // The library switches to a data path of its own (fetch, redirects followed) when this variable is set: no environment
   // variable may change how encrypted bytes travel.
   delete process.env['FORCE_FETCH_PATH'];
@@ -66,8 +57,13 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   const name = urlHost(host);
 
   return {
+    /** As it goes into Host: the port where it is not 443, brackets around IPv6. */
     authority: port === 443 ? name : `${name}:${port}`,
-    send(req, res, attempt) {
+    /**
+     * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the upstream request when the
+     * application goes away. Rejects with UpstreamFailure.
+     */
+    send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const running = runAttempt(attempt, options);
       if (attempt.signal.aborted) return running.outcome;
       // The library takes head and path from the request that it is given: not the application's, and nothing of it is overwritten.
@@ -164,10 +160,7 @@ function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeou
         failed(new Error('closed without a response'));
         body?.destroy();
       });
-      if (settled) {
-        begun.destroy();
-        return;
-      }
+      if (settled) return void begun.destroy();
       const { socket } = begun;
       socket?.prependOnceListener('data', () => {
         heard = true;
@@ -177,10 +170,7 @@ function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeou
     },
     responded(response: IncomingMessage): void {
       const sending = request;
-      if (settled || sending === undefined) {
-        response.destroy();
-        return;
-      }
+      if (settled || sending === undefined) return void response.destroy();
       settle();
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
       // A response that is over before the upload is all there will be: the rest need not travel.

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SecretKey } from '#crypto/aead';
-import { createRequestCipher, type RequestCipherOptions } from '../../lib/envelope/message-cipher.ts';
+import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
 import type { Asked } from '../../lib/pipeline/decrypter.ts';
 import { keyOf } from './engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
@@ -47,7 +47,7 @@ export function listedIvs(ivsHex: readonly string[]): () => Buffer {
 }
 
 /** A cipher for EXCHANGE with its nonce. */
-export const fixedCipher = (options: RequestCipherOptions = {}) =>
+export const fixedCipher = (options: Parameters<typeof createRequestCipher>[1] = {}) =>
   createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
 
 /** What most requests ask for. */

@@ -38,26 +38,14 @@ export interface JsonVisitor {
   closed(empty: boolean): void;
   /** A key or a string value begins. True where its characters matter. */
   stringBegan(isKey: boolean): boolean;
-  /** Its next bytes as written, between `start` and `end`. False where no more of them matter. */
+  /** Its next bytes, between `start` and `end`, up to an escape. False where no more of it matters. */
   stringBytes(bytes: Uint8Array, start: number, end: number): boolean;
+  /** The code unit of an escape: of \uXXXX, or of a simple one, 0 for any control character. False as above. */
+  escaped(code: number, isUnicode: boolean): boolean;
   stringEnded(isKey: boolean): void;
 }
 
-export interface JsonIndex {
-  /** The members whose values are complete, in order of arrival. */
-  readonly members: readonly JsonMember[];
-  /** The member whose value is arriving: its bytes so far end where the last chunk ended. */
-  readonly current: Omit<JsonMember, 'end'> | undefined;
-  /** Position of the first byte inside the object (or array), once it was seen. */
-  readonly bodyStart: number;
-  /**
-   * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (docs/protocol/inference.md 5.4);
-   * the index is of no use afterwards.
-   */
-  feed(chunk: Uint8Array): void;
-  /** To be called after the last chunk. Throws invalid_json where the text is not complete. */
-  finish(): readonly JsonMember[];
-}
+export type JsonIndex = ReturnType<typeof createJsonIndex>;
 
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
 const MAX_DEPTH = 10_000;
@@ -79,6 +67,7 @@ const ARRAY = 0x5b;
 const OBJECT = 0x7b;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const NINE = 0x39;
 /** From an opening bracket to its closing one. */
 const TO_CLOSER = 2;
 
@@ -101,7 +90,7 @@ export function createJsonIndex({
 }: {
   readonly arrays?: 'sealed' | 'any' | undefined;
   readonly visitors?: readonly JsonVisitor[];
-} = {}): JsonIndex {
+} = {}) {
   const members: JsonMember[] = [];
   const takeName = createMemberNames();
   const isUtf8SoFar = createUtf8Check();
@@ -116,6 +105,7 @@ export function createJsonIndex({
   let progress = 0; // characters of the literal seen so far
   let visited: JsonVisitor | undefined; // of the member whose value is arriving
   let heard: JsonVisitor | undefined; // while the characters of a string matter
+  let code = 0; // of the escape that is being read, so far
 
   const open = (container: number, at: number): void => {
     if (stack.length === MAX_DEPTH) throw invalidJson(at, 'nesting is too deep');
@@ -199,8 +189,12 @@ export function createJsonIndex({
     heard = visited?.stringBegan(isKey) === true ? visited : undefined;
   };
 
-  const hear = (chunk: Uint8Array, start: number, end: number): void => {
-    if (heard?.stringBytes(chunk, start, end) !== true) heard = undefined;
+  /** The next byte of an escape, after which the state is `next`. */
+  const hearEscape = (byte: number, next: number): void => {
+    const isUnicode = state !== ESCAPE;
+    if (isUnicode) code = ((code << 4) | ((byte & 0xf) + (byte > NINE ? 9 : 0))) & 0xffff;
+    else code = byte > BACKSLASH ? 0 : byte; // the escapes with a letter are control characters
+    if (next === STRING && heard?.escaped(code, isUnicode) !== true) heard = undefined;
   };
 
   const stringEnded = (chunk: Uint8Array, i: number): void => {
@@ -221,15 +215,13 @@ export function createJsonIndex({
     nameFrom = 0;
     for (let i = 0; i < size; i++) {
       if (state === STRING) {
-        const end = stringRunEnd(chunk, view, i);
-        if (heard !== undefined) hear(chunk, i, end);
+        const end = stringRunEnd(chunk, view, i, heard === undefined);
+        if (heard !== undefined && i < end && !heard.stringBytes(chunk, i, end)) heard = undefined;
         i = end;
         if (i === size) break;
         if (chunk[i] === QUOTE) stringEnded(chunk, i);
-        else if (chunk[i] === BACKSLASH) {
-          if (heard !== undefined) hear(chunk, i, i + 1);
-          state = ESCAPE;
-        } else throw invalidJson(base + i, 'control character in a string');
+        else if (chunk[i] === BACKSLASH) state = ESCAPE;
+        else throw invalidJson(base + i, 'control character in a string');
         continue;
       }
       const byte = chunk[i]!;
@@ -242,8 +234,8 @@ export function createJsonIndex({
       } else {
         const next = nextState(state, byte);
         if (state < MINUS) {
-          if (heard !== undefined) hear(chunk, i, i + 1);
           if (next === 0) throw invalidJson(base + i, 'unknown escape');
+          if (heard !== undefined) hearEscape(byte, next);
           state = next;
         } else if (next !== 0) state = next;
         else if (!mayEnd(state)) throw invalidJson(base + i);
@@ -261,14 +253,22 @@ export function createJsonIndex({
   };
 
   const index = {
-    members,
+    /** The members whose values are complete, in order of arrival. */
+    members: members as readonly JsonMember[],
+    /** The member whose value is arriving: its bytes so far end where the last chunk ended. */
     current: undefined as Omit<JsonMember, 'end'> | undefined,
+    /** Position of the first byte inside the object (or array), once it was seen. */
     bodyStart: 0,
+    /**
+     * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (docs/protocol/inference.md 5.4);
+     * the index is of no use afterwards.
+     */
     feed(chunk: Uint8Array): void {
       if (!isUtf8SoFar(chunk)) throw invalidJson(base, 'bytes that are not UTF-8 after');
       scan(chunk);
       base += chunk.length;
     },
+    /** To be called after the last chunk. Throws invalid_json where the text is not complete. */
     finish(): readonly JsonMember[] {
       if (state !== DONE) throw invalidJson(base, 'unexpected end');
       return members;

@@ -21,14 +21,10 @@ export const MAX_DECODED_BYTES = 4096;
  * where it is none of them. `text` is JSON of that kind.
  */
 function countIn(kind: JsonKind, text: string): number | undefined {
-  if (kind === 'null') return 0;
-  if (kind === 'string') {
-    const digits = JSON.parse(text) as string;
-    return /^[0-9]{1,10}$/.test(digits) ? Number(digits) : undefined;
-  }
-  if (kind !== 'number') return undefined;
-  const value = Number(text);
-  return Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+  const value: unknown = JSON.parse(text);
+  if (kind === 'string') return /^[0-9]{1,10}$/.test(value as string) ? Number(value) : undefined;
+  if (kind !== 'number') return kind === 'null' ? 0 : undefined;
+  return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : undefined;
 }
 
 const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
@@ -46,30 +42,26 @@ function areStreamOptions(text: string): boolean {
   }
 }
 
-/** `accepted` completes "must be". */
-interface PlainRule {
-  readonly accepted: string;
-  readonly holds: (kind: JsonKind, text: string) => boolean;
-}
+/** What completes "must be", and whether JSON text of that kind is it. */
+type PlainRule = readonly [accepted: string, holds: (kind: JsonKind, text: string) => boolean];
 
-const COUNT: PlainRule = {
-  accepted: 'an integer from 0, a string of at most 10 digits, or null',
-  holds: (kind, text) => countIn(kind, text) !== undefined,
-};
+const COUNT: PlainRule = [
+  'an integer from 0, a string of at most 10 digits, or null',
+  (kind, text) => countIn(kind, text) !== undefined,
+];
+const FLAG: PlainRule = ['true, false or null', (kind) => isFlag(kind) || kind === 'null'];
+const OPTIONS: PlainRule = [
+  `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
+  (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
+];
 
 /** By member. `model` is not here: checkModelName judges it, because it leaves as a header too. */
 const RULES: ReadonlyMap<string, PlainRule> = new Map([
   ['n', COUNT],
   ['max_tokens', COUNT],
   ['max_completion_tokens', COUNT],
-  ['stream', { accepted: 'true, false or null', holds: (kind) => isFlag(kind) || kind === 'null' }],
-  [
-    'stream_options',
-    {
-      accepted: `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
-      holds: (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
-    },
-  ],
+  ['stream', FLAG],
+  ['stream_options', OPTIONS],
 ]);
 
 const refused = (name: string, accepted: string): PrivatemodeError =>
@@ -107,14 +99,12 @@ export function modelIn(chain: ByteChain, members: readonly JsonMember[]): strin
   return checkModelName(isShort ? JSON.parse(textOf(chain, member)) : null);
 }
 
-type PromptCount = JsonVisitor & { count(): number };
-
 /**
  * Counts the prompts in the value of `member` while the index scans it: a string is one prompt, an array of token ids too; another
  * array has as many prompts as elements. Arrays that mix kinds, and values of other kinds, count as something: the service refuses
  * them. `count` is final after the last byte.
  */
-function createPromptCount(member: string): PromptCount {
+function createPromptCount(member: string) {
   let depth = 0;
   let isList = false;
   let prompts = 0;
@@ -138,14 +128,14 @@ function createPromptCount(member: string): PromptCount {
       return false;
     },
     stringBytes: () => false,
+    escaped: () => false,
     stringEnded() {},
     count: () => prompts,
-  };
+  } satisfies JsonVisitor & { count(): number };
 }
 
 /** Counts the prompts of a completions request, each of which gets `n` choices. */
-export const createPromptCounts = (): readonly PromptCount[] =>
-  ['prompt', 'prompt_embeds'].map(createPromptCount);
+export const createPromptCounts = () => ['prompt', 'prompt_embeds'].map(createPromptCount);
 
 /** Which chunks have their usage: continuous usage alone means nothing. */
 const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
@@ -158,12 +148,6 @@ function usageInOptions(chain: ByteChain, options: JsonMember | undefined): Usag
   return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
 }
 
-/** How many choices the response has: what `n`, which is accepted, says for each prompt. 0 and null are 1, and no prompt is one. */
-function choicesIn(chain: ByteChain, n: JsonMember | undefined, counts: readonly PromptCount[]): number {
-  const perPrompt = (n && countIn(n.kind, textOf(chain, n))) || 1;
-  return perPrompt * (counts.reduce((sum, { count }) => sum + count(), 0) || 1);
-}
-
 /**
  * What the plain members of a JSON body ask for; `prompts` were heard while it was scanned. Throws missing_model and invalid_model,
  * and invalid_plain_member where a member of `plain` holds what its rule does not accept.
@@ -172,7 +156,7 @@ export function askedInJson(
   chain: ByteChain,
   members: readonly JsonMember[],
   plain: ReadonlySet<string>,
-  prompts: readonly PromptCount[],
+  prompts: ReturnType<typeof createPromptCounts>,
 ) {
   const model = modelIn(chain, members);
   for (const member of members) {
@@ -180,13 +164,17 @@ export function askedInJson(
     const rule = plain.has(name) ? RULES.get(name) : undefined;
     if (rule === undefined) continue;
     const isShort = end - start <= MAX_DECODED_BYTES;
-    if (!isShort || !rule.holds(kind, textOf(chain, member))) throw refused(name, rule.accepted);
+    const [accepted, holds] = rule;
+    if (!isShort || !holds(kind, textOf(chain, member))) throw refused(name, accepted);
   }
   const named = (wanted: string) => members.find(({ name }) => name === wanted);
+  const n = plain.has('n') ? named('n') : undefined;
+  // 0 and null are 1, and no prompt is one.
+  const perPrompt = (n && countIn(n.kind, textOf(chain, n))) || 1;
   return {
     model,
     streaming: named('stream')?.kind === 'true',
-    choices: plain.has('n') ? choicesIn(chain, named('n'), prompts) : 1,
+    choices: perPrompt * (prompts.reduce((sum, { count }) => sum + count(), 0) || 1),
     usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
   };
 }

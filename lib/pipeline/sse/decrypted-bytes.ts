@@ -56,8 +56,7 @@ export class DecryptedBytes {
     let position = start;
     for (let k = 0; k < match.count; k++) {
       this.#copyBut(bytes, position, match.starts[k]! - 1, leftFrom, match.usageEnd, isData);
-      const plaintext = plaintexts[k]!;
-      this.#copyData(plaintext, 0, plaintext.length);
+      this.#copyData(plaintexts[k]!, 0, plaintexts[k]!.length);
       position = match.ends[k]! + 1;
     }
     this.#copyBut(bytes, position, match.end, leftFrom, match.usageEnd, isData);

@@ -15,16 +15,12 @@ import {
 } from '../grammar.ts';
 import { encryptionOrder } from '../json/json-text.ts';
 
-/** In which order the events of a stream come, and when it is complete. */
-interface StreamOrder {
-  /**
-   * Takes the next event: its type, and the parsed values of `choices` or `delta`, and of `index`, where it has them.
-   * Throws response_not_authentic where it cannot come here.
-   */
-  take(type: string, content: unknown, index: unknown): void;
-  /** Whether the event that ends the stream would be the truth now. */
-  readonly complete: boolean;
-}
+/**
+ * In which order the events of a stream come, and whether the event that ends it would be the truth now. `take` gets the type of the
+ * next event, and the parsed values of `choices` or `delta`, and of `index`, where it has them. It throws response_not_authentic where
+ * the event cannot come here.
+ */
+type StreamOrder = ReturnType<typeof chunksOrder | typeof blocksOrder>;
 
 type Choice = Readonly<Record<string, unknown>>;
 
@@ -44,24 +40,24 @@ function isRoleOnly({ delta }: Choice): boolean {
  *
  * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have.
  */
-function chunksOrder(isAudio: boolean, wanted: number): StreamOrder {
+function chunksOrder(isAudio: boolean, wanted: number) {
   const states = new Map<number, 'role' | 'content' | 'finished'>();
   let finished = 0;
   let began = false;
   let closed = false;
 
   const takeChoice = (choice: Choice): void => {
-    const { index, finish_reason: finish } = choice;
-    if (!(Number.isInteger(index) && (index as number) >= 0 && (index as number) < wanted)) {
+    const index = choice['index'] as number;
+    if (!(Number.isInteger(index) && index >= 0 && index < wanted)) {
       throw notAuthentic('a choice of the stream was not asked for');
     }
-    const state = states.get(index as number);
+    const state = states.get(index);
     if (state === 'finished') throw notAuthentic('a choice of the stream goes on after its end');
-    if (isSet(finish)) {
-      states.set(index as number, 'finished');
+    if (isSet(choice['finish_reason'])) {
+      states.set(index, 'finished');
       finished += 1;
     } else if (state !== 'content') {
-      states.set(index as number, state === undefined && isRoleOnly(choice) ? 'role' : 'content');
+      states.set(index, state === undefined && isRoleOnly(choice) ? 'role' : 'content');
     }
   };
 
@@ -81,24 +77,21 @@ function chunksOrder(isAudio: boolean, wanted: number): StreamOrder {
   return order;
 }
 
-type BlocksState = 'new' | 'between' | 'block' | 'closing' | 'stopped';
-
-/** After which states an event of a message may come, and the state after it. */
-const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly BlocksState[], next: BlocksState]> =
-  new Map([
-    ['message_start', [['new'], 'between']],
-    ['content_block_start', [['between'], 'block']],
-    ['content_block_delta', [['block'], 'block']],
-    ['content_block_stop', [['block'], 'between']],
-    ['message_delta', [['between', 'closing'], 'closing']],
-  ]);
+/** After which states an event of a message may come, and the state after it; the first is `new`, the last `stopped`. */
+const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next: string]> = new Map([
+  ['message_start', [['new'], 'between']],
+  ['content_block_start', [['between'], 'block']],
+  ['content_block_delta', [['block'], 'block']],
+  ['content_block_stop', [['block'], 'between']],
+  ['message_delta', [['between', 'closing'], 'closing']],
+]);
 
 /**
  * Messages: the start; blocks 0, 1, ... each begun, continued by deltas of its index, and stopped; then the deltas of the message,
  * of which one has a stop_reason; then the end. `ping` and `error` may come at any time.
  */
-function blocksOrder(): StreamOrder {
-  let state: BlocksState = 'new';
+function blocksOrder() {
+  let state = 'new';
   let block = 0; // the number of the open block, or of the next one
   const order = {
     complete: false,
@@ -163,8 +156,7 @@ export class EventChecks {
   readonly grammar: StreamGrammar;
   readonly plain: PlainMembers;
   readonly order: StreamOrder;
-  /** By their index in `StreamGrammar.constant`. */
-  readonly #constants: (Uint8Array | undefined)[] = [];
+  readonly #constants: (Uint8Array | undefined)[] = []; // by their index in `StreamGrammar.constant`
 
   /** `choices`: how many were asked for, at least 1. */
   constructor(grammar: StreamGrammar, plain: PlainMembers, choices: number) {
@@ -186,15 +178,12 @@ export class EventChecks {
     if (row === undefined || !hasNames(row, sealed, this.plain)) {
       throw notAuthentic('an event is not one of this API');
     }
-    const parts = encryptionOrder(
-      sealed.map((name, part) => ({ name, part })),
-      this.plain,
-    );
-    const checks = parts.map(({ name }) => {
+    const numbered = sealed.map((name, part) => ({ name, part }));
+    const parts = encryptionOrder(numbered, this.plain).map(({ name, part }) => {
       const required = requiredKind(row, name) !== undefined;
-      return { name, required, constant: required ? constant.indexOf(name) : -1 };
+      return { name, part, required, constant: required ? constant.indexOf(name) : -1 };
     });
-    return { type, row, order: parts.map(({ part }) => part), checks };
+    return { type, row, order: parts.map(({ part }) => part), checks: parts };
   }
 
   /**

@@ -20,30 +20,19 @@ export class EventMatch {
   end = 0;
 }
 
-interface EventData {
-  /** In the order of the text. */
-  readonly members: readonly JsonMember[];
-  /** The names of the sealed ones among them. */
-  readonly sealed: readonly string[];
-  /** The plain string member `type` as written, no quotes. No known type has escapes. */
-  readonly type: string | undefined;
-}
-
-/**
- * What clients take for a line end in some language, as UTF-8 in latin1: no text that nothing authenticates may have one. (In JSON,
- * the control characters among them are an error anyway.)
- */
+/** What clients take for a line end in some language, as UTF-8 in latin1: no text that nothing authenticates may have one. */
 export const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
 
 /** Bytes of an event beside its messages and plain values: names, a few counts and blanks. A gateway could pad it with megabytes. */
 const MAX_UNSEALED_BYTES = 32 * 1024;
 
 /**
- * Scans the data of an event, strictly; notes in `match` where its messages and its usage stand. Throws what the JSON index
- * throws, response_not_authentic if a member that is not plain is no string, and response_malformed if a plain one is of a wrong
- * kind or longer than 16 KiB, or if there is more than 32 KiB of other text, or a stray line end in what is not sealed.
+ * Scans the data of an event, strictly; notes in `match` where its messages and its usage stand. Returns its members and the names of
+ * the sealed ones in the order of the text, and the plain string member `type` as written (no known type has escapes). Throws what the
+ * JSON index throws, response_not_authentic if a member that is not plain is no string, and response_malformed if a plain one is of a
+ * wrong kind or longer than 16 KiB, or if there is more than 32 KiB of other text, or a stray line end in what is not sealed.
  */
-export function scanEvent(data: Buffer, plain: PlainMembers, match: EventMatch): EventData {
+export function scanEvent(data: Buffer, plain: PlainMembers, match: EventMatch) {
   const index = createJsonIndex();
   index.feed(data);
   const members = index.finish();
@@ -167,12 +156,7 @@ export function patternOf(
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
 
 /** Whether an event of that pattern begins at `start`; then `match` tells where its messages and its end are. */
-function matchBytes(
-  { text, steps }: EventPattern,
-  bytes: Uint8Array,
-  start: number,
-  match: EventMatch,
-): boolean {
+function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number, match: EventMatch): boolean {
   let position = start;
   let at = 0;
   match.count = 0;
@@ -182,34 +166,24 @@ function matchBytes(
     if (position + end - at > bytes.length) return false;
     for (; at < end; at++, position++) if (bytes[position] !== text[at]) return false;
     const from = position;
-    switch (steps[k + 1]) {
-      case USAGE_START:
-        match.usageStart = position;
-        break;
-      case USAGE_END:
-        match.usageEnd = position;
-        break;
-      case NUMBER:
-        if (bytes[position] === ZERO) position += 1;
-        else while (isDigit(bytes[position])) position += 1;
-        if (position === from || isDigit(bytes[position])) return false;
-        break;
-      case MESSAGE:
-        while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
-        match.starts[match.count] = from;
-        match.ends[match.count] = position;
-        match.count += 1;
-        break;
-    }
+    const what = steps[k + 1];
+    if (what === MESSAGE) {
+      while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
+      match.starts[match.count] = from;
+      match.ends[match.count] = position;
+      match.count += 1;
+    } else if (what === NUMBER) {
+      if (bytes[position] === ZERO) position += 1;
+      else while (isDigit(bytes[position])) position += 1;
+      if (position === from || isDigit(bytes[position])) return false;
+    } else if (what === USAGE_START) match.usageStart = position;
+    else if (what === USAGE_END) match.usageEnd = position;
   }
   match.end = position;
   return true;
 }
 
-/**
- * Whether the bytes from `start` on may be the beginning of an event of that pattern, which ends within one of its lines: the
- * rest of it is yet to come, and no line end is behind it that could mean something else.
- */
+/** The same of a beginning that ends within a line of the event: no line end is behind it that could mean something else. */
 function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
   const size = Math.min(steps[0]!, bytes.length - start);
   for (let i = 0; i < size; i++) if (bytes[start + i] !== text[i]) return false;
@@ -227,7 +201,7 @@ export class KnownEvents<Kind> {
   readonly #known: { readonly pattern: EventPattern; readonly kind: Kind }[] = [];
   #last = 0; // index of the kind that came last
 
-  /** The kind of the event at `start`, its place and that of its messages in `match`; undefined if its bytes do not tell. */
+  /** The kind of the event at `start`, whose places are in `match` then; undefined if its bytes do not tell. */
   find(bytes: Buffer, start: number, match: EventMatch): Kind | undefined {
     const known = this.#known;
     for (let k = 0; k < known.length; k++) {

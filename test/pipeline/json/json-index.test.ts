@@ -217,6 +217,7 @@ describe('JSON index, visitors', () => {
       closed: (empty) => void heard(empty ? 'empty)' : ')'),
       stringBegan: (isKey) => heard(isKey ? ' key ' : ' text '),
       stringBytes: (bytes, start, end) => heard(Buffer.from(bytes.subarray(start, end)).toString()),
+      escaped: (code) => heard(`\\${code}`),
       stringEnded: () => void heard('.'),
     };
     return { visitor, record };
