@@ -21,12 +21,10 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
     return source;
   }
   const value = usableKey(text, flag);
-  if (readIfThere(text, readFile) !== undefined) {
-    throw invalid(
-      `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
-    );
-  }
-  return { kind: 'literal', value };
+  if (readIfThere(text, readFile) === undefined) return { kind: 'literal', value };
+  throw invalid(
+    `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
+  );
 }
 
 /** The key itself. Throws config_invalid, without quoting any of it. */
@@ -47,12 +45,10 @@ export function watchApiKey(options: {
   readonly pollMs?: number;
 }): FileWatch {
   const { path, current: known, onKey: changed, onError: failed, pollMs: interval = POLL_MS } = options;
-  const read = async (): Promise<string> => {
-    const bytes = await readFileAsync(path).catch((thrown: unknown) => {
-      throw unreadable(keyFile(path), thrown);
-    });
-    return keyInFile(path, bytes);
+  const refuse = (thrown: unknown): never => {
+    throw unreadable(keyFile(path))(thrown);
   };
+  const read = async () => keyInFile(path, await readFileAsync(path).catch(refuse));
   return watchFiles({ known, read, changed, failed, interval });
 }
 

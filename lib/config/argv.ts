@@ -12,6 +12,8 @@ interface Spelling {
 }
 
 type Spellings = ReadonlyMap<string, Spelling>;
+/** A flag as it was written, and the text that was written with it. */
+type Written = readonly [spelling: Spelling, text: string | undefined];
 type GivenFlag = Spelling & { readonly text: string };
 
 function spellingsOf(flags: readonly Flag[]): Spellings {
@@ -40,11 +42,7 @@ export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAG
   // mri gets the one form that it reads as pflag does; of others it would take `-1` for a flag, and `no-` for false.
   const normalised = [...values].map(([name, text]) => `--${name}=${text}`);
   const { _, ...texts } = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
-  return {
-    values: new Map(Object.entries(texts)),
-    warnings: [...warnings],
-    label: (name) => `--${name}`,
-  };
+  return { values: new Map(Object.entries(texts)), warnings: [...warnings], label: (name) => `--${name}` };
 }
 
 /** Arguments → flags with their texts, in order. */
@@ -54,20 +52,26 @@ function spellOut(argv: readonly string[], spellings: Spellings): GivenFlag[] {
   for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
     if (arg === '--') {
       if (rest.length > 0) throw stray(rest[0] as string);
-    } else if (arg.startsWith('--')) given.push(long(arg, rest, spellings));
-    else if (arg.startsWith('-') && arg.length > 1) given.push(...short(arg, rest, spellings));
-    else throw stray(arg, given.at(-1));
+      break;
+    }
+    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, given.at(-1));
+    const written = arg.startsWith('--') ? [long(arg, spellings)] : short(arg, spellings);
+    for (const [spelling, own] of written) {
+      const text = own ?? (spelling.flag.type === 'boolean' ? 'true' : rest.shift());
+      if (text === undefined) throw invalid(`flag needs an argument: ${spelling.spelled}`);
+      given.push({ ...spelling, text });
+    }
   }
   return given;
 }
 
-function long(arg: string, rest: string[], spellings: Spellings): GivenFlag {
+function long(arg: string, spellings: Spellings): Written {
   const [, name = '', text] = /^--([^=]*)(?:=(.*))?$/s.exec(arg) ?? [];
   if (name === '' || name.startsWith('-'))
     throw invalid('bad flag syntax: a flag is written --name or --name=value');
   const spelling = spellings.get(`--${name}`);
   if (spelling === undefined) throw invalid(`unknown flag: --${name}${meantFlag(name, spellings)}`);
-  return { ...spelling, text: text ?? argumentOf(spelling, rest) };
+  return [spelling, text];
 }
 
 /** The suggestion behind an unknown flag, or nothing. */
@@ -82,27 +86,14 @@ function meantFlag(name: string, spellings: Spellings): string {
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
-function short(arg: string, rest: string[], spellings: Spellings): GivenFlag[] {
-  const given: GivenFlag[] = [];
-  let letters = arg.slice(1);
-  while (letters !== '') {
-    const spelling = spellings.get(`-${letters[0]}`);
-    if (spelling === undefined)
-      throw invalid(`unknown shorthand flag: '${letters[0]}' (long flags take two dashes)`);
-    const after = letters.slice(1);
-    const isValue = after.startsWith('=') || (spelling.flag.type !== 'boolean' && after !== '');
-    const text = isValue ? after.replace(/^=/, '') : argumentOf(spelling, rest);
-    given.push({ ...spelling, text });
-    letters = isValue ? '' : after;
-  }
-  return given;
-}
-
-function argumentOf({ flag, spelled }: Spelling, rest: string[]): string {
-  if (flag.type === 'boolean') return 'true';
-  const text = rest.shift();
-  if (text === undefined) throw invalid(`flag needs an argument: ${spelled}`);
-  return text;
+function short(arg: string, spellings: Spellings): Written[] {
+  const [letter, after] = [arg[1], arg.slice(2)];
+  const spelling = spellings.get(`-${letter}`);
+  if (spelling === undefined)
+    throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
+  if (after === '') return [[spelling, undefined]];
+  if (after.startsWith('=') || spelling.flag.type !== 'boolean') return [[spelling, after.replace(/^=/, '')]];
+  return [[spelling, undefined], ...short(`-${after}`, spellings)];
 }
 
 /** Booleans become `true` or `false`, in the sense of the flag's own name. */
@@ -110,12 +101,12 @@ function canonicalText({ flag, alias, spelled, text }: GivenFlag): string {
   return flag.type === 'boolean' ? String(parseBoolean(spelled, text) !== (alias?.inverted === true)) : text;
 }
 
+/** The warning about a flag of the past. Throws config_invalid for one that is refused. */
 function noteOn({ flag, alias, spelled }: GivenFlag, text: string): string[] {
-  if (flag.retired?.how === 'refused') {
-    if (text === 'true') throw invalid(`${spelled} is refused: ${flag.retired.why}`);
-    return [`${spelled} is retired and does nothing: ${flag.retired.why}`];
-  }
-  if (flag.retired !== undefined) return [`${spelled} is deprecated and does nothing: ${flag.retired.why}`];
+  const { how, why } = flag.retired ?? {};
+  if (how === 'refused' && text === 'true') throw invalid(`${spelled} is refused: ${why}`);
+  if (how === 'refused') return [`${spelled} is retired and does nothing: ${why}`];
+  if (how === 'ignored') return [`${spelled} is deprecated and does nothing: ${why}`];
   if (alias?.deprecated !== true) return [];
   const now = alias.inverted ? `--${flag.name} (which says the opposite)` : `--${flag.name}`;
   return [`${spelled} is deprecated; write ${now}`];
@@ -152,16 +143,11 @@ function meantCommand(word: string): string {
  */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
   const plain = plainly(word);
-  if (plain === '') return undefined;
   const allowed = plain.length > 5 ? 2 : 1;
-  const [best] = candidates
-    .map((candidate) => ({ candidate, mistakes: mistakesIn(plain, plainly(candidate), allowed) }))
-    .filter(({ mistakes }) => mistakes <= allowed)
-    .sort((a, b) => a.mistakes - b.mistakes);
-  if (best !== undefined) return best.candidate;
-  const longer =
-    plain.length < 3 ? [] : candidates.filter((candidate) => plainly(candidate).startsWith(plain));
-  return longer.length === 1 ? longer[0] : undefined;
+  const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
+  const close = [0, 1, 2].flatMap((mistakes) => byMistakes.get(mistakes) ?? []);
+  const longer = candidates.filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain));
+  return close[0] ?? (longer.length === 1 ? longer[0] : undefined);
 }
 
 const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
@@ -174,12 +160,8 @@ function mistakesIn(word: string, meant: string, allowed: number): number {
   if (word === meant) return 0;
   if (allowed === 0) return Number.POSITIVE_INFINITY;
   if (word[0] === meant[0]) return mistakesIn(word.slice(1), meant.slice(1), allowed);
+  const after = (letters: number, meantLetters: number): number =>
+    1 + mistakesIn(word.slice(letters), meant.slice(meantLetters), allowed - 1);
   const swapped = word[0] === meant[1] && word[1] === meant[0];
-  const repaired: [word: string, meant: string][] = [
-    [word.slice(1), meant],
-    [word, meant.slice(1)],
-    [word.slice(1), meant.slice(1)],
-  ];
-  if (swapped) repaired.push([word.slice(2), meant.slice(2)]);
-  return 1 + Math.min(...repaired.map(([rest, restMeant]) => mistakesIn(rest, restMeant, allowed - 1)));
+  return Math.min(after(1, 0), after(0, 1), after(1, 1), swapped ? after(2, 2) : Number.POSITIVE_INFINITY);
 }

@@ -82,15 +82,11 @@ export function parseConfig(
   return { config: Object.freeze(config), warnings: [...given.warnings, ...cautions] };
 }
 
-/** Where a memory controller is mounted, and its file; `line` finds the group of this process in /proc/self/cgroup. */
+/** What finds the group of this process in /proc/self/cgroup, where memory controllers are mounted, and their file. */
 const CONTROLLERS = [
-  { line: /^0::(\/.*)$/m, mount: '/sys/fs/cgroup', file: 'memory.max' },
-  {
-    line: /^\d+:(?:[^:\n]+,)?memory(?:,[^:\n]+)?:(\/.*)$/m,
-    mount: '/sys/fs/cgroup/memory',
-    file: 'memory.limit_in_bytes',
-  },
-];
+  [/^0::(\/.*)$/m, '/sys/fs/cgroup', 'memory.max'],
+  [/^\d+:(?:[^:\n]+,)?memory(?:,[^:\n]+)?:(\/.*)$/m, '/sys/fs/cgroup/memory', 'memory.limit_in_bytes'],
+] as const;
 
 /**
  * Bytes of memory that this process may use: those of the machine, or the smallest limit of its control group (version 1 or 2)
@@ -99,7 +95,7 @@ const CONTROLLERS = [
 export function memoryLimit(readFile: ReadFile, machine: number = totalmem()): number {
   const read = (path: string): string => Buffer.from(readIfThere(path, readFile) ?? []).toString('latin1');
   const groups = read('/proc/self/cgroup');
-  const limits = CONTROLLERS.flatMap(({ line, mount, file }) =>
+  const limits = CONTROLLERS.flatMap(([line, mount, file]) =>
     groupsAround(line.exec(groups)?.[1]).map((group) => read(posix.join(mount, group, file)).trim()),
   );
   // "max", and a number beyond all memory in version 1, mean that there is none.

@@ -28,18 +28,18 @@ const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
 export function withEnvironment(argv: Given, env: Environment): Given {
   const values = new Map(argv.values);
   const labels = new Map<string, string>();
+  const label = (name: string): string => labels.get(name) ?? argv.label(name);
   const warnings = [...argv.warnings];
-  for (const [variable, flag] of variablesIn(env, warnings)) {
-    const text = env[variable] as string;
-    const used = values.has(flag.name) ? (labels.get(flag.name) ?? argv.label(flag.name)) : undefined;
-    if (used !== undefined) {
-      warnings.push(`${used} and ${variable} are both set; ${used} is used`);
+  for (const [variable, { name, type }] of variablesIn(env, warnings)) {
+    if (values.has(name)) {
+      warnings.push(`${label(name)} and ${variable} are both set; ${label(name)} is used`);
       continue;
     }
-    labels.set(flag.name, variable);
-    values.set(flag.name, flag.type === 'boolean' ? String(parseBoolean(variable, text)) : text);
+    const text = env[variable] as string;
+    labels.set(name, variable);
+    values.set(name, type === 'boolean' ? String(parseBoolean(variable, text)) : text);
   }
-  return { values, warnings, label: (name) => labels.get(name) ?? argv.label(name) };
+  return { values, warnings, label };
 }
 
 /** The variables that set something, the more specific name first. */
@@ -53,11 +53,10 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
       continue;
     }
     const flag = FLAG_OF.get(variable);
-    if (flag === undefined) {
-      warnings.push(unknown(variable));
-    } else if (flag.name === 'port' && SERVICE_ADDRESS.test(text)) {
+    if (flag === undefined) warnings.push(unknown(variable));
+    else if (flag.name !== 'port' || !SERVICE_ADDRESS.test(text)) found.push([variable, flag]);
+    else
       warnings.push(`${variable} is ignored: Kubernetes has set it for a Service of that name; use --port`);
-    } else found.push([variable, flag]);
   }
   if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, FLAG_OF.get(variableOf('api-key')) as Flag]);
   return found;

@@ -26,12 +26,10 @@ export function readIfThere(path: string, readFile: ReadFile): Uint8Array | unde
 
 /** The bytes of `what`, which lies at `path`. Throws config_invalid. */
 export const readNamedFile = (what: string, path: string, readFile: ReadFile): Uint8Array =>
-  orRefuse(
-    () => readFile(path),
-    (thrown) => unreadable(what, thrown),
-  );
+  orRefuse(() => readFile(path), unreadable(what));
 
-export const unreadable = (what: string, thrown: unknown): Error =>
+/** The error about `what`, from what the file system threw. */
+export const unreadable = (what: string) => (thrown: unknown) =>
   invalid(`failed to read ${what}: ${(thrown as Error).message}`);
 
 const MIN_SALT_BYTES = 32;
@@ -44,10 +42,8 @@ const MAX_SALT_CHARACTERS = 128;
  */
 export function parseSalt(text: string, readFile: ReadFile): string | undefined {
   if (text === 'random') return undefined;
-  if (!text.startsWith('@')) {
-    // Node has replaced what was no UTF-8 on the command line by U+FFFD; two such salts could collapse into one.
-    return validSalt(text, !text.includes('\ufffd'), '--prompt-cache-salt');
-  }
+  // Node has replaced what was no UTF-8 on the command line by U+FFFD; two such salts could collapse into one.
+  if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), '--prompt-cache-salt');
   const path = text.slice(1);
   const what = `the salt file ${JSON.stringify(path)} of --prompt-cache-salt`;
   const bytes = readNamedFile(what, path, readFile);
@@ -62,22 +58,15 @@ export function parseSalt(text: string, readFile: ReadFile): string | undefined 
 
 function validSalt(salt: string, isUtf8: boolean, what: string): string {
   if (!isUtf8 || !salt.isWellFormed()) throw invalid(`${what} is not valid UTF-8`);
-  const bytes = Buffer.byteLength(salt);
-  if (bytes < MIN_SALT_BYTES) {
-    throw invalid(
-      `${what} has ${bytes} bytes; a salt needs at least ${MIN_SALT_BYTES} (openssl rand -hex 32 makes one)`,
-    );
-  }
-  const characters = [...salt].length;
-  if (characters > MAX_SALT_CHARACTERS) {
+  const [bytes, characters] = [Buffer.byteLength(salt), [...salt].length];
+  const enough = `at least ${MIN_SALT_BYTES} (openssl rand -hex 32 makes one)`;
+  if (bytes < MIN_SALT_BYTES) throw invalid(`${what} has ${bytes} bytes; a salt needs ${enough}`);
+  if (characters > MAX_SALT_CHARACTERS)
     throw invalid(`${what} has ${characters} characters; a salt has at most ${MAX_SALT_CHARACTERS}`);
-  }
   const forbidden = /[@/\\\0]/.exec(salt)?.[0];
-  if (forbidden !== undefined) {
-    const shown = forbidden === '\0' ? 'a NUL' : `"${forbidden}"`;
-    throw invalid(`${what} contains ${shown}; a salt must not contain @, /, \\ or NUL`);
-  }
-  return salt;
+  if (forbidden === undefined) return salt;
+  const shown = forbidden === '\0' ? 'a NUL' : `"${forbidden}"`;
+  throw invalid(`${what} contains ${shown}; a salt must not contain @, /, \\ or NUL`);
 }
 
 /**

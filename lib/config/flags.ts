@@ -1,19 +1,7 @@
 /** Every flag of the proxy, once: the command line, the environment, --help and the README's table are made from these rows. */
 import type { Flag, FlagAlias, ValuesOf } from './setting.ts';
-import { BOOLEAN, duration, integer, list, setting, text } from './setting.ts';
-import {
-  asWritten,
-  parseBaseUrl,
-  parseChoice,
-  parseHost,
-  parseHostPort,
-  parseLogLevel,
-  parseOrigin,
-  parseOwnHost,
-  parsePath,
-  parsePort,
-  parseWorkers,
-} from './values.ts';
+import { BOOLEAN, choice, duration, hostPort, integer, list, setting, text } from './setting.ts';
+import * as values from './values.ts';
 
 const old = (name: string): FlagAlias => ({ name, deprecated: true });
 
@@ -23,27 +11,24 @@ const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', w
 });
 
 /** What prints something in place of a start. */
-const printing = (name: string, help: string, more: Partial<Flag> = {}): Flag => ({
-  ...{ name, type: 'boolean', help, commandLineOnly: true },
-  ...more,
-});
+const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {
   'Remote service': [
-    setting('api-endpoint', text('HOST[:PORT]', parseHostPort, 443), {
+    setting('api-endpoint', hostPort('HOST[:PORT]', 443), {
       default: 'api.privatemode.ai:443',
       help: 'Endpoint of the remote API.',
       aliases: [old('apiEndpoint')],
     }),
-    setting('api-key', text('KEY|@FILE', asWritten), {
+    setting('api-key', text('KEY|@FILE', values.asWritten), {
       help: 'API key: a literal, or a file path prefixed with @ (read again when it changes and on SIGHUP). If unset, the proxy does not authenticate to the API, and clients send their own keys.',
       aliases: [old('apiKey')],
     }),
-    setting('api-key-fallback', text('MODE', parseChoice, ['never', 'always', 'if-placeholder'] as const), {
+    setting('api-key-fallback', choice('MODE', 'never', 'always', 'if-placeholder'), {
       default: 'always',
       help: 'When the configured key replaces the one of a request: never, always, or if-placeholder (only where the request says exactly "Bearer placeholder"). The default will change to never in a future release.',
     }),
-    setting('manifest-path', text('FILE', parsePath), {
+    setting('manifest-path', text('FILE', values.parsePath), {
       help: 'Manifest file to verify the remote against. If unset, the manifest is fetched from the service and every enforced one is logged.',
       aliases: [old('manifestPath')],
     }),
@@ -59,23 +44,23 @@ const GROUPS = {
     }),
   ],
   'Application side': [
-    setting('listen-address', text('HOST', parseHost), {
+    setting('listen-address', text('HOST', values.parseHost), {
       default: '0.0.0.0',
       help: 'IP address or host name to listen on. 127.0.0.1 keeps other machines out.',
     }),
-    setting('port', text('PORT', parsePort), { default: '8080', help: 'Port to listen on.' }),
-    setting('tls-cert-path', text('FILE', parsePath), {
+    setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
+    setting('tls-cert-path', text('FILE', values.parsePath), {
       help: 'TLS certificate (PEM, with its chain). Together with --tls-key-path it makes the proxy serve HTTPS; both files are read again when they change.',
       aliases: [old('tlsCertPath')],
     }),
-    setting('tls-key-path', text('FILE', parsePath), {
+    setting('tls-key-path', text('FILE', values.parsePath), {
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
-    setting('cors-allowed-origins', list('ORIGIN,…', parseOrigin), {
+    setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
       help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. Empty: none, and pages of other origins are refused.',
     }),
-    setting('allowed-hosts', list('HOST[:PORT],…', parseOwnHost), {
+    setting('allowed-hosts', list('HOST[:PORT],…', values.parseOwnHost), {
       help: 'Host names under which web pages of the proxy itself may be opened, such as proxy.lab.example:8080, beside localhost, IP addresses, --listen-address and the names in the TLS certificate. Others are refused to browsers (DNS rebinding).',
     }),
   ],
@@ -85,7 +70,7 @@ const GROUPS = {
       help: 'Use a new random salt for each request, so that no two share a prompt cache. With false, all requests through this proxy share one.',
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
-    setting('prompt-cache-salt', text('SALT|@FILE|random', asWritten), {
+    setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
       default: 'random',
       help: 'Salt that separates prompt caches: a literal or @file of at least 32 bytes and at most 128 characters (shared by all that know it), or random (one per start). Requires --disable-prompt-cache=false. A cache_salt in the request wins.',
       aliases: [old('promptCacheSalt')],
@@ -122,7 +107,7 @@ const GROUPS = {
     }),
   ],
   Operation: [
-    setting('workspace', text('DIR', parsePath), {
+    setting('workspace', text('DIR', values.parsePath), {
       default: '.',
       help: 'Directory for the files the proxy writes: manifests, collateral, request dumps.',
     }),
@@ -131,44 +116,44 @@ const GROUPS = {
       help: 'Write requests and responses, in plain text, to the requests directory of the workspace.',
       aliases: [old('dumpRequests')],
     }),
-    setting('log-format', text('FORMAT', parseChoice, ['json', 'text'] as const), {
+    setting('log-format', choice('FORMAT', 'json', 'text'), {
       default: 'text',
       help: 'json or text.',
     }),
-    setting('log-level', text('LEVEL', parseLogLevel), {
+    setting('log-level', text('LEVEL', values.parseLogLevel), {
       short: 'l',
       default: 'info',
       help: 'debug, info, warn, error, or a number (-4 debug, 0 info, 4 warn, 8 error).',
     }),
-    setting('metrics-address', text('HOST:PORT', parseHostPort, undefined), {
+    setting('metrics-address', hostPort('HOST:PORT'), {
       help: 'Serve /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
     }),
-    setting('workers', text('N|auto', parseWorkers), {
+    setting('workers', text('N|auto', values.parseWorkers), {
       default: '1',
       help: 'Number of processes that share the port; auto: one per processor.',
     }),
-    printing('help', 'Print this help.', { short: 'h' }),
-    printing('version', 'Print the version.'),
-    printing('licenses', 'Print the licences of the program and of all its parts.'),
+    { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
+    { name: 'version', ...PRINTS, help: 'Print the version.' },
+    { name: 'licenses', ...PRINTS, help: 'Print the licences of the program and of all its parts.' },
   ],
 } as const;
 
 /** These work and are not listed: for simulators and tests, and names of the past. */
 const HIDDEN = [
-  setting('unsafe-trust-roots', text('DIR', parsePath), {
+  setting('unsafe-trust-roots', text('DIR', values.parsePath), {
     help: 'Trust these hardware roots instead of the real ones.',
     commandLineOnly: true,
   }),
-  setting('cdn-base-url', text('URL', parseBaseUrl), {
+  setting('cdn-base-url', text('URL', values.parseBaseUrl), {
     default: 'https://cdn.confidential.cloud',
     help: 'Where the manifest comes from.',
     aliases: [old('cdnBaseURL')],
   }),
-  setting('amd-kds-url', text('URL', parseBaseUrl), {
+  setting('amd-kds-url', text('URL', values.parseBaseUrl), {
     default: 'https://kdsintf.amd.com',
     help: "AMD's key distribution service.",
   }),
-  setting('intel-pcs-url', text('URL', parseBaseUrl), {
+  setting('intel-pcs-url', text('URL', values.parseBaseUrl), {
     default: 'https://api.trustedservices.intel.com',
     help: "Intel's provisioning certification service.",
   }),
@@ -183,7 +168,7 @@ const HIDDEN = [
 ] as const;
 
 /** A row, with the type of its value. */
-export type Row = (typeof GROUPS)[keyof typeof GROUPS][number] | (typeof HIDDEN)[number];
+export type Row = Flag & ((typeof GROUPS)[keyof typeof GROUPS][number] | (typeof HIDDEN)[number]);
 
 /** The values of all settings, as the rows read them. */
 export type Settings = ValuesOf<Row>;

@@ -2,32 +2,38 @@ import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-const COLUMNS = 100;
 const HELP_AT = 34;
+/** Words up to column 100, from HELP_AT on. */
+const LINE = /\S.{0,65}(?= |$)/g;
 
 /** The text of --help, for a terminal of 100 columns. */
 export function renderHelp(): string {
-  const groups = Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags));
   const precedence = 'a flag wins over its variable, a variable over the default; an empty one is unset';
   const example = `${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true`;
-  return `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
-streams the answers back decrypted.
-
-Usage:
-  privatemode-proxy [flags]
-  privatemode-proxy healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1
-  privatemode-proxy verify [flags]         whether the remote is genuine: every check, by name
-
-${groups.join('\n')}
-${section(`Environment (${precedence})`, [
-  ['  PRIVATEMODE_API_KEY', 'API key, as --api-key: KEY or @FILE.'],
-  ['  PRIVATEMODE_PROXY_FLAG', `Every other flag, such as ${example}.`],
-  ['  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.'],
-  ['  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.'],
-])}
-Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=false.
-`;
+  return helpPage(
+    `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
+streams the answers back decrypted.`,
+    [
+      '[flags]',
+      'healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1',
+      'verify [flags]         whether the remote is genuine: every check, by name',
+    ],
+    [
+      ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),
+      section(`Environment (${precedence})`, [
+        ['  PRIVATEMODE_API_KEY', 'API key, as --api-key: KEY or @FILE.'],
+        ['  PRIVATEMODE_PROXY_FLAG', `Every other flag, such as ${example}.`],
+        ['  SSL_CERT_FILE', 'PEM bundle of the authorities to trust for outgoing connections.'],
+        ['  https_proxy', 'HTTP proxy (CONNECT) for outgoing connections; no_proxy lists exceptions.'],
+      ]),
+      'Durations are written like 30s, 5m or 1h30m; booleans like --flag or --flag=false.\n',
+    ],
+  );
 }
+
+/** The help text of a command: what it does, the ways to write it, and parts with an empty line between them. */
+export const helpPage = (about: string, usage: readonly string[], parts: readonly string[]): string =>
+  `${about}\n\nUsage:\n${usage.map((line) => `  privatemode-proxy ${line}\n`).join('')}\n${parts.join('\n')}`;
 
 type Term = readonly [term: string, description: string];
 
@@ -45,22 +51,7 @@ function flagTerm(flag: Flag): Term {
 
 /** A term and its description, which is wrapped into a column of its own and starts a new line where the term is long. */
 function described(term: string, description: string): string {
-  const indent = ' '.repeat(HELP_AT);
-  const lines = wrapped(description, COLUMNS - HELP_AT).map((line) => indent + line);
-  const first = lines[0] as string;
-  if (term.length > HELP_AT - 2) lines.unshift(term);
-  else lines[0] = term + first.slice(term.length);
-  return `${lines.join('\n')}\n`;
-}
-
-function wrapped(text: string, columns: number): string[] {
-  const lines: string[] = [];
-  let line = '';
-  for (const word of text.split(' ')) {
-    if (line !== '' && line.length + 1 + word.length > columns) {
-      lines.push(line);
-      line = word;
-    } else line = line === '' ? word : `${line} ${word}`;
-  }
-  return [...lines, line];
+  const text = description.match(LINE)?.join(`\n${' '.repeat(HELP_AT)}`);
+  const gap = term.length > HELP_AT - 2 ? `\n${' '.repeat(HELP_AT)}` : ' '.repeat(HELP_AT - term.length);
+  return `${term}${gap}${text}\n`;
 }

@@ -1,5 +1,5 @@
 /** Tables of flags: what a row is, which kinds of settings there are, and how a table reads what was given. */
-import { type Parse, parseDuration, parseInteger, parseList } from './values.ts';
+import { type Parse, parseChoice, parseDuration, parseHostPort, parseInteger, parseList } from './values.ts';
 
 export interface FlagAlias {
   readonly name: string;
@@ -9,12 +9,19 @@ export interface FlagAlias {
   readonly inverted?: true;
 }
 
-export interface Flag {
-  readonly name: string;
-  readonly short?: string;
+/** How the text of a setting is read. */
+interface Kind<Value> {
   readonly type: 'string' | 'boolean' | 'list' | 'integer' | 'duration';
   /** What stands for the value in --help, e.g. `HOST:PORT`; booleans have none. */
   readonly value?: string;
+  readonly parse: Parse<Value>;
+  /** The text that is read where nothing is given and there is no default. */
+  readonly unset?: string;
+}
+
+export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
+  readonly name: string;
+  readonly short?: string;
   /** As it would be written; undefined: unset. */
   readonly default?: string;
   readonly help: string;
@@ -27,61 +34,48 @@ export interface Flag {
   readonly retired?: { readonly how: 'ignored' | 'refused'; readonly why: string };
 }
 
-/** How the text of a setting is read, and its value where it is neither given nor has a default. */
-interface Kind<Value, None = undefined> extends Pick<Flag, 'type' | 'value'> {
-  readonly parse: Parse<Value>;
-  readonly none: None;
-}
-
-/** A flag with a value for the program, which `parse` reads and validates. */
-export interface Setting<Name extends string = string, Value = unknown> extends Flag, Kind<Value, unknown> {
-  readonly name: Name;
-}
-
-/** The row of a setting: its name, its kind, and what else there is to say. */
-export const setting = <const Name extends string, Value, None, More extends Omit<Flag, 'name' | 'type'>>(
+/** The row of a setting, a flag with a value for the program: its name, its kind, and what else there is to say. */
+export const setting = <
+  const Name extends string,
+  Read extends Kind<unknown>,
+  const More extends Omit<Flag, 'name' | 'type'>,
+>(
   name: Name,
-  kind: Kind<Value, None>,
+  kind: Read,
   more: More,
-): Setting<Name, Value | (More extends { readonly default: string } ? never : None)> =>
-  ({ name, ...kind, ...more }) as never;
+) => ({ name, ...kind, ...more });
 
-/** `value` stands for the text in --help; `parse` gets `rest` besides. */
-export const text = <Value, Rest extends readonly unknown[]>(
-  value: string,
-  parse: Parse<Value, Rest>,
-  ...rest: Rest
-): Kind<Value> => ({
-  type: 'string',
-  value,
-  parse: (flag, given) => parse(flag, given, ...rest),
-  none: undefined,
-});
+const kind =
+  <const Type extends Kind<unknown>['type']>(type: Type) =>
+  <Value>(value: string, parse: Parse<Value>) => ({ type, value, parse });
 
-export const integer = (value: string, minimum: number): Kind<number> => ({
-  ...text(value, parseInteger, minimum),
-  type: 'integer',
-});
+/** The kinds; `value` is what --help writes for the text. */
+export const text = kind('string');
 
-export const duration = (minimumMs: number): Kind<number> => ({
-  ...text('DURATION', parseDuration, minimumMs),
-  type: 'duration',
-});
+export const choice = <const Word extends string>(value: string, ...words: readonly Word[]) =>
+  text(value, (flag, given) => parseChoice(flag, given, words));
 
-/** Not given, it is empty. */
-export const list = (
-  value: string,
-  parseItem: Parse<string>,
-): Kind<readonly string[], readonly string[]> => ({
-  ...text(value, parseList, parseItem),
-  ...{ type: 'list', none: [] },
+/** Without a default port, the text has to name one. */
+export const hostPort = (value: string, defaultPort?: number) =>
+  text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
+
+export const integer = (value: string, minimum: number) =>
+  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
+
+export const duration = (minimumMs: number) =>
+  kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));
+
+export const list = (value: string, parseItem: Parse<string>) => ({
+  ...kind('list')(value, (flag, given) => parseList(flag, given, parseItem)),
+  unset: '',
 });
 
 /** Its text is `true` or `false` by the time it is read here. */
-export const BOOLEAN: Kind<boolean, boolean> = {
-  ...{ type: 'boolean', none: false },
-  parse: (_, given) => given === 'true',
-};
+export const BOOLEAN = {
+  type: 'boolean',
+  unset: 'false',
+  parse: (_: string, given: string): boolean => given === 'true',
+} as const;
 
 /** What was given: texts by the names of flags, warnings for a person, and how an error calls a setting. */
 export interface Given {
@@ -97,16 +91,18 @@ type CamelCase<Name> = Name extends `${infer Head}-${infer Tail}`
 
 /** The values of a table's settings, by their names in camel case. */
 export type ValuesOf<Row> = {
-  readonly [S in Extract<Row, Setting> as CamelCase<S['name']>]: ReturnType<S['parse']>;
+  readonly [S in Extract<Row, Flag & Kind<unknown>> as CamelCase<S['name']>]:
+    | ReturnType<S['parse']>
+    | (S extends { readonly default: string } | { readonly unset: string } ? never : undefined);
 };
 
 /** Reads every setting of a table: as it was given, or its default. Throws config_invalid. */
 export function valuesOf<Row extends Flag>(rows: readonly Row[], { values, label }: Given): ValuesOf<Row> {
-  const entries = rows.flatMap((row: Flag & Partial<Setting>) => {
+  const entries = rows.flatMap((row: Flag & Partial<Kind<unknown>>) => {
     if (row.parse === undefined) return [];
-    const text = values.get(row.name) ?? row.default;
+    const text = values.get(row.name) ?? row.default ?? row.unset;
     const name = row.name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
-    return [[name, text === undefined ? row.none : row.parse(label(row.name), text)]];
+    return [[name, text === undefined ? undefined : row.parse(label(row.name), text)]];
   });
   return Object.fromEntries(entries) as ValuesOf<Row>;
 }

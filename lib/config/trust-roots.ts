@@ -12,10 +12,9 @@ import type { Config } from './config.ts';
 import { orRefuse } from './files.ts';
 import { invalid } from './values.ts';
 
+const INTEL = 'Intel SGX Root CA';
 /** The common names of the subjects that a directory of roots may hold. */
-type Slot = `${'ARK' | 'SEV'}-${Product}` | 'Intel SGX Root CA';
-const AMD_SLOTS = PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${product}`] as const);
-const SLOTS: readonly Slot[] = [...AMD_SLOTS, 'Intel SGX Root CA'];
+const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${product}`]), INTEL];
 
 /**
  * The vendors' hardware roots, or those of --unsafe-trust-roots, which are for simulators only. Throws
@@ -57,22 +56,22 @@ export function readTrustRoots(
   { flag, others }: { readonly flag: string; readonly others: 'refused' | 'ignored' },
 ): TrustRoots {
   const refuse: Refuse = (problem, cause) => invalid(`${flag}: ${problem}`, cause);
-  const found = new Map<Slot, string>();
+  const found = new Map<string, string>();
   for (const { file, pem, name } of readCertificates(directory, refuse)) {
-    const slot = SLOTS.find((known) => known === name);
-    if (slot === undefined && others === 'ignored') continue;
-    if (slot === undefined) throw refuse(`${file}: "${printable(name)}" is not one of ${SLOTS.join(', ')}`);
-    if (found.has(slot)) throw refuse(`${file}: a second "${slot}"`);
-    found.set(slot, pem);
+    const known = NAMES.includes(name);
+    if (!known && others === 'refused')
+      throw refuse(`${file}: "${printable(name)}" is not one of ${NAMES.join(', ')}`);
+    if (found.has(name)) throw refuse(`${file}: a second "${name}"`);
+    if (known) found.set(name, pem);
   }
   if (found.size === 0) throw refuse(`${directory} holds no certificate in a .pem file`);
-  const snp: { -readonly [P in keyof TrustRoots['snp']]: TrustRoots['snp'][P] } = {};
+  const snp: Partial<Record<Product, { ark: string; ask: string }>> = {};
   for (const product of PRODUCT_NAMES) {
     const [ark, ask] = [found.get(`ARK-${product}`), found.get(`SEV-${product}`)];
     if (ark !== undefined && ask !== undefined) snp[product] = { ark, ask };
     else if (ark !== ask) throw refuse(`ARK-${product} and SEV-${product} are only of use together`);
   }
-  const root = found.get('Intel SGX Root CA');
+  const root = found.get(INTEL);
   return { snp, tdx: root === undefined ? undefined : { root } };
 }
 
@@ -84,20 +83,17 @@ function readCertificates(directory: string, refuse: Refuse): { file: string; pe
     () => readdirSync(directory),
     (cause) => refuse(`${directory} cannot be read`, cause),
   );
-  const paths = names.filter((name) => name.endsWith('.pem')).sort();
-  return paths
-    .map((name) => join(directory, name))
-    .flatMap((file) => {
-      try {
-        return decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
-          if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
-          const name = commonName(parseCertificate(der).subject) ?? '';
-          return { file, pem: new X509Certificate(der).toString(), name };
-        });
-      } catch (cause) {
-        throw refuse(`${file} is not a PEM certificate`, cause);
-      }
-    });
+  const files = names.filter((name) => name.endsWith('.pem')).sort();
+  return files.flatMap((name) => {
+    const file = join(directory, name);
+    const read = () =>
+      decodePem(readFileSync(file, 'latin1')).map(({ label, der }) => {
+        if (label !== 'CERTIFICATE') throw new TypeError(`a ${label}`);
+        const name = commonName(parseCertificate(der).subject) ?? '';
+        return { file, pem: new X509Certificate(der).toString(), name };
+      });
+    return orRefuse(read, (cause) => refuse(`${file} is not a PEM certificate`, cause));
+  });
 }
 
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);

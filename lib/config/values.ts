@@ -1,16 +1,11 @@
 /** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
-
 import { isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 
 /** Reads `text`, the value of the setting that is called `flag`. */
-export type Parse<Value, Rest extends readonly unknown[] = []> = (
-  flag: string,
-  text: string,
-  ...rest: Rest
-) => Value;
+export type Parse<Value> = (flag: string, text: string) => Value;
 
 export interface HostPort {
   /** Lower case, no trailing dot; IPv6 without brackets. */
@@ -25,18 +20,11 @@ const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 const TRUE: readonly string[] = ['1', 't', 'T', 'true', 'TRUE', 'True'];
 const FALSE: readonly string[] = ['0', 'f', 'F', 'false', 'FALSE', 'False'];
 
-/** In ms; micro with its own sign, and with the Greek letter. */
-const UNITS = new Map(
-  Object.entries({ ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }),
-);
+/** Units in ms; micro with its own sign, and with the Greek letter. */
+const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
-/** Numbers of Go's slog, and pino's for them. */
-const LEVELS = [
-  { name: 'debug', slog: -4, pino: 20 },
-  { name: 'info', slog: 0, pino: 30 },
-  { name: 'warn', slog: 4, pino: 40 },
-  { name: 'error', slog: 8, pino: 50 },
-] as const;
+/** In the order of Go's slog, whose numbers are -4, 0, 4 and 8; pino's are 20, 30, 40 and 50. */
+const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 export function parseBoolean(flag: string, text: string): boolean {
   if (!TRUE.includes(text) && !FALSE.includes(text)) throw wants(flag, 'true or false', text);
@@ -80,10 +68,8 @@ export function parseDuration(flag: string, text: string, minimumMs: number): nu
   const wanted = 'a duration such as 30s, 5m or 1h30m';
   if (text !== '0' && !/^(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h))+$/.test(text))
     throw wants(flag, wanted, text);
-  let total = 0;
-  for (const [, number, unit] of text.matchAll(/(\d+(?:\.\d*)?)([a-zµμ]+)/g)) {
-    total += Number(number) * (UNITS.get(unit as string) as number);
-  }
+  const parts = [...text.matchAll(/(\d+(?:\.\d*)?)([a-zµμ]+)/g)];
+  const total = parts.reduce((sum, [, count, unit]) => sum + Number(count) * MS[unit as keyof typeof MS], 0);
   const ms = Math.round(total);
   if (ms < minimumMs) throw wants(flag, `${wanted} of at least ${minimumMs}ms`, text);
   if (ms > MAX_DURATION_MS) throw wants(flag, `${wanted}, at most 576h`, text);
@@ -98,15 +84,11 @@ export function parseChoice<T extends string>(flag: string, text: string, choice
 
 /** A level by name in any case, or a slog number, as the pino number of the least severe level it lets through. */
 export function parseLogLevel(flag: string, text: string): number {
-  const named = LEVELS.find((level) => level.name === text.toLowerCase());
-  if (named !== undefined) return named.pino;
   const number = /^[+-]?\d{1,6}$/.test(text) ? Number(text) : Number.NaN;
-  const level = LEVELS.find(({ slog }) => number <= slog);
-  if (level === undefined) {
-    const wanted = 'debug, info, warn, error, or a number up to 8 (-4 debug, 0 info, 4 warn, 8 error)';
-    throw wants(flag, wanted, text);
-  }
-  return level.pino;
+  const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
+  const wanted = 'debug, info, warn, error, or a number up to 8 (-4 debug, 0 info, 4 warn, 8 error)';
+  if (level === -1) throw wants(flag, wanted, text);
+  return 10 * (level + 2);
 }
 
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */
@@ -151,9 +133,7 @@ export function parseBaseUrl(flag: string, text: string): string {
   return url.href.replace(/\/+$/, '');
 }
 
-/**
- * One of --cors-allowed-origins, as a browser would send it: any scheme, no path, the scheme's own port left out.
- */
+/** One of --cors-allowed-origins, as a browser would send it: any scheme, no path, the scheme's own port left out. */
 export function parseOrigin(flag: string, text: string): string {
   if (text === '*') return text;
   if (text === 'null')

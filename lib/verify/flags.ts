@@ -1,8 +1,8 @@
 /** The command line of `verify`: the proxy's flags and its own, what they ask for, and the help text. */
 import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
-import { FLAGS, type Row } from '../config/flags.ts';
-import { section } from '../config/help.ts';
+import { FLAGS } from '../config/flags.ts';
+import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
 import { invalid, wants } from '../config/values.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
@@ -10,14 +10,12 @@ import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts'
 const FILE = text('FILE', required);
 const DIRECTORY = text('DIR', required);
 
-/** Flags for the live service. */
-const LIVE = [
-  setting('save', DIRECTORY, {
-    help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
-  }),
-] as const;
+/** For the live service. */
+const SAVE = setting('save', DIRECTORY, {
+  help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
+});
 
-/** Flags for a saved exchange. */
+/** For a saved exchange. */
 const OFFLINE = [
   setting('evidence', FILE, { help: 'Answer of the attestation call: {"AttestationDoc": base64}.' }),
   setting('nonce', FILE, { help: 'Body of that call: {"Nonce": base64 of 32 bytes}.' }),
@@ -39,7 +37,7 @@ const OFFLINE = [
   }),
 ] as const;
 
-/** Flags for both. */
+/** For both. */
 const OUTPUT = [
   setting('accept-custom-roots', BOOLEAN, {
     help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
@@ -47,13 +45,13 @@ const OUTPUT = [
   setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verification.md).' }),
 ] as const;
 
-const OWN = [...LIVE, ...OFFLINE, ...OUTPUT];
+const OWN = [SAVE, ...OFFLINE, ...OUTPUT];
 type Own = ValuesOf<(typeof OWN)[number]>;
 
-/** Flags of the proxy that name the service; they have no meaning for files. */
-const NAMES_SERVICE: readonly Row['name'][] = [
-  ...(['api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'] as const),
-  ...(['unsafe-trust-roots', 'amd-kds-url', 'intel-pcs-url'] as const),
+/** Flags that name the service or keep its answers; they have no meaning for files. */
+const OF_SERVICE = [
+  ...['save', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
+  ...['unsafe-trust-roots', 'amd-kds-url', 'intel-pcs-url'],
 ];
 
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
@@ -82,21 +80,15 @@ function liveRequest({ values, warnings }: Given, own: Own) {
   }
   const manifestPath = values.get('manifest-path');
   if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
-  const proxyFlags = new Set(FLAGS.map(({ name }) => name).filter((name) => name !== 'manifest-path'));
-  const proxyGiven = [...values].filter(([name]) => proxyFlags.has(name));
-  return {
-    ...own,
-    mode: 'live' as const,
-    warnings,
-    /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
-    proxyArgv: proxyGiven.map(([name, text]) => `--${name}=${text}`),
-    manifestPath,
-  };
+  const others = OWN.map(({ name }): string => name).concat('manifest-path');
+  /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
+  const proxyArgv = [...values].flatMap(([name, text]) => (others.includes(name) ? [] : `--${name}=${text}`));
+  return { ...own, mode: 'live' as const, warnings, proxyArgv, manifestPath };
 }
 
 /** `because`: the flag that asks for this kind of verification. */
 function offlineRequest({ values, warnings }: Given, own: Own, because: string) {
-  const stray = ['save', ...NAMES_SERVICE].find((name) => values.has(name));
+  const stray = OF_SERVICE.find((name) => values.has(name));
   if (stray !== undefined) {
     const instead = stray === 'manifest-path' ? '; the file is named with --manifest here' : '';
     throw invalid(`--${stray} is for the live service, and --${because} is for a saved exchange${instead}`);
@@ -110,13 +102,9 @@ function offlineRequest({ values, warnings }: Given, own: Own, because: string) 
   if ((request === undefined) !== (response === undefined)) {
     throw invalid('--secret-request and --secret-response are only of use together');
   }
-  return {
-    ...own,
-    mode: 'offline' as const,
-    warnings,
-    ...{ evidence: need('evidence'), nonce: need('nonce'), manifest: need('manifest') },
-    secret: request === undefined || response === undefined ? undefined : { request, response },
-  };
+  const secret = request === undefined || response === undefined ? undefined : { request, response };
+  const files = { evidence: need('evidence'), nonce: need('nonce'), manifest: need('manifest'), secret };
+  return { ...own, ...files, mode: 'offline' as const, warnings };
 }
 
 function required(flag: string, text: string): string {
@@ -136,20 +124,14 @@ function parseMoment(flag: string, text: string): Date {
   return date;
 }
 
-/** A flag of the proxy, with its help text for verify. */
-function proxyFlag(wanted: Row['name'], help: string): Flag {
-  return { ...(FLAGS.find(({ name }) => name === wanted) as Flag), help };
-}
-
-const SERVICE = [
-  proxyFlag('api-key', 'API key: a literal, or a file path prefixed with @. Required.'),
-  proxyFlag('api-endpoint', 'Endpoint of the remote API.'),
-  proxyFlag(
-    'manifest-path',
+/** Flags of the proxy, with their help texts for verify. */
+const SERVICE = Object.entries({
+  'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
+  'api-endpoint': 'Endpoint of the remote API.',
+  'manifest-path':
     'Manifest file to verify the remote against. If unset, the newest one that the service publishes.',
-  ),
-  proxyFlag('connect-timeout', 'Time to reach a host, TLS included.'),
-];
+  'connect-timeout': 'Time to reach a host, TLS included.',
+}).map(([name, help]) => ({ ...proxyFlag(name), help }));
 
 /** The text of `verify --help`, for a terminal of 100 columns. */
 export function renderVerifyHelp(): string {
@@ -161,21 +143,24 @@ export function renderVerifyHelp(): string {
     .sort(([a], [b]) => a - b)
     .map(([code, outcome, meaning]) => [`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`] as const);
   const noOutcome = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
-  return `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
-prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.
+  return helpPage(
+    `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
+prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.`,
+    ['verify --api-key KEY [flags]', 'verify --evidence FILE --nonce FILE --manifest FILE [flags]'],
+    [
+      section('The live service', [...SERVICE, SAVE]),
+      "The proxy's other flags are taken too, so that its command line can be used as it is.\n",
+      section('A saved exchange (no network is used)', OFFLINE),
+      section('Output', [...OUTPUT, proxyFlag('help')]),
+      section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
+      section('Environment', [
+        ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
+        ['  NO_COLOR', 'No colours, also on a terminal.'],
+      ]),
+    ],
+  );
+}
 
-Usage:
-  privatemode-proxy verify --api-key KEY [flags]
-  privatemode-proxy verify --evidence FILE --nonce FILE --manifest FILE [flags]
-
-${section('The live service', [...SERVICE, ...LIVE])}
-The proxy's other flags are taken too, so that its command line can be used as it is.
-
-${section('A saved exchange (no network is used)', OFFLINE)}
-${section('Output', [...OUTPUT, proxyFlag('help', 'Print this help.')])}
-${section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]])}
-${section('Environment', [
-  ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
-  ['  NO_COLOR', 'No colours, also on a terminal.'],
-])}`;
+function proxyFlag(wanted: string): Flag {
+  return FLAGS.find(({ name }) => name === wanted) as Flag;
 }

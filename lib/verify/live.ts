@@ -35,8 +35,8 @@ export async function verifyLive(request: LiveRequest, env: Environment): Promis
   const roots = trustRoots(config);
   const outbound = createOutbound(env, config.connectTimeout);
   const call = createHttpCall(outbound.dispatcher);
-  const asked = await askService(config, apiKey, roots, call).finally(() => outbound.close());
-  const { judgement, exchange } = asked;
+  const asking = askService(config, apiKey, roots, call);
+  const { judgement, exchange } = await asking.finally(() => outbound.close());
   const subject = `https://${urlHost(apiEndpoint.host)}:${apiEndpoint.port}`;
   const report = {
     mode: 'live',

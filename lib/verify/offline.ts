@@ -14,18 +14,19 @@ import type { OfflineRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type Subject } from './judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from './text-report.ts';
 
-/** The base64 members of each saved message, by our names for what is in them. */
-export const MESSAGES = {
-  evidence: { document: 'AttestationDoc' },
-  secretRequest: { publicKey: 'PublicKey' },
-  secretResponse: { encapsulatedKey: 'EncapsulatedKey', signature: 'Signature', meshCert: 'MeshCert' },
-} as const;
-
 /**
- * Names the attempt in every saved message; it is no part of what crossed the wire. Nothing else ties a secret exchange
- * to the evidence before it, since all attempts with one deployment share its mesh CA.
+ * Names the attempt in every saved message; beyond the first, it is no part of what crossed the wire. Nothing else ties a
+ * secret exchange to the evidence before it, since all attempts with one deployment share its mesh CA.
  */
 export const NONCE = { nonce: 'Nonce' } as const;
+
+/** The base64 members of each saved message, by our names for what is in them. */
+export const MESSAGES = {
+  nonce: NONCE,
+  evidence: { document: 'AttestationDoc' },
+  'secret-request': { publicKey: 'PublicKey' },
+  'secret-response': { encapsulatedKey: 'EncapsulatedKey', signature: 'Signature', meshCert: 'MeshCert' },
+} as const;
 
 const MAX_BYTES = 64 * 1024 * 1024;
 /** The bodies are flat objects of a few strings. */
@@ -53,14 +54,14 @@ async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement>
   try {
     const { nonce } = readMessage(request.nonce, NONCE);
     const secret = request.secret && {
-      ...readMessage(request.secret.request, MESSAGES.secretRequest, nonce),
-      ...readMessage(request.secret.response, MESSAGES.secretResponse, nonce),
+      ...readMessage(request.secret.request, MESSAGES['secret-request'], nonce),
+      ...readMessage(request.secret.response, MESSAGES['secret-response'], nonce),
     };
     subject = {
       ...readMessage(request.evidence, MESSAGES.evidence, nonce),
       nonce,
       manifest: readManifest(request.manifest),
-      roots: request.roots === undefined ? PRODUCTION_ROOTS : rootsIn(request.roots),
+      roots: rootsIn(request.roots),
       rootsKind,
       collateral: collateralIn(request.collateral),
       at,
@@ -75,7 +76,7 @@ async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement>
 }
 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
-export function readInput(path: string): Uint8Array {
+function readInput(path: string): Uint8Array {
   const bytes = orRefuse(
     () => new Uint8Array(readFileSync(path)),
     (cause) => invalidInput(`${path} cannot be read (${codeOf(cause)})`, cause),
@@ -124,11 +125,13 @@ function readMessage<Members extends Readonly<Record<string, string>>>(
   return Object.fromEntries(found);
 }
 
-const rootsIn = (directory: string): Subject['roots'] =>
-  orRefuse(
+function rootsIn(directory: string | undefined): Subject['roots'] {
+  if (directory === undefined) return PRODUCTION_ROOTS;
+  return orRefuse(
     () => readTrustRoots(directory, { flag: '--roots', others: 'ignored' }),
     (cause) => invalidInput(asPrivatemodeError(cause).message, cause),
   );
+}
 
 function collateralIn(path: string | undefined): Subject['collateral'] {
   if (path === undefined) return storedCollateral({}, 'there is no --collateral file: it');

@@ -56,6 +56,7 @@ export function saveExchange(
   const files = {
     ...(custom ? rootFiles(exchange.roots) : {}),
     ...messageFiles(exchange),
+    [SAVED.manifest]: exchange.manifest,
     [SAVED.collateral]: json(exchange.collateral),
     [SAVED.readme]: readme(exchange, judgement, endpoint),
     [SAVED.verdict]: renderJson(judgement),
@@ -66,28 +67,17 @@ export function saveExchange(
   }, unwritable(directory));
 }
 
-/** The messages as they crossed the wire, each with the nonce of the attempt, and the manifest. */
-function messageFiles(exchange: LiveExchange): Record<string, string | Uint8Array> {
-  const { nonce, manifest, secret } = exchange;
-  const attestation = {
-    [SAVED.nonce]: message({}, exchange),
-    [SAVED.evidence]: message(MESSAGES.evidence, exchange),
-    [SAVED.manifest]: manifest,
-  };
-  if (secret === undefined) return attestation;
-  return {
-    ...attestation,
-    [SAVED['secret-request']]: message(MESSAGES.secretRequest, { ...secret, nonce }),
-    [SAVED['secret-response']]: message(MESSAGES.secretResponse, { ...secret, nonce }),
-  };
-}
-
-function message<Ours extends string>(
-  members: Readonly<Record<Ours, string>>,
-  held: Readonly<Record<NoInfer<Ours> | 'nonce', Uint8Array>>,
-): string {
-  const entries = Object.entries({ ...members, ...NONCE }) as [Ours | 'nonce', string][];
-  return json(Object.fromEntries(entries.map(([ours, name]) => [name, base64(held[ours])])));
+/** The messages as they crossed the wire, each with the nonce of the attempt. */
+function messageFiles({ nonce, document, secret }: LiveExchange): Record<string, string> {
+  const held: Readonly<Record<string, Uint8Array>> = { nonce, document, ...secret };
+  const files: Record<string, string> = {};
+  for (const flag of Object.keys(MESSAGES) as (keyof typeof MESSAGES)[]) {
+    if (secret === undefined && flag.startsWith('secret-')) continue;
+    const members = Object.entries({ ...MESSAGES[flag], ...NONCE });
+    const message = members.map(([ours, name]) => [name, base64(held[ours] as Uint8Array)]);
+    files[SAVED[flag]] = json(Object.fromEntries(message));
+  }
+  return files;
 }
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');

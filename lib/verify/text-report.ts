@@ -53,9 +53,8 @@ const GROUPS: Readonly<Record<string, RegExp>> = {
 const groupOf = (id: string): string | undefined =>
   Object.keys(GROUPS).find((group) => GROUPS[group]?.test(id));
 
-const TITLES = new Map(
-  [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS].map((row) => [row.id, row.title]),
-);
+const ROWS = [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS];
+const TITLES = new Map(ROWS.map(({ id, title }) => [id, title]));
 const titleOf = (id: string): string => TITLES.get(id) ?? id;
 
 const STYLES = { good: 32, bad: 31, plain: 2, bold: 1 } as const;
@@ -78,10 +77,10 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   const { checks } = judgement;
   const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
   const room = report.columns === undefined ? ROOM : Math.max(20, report.columns - width - 6);
+  const members = Map.groupBy(checks, ({ id }) => groupOf(id));
   const groups = Object.keys(GROUPS).flatMap((group) => {
-    const members = checks.filter(({ id }) => groupOf(id) === group);
-    const lines = runsOf(members).flatMap((run) => checkLines(run, { paint, width, room }));
-    return members.length === 0 ? [] : [[paint('bold', group), ...lines].join('\n')];
+    const lines = runsOf(members.get(group) ?? []).flatMap((run) => checkLines(run, { paint, width, room }));
+    return lines.length === 0 ? [] : [paint('bold', group), ...lines].join('\n');
   });
   return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
 }
@@ -153,10 +152,8 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
 }
 
 /** Findings quote what the remote sent, which must not steer a terminal. */
-function printable(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu, '\ufffd');
-}
+const printable = (text: string): string =>
+  text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu, '\ufffd');
 
-function shortened(text: string, room: number): string {
-  return text.length <= room ? text : `${text.slice(0, room - 1)}…`;
-}
+const shortened = (text: string, room: number): string =>
+  text.length <= room ? text : `${text.slice(0, room - 1)}…`;

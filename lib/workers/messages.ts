@@ -32,11 +32,8 @@ export type SessionNews =
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 
-export type ToWorker =
-  | Start
-  | SessionNews
-  | { readonly type: 'collect'; readonly id: number }
-  | { readonly type: 'reload' | 'drain' };
+type Order = { readonly type: 'collect'; readonly id: number } | { readonly type: 'reload' | 'drain' };
+export type ToWorker = Start | SessionNews | Order;
 
 /** What a worker asks of the session; `id` comes back in the answer. */
 export type Question = { readonly id: number } & (
@@ -57,10 +54,8 @@ export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
   return Object.freeze({ ...rest, key: secretKey(keyBytes) });
 }
 
-export function errorToWire(thrown: unknown): ErrorWire {
-  const { code, message } = asPrivatemodeError(thrown);
-  return { code, message };
-}
+export const errorToWire = (thrown: unknown): ErrorWire => wireOf(asPrivatemodeError(thrown));
+const wireOf = ({ code, message }: PrivatemodeError): ErrorWire => ({ code, message });
 
 export const errorFromWire = ({ code, message }: ErrorWire): PrivatemodeError =>
   new PrivatemodeError(code, message);

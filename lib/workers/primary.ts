@@ -1,17 +1,11 @@
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
+import { setTimeout as after } from 'node:timers/promises';
 import { PrivatemodeError } from '../errors.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { AttestedSession } from '../session/session.ts';
-import {
-  epochToWire,
-  errorFromWire,
-  errorToWire,
-  type Question,
-  type Standing,
-  type ToPrimary,
-  type ToWorker,
-} from './messages.ts';
+import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
+import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
@@ -67,17 +61,10 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     worker.on('error', () => {}); // 'exit' reports its end
     send(worker, { type: 'start', sharedSalt, fd, standing: standing() });
     worker.on('message', (message: ToPrimary) => {
-      switch (message.type) {
-        case 'listening':
-          return first.resolve(message);
-        case 'failed':
-          return first.reject(errorFromWire(message.error));
-        case 'acquire':
-        case 'renew':
-          return void answer(worker, message);
-        case 'collected':
-          return collections.get(message.id)?.(message.metrics);
-      }
+      if (message.type === 'listening') first.resolve(message);
+      else if (message.type === 'failed') first.reject(errorFromWire(message.error));
+      else if (message.type === 'collected') collections.get(message.id)?.(message.metrics);
+      else void answer(worker, message);
     });
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
@@ -94,20 +81,16 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   function collectFrom(worker: Worker): Promise<readonly object[]> {
     const id = nextCollection++;
     const { promise, resolve } = Promise.withResolvers<readonly object[]>();
-    const timer = setTimeout(resolve, COLLECT_TIMEOUT, []);
     collections.set(id, resolve);
     send(worker, { type: 'collect', id });
-    return promise.finally(() => {
-      clearTimeout(timer);
-      collections.delete(id);
-    });
+    const none = after(COLLECT_TIMEOUT, [], { ref: false });
+    return Promise.race([promise, none]).finally(() => collections.delete(id));
   }
 
   async function drain(worker: Worker): Promise<void> {
-    const exited = new Promise((resolve) => worker.once('exit', resolve));
     const timer = setTimeout(() => worker.process.kill('SIGKILL'), deps.patience);
     send(worker, { type: 'drain' });
-    await exited;
+    await new Promise((resolve) => worker.once('exit', resolve));
     clearTimeout(timer);
   }
 
@@ -126,8 +109,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   });
 
   return {
-    url,
-    port,
+    ...{ url, port },
     /** Sends the state of the session to all workers; to be called whenever that may have changed. */
     announce(): void {
       for (const worker of workers) send(worker, { type: 'standing', standing: standing() });

@@ -15,8 +15,7 @@ export function createRemoteSession(first: Standing, send: (question: Question) 
   let standing = first; // its key bytes are zeroed
   let epoch = first.epoch && epochFromWire(first.epoch);
 
-  const current = (): Epoch | undefined =>
-    epoch !== undefined && isUsable(epoch, systemClock) ? epoch : undefined;
+  const current = () => (epoch !== undefined && isUsable(epoch, systemClock) ? epoch : undefined);
 
   /** Asks, and waits as long as the primary takes: the time limit travels with the question. */
   function ask(question: (id: number) => Question, signal?: AbortSignal): Promise<Epoch> {

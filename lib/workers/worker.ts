@@ -23,8 +23,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
   // Keeps the messages that come while nobody asks for them; the first one is the start.
   const inbox = on(process, 'message') as AsyncIterableIterator<[ToWorker]>;
-  const { value } = await inbox.next();
-  const start = value[0] as Start;
+  const start = (await inbox.next()).value[0] as Start;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
   const metrics =
