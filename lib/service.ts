@@ -8,8 +8,7 @@ import { createUploadBudget } from './gateway/upload-budget.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
-import { drain } from './server/drain.ts';
-import { listen } from './server/listen.ts';
+import { drain, listen } from './server/listen.ts';
 import { loadTls, type TlsMaterial, watchTls } from './server/tls.ts';
 
 /** The application side of the proxy, listening. */

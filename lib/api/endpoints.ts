@@ -1,4 +1,3 @@
-import type { ErrorCode } from '../errors.ts';
 import type { ErrorFormat } from './error-format.ts';
 
 export type EndpointId =
@@ -43,40 +42,31 @@ const INFERENCE = {
   errorFormat: 'openai',
   codec: 'json',
   salted: false,
+  requestPlain: new Set<string>(),
   terminal: undefined,
   encrypted: true,
   query: [],
+} as const;
+
+const GENERATION = {
+  ...INFERENCE,
+  requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
+  salted: true,
+  terminal: '[DONE]',
 } as const;
 
 const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: false } as const;
 
 /** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
+  { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
+  { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
-    ...INFERENCE,
-    id: 'chat',
-    path: '/v1/chat/completions',
-    requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
-    salted: true,
-    terminal: '[DONE]',
-    operation: 'chat',
-  },
-  {
-    ...INFERENCE,
-    id: 'completions',
-    path: '/v1/completions',
-    requestPlain: new Set(['model', 'stream', 'stream_options', 'n', 'max_tokens', 'max_completion_tokens']),
-    salted: true,
-    terminal: '[DONE]',
-    operation: 'text_completion',
-  },
-  {
-    ...INFERENCE,
+    ...GENERATION,
     id: 'messages',
     path: '/v1/messages',
     errorFormat: 'anthropic',
     requestPlain: new Set(['model', 'stream']),
-    salted: true,
     terminal: 'message_stop',
     query: ['beta'],
     operation: 'chat',
@@ -103,30 +93,24 @@ export const ENDPOINTS: readonly Endpoint[] = [
     path: '/unstructured/*',
     versionless: false,
     codec: 'raw',
-    requestPlain: new Set(),
     operation: 'unstructured',
   },
   {
     ...LISTING,
     id: 'models',
     path: '/v1/models',
-    requestPlain: new Set(),
     query: ['limit', 'after', 'after_id', 'before_id', 'order'],
     operation: 'list_models',
   },
-  { ...LISTING, id: 'model', path: '/v1/models/{id}', requestPlain: new Set(), operation: 'get_model' },
+  { ...LISTING, id: 'model', path: '/v1/models/{id}', operation: 'get_model' },
 ];
 
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
 
-/** Paths that have an answer of their own, or an error of their own. */
-interface PathRow {
-  readonly path: string;
-  readonly versionless: boolean;
-}
-
 /** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
-export const LOCAL: readonly (PathRow & { readonly id: LocalId; readonly methods: readonly string[] })[] = [
+export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'> & {
+  readonly id: LocalId;
+})[] = [
   { path: '/', id: 'root', methods: ['GET'], versionless: false },
   { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
   { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
@@ -143,10 +127,10 @@ const NO_RESPONSES_API =
   'a bridge such as LiteLLM';
 
 /** Paths that clients try and that get an error of their own. */
-export const UNSUPPORTED: readonly (PathRow & { readonly code: ErrorCode; readonly message: string })[] = [
-  { path: '/v1/responses', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
-  { path: '/v1/responses/*', code: 'not_supported', message: NO_RESPONSES_API, versionless: true },
-];
+export const UNSUPPORTED = ['/v1/responses', '/v1/responses/*'].map((path) => ({
+  ...{ path, versionless: true },
+  ...{ code: 'not_supported' as const, message: NO_RESPONSES_API },
+}));
 
 /** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */
 export const SERVED: readonly string[] = [

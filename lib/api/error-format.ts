@@ -91,23 +91,30 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   return ['application/json', Buffer.from(JSON.stringify(errorObject(error, context)))];
 }
 
+/** The response to `POST /v1/messages/count_tokens`, marked as an estimate. */
+export const estimateResponse = (tokens: number, requestId: string) => ({
+  headers: {
+    'content-type': 'application/json',
+    'cache-control': 'no-store',
+    'privatemode-proxy-estimate': 'true',
+    ...requestIdHeader({ format: 'anthropic', requestId }),
+    ...INERT_HEADERS,
+  },
+  body: JSON.stringify({ input_tokens: tokens }),
+});
+
 /** The request id where the SDKs of the format look for it. */
-export function requestIdHeader({
-  format,
-  requestId,
-}: Pick<ErrorContext, 'format' | 'requestId'>): Record<string, string> {
-  return { [format === 'anthropic' ? 'request-id' : 'x-request-id']: requestId };
-}
+export const requestIdHeader = (of: Pick<ErrorContext, 'format' | 'requestId'>): Record<string, string> => ({
+  [of.format === 'anthropic' ? 'request-id' : 'x-request-id']: of.requestId,
+});
 
 /**
  * The error as one SSE event, for a stream that has begun: the OpenAI SDKs raise on a `data` object with a member
  * `error`, the Anthropic SDKs on `event: error`. Never followed by a terminal marker.
  */
 export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buffer {
-  const json = JSON.stringify(errorObject(error, context));
-  return Buffer.from(
-    context.format === 'anthropic' ? `event: error\ndata: ${json}\n\n` : `data: ${json}\n\n`,
-  );
+  const event = context.format === 'anthropic' ? 'event: error\n' : '';
+  return Buffer.from(`${event}data: ${JSON.stringify(errorObject(error, context))}\n\n`);
 }
 
 function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContext): object {

@@ -1,5 +1,5 @@
 /** What a request line means: a row of the endpoint table, or why there is none. */
-import type { ErrorCode } from '../errors.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, UNSUPPORTED } from './endpoints.ts';
 import type { ErrorFormat } from './error-format.ts';
 
@@ -22,8 +22,7 @@ export interface LocalMatch {
 
 export interface Refusal {
   readonly kind: 'refusal';
-  readonly code: ErrorCode;
-  readonly message: string;
+  readonly error: PrivatemodeError;
   readonly format: ErrorFormat;
   /** With method_not_allowed: the value of `Allow`. */
   readonly allow?: readonly string[];
@@ -78,10 +77,9 @@ const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return 'unknown';
-  const { path } = parsed;
-  const known = meant(path);
+  const known = meant(parsed.path);
   if (known !== undefined) return known.row.path;
-  const [, first = '', ...rest] = path.split('/');
+  const [, first = '', ...rest] = parsed.path.split('/');
   if (!PLAIN_SEGMENT.test(first)) return 'unknown';
   return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }
@@ -96,16 +94,16 @@ const withHead = (methods: readonly string[]): readonly string[] =>
   methods.includes('GET') ? [...methods, 'HEAD'] : methods;
 
 /** Clients of the message style understand errors only in their own form. Of a canonical path. */
-const formatOf = (path: string): ErrorFormat =>
-  path === '/v1/messages' || path.startsWith('/v1/messages/')
-    ? 'anthropic'
-    : path === '/v1' || path.startsWith('/v1/') || path.startsWith('/unstructured/')
-      ? 'openai'
-      : 'plain';
-
-function refuse(code: ErrorCode, message: string, format: ErrorFormat): Refusal {
-  return { kind: 'refusal', code, message, format };
+function formatOf(path: string): ErrorFormat {
+  if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
+  return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
 }
+
+const refuse = (code: ErrorCode, message: string, format: ErrorFormat): Refusal => ({
+  kind: 'refusal',
+  error: new PrivatemodeError(code, message),
+  format,
+});
 
 /**
  * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.
@@ -147,8 +145,7 @@ function filterQuery(
   const isKept = (parameter: string): boolean =>
     allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
   const kept = parameters.filter(isKept).join('&');
-  const dropped = parameters
-    .filter((parameter) => !isKept(parameter))
-    .map((parameter) => PARAMETER_NAME.exec(parameter)?.[0] ?? '?');
+  const others = parameters.filter((parameter) => !isKept(parameter));
+  const dropped = others.map((parameter) => PARAMETER_NAME.exec(parameter)?.[0] ?? '?');
   return { kept: kept === '' ? '' : `?${kept}`, dropped };
 }

@@ -2,6 +2,8 @@
  * When a request is tried a second time, and how (docs/protocol/inference.md 10; at most one retry of any kind).
  * Nothing else is ever sent twice: a retry can run the inference twice.
  */
+import type { PrivatemodeError } from '../errors.ts';
+
 export interface RetryRow {
   readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
   readonly why: string;
@@ -13,24 +15,98 @@ export interface RetryRow {
   readonly fresh: boolean;
 }
 
+const AT_ONCE = { delay: 0, renew: false, fresh: true } as const;
+
 export const RETRIES: readonly RetryRow[] = [
-  { id: 'no_secret', why: 'the service does not know the secret', delay: 0, renew: true, fresh: false },
-  {
-    id: 'connection_reset',
-    why: 'the connection was reset while reading',
-    delay: 50,
-    renew: false,
-    fresh: true,
-  },
-  { id: 'stale_connection', why: 'an idle connection had been closed', delay: 0, renew: false, fresh: true },
+  { ...AT_ONCE, id: 'no_secret', why: 'the service does not know the secret', renew: true, fresh: false },
+  { ...AT_ONCE, id: 'connection_reset', why: 'the connection was reset while reading', delay: 50 },
+  { ...AT_ONCE, id: 'stale_connection', why: 'an idle connection had been closed' },
 ];
+
+/** Why an attempt failed before any response header; `retry`: the row that it matches, if any. */
+export class UpstreamFailure extends Error {
+  readonly error: PrivatemodeError;
+  readonly retry: RetryRow['id'] | undefined;
+
+  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
+    super(error.message, { cause: error });
+    this.error = error;
+    this.retry = retry;
+  }
+}
+
+/**
+ * What the first attempt resolves with, or the second one where a row asks for it, which `attempt` is given then. `plainBody`: the
+ * text of an error that may ask for a retry. `verified` waits for a usable epoch, `renewed` for the one that replaces a rejected
+ * secret. Rejects with what the last attempt failed with, and with the reason of `signal`.
+ */
+export async function withOneRetry<
+  Epoch extends { readonly secretId: string },
+  Answer extends { readonly plainBody: Uint8Array | undefined },
+>(
+  epoch: Epoch,
+  sources: {
+    readonly verified: () => Promise<Epoch>;
+    readonly renewed: (rejected: string) => Promise<Epoch>;
+    readonly signal: AbortSignal;
+  },
+  attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>,
+): Promise<Answer> {
+  const { verified, renewed, signal } = sources;
+  const first = attempt(epoch);
+  const id = await first.then(
+    ({ plainBody }) => retryOf(plainBody),
+    (thrown: unknown) => (thrown instanceof UpstreamFailure ? thrown.retry : undefined),
+  );
+  const row = RETRIES.find((each) => each.id === id);
+  if (row === undefined) return settled(first);
+
+  signal.throwIfAborted();
+  let next: Epoch;
+  try {
+    // The first attempt may have outlived its epoch.
+    next = await untilAborted(row.renew ? renewed(epoch.secretId) : verified(), signal);
+    if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
+  } catch {
+    signal.throwIfAborted();
+    return settled(first); // without a new secret the first response is the one to tell
+  }
+  return settled(attempt(next, row));
+}
+
+/** Whether the body of a response may ask for a retry. `encrypted`: its header that says whether it is. */
+export const mayAskForRetry = (status: number | undefined, encrypted: unknown): boolean =>
+  status === 500 && encrypted === 'false';
 
 const NO_SECRET = 'no secret for ID';
 
-/** The row for an answer that the service marked as unencrypted, or undefined. */
-export const retryForAnswer = (status: number, plainBody: string): RetryRow | undefined =>
-  status === 500 && plainBody.includes(NO_SECRET) ? retryForFailure('no_secret') : undefined;
+const retryOf = (plainBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
+  plainBody && new TextDecoder('latin1').decode(plainBody).includes(NO_SECRET) ? 'no_secret' : undefined;
 
-/** The row for a connection that failed before a response began; undefined where it must not be tried again. */
-export const retryForFailure = (failure: RetryRow['id'] | undefined): RetryRow | undefined =>
-  RETRIES.find(({ id }) => id === failure);
+const SMALL_BODY = 1024 * 1024;
+
+/** All of a plain error's body; what goes beyond 1 MiB of it is cut off, with the connection. Throws what reading it throws. */
+export async function readSmall(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of chunks) {
+    pieces.push(chunk);
+    size += chunk.length;
+    if (size > SMALL_BODY) break;
+  }
+  return Buffer.concat(pieces).subarray(0, SMALL_BODY);
+}
+
+const settled = <Answer>(outcome: Promise<Answer>): Promise<Answer> =>
+  outcome.catch((thrown: unknown) => {
+    throw thrown instanceof UpstreamFailure ? thrown.error : thrown;
+  });
+
+/** What the promise resolves with, unless the signal aborts before: rejects with its reason then. */
+export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const leave = (): void => reject(signal.reason);
+  signal.addEventListener('abort', leave);
+  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', leave));
+}

@@ -1,7 +1,7 @@
 /** One request of a client, one screen: the gateway's chain (lib/gateway/forward.ts) behind another door. */
-import { errorResponse, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
+import { errorResponse, estimateResponse } from '../api/error-format.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
-import { type RetryRow, retryForAnswer, retryForFailure } from '../api/retry.ts';
+import { mayAskForRetry, readSmall, untilAborted, withOneRetry } from '../api/retry.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
@@ -10,8 +10,8 @@ import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ClientConfig } from './options.ts';
 import { respond, UnreadError } from './respond.ts';
-import { readSmall } from './response-chunks.ts';
-import { type Attempt, send } from './send.ts';
+import { responseChunks } from './response-chunks.ts';
+import { send } from './send.ts';
 
 export interface ClientDeps {
   readonly config: ClientConfig;
@@ -30,7 +30,7 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
   const format = match.kind === 'endpoint' ? match.endpoint.errorFormat : match.format;
   try {
     if (match.kind === 'endpoint') return await exchange(deps, request, match, requestId);
-    if (match.kind === 'refusal') throw new PrivatemodeError(match.code, match.message);
+    if (match.kind === 'refusal') throw match.error;
     if (match.id === 'count_tokens') return await tokenEstimate(request, requestId);
     throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
   } catch (thrown) {
@@ -65,48 +65,20 @@ async function exchange(
     verified(),
   ]);
 
-  const attempt = (epoch: Epoch): Promise<Attempt> => {
+  const newest = await verified(); // a slow upload may have outlived the first one
+  const renewed = (rejected: string): Promise<Epoch> => session().renewAfterRejection(rejected);
+  const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch, retry) => {
     const cipher = endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
-    return send(config, request, { match, epoch, cipher, body, requestId });
-  };
-  const epoch = await verified(); // a slow upload may have outlived the first one
-  let upstream = await attempt(epoch);
-  let plainBody = endpoint.encrypted ? await plainErrorOf(upstream, config) : undefined;
-  const row = rowFor(upstream, plainBody);
-  const next = row && (await nextEpoch(row).catch(() => undefined));
+    const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
+    const { status, headers } = attempt.response;
+    const mayRetry = !retry && cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
+    const chunks = mayRetry && responseChunks(attempt, config.streamIdleTimeout).chunks;
+    return { ...attempt, plainBody: chunks ? await readSmall(chunks) : undefined };
+  });
   signal.throwIfAborted();
-  if (next !== undefined) {
-    upstream = await attempt(next);
-    plainBody = undefined;
-  }
-  return respond(config, upstream, { match, body, plainBody, requestId });
-
-  /** What a second attempt is made with, after the pause of the row. Rejects where none is to be made. */
-  async function nextEpoch({ renew, delay }: RetryRow): Promise<Epoch> {
-    const renewed = renew ? session().renewAfterRejection(epoch.secretId) : verified();
-    const next = await untilAborted(renewed, signal);
-    if (delay > 0) await untilAborted(new Promise((resolve) => setTimeout(resolve, delay)), signal);
-    return next;
-  }
-}
-
-function rowFor({ response, failure }: Attempt, plainBody: Uint8Array | undefined): RetryRow | undefined {
-  if (failure !== undefined) return retryForFailure(failure.retry);
-  return (
-    response && plainBody && retryForAnswer(response.status, new TextDecoder('latin1').decode(plainBody))
-  );
-}
-
-/** The body of a plain 500, which may ask for a retry. Throws what it breaks off with. */
-async function plainErrorOf(
-  upstream: Attempt,
-  { streamIdleTimeout }: ClientConfig,
-): Promise<Uint8Array | undefined> {
-  const { response } = upstream;
-  const isPlain = response?.status === 500 && response.headers.get('privatemode-encrypted') === 'false';
-  return isPlain ? readSmall(upstream, streamIdleTimeout) : undefined;
+  return respond(config, upstream, { match, body, requestId });
 }
 
 /** Takes in the body of the request. Throws unsupported_encoding, what the body is refused for, and the reason of the signal. */
@@ -123,25 +95,9 @@ async function takeIn<T>(request: Request, incoming: RequestBody<T>): Promise<T>
   }
 }
 
-/** What the promise resolves with, unless the signal aborts before: rejects with its reason then. */
-async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const leave = (): void => reject(signal.reason);
-  signal.addEventListener('abort', leave);
-  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', leave));
-}
-
 /** Estimated here, as the proxy does: the service counts no tokens, and nothing leaves. Throws what the body is refused for. */
 async function tokenEstimate(request: Request, requestId: string): Promise<Response> {
   const { tokens } = await takeIn(request, createTokenEstimate());
-  return new Response(JSON.stringify({ input_tokens: tokens }), {
-    headers: {
-      'content-type': 'application/json',
-      'cache-control': 'no-store',
-      'privatemode-proxy-estimate': 'true',
-      ...requestIdHeader({ format: 'anthropic', requestId }),
-      ...INERT_HEADERS,
-    },
-  });
+  const { headers, body } = estimateResponse(tokens, requestId);
+  return new Response(body, { headers });
 }

@@ -12,11 +12,14 @@ import type { ClientConfig } from './options.ts';
 import { responseChunks } from './response-chunks.ts';
 import type { Attempt } from './send.ts';
 
-interface Answered {
+/** What an attempt led to, with the body of the response where it was read already to decide about a retry. */
+export interface AnsweredAttempt extends Attempt {
+  readonly plainBody: Uint8Array | undefined;
+}
+
+interface Asking {
   readonly match: EndpointMatch;
   readonly body: SaltedBody | undefined;
-  /** The body of the response, where it was read already to decide about a retry. */
-  readonly plainBody: Uint8Array | undefined;
   readonly requestId: string;
 }
 
@@ -49,11 +52,10 @@ const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, 
  */
 export async function respond(
   config: ClientConfig,
-  attempt: Attempt,
-  { match: { endpoint }, body, plainBody, requestId }: Answered,
+  attempt: AnsweredAttempt,
+  { match: { endpoint }, body, requestId }: Asking,
 ): Promise<Response> {
-  const { request, response, failure, cipher, epoch } = attempt;
-  if (response === undefined) throw failure?.error;
+  const { request, response, cipher, epoch, plainBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
   const asked = body ?? NOTHING_ASKED;
   const streaming = endpoint.terminal !== undefined && asked.streaming;

@@ -58,17 +58,3 @@ export function responseChunks({ response, request, abort }: Attempt, idle: numb
     },
   };
 }
-
-const SMALL_BODY = 1024 * 1024;
-
-/** The body of a plain error; what goes beyond 1 MiB of it is cut off, with the connection. Throws as `responseChunks` does. */
-export async function readSmall(attempt: Attempt, idle: number): Promise<Uint8Array> {
-  const pieces: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of responseChunks(attempt, idle).chunks) {
-    pieces.push(chunk);
-    size += chunk.length;
-    if (size > SMALL_BODY) break;
-  }
-  return Uint8Array.from(Buffer.concat(pieces).subarray(0, SMALL_BODY));
-}

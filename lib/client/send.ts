@@ -1,11 +1,12 @@
 /** One attempt: the encrypted request, by the given fetch, and the head of its response. */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { UpstreamFailure } from '../api/retry.ts';
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { requestHeaders } from '../pipeline/rewrite-auth.ts';
-import { UpstreamFailure, upstreamFailure } from '../pipeline/upstream-failure.ts';
+import { upstreamFailure } from '../pipeline/upstream-failure.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
@@ -24,15 +25,12 @@ export interface Attempt {
   readonly cipher: RequestCipher | undefined;
   /** The application's; held for as long as the response, because a Request that is collected forwards no abort. */
   readonly request: Request;
-  /** Undefined where none came: `failure` says why. */
-  readonly response: Response | undefined;
-  /** Why none came, and whether the request may be sent again. */
-  readonly failure: UpstreamFailure | undefined;
+  readonly response: Response;
   /** Ends the connection of the response. */
   readonly abort: () => void;
 }
 
-/** Sends one attempt. Rejects with the reason of the request's signal. */
+/** Sends one attempt. Rejects with UpstreamFailure, and with the reason of the request's signal. */
 export async function send(
   config: ClientConfig,
   request: Request,
@@ -42,7 +40,6 @@ export async function send(
   const encrypted = body && cipher && encryptBody(body, cipher);
   const content = encrypted && bytesOf(encrypted);
   const control = new AbortController();
-  const sent = { epoch, cipher, request, abort: (): void => control.abort() };
   const late = new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
   const timer = setTimeout(() => control.abort(late), config.firstByteTimeout);
   try {
@@ -56,13 +53,11 @@ export async function send(
       // No cache keeps the response to a POST; and what says so would be headers on the wire.
       ...(content && { cache: 'default' as const }),
     });
-    return { ...sent, response, failure: undefined };
+    return { epoch, cipher, request, response, abort: (): void => control.abort() };
   } catch (thrown) {
     request.signal.throwIfAborted();
-    const failure = control.signal.aborted
-      ? new UpstreamFailure(late)
-      : failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
-    return { ...sent, response: undefined, failure };
+    if (control.signal.aborted) throw new UpstreamFailure(late);
+    throw failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
   } finally {
     clearTimeout(timer);
   }

@@ -25,34 +25,29 @@ export type Admission =
   | EndpointMatch
   | LocalMatch
   | Refusal
-  | {
-      readonly kind: 'preflight';
-      readonly format: ErrorFormat;
-      readonly headers: Readonly<Record<string, string>>;
-    };
+  | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
 /** In this order: an ambiguous head, a preflight, a foreign web page, and what no table has. `headers` go with every response. */
 export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
 ): { readonly admission: Admission; readonly headers: Readonly<Record<string, string>> } {
-  const { refusal, headers } = decideOrigin(req.headers, policy);
-  return { admission: admissionOf(req, policy, refusal), headers };
+  return { admission: admissionOf(req, policy), headers: corsHeaders(req.headers.origin, policy) };
 }
 
-function admissionOf(req: IncomingMessage, policy: CorsPolicy, foreign: string | undefined): Admission {
+function admissionOf(req: IncomingMessage, policy: CorsPolicy): Admission {
   const found = matchEndpoint(req.method as string, req.url as string);
   const { format } = found;
   try {
     checkHead(req.rawHeaders, req.httpVersion);
   } catch (thrown) {
-    const { code, message } = thrown as PrivatemodeError;
-    return { kind: 'refusal', code, message, format };
+    return { kind: 'refusal', error: thrown as PrivatemodeError, format };
   }
   const preflight = preflightHeaders(req.method as string, req.headers, policy);
   if (preflight !== undefined) return { kind: 'preflight', format, headers: preflight };
+  const foreign = foreignPage(req.headers, policy);
   if (foreign !== undefined) {
-    return { kind: 'refusal', code: 'origin_forbidden', message: foreign, format };
+    return { kind: 'refusal', error: foreign, format };
   }
   return found;
 }
@@ -108,8 +103,8 @@ export function refuseForeignPage(
 ): void {
   checkHead(request.rawHeaders);
   const keyless = { ...request.headers, authorization: undefined, 'x-api-key': undefined };
-  const { refusal } = decideOrigin(keyless, policy);
-  if (refusal !== undefined) throw new PrivatemodeError('origin_forbidden', refusal);
+  const refusal = foreignPage(keyless, policy);
+  if (refusal !== undefined) throw refusal;
 }
 
 const EXPOSED = [
@@ -129,32 +124,29 @@ const EXPOSED = [
  * bar; where a browser does not send it, Origin equals Host. A rebound DNS name makes a foreign page look like our own, so
  * this holds only for localhost, IP literals and names known to be ours. Over plain HTTP under such a name, browsers send
  * neither header with a same-origin GET: there a request counts as a browser's if its user agent begins with `Mozilla/` and
- * it brings no key of its own; a page can set anything else (`Accept-Language`). `refusal` is the message of origin_forbidden, naming
- * the flag, or undefined: the request may go on. `headers` are for every response, also errors.
+ * it brings no key of its own; a page can set anything else (`Accept-Language`). Returns origin_forbidden, which names the
+ * flag, or undefined: the request may go on.
  */
-export function decideOrigin(
-  request: IncomingHttpHeaders,
-  policy: CorsPolicy,
-): { readonly refusal: string | undefined; readonly headers: Readonly<Record<string, string>> } {
+export function foreignPage(request: IncomingHttpHeaders, policy: CorsPolicy): PrivatemodeError | undefined {
   const { origin, host } = request;
   const site = request['sec-fetch-site'];
-  const headers = corsHeaders(origin, policy);
-  if (origin !== undefined && isAllowed(origin, policy)) return { refusal: undefined, headers };
+  if (origin !== undefined && isAllowed(origin, policy)) return undefined;
 
-  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request);
   const foreign =
     site === undefined
       ? origin !== undefined && !originIsHost(origin, host)
       : site !== 'same-origin' && site !== 'none';
+  if (foreign) return forbidden('of another origin asked; --cors-allowed-origins does not list it');
+
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request);
   const rebound = fromBrowser && site !== 'none' && !isOwnHost(host, policy);
-  let refusal: string | undefined;
-  if (foreign) refusal = 'a web page of another origin asked; --cors-allowed-origins does not list it';
-  else if (rebound) {
-    refusal =
-      'a web page asked under a host name that is not known to be ours; --allowed-hosts does not list it';
-  }
-  return { refusal, headers };
+  return rebound
+    ? forbidden('asked under a host name that is not known to be ours; --allowed-hosts does not list it')
+    : undefined;
 }
+
+const forbidden = (what: string): PrivatemodeError =>
+  new PrivatemodeError('origin_forbidden', `a web page ${what}`);
 
 /** The headers of the response to a CORS preflight (status 204); undefined: the request is none. */
 export function preflightHeaders(
@@ -191,7 +183,8 @@ export function ownNames(listenAddress: string, certificate?: string | Buffer): 
   );
 }
 
-function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
+/** For every response, also errors. */
+export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
   if (policy.allowedOrigins.length === 0) return {};
   if (policy.allowedOrigins.includes('*')) {
     return { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
@@ -223,11 +216,7 @@ function isOwnHost(host: string | undefined, { ownNames }: CorsPolicy): boolean 
   if (name === '') return false;
   if (name === 'localhost' || isIP(name) !== 0) return true;
   const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's own
-  return ownNames.some(
-    (own) =>
-      own === name ||
-      ports.some((each) => own === `${name}:${each}`) ||
-      // A wildcard of a certificate stands for exactly one label.
-      (own.startsWith('*.') && own.slice(1) === name.slice(name.indexOf('.'))),
-  );
+  const wildcard = name.replace(/^[^.]*(?=\.)/, '*'); // of a certificate: it stands for exactly one label
+  const names = [name, wildcard, ...ports.map((each) => `${name}:${each}`)];
+  return ownNames.some((own) => names.includes(own));
 }

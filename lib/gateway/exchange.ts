@@ -4,14 +4,13 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
-import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { type EndpointMatch, pathForLog } from '../api/match-endpoint.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Counters } from '../observe/counters.ts';
+import { type Counters, newRequestStats, type RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { Asked } from '../pipeline/decrypter.ts';
-import type { TokenUsage } from '../pipeline/grammar.ts';
 import { RECEIPT_HEADERS } from '../pipeline/response-head.ts';
 import { type FallbackMode, newRequestId } from '../pipeline/rewrite-auth.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
@@ -19,14 +18,6 @@ import type { Session } from '../session/session.ts';
 import type { CorsPolicy } from './admission.ts';
 import type { createDumper } from './request-dump.ts';
 import type { UploadBudget } from './upload-budget.ts';
-
-export interface UploadLimits {
-  readonly maxBodyBytes: number;
-  /** Bytes per second, over the last `uploadRateGrace` ms. */
-  readonly minUploadRate: number;
-  /** ms before the rate is judged for the first time, and over which it is taken. */
-  readonly uploadRateGrace: number;
-}
 
 /** What all exchanges share; made once. */
 export interface GatewayDeps {
@@ -43,7 +34,12 @@ export interface GatewayDeps {
   readonly sharedSalt: string | undefined;
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
-  readonly limits: UploadLimits;
+  readonly limits: {
+    readonly maxBodyBytes: number;
+    /** Bytes per second, over the last `uploadRateGrace` ms; judged for the first time after these. */
+    readonly minUploadRate: number;
+    readonly uploadRateGrace: number;
+  };
   readonly uploadBudget: UploadBudget;
   /** ms a request waits for the remote to be verified. */
   readonly epochTimeout: number;
@@ -56,54 +52,11 @@ export interface GatewayDeps {
   readonly terminate: AbortSignal;
 }
 
-export interface Exchange {
-  readonly deps: GatewayDeps;
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
-  readonly requestId: string;
-  readonly log: Logger;
-  /** Logs that the request has reached that stage; undefined: they are not logged (only at level debug). */
-  readonly stage: ((stage: Stage, fields?: Readonly<Record<string, number>>) => void) | undefined;
-  /** Aborted when the application goes away, or a shutdown ends its patience. */
-  readonly control: AbortController;
-  readonly stats: RequestStats;
-  /** For whatever response: CORS headers, and the id that the application gave its request. */
-  headers: Readonly<Record<string, string>>;
-  /** How the application understands errors. */
-  format: ErrorFormat;
-  /** Where it is forwarded; undefined: answered here. */
-  match: EndpointMatch | undefined;
-  /** How far the response has come, for the count of aborts. */
-  phase: 'before_headers' | 'before_first_token' | 'mid_stream';
-  /** Set where we end the connection before the response is complete, on purpose. */
-  broken: boolean;
-  /** What the request asked for, known once its body is complete. The response must be of that kind. */
-  asked: Asked;
-}
+export type Exchange = ReturnType<typeof newExchange>;
 
 /** An exchange with the service. */
 export interface ForwardedExchange extends Exchange {
   match: EndpointMatch;
-}
-
-export type RequestStats = ReturnType<typeof newRequestStats>;
-
-/** What is counted along one exchange, of which nothing has happened yet; times by performance.now(). */
-export function newRequestStats() {
-  return {
-    startedAt: performance.now(),
-    uploadedAt: undefined as number | undefined,
-    sentAt: undefined as number | undefined,
-    firstChunkAt: undefined as number | undefined,
-    chunks: 0,
-    model: undefined as string | undefined,
-    /** What the service says it counted. */
-    usage: undefined as TokenUsage | undefined,
-    /** The model reported an error of its own inside a stream. */
-    modelError: false,
-    error: undefined as PrivatemodeError | undefined,
-    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
-  };
 }
 
 /** By requests without a body. */
@@ -117,7 +70,7 @@ const CLIENT_ID = /^[\w.:-]{1,128}$/;
  * if any. Responses show the latter where the application looks for it, with ours beside it; it never goes to the remote, because it may
  * name a person or a session. An `x-request-id` that was sent more than once counts as none.
  */
-export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: ServerResponse): Exchange {
+export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: ServerResponse) {
   const requestId = newRequestId('proxy');
   const sent = req.headers['x-request-id'];
   const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
@@ -129,16 +82,24 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     res,
     requestId,
     log,
+    /** Logs that the request has reached that stage; undefined: they are not logged (only at level debug). */
     stage: log.isLevelEnabled('debug') ? stageLog(log, stats) : undefined,
+    /** Aborted when the application goes away, or a shutdown ends its patience. */
     control: new AbortController(),
     stats,
-    headers: clientRequestId
+    /** For whatever response: CORS headers, and the id that the application gave its request. */
+    headers: (clientRequestId
       ? { 'x-request-id': clientRequestId, [RECEIPT_HEADERS.requestId]: requestId }
-      : {},
-    format: 'plain',
-    match: undefined,
-    phase: 'before_headers',
+      : {}) as Readonly<Record<string, string>>,
+    /** How the application understands errors. */
+    format: 'plain' as ErrorFormat,
+    /** Where it is forwarded; undefined: answered here. */
+    match: undefined as EndpointMatch | undefined,
+    /** How far the response has come, for the count of aborts. */
+    phase: 'before_headers' as 'before_headers' | 'before_first_token' | 'mid_stream',
+    /** Set where we end the connection before the response is complete, on purpose. */
     broken: false,
+    /** What the request asked for, known once its body is complete. The response must be of that kind. */
     asked: NOTHING_ASKED,
   };
 }
@@ -152,8 +113,90 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
 export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
 
 const stageLog =
-  (log: Logger, { startedAt }: RequestStats): Exchange['stage'] =>
-  (stage, fields) => {
+  (log: Logger, { startedAt }: RequestStats) =>
+  (stage: Stage, fields?: Readonly<Record<string, number>>): void => {
     const ms = Math.round(10 * (performance.now() - startedAt)) / 10;
     log.debug({ stage, ms, ...fields }, 'Request stage');
   };
+
+/**
+ * Notes what the request failed with for the line at its end. Mistakes of applications have that line only; everything else is an
+ * error, named by code, never by the text of its cause.
+ */
+export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): void {
+  stats.error = error;
+  if (error.blame === 'client') return;
+  const { code, status, message, remedy } = error;
+  const reason = error.blame === 'network' ? `${message}. ${remedy}` : message; // the operator's to mend
+  log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
+}
+
+/** The end of an exchange, when its response has been closed: what the metrics and the log say of it. */
+export function reportEnd(exchange: Exchange): void {
+  const { deps, log, req, res, match, stats } = exchange;
+  stats.endedAt = performance.now();
+  // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
+  const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
+  if (log.isLevelEnabled(level)) log[level](requestLine(exchange), 'Request ended');
+  if (match === undefined) return;
+  const { id: route, encrypted, operation } = match.endpoint;
+  deps.observe({
+    ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
+    operation: encrypted ? operation : undefined,
+  });
+}
+
+/**
+ * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.
+ * `refused`: the proxy answered that the request was wrong; `failed`: it answered with an error that is not the client's.
+ * `broken_off`: the response had begun, and its connection was broken. `client_aborted`: the client left before the end.
+ */
+export type Outcome = 'answered' | 'service_error' | 'refused' | 'failed' | 'broken_off' | 'client_aborted';
+
+export type RequestLine = ReturnType<typeof requestLine>;
+
+/**
+ * The one line of a request in the log. The names are an interface (docs/operations.md). Nothing in it quotes what a client sent, but
+ * for the model, which leaves unencrypted, and an origin that a browser could have written.
+ */
+function requestLine(exchange: Exchange) {
+  const { req, res, match, phase, stats } = exchange;
+  const { startedAt, firstChunkAt, endedAt, usage, error, model } = stats;
+  const outcome = outcomeOf(exchange);
+  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
+  const isRefused = outcome === 'refused';
+  return {
+    method: req.method as string,
+    path: match?.endpoint.path ?? pathForLog(req.url as string), // never the query
+    outcome,
+    durationMs: Math.round(endedAt - startedAt),
+    status: res.headersSent ? res.statusCode : undefined,
+    firstTokenMs: isStream ? Math.round(firstChunkAt - startedAt) : undefined,
+    tokensIn: usage?.prompt,
+    tokensOut: usage?.completion,
+    model,
+    code: error?.code,
+    reason: isRefused ? error?.message : undefined, // other errors have a line of their own above level info
+    origin: isRefused ? originForLog(req.headers.origin) : undefined,
+    phase: match && outcome === 'client_aborted' ? phase : undefined,
+  };
+}
+
+/** An error that the client has been told counts more than that it left afterwards. */
+function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
+  if (stats.error !== undefined) {
+    if (broken) return 'broken_off';
+    return stats.error.blame === 'client' ? 'refused' : 'failed';
+  }
+  // The last of a shutdown are cut off by the proxy.
+  if (!res.writableFinished) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
+  const isError = match && (res.statusCode >= 400 || stats.modelError);
+  return isError ? 'service_error' : 'answered';
+}
+
+/** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
+const ORIGIN =
+  /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
+
+const originForLog = (origin: string | undefined): string | undefined =>
+  origin === undefined || ORIGIN.test(origin) ? origin : 'unknown';

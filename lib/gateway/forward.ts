@@ -1,10 +1,11 @@
 /** One request, one screen: the chain from the application's request to its response. */
+import { withOneRetry } from '../api/retry.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
-import { sendAttempt, withOneRetry } from './attempts.ts';
+import { sendAttempt } from './attempts.ts';
 import type { ForwardedExchange } from './exchange.ts';
 import { takeIn } from './receive-body.ts';
 import { concludeFailed, respond } from './respond.ts';
@@ -27,6 +28,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     });
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
+    const renewed = deps.session.renewAfterRejection;
 
     // The body arrives while the session verifies the remote. The first failure of the two becomes the response.
     let [body] = await Promise.all([
@@ -36,7 +38,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     const newest = await verified(); // a slow upload may have outlived the first one
     stats.uploadedAt = performance.now();
 
-    const upstream = await withOneRetry(exchange, newest, verified, (epoch, retry) => {
+    const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
       const sealed = cipher && body && encryptStream(body, cipher);
       return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, retry });

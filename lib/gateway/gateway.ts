@@ -1,20 +1,20 @@
 /** Every request of an application: admitted, and then answered here or forwarded. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type LocalId, SERVED } from '../api/endpoints.ts';
-import { INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
+import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
-import { type Exchange, type GatewayDeps, newExchange } from './exchange.ts';
+import { type Exchange, type GatewayDeps, newExchange, reportEnd } from './exchange.ts';
 import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
-import { ClientGone, receive } from './receive-body.ts';
+import { receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
-import { reportEnd } from './request-log.ts';
+import { concludeFailed } from './respond.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
@@ -64,8 +64,8 @@ export function createGateway(deps: GatewayDeps) {
         respondWhole(exchange, { status: 204, headers: admission.headers });
         break;
       case 'refusal':
-        exchange.stats.error = new PrivatemodeError(admission.code, admission.message);
-        respondError(exchange, exchange.stats.error, { allow: admission.allow });
+        exchange.stats.error = admission.error;
+        respondError(exchange, admission.error, { allow: admission.allow });
         break;
       case 'local': {
         if (admission.id === 'count_tokens') {
@@ -73,9 +73,11 @@ export function createGateway(deps: GatewayDeps) {
           void respondTokenEstimate(exchange);
           break;
         }
-        const { status, body, ...own } = LOCAL_RESPONSES[admission.id](deps);
-        const headers = { ...own.headers, ...INERT_HEADERS, ...exchange.headers };
-        respondWhole(exchange, { status, headers, body });
+        const own = LOCAL_RESPONSES[admission.id](deps);
+        respondWhole(exchange, {
+          ...own,
+          headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers },
+        });
       }
     }
   }
@@ -99,33 +101,15 @@ export function createGateway(deps: GatewayDeps) {
   return { handle, active: (): number => running.size };
 }
 
-const JSON_HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' } as const;
-
-/**
- * The response to `POST /v1/messages/count_tokens`. The service counts no tokens, and agents use the number to decide when to
- * compact a conversation: so it is estimated here, and nothing is forwarded. Never rejects.
- */
+/** The service counts no tokens, and agents need a number to decide when to compact a conversation. Never rejects. */
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
-  const { res, log } = exchange;
   try {
     const estimate = await receive(exchange, createTokenEstimate());
     estimate.release();
-    const headers = {
-      ...JSON_HEADERS,
-      'privatemode-proxy-estimate': 'true',
-      ...requestIdHeader(exchange),
-      ...INERT_HEADERS,
-      ...exchange.headers,
-    };
-    respondWhole(exchange, { status: 200, headers, body: JSON.stringify({ input_tokens: estimate.tokens }) });
+    const { headers, body } = estimateResponse(estimate.tokens, exchange.requestId);
+    respondWhole(exchange, { status: 200, headers: { ...headers, ...exchange.headers }, body });
   } catch (thrown) {
-    if (thrown instanceof ClientGone || res.destroyed) {
-      res.destroy();
-      return;
-    }
-    const error = asPrivatemodeError(thrown);
-    log.info({ code: error.code, status: error.status, reason: error.message }, 'Request refused');
-    respondError(exchange, error);
+    concludeFailed(exchange, thrown);
   }
 }
 
@@ -137,7 +121,7 @@ const LOCAL_RESPONSES: Record<Exclude<LocalId, 'count_tokens'>, (deps: GatewayDe
   }),
   api: () => ({
     status: 200,
-    headers: JSON_HEADERS,
+    headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
     body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: SERVED })}\n`,
   }),
   hello: healthzAnswer,

@@ -15,13 +15,10 @@ export function respondError(
   extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
 ): void {
   const { format, requestId, req } = exchange;
-  const { allow } = extra;
+  const { allow, status, headers } = extra;
   const response = errorResponse(error, { format, requestId, accept: req.headers.accept, allow });
-  respondWhole(exchange, {
-    status: extra.status ?? response.status,
-    headers: { ...response.headers, ...exchange.headers, ...extra.headers },
-    body: response.body,
-  });
+  const whole = { ...response.headers, ...exchange.headers, ...headers };
+  respondWhole(exchange, { status: status ?? response.status, headers: whole, body: response.body });
 }
 
 /** A whole response, given now, even while the request body is still arriving. */

@@ -1,11 +1,9 @@
-import type { IncomingMessage } from 'node:http';
 import { releaseMemory } from '../crypto/release-memory.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
-import type { Exchange, ForwardedExchange, UploadLimits } from './exchange.ts';
+import type { Exchange, ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
-import type { UploadReservation } from './upload-budget.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
 export class ClientGone extends Error {}
@@ -20,24 +18,19 @@ export type ReceivedBody<T = ParsedBody> = T & {
 const SHORT_PIECE = 4 * 1024;
 
 /**
- * Feeds the request body to `incoming` while it arrives. Rejects as soon as something is wrong with it (body_too_large,
- * upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
- * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where `signal` aborts.
- * `reservation`: its memory, of which nothing is reserved yet; the caller releases it when the request is over.
+ * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it
+ * (body_too_large, upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
+ * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where the exchange is
+ * aborted. Whatever becomes of the request, nothing stays reserved for it.
  */
-export async function receiveBody<T extends object>(
-  req: IncomingMessage,
+export async function receive<T extends object>(
+  { deps, req, res, stats, control }: Exchange,
   incoming: RequestBody<T>,
-  { maxBodyBytes, minUploadRate, uploadRateGrace }: UploadLimits,
-  {
-    stats,
-    signal,
-    reservation,
-  }: Pick<Exchange, 'stats'> & {
-    readonly signal: AbortSignal;
-    readonly reservation: UploadReservation;
-  },
 ): Promise<ReceivedBody<T>> {
+  const { maxBodyBytes, minUploadRate, uploadRateGrace } = deps.limits;
+  const { signal } = control;
+  const reservation = deps.uploadBudget.open();
+  res.once('close', reservation.release);
   const length = Number(req.headers['content-length'] ?? 0);
   if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -110,16 +103,6 @@ export async function receiveBody<T extends object>(
     );
   });
   return promise;
-}
-
-/** Receives the body of the exchange, as receiveBody does. Whatever becomes of the request, nothing stays reserved for it. */
-export function receive<T extends object>(
-  { deps, req, res, stats, control }: Exchange,
-  incoming: RequestBody<T>,
-): Promise<ReceivedBody<T>> {
-  const reservation = deps.uploadBudget.open();
-  res.once('close', reservation.release);
-  return receiveBody(req, incoming, deps.limits, { stats, signal: control.signal, reservation });
 }
 
 /**

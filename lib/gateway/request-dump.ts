@@ -42,7 +42,25 @@ export function createDumper({
   const complain = (path: string, error: unknown): void => {
     log.warn({ path, err: error }, 'A request dump could not be written');
   };
-  const open = (path: string) => openDumpFile(path, mostPending, complain);
+
+  function open(path: string) {
+    const stream = createWriteStream(path, { flags: 'wx', mode: 0o600 });
+    const closed = new Promise<void>((resolve) => stream.once('close', resolve)); // also after an error
+    stream.on('error', (error) => complain(path, error));
+    return {
+      write(data: string | Uint8Array): void {
+        if (stream.writableEnded || stream.destroyed) return;
+        if (stream.writableLength + data.length > mostPending) {
+          stream.end(CUT_OFF);
+          complain(path, 'the disk is slower than the traffic');
+        } else stream.write(typeof data === 'string' ? data : Buffer.from(data)); // a copy: the caller may reuse its memory
+      },
+      end(): Promise<void> {
+        stream.end();
+        return closed;
+      },
+    };
+  }
 
   /** One exchange in plain text. */
   function begin(asked: {
@@ -58,9 +76,8 @@ export function createDumper({
       complain(folder, error);
     }
     const request = open(join(folder, `${name}_req.txt`));
-    request.write(
-      head(`${asked.method} ${withoutCredentials(asked.target)} HTTP/1.1`, pairs(asked.rawHeaders)),
-    );
+    const line = `${asked.method} ${withoutCredentials(asked.target)} HTTP/1.1`;
+    request.write(head(line, pairs(asked.rawHeaders)));
     let response: ReturnType<typeof open> | undefined;
     return {
       requestBody: (chunk: Uint8Array): void => request.write(chunk),
@@ -76,28 +93,6 @@ export function createDumper({
     };
   }
   return { begin };
-}
-
-function openDumpFile(path: string, mostPending: number, complain: (path: string, error: unknown) => void) {
-  const stream = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-  const closed = new Promise<void>((resolve) => stream.once('close', resolve)); // also after an error
-  stream.on('error', (error) => complain(path, error));
-  return {
-    write(data: string | Uint8Array): void {
-      if (stream.writableEnded || stream.destroyed) return;
-      if (stream.writableLength + data.length > mostPending) {
-        stream.end(CUT_OFF);
-        complain(path, 'the disk is slower than the traffic');
-        return;
-      }
-      // A copy: the caller may reuse its memory before the disk has it.
-      stream.write(typeof data === 'string' ? data : Buffer.from(data));
-    },
-    end(): Promise<void> {
-      stream.end();
-      return closed;
-    },
-  };
 }
 
 /** Start line and headers as text: Host first, the others by name, credentials redacted. */
@@ -141,10 +136,8 @@ const pairs = (rawHeaders: readonly string[]): Headers =>
 function stamp(time: number): { readonly day: string; readonly name: string } {
   const iso = new Date(time).toISOString();
   const day = iso.slice(0, 10);
-  const microseconds = Math.floor((time % 1) * 1000)
-    .toString()
-    .padStart(3, '0');
-  const random = randomInt(100).toString().padStart(2, '0');
+  const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
+  const random = String(randomInt(100)).padStart(2, '0');
   return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
 }
 

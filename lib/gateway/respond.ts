@@ -12,10 +12,9 @@ import type { Decrypter } from '../pipeline/decrypter.ts';
 import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
-import type { Exchange, ForwardedExchange } from './exchange.ts';
+import { type Exchange, type ForwardedExchange, noteFailure } from './exchange.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
-import { noteFailure } from './request-log.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
 
 /** What an attempt led to, with what is needed to read it. */
@@ -50,9 +49,7 @@ export async function respond(exchange: ForwardedExchange, upstream: AttemptResp
   return respondStream(exchange, upstream);
 }
 
-/**
- * What nothing authenticates, errors and the list of models alike: marked as that, so that nothing of a stranger's passes for ours.
- */
+/** What nothing authenticates, errors and lists of models alike, is marked, so that nothing of a stranger's passes for ours. */
 async function respondPlain(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { res } = exchange;
   const { response, plainBody } = upstream;
@@ -215,19 +212,21 @@ function finished(exchange: Exchange): void {
   exchange.stage?.('done');
 }
 
-/** The end of an exchange that could not be answered by the upstream's own response. */
+/** The end of an exchange that failed before its response was complete; never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { res, deps } = exchange;
+  const { res, deps, log, match } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) {
     res.destroy();
     return;
   }
   const error = asPrivatemodeError(thrown);
-  noteFailure(exchange, error);
+  const { code, status, message: reason } = error;
+  if (match === undefined) log.info({ code, status, reason }, 'Request refused');
+  else noteFailure(exchange, error);
   if (res.headersSent) breakConnection(exchange);
   else {
     respondError(exchange, error);
-    count(deps.counters.responses, res.statusCode);
+    if (match !== undefined) count(deps.counters.responses, res.statusCode);
   }
 }
 

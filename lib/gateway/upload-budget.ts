@@ -19,26 +19,21 @@ interface Waiting {
   readonly admit: () => void;
 }
 
-/** A budget of `limit` bytes; what is reserved of it shows in `counters.bufferedBytes`. */
+/** A budget of `limit` bytes; `counters.bufferedBytes` is what of it is reserved. */
 export function createUploadBudget(
   limit: number,
   { counters, wait = WAIT }: { readonly counters: Pick<Counters, 'bufferedBytes'>; readonly wait?: number },
 ) {
-  let reserved = 0;
   // Each in order of arrival; a small body need not wait behind a large one.
   const small = new Set<Waiting>();
   const large = new Set<Waiting>();
   const queueFor = (bytes: number): Set<Waiting> => (bytes <= SMALL ? small : large);
 
-  const change = (bytes: number): void => {
-    reserved += bytes;
-    counters.bufferedBytes = reserved;
-  };
-
   /** Whether a request that has `own` bytes may reserve `bytes` more. */
   const fits = (own: number, bytes: number): boolean => {
-    const alone = reserved === own;
-    return reserved + bytes <= (alone || own + bytes <= SMALL ? limit : limit * FOR_LARGE);
+    const { bufferedBytes } = counters;
+    const alone = bufferedBytes === own;
+    return bufferedBytes + bytes <= (alone || own + bytes <= SMALL ? limit : limit * FOR_LARGE);
   };
 
   const admitWaiting = (): void => {
@@ -58,7 +53,7 @@ export function createUploadBudget(
 
     const take = (bytes: number): void => {
       own += bytes;
-      change(bytes);
+      counters.bufferedBytes += bytes;
     };
 
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
@@ -111,7 +106,7 @@ export function createUploadBudget(
         if (released) return;
         released = true;
         stopWaiting();
-        change(-own);
+        counters.bufferedBytes -= own;
         own = 0;
         admitWaiting();
       },

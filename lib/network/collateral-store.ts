@@ -18,13 +18,8 @@ export interface CollateralStore {
   remove(url: string): Promise<void>;
 }
 
-interface StoredFile extends Omit<Collateral, 'body'> {
-  readonly url: string;
-  /** Base64. */
-  readonly body: string;
-  /** Over the other four, so that damage is noticed here and not taken for forged evidence later. */
-  readonly sha256: string;
-}
+/** What a file holds. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not taken for forged evidence later. */
+type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', string> & { fetchedAt: number }>;
 
 /** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */
 export function createCollateralStore(directory: string): CollateralStore {

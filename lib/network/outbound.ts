@@ -33,7 +33,7 @@ export function createOutbound(env: Environment, connectTimeout: number) {
     dispatcher: dispatcher as Dispatcher,
     /** An agent for the data path; what it needs for trust and proxy is added to `options`. */
     agent(options: AgentOptions = {}): HttpsAgent {
-      const agent = new TunnellingAgent({ ...options, secureContext }, tunnelTo);
+      const agent = tunnellingAgent({ ...options, secureContext }, tunnelTo);
       agents.push(agent);
       return agent;
     },
@@ -64,30 +64,23 @@ function throughProxy(connect: buildConnector.connector, tunnelTo: Tunneller): b
 }
 
 /** An https.Agent whose connections go through the proxy where there is one, and remember certificates they are shown. */
-class TunnellingAgent extends HttpsAgent {
-  readonly #tunnelTo: Tunneller;
-
-  constructor(options: AgentOptions, tunnelTo: Tunneller) {
-    super(options);
-    this.#tunnelTo = tunnelTo;
-  }
-
-  override createConnection(
-    ...[options, callback]: Parameters<HttpsAgent['createConnection']>
-  ): ReturnType<HttpsAgent['createConnection']> {
+function tunnellingAgent(agentOptions: AgentOptions, tunnelTo: Tunneller): HttpsAgent {
+  const agent = new HttpsAgent(agentOptions);
+  const open = agent.createConnection.bind(agent);
+  agent.createConnection = (options, callback) => {
     const host = String(options.host ?? 'localhost');
     const connect = (through: { socket?: Socket }): TLSSocket => {
-      const connection = { ...options, ...through };
-      const created = super.createConnection(connection) as TLSSocket;
+      const created = open({ ...options, ...through }) as TLSSocket;
       watchCertificate(created, host);
       return created;
     };
-    const tunnel = this.#tunnelTo(host, Number(options.port ?? 443));
+    const tunnel = tunnelTo(host, Number(options.port ?? 443));
     if (tunnel === undefined) return connect({});
     tunnel.then(
       (socket) => callback?.(null, connect({ socket })),
       (error: Error) => callback?.(error, undefined as never),
     );
     return undefined;
-  }
+  };
+  return agent;
 }

@@ -1,14 +1,8 @@
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 
-/** What a server showed before its certificate was refused. */
-interface Presented {
-  readonly host: string;
-  readonly names: string;
-}
-
-/** By the very error that the refusal raised: it travels through undici and node:https unchanged. */
-const presentedBy = new WeakMap<object, Presented>();
+/** What a server showed, by the very error that its refusal raised: that travels through undici and node:https unchanged. */
+const presentedBy = new WeakMap<object, string>();
 
 /** The chain ends at nobody we trust. */
 const UNKNOWN_AUTHORITY = 'certificate signed by unknown authority';
@@ -45,10 +39,10 @@ const OUT_OF_TIME = /^(?:CERT|CRL)_(?:HAS_EXPIRED|NOT_YET_VALID)$/;
  * before it reports the refusal, so this looks earlier: at 'secure', when the handshake is done and nothing is judged.
  */
 export function watchCertificate(socket: TLSSocket, host: string): void {
-  let presented: Presented | undefined;
+  let presented: string | undefined;
   socket.prependListener('secure', () => {
     const { subject, issuer } = socket.getPeerCertificate() ?? {};
-    presented = { host, names: ` for "${nameOf(subject)}" issued by "${nameOf(issuer)}"` };
+    presented = `${host} presented a certificate for "${nameOf(subject)}" issued by "${nameOf(issuer)}"`;
   });
   socket.prependListener('error', (error: Error) => {
     if (presented !== undefined) presentedBy.set(error, presented);
@@ -64,16 +58,14 @@ export function describeTlsFailure(thrown: unknown, host = 'the server'): Privat
   const code = (thrown as NodeJS.ErrnoException).code ?? '';
   const refusal = Object.hasOwn(REFUSALS, code) ? REFUSALS[code] : undefined;
   if (refusal === undefined) return describeTlsFailure(thrown.cause, host);
-  const { host: from, names } = presentedBy.get(thrown) ?? { host, names: '' };
-  const what = `${from} presented a certificate${names}`;
-  const isTime = OUT_OF_TIME.test(code);
-  const clock = `. Check the clock of this machine, which says ${new Date().toISOString()}`;
-  const message =
-    refusal === UNKNOWN_AUTHORITY
-      ? `${refusal}: ${what}`
-      : `${what} that is refused: ${refusal}${isTime ? clock : ''}`;
-  const remedy = isTime ? CLOCK_REMEDY : undefined;
-  return new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
+  const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
+  const untrusted = (message: string, remedy?: string): PrivatemodeError =>
+    new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
+  if (refusal === UNKNOWN_AUTHORITY) return untrusted(`${refusal}: ${what}`);
+  const refused = `${what} that is refused: ${refusal}`;
+  if (!OUT_OF_TIME.test(code)) return untrusted(refused);
+  const now = new Date().toISOString();
+  return untrusted(`${refused}. Check the clock of this machine, which says ${now}`, CLOCK_REMEDY);
 }
 
 /** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */

@@ -1,3 +1,5 @@
+import type { PrivatemodeError } from '../errors.ts';
+
 /** What the program counts while it works; read by tests, soak and the metrics endpoint. */
 export function createCounters() {
   return {
@@ -20,4 +22,26 @@ export type Counters = ReturnType<typeof createCounters>;
 
 export function count<K>(map: Map<K, number>, key: K): void {
   map.set(key, (map.get(key) ?? 0) + 1);
+}
+
+export type RequestStats = ReturnType<typeof newRequestStats>;
+
+/** What is counted along one exchange, of which nothing has happened yet; times by performance.now(). */
+export function newRequestStats() {
+  const startedAt = performance.now();
+  return {
+    startedAt,
+    uploadedAt: undefined as number | undefined,
+    sentAt: undefined as number | undefined,
+    firstChunkAt: undefined as number | undefined,
+    endedAt: startedAt,
+    chunks: 0,
+    model: undefined as string | undefined,
+    /** Tokens, as the service says it counted them. */
+    usage: undefined as { readonly [of in 'prompt' | 'completion']: number | undefined } | undefined,
+    /** The model reported an error of its own inside a stream. */
+    modelError: false,
+    error: undefined as PrivatemodeError | undefined,
+    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
+  };
 }

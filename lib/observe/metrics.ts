@@ -1,34 +1,18 @@
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Epoch } from '../session/epoch.ts';
 import { VERSION } from '../version.ts';
-import type { Counters } from './counters.ts';
+import type { Counters, RequestStats } from './counters.ts';
 
-/** What is known of one request when it is over; times in seconds. */
+/** What is known of one request when it is over. */
 export interface RequestObservation {
-  /** Id of the endpoint table, or `local`. */
+  /** Id of the endpoint table. */
   readonly route: string;
   readonly method: string;
+  /** 0: no response. */
   readonly status: number;
   /** `gen_ai.operation.name`; undefined where nothing was inferred. */
   readonly operation: string | undefined;
-  readonly model: string | undefined;
-  /** Code of lib/errors.ts, or undefined. */
-  readonly error: string | undefined;
-  readonly duration: number;
-  readonly timeToFirstChunk?: number | undefined;
-  /** Chunks of a stream, the first included. */
-  readonly chunks?: number | undefined;
-  /** Tokens by the service's count, where it gave one. */
-  readonly inputTokens?: number | undefined;
-  readonly outputTokens?: number | undefined;
-  /** From the last byte of the request to the first byte upstream, and back: what we added ourselves. */
-  readonly addedFirstByte?: number | undefined;
-  readonly bytes: {
-    readonly fromClient: number;
-    readonly toRemote: number;
-    readonly fromRemote: number;
-    readonly toClient: number;
-  };
+  readonly stats: RequestStats;
 }
 
 /** What protects requests now; times in ms since 1970. */
@@ -110,33 +94,34 @@ export function createMetrics(options: {
     },
     snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
     /** Once per request, never per token. */
-    observe(seen: RequestObservation): void {
-      requests.inc({ route: seen.route, method: seen.method, code: String(seen.status) });
-      bytes.inc({ direction: 'in', leg: 'client' }, seen.bytes.fromClient);
-      bytes.inc({ direction: 'out', leg: 'remote' }, seen.bytes.toRemote);
-      bytes.inc({ direction: 'in', leg: 'remote' }, seen.bytes.fromRemote);
-      bytes.inc({ direction: 'out', leg: 'client' }, seen.bytes.toClient);
-      if (seen.addedFirstByte !== undefined) added.observe(seen.addedFirstByte);
-      if (seen.operation === undefined) return;
+    observe({ route, method, status, operation, stats }: RequestObservation): void {
+      const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt } = stats;
+      requests.inc({ route, method, code: String(status) });
+      bytes.inc({ direction: 'in', leg: 'client' }, stats.bytes.fromClient);
+      bytes.inc({ direction: 'out', leg: 'remote' }, stats.bytes.toRemote);
+      bytes.inc({ direction: 'in', leg: 'remote' }, stats.bytes.fromRemote);
+      bytes.inc({ direction: 'out', leg: 'client' }, stats.bytes.toClient);
+      if (uploadedAt !== undefined && sentAt !== undefined) added.observe((sentAt - uploadedAt) / 1000);
+      if (operation === undefined) return;
 
-      const model = modelLabel(seen.model ?? '');
+      const model = modelLabel(stats.model ?? '');
       const labels = {
-        gen_ai_operation_name: seen.operation,
+        gen_ai_operation_name: operation,
         gen_ai_provider_name: 'privatemode',
         gen_ai_request_model: model,
         server_address: options.serverAddress,
       };
-      duration.observe({ ...labels, error_type: seen.error ?? '' }, seen.duration);
-      const counts = { input: seen.inputTokens, output: seen.outputTokens };
+      duration.observe({ ...labels, error_type: stats.error?.code ?? '' }, (endedAt - startedAt) / 1000);
+      const counts = { input: stats.usage?.prompt, output: stats.usage?.completion };
       for (const [type, count] of Object.entries(counts)) {
         if (count === undefined) continue;
         tokens.observe({ ...labels, gen_ai_token_type: type }, count);
-        tokensTotal.inc({ route: seen.route, model, type }, count);
+        tokensTotal.inc({ route, model, type }, count);
       }
-      if (seen.timeToFirstChunk === undefined) return;
-      firstChunk.observe(labels, seen.timeToFirstChunk);
-      const gaps = (seen.chunks ?? 1) - 1;
-      if (gaps > 0) perChunk.observe(labels, (seen.duration - seen.timeToFirstChunk) / gaps);
+      if (firstChunkAt === undefined) return;
+      firstChunk.observe(labels, (firstChunkAt - startedAt) / 1000);
+      const gaps = stats.chunks - 1;
+      if (gaps > 0) perChunk.observe(labels, (endedAt - firstChunkAt) / 1000 / gaps);
     },
   };
 }

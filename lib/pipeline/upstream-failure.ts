@@ -1,19 +1,7 @@
 /** Why no upstream response came, in an error of ours, and whether the request may be sent again. */
+import { UpstreamFailure } from '../api/retry.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { describeTlsFailure } from '../network/tls-failure.ts';
-
-/** Why an attempt failed before any response header. */
-export class UpstreamFailure extends Error {
-  readonly error: PrivatemodeError;
-  /** The row of the retry table (`api/retry.ts`) that this failure matches, if any. */
-  readonly retry: 'connection_reset' | 'stale_connection' | undefined;
-
-  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
-    super(error.message, { cause: error });
-    this.error = error;
-    this.retry = retry;
-  }
-}
 
 /** What is known of an attempt when it fails. */
 interface AttemptState {

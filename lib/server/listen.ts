@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { listenFailed } from '../errors.ts';
+import { listenFailed, PrivatemodeError } from '../errors.ts';
+import type { Logger } from '../observe/log.ts';
 import { trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed-head.ts';
 import type { TlsMaterial } from './tls.ts';
@@ -84,4 +85,40 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     /** Ends every connection now. */
     destroy: connections.destroyAll,
   };
+}
+
+/** ms for the error event of an ended stream to reach its client. */
+const FAREWELL = 2_000;
+
+/**
+ * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
+ * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
+ * are gone.
+ */
+export async function drain(
+  listener: Listener,
+  options: {
+    readonly active: () => number;
+    readonly grace: number;
+    readonly terminate: AbortController;
+    readonly log: Logger;
+  },
+): Promise<void> {
+  const { active, grace, terminate, log } = options;
+  const unfinished = active();
+  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
+  else {
+    const graceSeconds = grace / 1000;
+    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  }
+  const drained = listener.drain();
+  const graceOver = setTimeout(() => {
+    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
+    const message = 'the proxy was shut down before the answer was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', message));
+  }, grace);
+  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
+  await drained;
+  clearTimeout(graceOver);
+  clearTimeout(last);
 }

@@ -80,18 +80,14 @@ export function refuseMalformed(
     raw.end(refusal(BAD_REQUEST, 'Content-Type: application/json\r\n', USE_HTTPS));
     if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
     waiting++;
-    // It does so by calling destroy once; skip that call.
-    raw.destroy = () => {
+    const allowDestroy = (): Socket => {
       Reflect.deleteProperty(raw, 'destroy');
       return raw;
     };
-    const finish = (): void => {
-      Reflect.deleteProperty(raw, 'destroy');
-      raw.destroy();
-    };
+    raw.destroy = allowDestroy; // it does so by calling destroy once; skip that call
     const end = performance.now() + LINGER;
     const check = setInterval(() => {
-      if (raw.bytesRead > MOST_UNREAD || performance.now() > end) finish();
+      if (raw.bytesRead > MOST_UNREAD || performance.now() > end) allowDestroy().destroy();
     }, CHECK_INTERVAL);
     raw.once('close', () => {
       waiting--;

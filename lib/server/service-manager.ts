@@ -3,12 +3,9 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { PrivatemodeError } from '../errors.ts';
 
-const run = promisify(execFile);
-
 /** Hands over one message (`READY=1`, …). The unit needs NotifyAccess=all: it comes from a child of ours. */
-async function systemdNotify(variables: readonly string[]): Promise<void> {
-  await run('systemd-notify', [...variables], { timeout: 10_000 });
-}
+const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
+  promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
 
 /**
  * Tells the service manager that NOTIFY_SOCKET points to, where there is one, what it wants to know of a running service

@@ -30,15 +30,12 @@ export function loadTls(files: TlsFiles): TlsMaterial {
   return { cert, key };
 }
 
-/** ms between two looks at the files. */
-const INTERVAL = 10_000;
-
-/** Follows the pair: `changed` gets a new one that can be used, `failed` why a new one cannot be. */
+/** Follows the pair, looking every 10 s: `changed` gets a new one that can be used, `failed` why a new one cannot be. */
 export const watchTls = (
   files: TlsFiles,
   known: TlsMaterial,
   on: Pick<Parameters<typeof watchFiles<TlsMaterial>>[0], 'changed' | 'failed'>,
-): FileWatch => watchFiles({ known, read: () => loadTls(files), interval: INTERVAL, ...on });
+): FileWatch => watchFiles({ known, read: () => loadTls(files), interval: 10_000, ...on });
 
 function read(path: string, flag: string): string {
   try {

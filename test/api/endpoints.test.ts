@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { ENDPOINTS, type EndpointId } from '../../lib/api/endpoints.ts';
 import { matchEndpoint, type Refusal } from '../../lib/api/match-endpoint.ts';
+import type { PrivatemodeError } from '../../lib/errors.ts';
 import { grammarOf } from '../../lib/pipeline/grammar.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 
@@ -12,10 +13,11 @@ function endpointOf(method: string, target: string): readonly [EndpointId, strin
   return match.kind === 'endpoint' ? [match.endpoint.id, match.target] : assert.fail();
 }
 
-function refusalOf(method: string, target: string): Refusal {
+function refusalOf(method: string, target: string): Refusal & Pick<PrivatemodeError, 'code' | 'message'> {
   const match = matchEndpoint(method, target);
   assert.equal(match.kind, 'refusal', JSON.stringify(match));
-  return match.kind === 'refusal' ? match : assert.fail();
+  if (match.kind !== 'refusal') assert.fail();
+  return { ...match, code: match.error.code, message: match.error.message };
 }
 
 describe('endpoints that are forwarded', () => {

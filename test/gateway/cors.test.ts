@@ -3,7 +3,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
 import {
   type CorsPolicy,
-  decideOrigin,
+  corsHeaders,
+  foreignPage,
   ownNames,
   preflightHeaders,
   refuseForeignPage,
@@ -23,7 +24,7 @@ const browser = (host: string | undefined, origin?: string, site?: string): Inco
 });
 const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' };
 const passes = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
-  decideOrigin(headers, policy).refusal === undefined;
+  foreignPage(headers, policy) === undefined;
 
 describe('who may ask', () => {
   const rows: [name: string, headers: IncomingHttpHeaders, passes: boolean][] = [
@@ -141,7 +142,7 @@ describe('who may ask', () => {
       [browser('CANARY', 'http://CANARY'), /--allowed-hosts/],
     ];
     for (const [headers, flag] of rows) {
-      const { refusal } = decideOrigin(headers, OFF);
+      const refusal = foreignPage(headers, OFF)?.message;
       assert.match(refusal ?? '', flag);
       assert.ok(!refusal?.includes('CANARY'));
     }
@@ -192,8 +193,7 @@ describe('who may ask', () => {
 });
 
 describe('CORS headers', () => {
-  const from = (origin: string | undefined, policy: CorsPolicy) =>
-    decideOrigin(browser('localhost', origin), policy).headers;
+  const from = (origin: string | undefined, policy: CorsPolicy) => corsHeaders(origin, policy);
 
   it('there are none while CORS is off', () => assert.deepEqual(from('https://chat.example', OFF), {}));
   it('a listed origin is named, with Vary', () => {

@@ -207,8 +207,11 @@ describe('the log at level debug', { concurrency: true }, () => {
     await ask(post('{'));
     await until(() => gateway.observations.length === 2, 'not observed');
     const [good, bad] = gateway.observations;
-    assert.deepEqual([good?.route, good?.status, good?.error, good?.model], ['chat', 200, undefined, 'm']);
-    assert.deepEqual([bad?.route, bad?.status, bad?.error], ['chat', 400, 'invalid_json']);
+    assert.deepEqual(
+      [good?.route, good?.status, good?.stats.error, good?.stats.model],
+      ['chat', 200, undefined, 'm'],
+    );
+    assert.deepEqual([bad?.route, bad?.status, bad?.stats.error?.code], ['chat', 400, 'invalid_json']);
     assert.deepEqual([gateway.counters.requests, gateway.counters.inFlight], [2, 0]);
     assert.deepEqual(
       [...gateway.counters.responses],

@@ -1,13 +1,12 @@
 /** Taking a body in, by itself: what is left of it on the request when it is complete. */
 import assert from 'node:assert/strict';
-import { getEventListeners, once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
+import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import { newRequestStats } from '../../lib/gateway/exchange.ts';
-import { ClientGone, type ReceivedBody, receiveBody } from '../../lib/gateway/receive-body.ts';
+import type { Exchange } from '../../lib/gateway/exchange.ts';
+import { ClientGone, type ReceivedBody, receive as receiveBody } from '../../lib/gateway/receive-body.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
+import { createCounters, newRequestStats } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 
 const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
@@ -24,10 +23,17 @@ const receive = (
     },
     finish: () => PARSED,
   };
-  const reservation = createUploadBudget(1_000_000, { counters: createCounters() }).open();
-  const request = Object.assign(req, { headers: {} }) as unknown as IncomingMessage;
-  const scene = { stats: newRequestStats(), signal, reservation };
-  return { body: receiveBody(request, stage, LIMITS, scene), fed: () => fed };
+  const exchange = {
+    deps: {
+      limits: LIMITS,
+      uploadBudget: createUploadBudget(1_000_000, { counters: createCounters() }),
+    },
+    req: Object.assign(req, { headers: {} }),
+    res: new EventEmitter(),
+    stats: newRequestStats(),
+    control: { signal },
+  };
+  return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };
 };
 
 describe('a body that is taken in', () => {

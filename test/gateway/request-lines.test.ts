@@ -462,7 +462,8 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     const [line] = await linesAtInfo(gateway);
     assert.deepEqual([line?.['tokensIn'], line?.['tokensOut']], [11, 12]);
     const [seen] = gateway.observations;
-    assert.deepEqual([seen?.inputTokens, seen?.outputTokens], [11, 12]);
+    const { prompt, completion } = seen?.stats.usage ?? {};
+    assert.deepEqual([prompt, completion], [11, 12]);
   });
 });
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { count, createCounters } from '../../lib/observe/counters.ts';
 import {
   createMetrics,
@@ -9,20 +10,25 @@ import {
 } from '../../lib/observe/metrics.ts';
 import { VERSION } from '../../lib/version.ts';
 
+const STATS: RequestObservation['stats'] = {
+  startedAt: 0,
+  uploadedAt: 500,
+  sentAt: 500.4,
+  firstChunkAt: 1_000,
+  endedAt: 3_000,
+  model: 'm1',
+  modelError: false,
+  error: undefined,
+  chunks: 5,
+  usage: { prompt: 5, completion: 1_000 },
+  bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
+};
 const REQUEST: RequestObservation = {
   route: 'chat',
   method: 'POST',
   status: 200,
   operation: 'chat',
-  model: 'm1',
-  error: undefined,
-  duration: 3,
-  timeToFirstChunk: 1,
-  chunks: 5,
-  inputTokens: 5,
-  outputTokens: 1_000,
-  addedFirstByte: 0.0004,
-  bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
+  stats: STATS,
 };
 
 function setUp(protection: () => ProtectionStatus | undefined = () => undefined) {
@@ -131,19 +137,21 @@ describe('metrics of requests', () => {
 
   it('that infer nothing have no generative AI metrics', async () => {
     const { metrics } = setUp();
-    metrics.observe({ ...REQUEST, route: 'models', operation: undefined, model: undefined });
+    const stats = { ...STATS, model: undefined };
+    metrics.observe({ ...REQUEST, route: 'models', operation: undefined, stats });
     assert.ok(![...(await samples(metrics)).keys()].some((name) => /^gen_ai.*_count/.test(name)));
   });
 
   it('that told no usage have none', async () => {
     const { metrics } = setUp();
-    metrics.observe({ ...REQUEST, inputTokens: undefined, outputTokens: undefined });
+    metrics.observe({ ...REQUEST, stats: { ...STATS, usage: undefined } });
     assert.ok(![...(await samples(metrics)).keys()].some((name) => name.includes('token_usage_count')));
   });
 
   it('that fail say with which code', async () => {
     const { metrics } = setUp();
-    metrics.observe({ ...REQUEST, status: 502, error: 'upstream_reset', timeToFirstChunk: undefined });
+    const error = new PrivatemodeError('upstream_reset', 'closed');
+    metrics.observe({ ...REQUEST, status: 502, stats: { ...STATS, error, firstChunkAt: undefined } });
     assert.ok(
       [...(await samples(metrics)).keys()].some((name) => name.includes('error_type="upstream_reset"')),
     );
@@ -151,8 +159,8 @@ describe('metrics of requests', () => {
 
   it('of more than a hundred models are counted together', async () => {
     const { metrics } = setUp();
-    for (let i = 0; i < 150; i += 1) metrics.observe({ ...REQUEST, model: `m${i}` });
-    metrics.observe({ ...REQUEST, model: 'm3' });
+    for (let i = 0; i < 150; i += 1) metrics.observe({ ...REQUEST, stats: { ...STATS, model: `m${i}` } });
+    metrics.observe({ ...REQUEST, stats: { ...STATS, model: 'm3' } });
     const counts = [...(await samples(metrics))].filter(([name]) =>
       name.startsWith('gen_ai_client_operation_duration_seconds_count'),
     );

@@ -5,9 +5,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
+import type { UpstreamFailure } from '../../lib/api/retry.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/pipeline/upstream.ts';
-import type { UpstreamFailure } from '../../lib/pipeline/upstream-failure.ts';
 import { type Script, startScriptedUpstream } from '../support/scripted-upstream.ts';
 
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');

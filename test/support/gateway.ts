@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../lib/gateway/admission.ts';
-import type { GatewayDeps, UploadLimits } from '../../lib/gateway/exchange.ts';
+import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createDumper } from '../../lib/gateway/request-dump.ts';
 import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
@@ -12,8 +12,7 @@ import { type Counters, createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import type { RequestObservation } from '../../lib/observe/metrics.ts';
 import { createUpstream, type Upstream } from '../../lib/pipeline/upstream.ts';
-import { drain } from '../../lib/server/drain.ts';
-import { type ListenerOptions, listen } from '../../lib/server/listen.ts';
+import { drain, type ListenerOptions, listen } from '../../lib/server/listen.ts';
 import type { Epoch, Session } from '../../lib/session/session.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { keyOf } from './engine.ts';
@@ -94,7 +93,7 @@ export interface TestGateway {
 export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
   readonly session?: Session;
-  readonly limits?: Partial<UploadLimits>;
+  readonly limits?: Partial<GatewayDeps['limits']>;
   readonly maxBufferedBytes?: number;
   /** ms that an upload waits for room. */
   readonly uploadWait?: number;
