@@ -2,7 +2,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
-import type { Outcome, RequestLine, Stage } from '../lib/gateway/exchange.ts';
+import type { Stage } from '../lib/gateway/exchange.ts';
+import type { Outcome, RequestLine } from '../lib/gateway/request-log.ts';
 import { replaceSection } from './marked-section.ts';
 
 const PAGE = join(import.meta.dirname, '../docs/operations.md');

@@ -3,7 +3,7 @@ import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from '../session/clock.ts';
-import { createCollateralCache, memoryStore } from '../session/collateral-cache.ts';
+import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession } from '../session/session.ts';
@@ -36,7 +36,7 @@ export function openClientSession(
     }),
     collateral: createCollateralCache({
       call,
-      store: memoryStore(),
+      store: new Map(),
       amdKdsUrl: collateralUrls.amd,
       intelPcsUrl: collateralUrls.intel,
       clock,
@@ -44,8 +44,9 @@ export function openClientSession(
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
     observe(event) {
-      if (event.type === 'attested' || event.type === 'rejected')
+      if (event.type === 'attested' || event.type === 'rejected') {
         tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
+      }
       if (event.type === 'update-failed') onFailure(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },

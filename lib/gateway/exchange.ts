@@ -1,12 +1,8 @@
-/**
- * One request of an application and its response, whole: what the gateway knows of it and is given to work with, and what the log
- * and the metrics say of it.
- */
+/** One request of an application and its response, whole: what the gateway knows of it and is given to work with. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
-import { type EndpointMatch, pathForLog } from '../api/match-endpoint.ts';
+import type { EndpointMatch } from '../api/match-endpoint.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
-import type { PrivatemodeError } from '../errors.ts';
 import { type Counters, newRequestStats, type RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
@@ -118,85 +114,3 @@ const stageLog =
     const ms = Math.round(10 * (performance.now() - startedAt)) / 10;
     log.debug({ stage, ms, ...fields }, 'Request stage');
   };
-
-/**
- * Notes what the request failed with for the line at its end. Mistakes of applications have that line only; everything else is an
- * error, named by code, never by the text of its cause.
- */
-export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): void {
-  stats.error = error;
-  if (error.blame === 'client') return;
-  const { code, status, message, remedy } = error;
-  const reason = error.blame === 'network' ? `${message}. ${remedy}` : message; // the operator's to mend
-  log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
-}
-
-/** The end of an exchange, when its response has been closed: what the metrics and the log say of it. */
-export function reportEnd(exchange: Exchange): void {
-  const { deps, log, req, res, match, stats } = exchange;
-  stats.endedAt = performance.now();
-  // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
-  const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
-  if (log.isLevelEnabled(level)) log[level](requestLine(exchange), 'Request ended');
-  if (match === undefined) return;
-  const { id: route, encrypted, operation } = match.endpoint;
-  deps.observe({
-    ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
-    operation: encrypted ? operation : undefined,
-  });
-}
-
-/**
- * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.
- * `refused`: the proxy answered that the request was wrong; `failed`: it answered with an error that is not the client's.
- * `broken_off`: the response had begun, and its connection was broken. `client_aborted`: the client left before the end.
- */
-export type Outcome = 'answered' | 'service_error' | 'refused' | 'failed' | 'broken_off' | 'client_aborted';
-
-export type RequestLine = ReturnType<typeof requestLine>;
-
-/**
- * The one line of a request in the log. The names are an interface (docs/operations.md). Nothing in it quotes what a client sent, but
- * for the model, which leaves unencrypted, and an origin that a browser could have written.
- */
-function requestLine(exchange: Exchange) {
-  const { req, res, match, phase, stats } = exchange;
-  const { startedAt, firstChunkAt, endedAt, usage, error, model } = stats;
-  const outcome = outcomeOf(exchange);
-  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
-  const isRefused = outcome === 'refused';
-  return {
-    method: req.method as string,
-    path: match?.endpoint.path ?? pathForLog(req.url as string), // never the query
-    outcome,
-    durationMs: Math.round(endedAt - startedAt),
-    status: res.headersSent ? res.statusCode : undefined,
-    firstTokenMs: isStream ? Math.round(firstChunkAt - startedAt) : undefined,
-    tokensIn: usage?.prompt,
-    tokensOut: usage?.completion,
-    model,
-    code: error?.code,
-    reason: isRefused ? error?.message : undefined, // other errors have a line of their own above level info
-    origin: isRefused ? originForLog(req.headers.origin) : undefined,
-    phase: match && outcome === 'client_aborted' ? phase : undefined,
-  };
-}
-
-/** An error that the client has been told counts more than that it left afterwards. */
-function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
-  if (stats.error !== undefined) {
-    if (broken) return 'broken_off';
-    return stats.error.blame === 'client' ? 'refused' : 'failed';
-  }
-  // The last of a shutdown are cut off by the proxy.
-  if (!res.writableFinished) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
-  const isError = match && (res.statusCode >= 400 || stats.modelError);
-  return isError ? 'service_error' : 'answered';
-}
-
-/** Browsers write origins in lower case: `https://host.example:8443`, `null`. */
-const ORIGIN =
-  /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/(?:[a-z0-9_.-]{1,100}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?)$/;
-
-const originForLog = (origin: string | undefined): string | undefined =>
-  origin === undefined || ORIGIN.test(origin) ? origin : 'unknown';

@@ -9,11 +9,12 @@ import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/healt
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
-import { type Exchange, type GatewayDeps, newExchange, reportEnd } from './exchange.ts';
+import { type Exchange, type GatewayDeps, newExchange } from './exchange.ts';
 import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
+import { reportEnd } from './request-log.ts';
 import { concludeFailed } from './respond.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;

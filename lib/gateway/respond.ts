@@ -12,9 +12,10 @@ import type { Decrypter } from '../pipeline/decrypter.ts';
 import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
-import { type Exchange, type ForwardedExchange, noteFailure } from './exchange.ts';
+import type { Exchange, ForwardedExchange } from './exchange.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
+import { noteFailure } from './request-log.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
 
 /** What an attempt led to, with what is needed to read it. */

@@ -11,11 +11,11 @@ export interface Collateral {
   readonly fetchedAt: number;
 }
 
-/** Keeps collateral, which is not secret, by its URL. A failure to read or write costs a fetch. Never throws. */
+/** Keeps collateral, which is not secret, by its URL, as a Map does. A failure to read or write costs a fetch. Never throws. */
 export interface CollateralStore {
-  read(url: string): Promise<Collateral | undefined>;
-  write(url: string, collateral: Collateral): Promise<void>;
-  remove(url: string): Promise<void>;
+  get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
+  set(url: string, collateral: Collateral): unknown;
+  delete(url: string): unknown;
 }
 
 /** What a file holds. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not taken for forged evidence later. */
@@ -25,7 +25,7 @@ type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', str
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
   return {
-    async read(url) {
+    async get(url) {
       try {
         const file = JSON.parse(await readFile(pathOf(url), 'utf8')) as StoredFile;
         if (file.url !== url || file.sha256 !== digestOf(file)) return undefined;
@@ -35,7 +35,7 @@ export function createCollateralStore(directory: string): CollateralStore {
         return undefined;
       }
     },
-    async write(url, { body, issuerChain, fetchedAt }) {
+    async set(url, { body, issuerChain, fetchedAt }) {
       const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
       const temporary = join(directory, `.${randomUUID()}.tmp`);
       try {
@@ -47,7 +47,7 @@ export function createCollateralStore(directory: string): CollateralStore {
         await rm(temporary, { force: true }).catch(() => {});
       }
     },
-    async remove(url) {
+    async delete(url) {
       await rm(pathOf(url), { force: true }).catch(() => {});
     },
   };

@@ -63,7 +63,7 @@ const PATIENCE = 3_000;
 export function reportStart({ log, status }: { log: Logger; status?: StatusOutput | undefined }) {
   let baseUrls: { readonly openai: string; readonly anthropic: string } | undefined;
   let step: string | undefined;
-  let verdict: Extract<SessionEvent, { type: 'attested' }>['verdict'] | undefined;
+  let verdict: Extract<SessionEvent, { verdict: unknown }>['verdict'] | undefined;
   let verified = false;
   let done = false;
   let timer: NodeJS.Timeout | undefined;

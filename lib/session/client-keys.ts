@@ -4,8 +4,7 @@ import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import type { Epoch } from './epoch.ts';
 
-export interface ClientKeysDeps {
-  /** Attests with a key that a client brought. */
+interface ClientKeysDeps {
   readonly attest: (apiKey: string) => Promise<Epoch>;
   readonly clock: Pick<Clock, 'now'>;
 }
@@ -23,50 +22,39 @@ const MAX_WAITING = 64;
  * costs the service nothing. Keys are remembered as a keyed hash only. Rejects with api_key_rejected, not_ready when too
  * many keys are being tried, and what the attestation threw: each to the clients of this key alone.
  */
-export function createClientKeys({ attest, clock }: ClientKeysDeps): (apiKey: string) => Promise<Epoch> {
+export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysDeps['attest'] {
   const hashKey = secretKey(randomBytes(32));
   const running = new Map<string, Promise<Epoch>>();
-  const rejectedUntil = new Map<string, number>();
+  const rejectedAt = new Map<string, number>();
   const turns: (() => void)[] = [];
   let busy = 0;
 
-  function wasRejected(id: string): boolean {
-    const left = (rejectedUntil.get(id) ?? 0) - clock.now();
-    if (left > 0 && left <= REMEMBER_REJECTION) return true;
-    rejectedUntil.delete(id); // it is over, or the clock was turned back
-    return false;
-  }
-
   function rememberRejection(id: string): void {
-    const [oldest] = rejectedUntil.keys();
-    if (rejectedUntil.size >= MAX_REMEMBERED && oldest !== undefined) rejectedUntil.delete(oldest);
-    rejectedUntil.set(id, clock.now() + REMEMBER_REJECTION);
+    rejectedAt.delete(id); // the map is in order of time
+    const [oldest] = rejectedAt.keys();
+    if (rejectedAt.size >= MAX_REMEMBERED && oldest !== undefined) rejectedAt.delete(oldest);
+    rejectedAt.set(id, clock.now());
   }
 
-  async function takeTurn(): Promise<void> {
-    if (busy < MAX_RUNNING) {
-      busy++;
-      return;
-    }
-    if (turns.length >= MAX_WAITING) {
-      throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
-    }
-    await new Promise<void>((resolve) => turns.push(resolve));
-  }
-
-  function passTurn(): void {
-    const next = turns.shift();
-    if (next === undefined) busy--;
-    else next();
+  async function attestInTurn(apiKey: string): Promise<Epoch> {
+    if (busy < MAX_RUNNING) busy++;
+    else if (turns.length < MAX_WAITING) await new Promise<void>((resolve) => turns.push(resolve));
+    else throw new PrivatemodeError('not_ready', 'too many API keys are being tried');
+    return attest(apiKey).finally(() => {
+      const next = turns.shift();
+      if (next === undefined) busy--;
+      else next();
+    });
   }
 
   async function tryKey(id: string, apiKey: string): Promise<Epoch> {
-    if (wasRejected(id)) {
+    const age = clock.now() - (rejectedAt.get(id) ?? Number.NEGATIVE_INFINITY);
+    if (age >= 0 && age < REMEMBER_REJECTION) {
+      // below 0, the clock was turned back
       throw new PrivatemodeError('api_key_rejected', 'the service rejected this API key a moment ago');
     }
     try {
-      await takeTurn();
-      return await attest(apiKey).finally(passTurn);
+      return await attestInTurn(apiKey);
     } catch (error) {
       if (error instanceof PrivatemodeError && error.code === 'api_key_rejected') rememberRejection(id);
       throw error;
@@ -75,9 +63,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): (apiKey: st
 
   return (apiKey) => {
     const id = hmacSha256(hashKey, apiKey);
-    const known = running.get(id);
-    if (known !== undefined) return known;
-    const attempt = tryKey(id, apiKey).finally(() => running.delete(id));
+    const attempt = running.get(id) ?? tryKey(id, apiKey).finally(() => running.delete(id));
     running.set(id, attempt);
     return attempt;
   };

@@ -52,31 +52,18 @@ const CRL: Kind = {
   askAgain: true,
 };
 const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issuer-chain' };
-const TCB_INFO: Kind = {
-  name: 'TCB info',
-  expiry: (body) => signedExpiry(body, 'tcbInfo'),
-  chainHeader: 'tcb-info-issuer-chain',
-};
-const QE_IDENTITY: Kind = {
-  name: 'QE identity',
-  expiry: (body) => signedExpiry(body, 'enclaveIdentity'),
-  chainHeader: 'sgx-enclave-identity-issuer-chain',
-};
+const TCB_INFO = signedJson('TCB info', 'tcbInfo', 'tcb-info-issuer-chain');
+const QE_IDENTITY = signedJson('QE identity', 'enclaveIdentity', 'sgx-enclave-identity-issuer-chain');
 
-/** The `nextUpdate` that the vendor signed along with the rest of `member`. */
-function signedExpiry(body: Uint8Array, member: string): number {
-  const parsed = JSON.parse(textOf(body)) as Record<string, { nextUpdate?: unknown }>;
-  const expiry = Date.parse(String(parsed[member]?.nextUpdate));
-  if (Number.isNaN(expiry)) throw new TypeError('no nextUpdate');
-  return expiry;
-}
-
-interface Seen {
-  /** Wall clock, ms since 1970. */
-  readonly fetchedAt: number;
-  readonly from: 'fetched' | 'store';
-  /** Its end on the monotonic clock, which nobody can set back. */
-  readonly end: number;
+/** The vendor signed its `nextUpdate` along with the rest of `member`. */
+function signedJson(name: string, member: string, chainHeader: string): Kind {
+  const expiry = (body: Uint8Array): number => {
+    const parsed = JSON.parse(textOf(body)) as Record<string, { nextUpdate?: unknown }>;
+    const date = Date.parse(String(parsed[member]?.nextUpdate));
+    if (Number.isNaN(date)) throw new TypeError('no nextUpdate');
+    return date;
+  };
+  return { name, expiry, chainHeader };
 }
 
 type Obtained = Collateral & Pick<RevocationList, 'stored'>;
@@ -99,13 +86,11 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
   const running = new Map<string, Promise<Obtained>>();
-  /** By URL, what this process has stored or read since the last rejected verdict. */
-  const seen = new Map<string, Seen>();
+  /** By URL, what this process has stored or read since the last rejected verdict; `end` is on the monotonic clock. */
+  const seen = new Map<string, { from: 'fetched' | 'store'; fetchedAt: number; end: number }>();
 
   function ask(url: string, kind: Kind): Promise<Obtained> {
-    const known = running.get(url);
-    if (known !== undefined) return known;
-    const asked = load(url, kind).finally(() => running.delete(url));
+    const asked = running.get(url) ?? load(url, kind).finally(() => running.delete(url));
     running.set(url, asked);
     return asked;
   }
@@ -122,14 +107,14 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     }
   }
 
-  function remember(url: string, { fetchedAt }: Collateral, expiry: number, from: Seen['from']): Seen {
-    const entry = { fetchedAt, from, end: clock.monotonic() + expiry - now() };
+  function remember(url: string, { fetchedAt }: Collateral, expiry: number, from: 'fetched' | 'store') {
+    const entry = { from, fetchedAt, end: clock.monotonic() + expiry - now() };
     seen.set(url, entry);
     return entry;
   }
 
   async function readUsable(url: string, kind: Kind): Promise<Collateral | undefined> {
-    const stored = await store.read(url);
+    const stored = await store.get(url);
     if (stored === undefined) return undefined;
     let expiry: number;
     try {
@@ -165,7 +150,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     const fetched = { body, issuerChain, fetchedAt: now() };
     if (now() < expiry) {
       remember(url, fetched, expiry, 'fetched');
-      await store.write(url, fetched);
+      await store.set(url, fetched);
     } else if (kept) {
       throw unavailable(`${kind.name}: the fetched one has expired`);
     }
@@ -210,7 +195,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       for (const [url, { fetchedAt, from }] of seen) {
         if (from === 'fetched' && now() - fetchedAt < JUST_FETCHED) continue;
         seen.delete(url);
-        await store.remove(url);
+        await store.delete(url);
       }
     },
   };
@@ -246,13 +231,3 @@ const decimal = (value: number): string =>
 
 const evaluationNumber = (separator: '?' | '&', number: number | undefined): string =>
   number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;
-
-/** A store that lasts as long as whoever holds it, and leaves nothing behind. */
-export function memoryStore(): CollateralStore {
-  const stored = new Map<string, Collateral>();
-  return {
-    read: async (url) => stored.get(url),
-    write: async (url, collateral) => void stored.set(url, collateral),
-    remove: async (url) => void stored.delete(url),
-  };
-}

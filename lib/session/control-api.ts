@@ -4,37 +4,30 @@ import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import type { HttpCall } from '../network/http-call.ts';
 
-/** The decoded response to a secret exchange (docs/protocol/attestation.md 1.2). */
+/** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */
 export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'signature' | 'meshCert'>;
 
-/**
- * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
- * control_api_failed for any other status than 200, and what `HttpCall` throws.
- */
-export interface ControlApi {
-  /** The coordinator's own JSON, undecoded. Also throws evidence_malformed. */
-  attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array>;
-  /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
-  secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal): Promise<SecretResponse>;
-}
+export type ControlApi = ReturnType<typeof createControlApi>;
 
-export interface ControlApiDeps {
+/** Real responses are below 100 KiB; the service may have to ask its hardware for evidence first. */
+const LIMITS = { maxBytes: 16 * 1024 * 1024, timeout: 30_000 };
+const ENCAPSULATED_KEY_BYTES = 1120;
+/** The responses are flat objects of a few strings. */
+const RESPONSE_LIMITS = { depth: 8, values: 256 };
+
+interface ControlApiDeps {
   readonly call: HttpCall;
   readonly endpoint: { readonly host: string; readonly port: number };
   /** Value of Privatemode-Version: the protocol generation spoken (docs/protocol/inference.md 3). */
   readonly protocolVersion: string;
 }
 
-/** ms per request: the service may have to ask its hardware for evidence first. */
-const TIMEOUT = 30_000;
-/** Real responses are below 100 KiB. */
-const MAX_BYTES = 16 * 1024 * 1024;
-const ENCAPSULATED_KEY_BYTES = 1120;
-/** The responses are flat objects of a few strings. */
-const RESPONSE_LIMITS = { depth: 8, values: 256 };
-
-export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps): ControlApi {
-  const host = urlHost(endpoint.host);
+/**
+ * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
+ * control_api_failed for any other status than 200, and what `HttpCall` throws.
+ */
+export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps) {
+  const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
   async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
     if (!/^[\x21-\x7e]+$/.test(apiKey)) {
@@ -43,32 +36,34 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
     }
     const { status, body: answer } = await call({
       method: 'POST',
-      url: `https://${host}:${endpoint.port}/privatemode/v1/${name}`,
+      url: `${base}/${name}`,
       headers: {
         authorization: `Bearer ${apiKey}`,
         'privatemode-version': protocolVersion,
         'content-type': 'application/json',
       },
       body: JSON.stringify(body),
-      maxBytes: MAX_BYTES,
-      timeout: TIMEOUT,
+      ...LIMITS,
       signal,
     });
     if (status === 200) return answer;
     const text = excerpt(answer, apiKey);
-    if (status === 401) {
-      throw new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`);
-    }
-    const message = `${name}: the service answered with status ${status}: ${text}`;
-    throw new PrivatemodeError('control_api_failed', message);
+    throw status === 401
+      ? new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`)
+      : new PrivatemodeError(
+          'control_api_failed',
+          `${name}: the service answered with status ${status}: ${text}`,
+        );
   }
 
   return {
-    async attest(apiKey, nonce, signal) {
+    /** Resolves with the coordinator's own JSON, undecoded. Also throws evidence_malformed. */
+    async attest(apiKey: string, nonce: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
       const answer = await post('attest', apiKey, { Nonce: toBase64(nonce) }, signal);
       return memberReader(answer, 'attest', 'evidence_malformed')('AttestationDoc');
     },
-    async secret(apiKey, publicKey, signal) {
+    /** `publicKey` is the HPKE public key, 1216 bytes. Also throws secret_exchange_failed. */
+    async secret(apiKey: string, publicKey: Uint8Array, signal?: AbortSignal): Promise<SecretResponse> {
       const answer = await post('secret', apiKey, { PublicKey: toBase64(publicKey) }, signal);
       const member = memberReader(answer, 'secret', 'secret_exchange_failed');
       const encapsulatedKey = member('EncapsulatedKey');

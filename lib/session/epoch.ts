@@ -1,53 +1,42 @@
 import { sha256 } from '#crypto/digest';
 import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
-import { type CollateralSource, type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
+import { type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import { verdictReport, verdictText, withSecretChecks } from '../transparency/verdict-report.ts';
-import { type Clock, pause } from './clock.ts';
+import { type Clock, pause, type Term } from './clock.ts';
+import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends SharedSecret {
+export interface Epoch extends SharedSecret, Term {
   /** Lower-case hex SHA-256 of the manifest the remote was verified against. */
   readonly manifestSha256: string;
   /** Lower-case hex SHA-256 of the verdict on the remote, as `verdictText` writes it. */
   readonly verdictSha256: string;
-  /** Wall clock, ms since 1970. */
-  readonly attestedAt: number;
   /** From here on the session renews it in the background. */
   readonly renewAt: number;
-  /** From here on no request may use it. */
-  readonly expiresAt: number;
-  /** The same end on the monotonic clock (Clock.monotonic), which nobody can set back. */
-  readonly expiresMonotonic: number;
 }
 
-/** How long an epoch is good for; all in ms, counted from the beginning of its secret exchange. */
-export interface Lifetimes {
-  /** Renewal begins in the background. */
-  readonly renewAfter: number;
-  /** Up to this much earlier, at random: a fleet that was started together must not renew together. */
-  readonly jitter: number;
-  /** No request may begin to use it any more. */
-  readonly usable: number;
-}
+/** How long an epoch is good for, as `lifetimesOf` says. */
+export type Lifetimes = Readonly<ReturnType<typeof lifetimesOf>>;
 
 /** The service forgets a secret one hour after the exchange (docs/protocol/inference.md 10). */
 const SERVICE_KEEPS_SECRET = 3_600_000;
 
 /**
- * For a service that keeps secrets for `secret` ms. Renewal begins after three quarters, where the reference makes
- * requests wait; a sixth of the lifetime (ten minutes of the hour) remains to get through an outage unnoticed. The last
- * twelfth (five minutes) stays unused: the service looks the secret up when a request has arrived, which for a large
- * upload is minutes after it was sealed, and the two clocks may drift apart while this machine sleeps.
+ * For a service that keeps secrets for `secret` ms; in ms from the beginning of the exchange. Renewal begins after three
+ * quarters, where the reference makes requests wait, and up to `jitter` earlier, at random: a fleet that was started
+ * together must not renew together. A sixth of the lifetime (ten minutes of the hour) remains to get through an outage
+ * unnoticed. The last twelfth (five minutes) stays unused: the service looks the secret up when a request has arrived, which
+ * for a large upload is minutes after it was sealed, and the two clocks may drift apart while this machine sleeps.
  */
-export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET): Lifetimes {
+export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET) {
   return { renewAfter: secret * (3 / 4), jitter: secret / 30, usable: secret * (11 / 12) };
 }
 
@@ -55,8 +44,7 @@ export interface EpochDeps {
   readonly manifests: ManifestSource;
   readonly control: ControlApi;
   readonly roots: TrustRoots;
-  /** `distrust` is called after each rejected verdict. */
-  readonly collateral: CollateralSource & { distrust?(): Promise<void> };
+  readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   /** Default: those that fit the real service. */
   readonly lifetimes?: Lifetimes | undefined;
@@ -69,16 +57,14 @@ export interface EpochDeps {
   readonly judgeSecret?: typeof verifySecretResponse;
 }
 
-/** Makes an epoch with an API key, in up to three rounds. Throws what the last round threw, or the signal's reason. */
-export type MakeEpoch = (apiKey: string, signal: AbortSignal) => Promise<Epoch>;
-
 const ROUNDS = 3;
 
 /**
- * Expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
- * manifest is managed, a renewal fetches the newest one, once, and validates again.
+ * What makes an epoch with an API key, in up to three rounds, and throws what the last round threw, or the signal's reason.
+ * It expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
+ * manifest is managed, it fetches the newest one, once, and validates again.
  */
-export function createEpochMaker(deps: EpochDeps): MakeEpoch {
+export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: AbortSignal) => Promise<Epoch> {
   const { manifests, control, roots, collateral, manifestLog, clock, random, observe } = deps;
   const { lifetimes = lifetimesOf(), verify: judge = verify, judgeSecret = verifySecretResponse } = deps;
   let enforced: Uint8Array | undefined;
@@ -105,12 +91,14 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
       const now = new Date(clock.now());
       const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
       whole = withSecretChecks(verdict, checks);
-      observe({ type: 'secret-judged', message: 'The signature on the secret was checked', verdict: whole });
+      const message = 'The signature on the secret was checked';
+      observe({ type: 'secret-judged', message, verdict: whole });
       return checks;
     });
     signal.throwIfAborted();
 
     const { appended, path } = await manifestLog.record(manifest, clock.now());
+    enforced = manifest;
     if (appended) {
       const message = 'Manifest is enforced from now on';
       observe({ type: 'manifest-enforced', message, path, manifestSha256 });
@@ -129,7 +117,7 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
     });
   }
 
-  /** Asks for evidence with a fresh nonce; resolves with what an accepted verdict says. */
+  /** Asks for evidence with a fresh nonce; resolves with an accepted verdict. */
   async function attest(apiKey: string, manifest: Uint8Array, signal: AbortSignal) {
     const nonce = Uint8Array.from(randomBytes(32));
     observe({ type: 'step', message: 'Waiting for the evidence of the service' });
@@ -140,7 +128,7 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
     const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
       observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
-      await collateral.distrust?.();
+      await collateral.distrust();
       throw verdictError(verdict);
     }
     observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
@@ -157,9 +145,7 @@ export function createEpochMaker(deps: EpochDeps): MakeEpoch {
           observe({ type: 'step', message: 'Waiting for the manifest' });
           manifest = await manifests.newest(signal);
         }
-        const epoch = await tryOnce(apiKey, manifest, signal);
-        enforced = manifest;
-        return epoch;
+        return await tryOnce(apiKey, manifest, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = asPrivatemodeError(thrown);

@@ -3,15 +3,12 @@ import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What happens in a session, for logs and counters. No event carries a key, a secret or anything of a request. */
 export type SessionEvent = { readonly message: string } & (
-  | {
-      /** Operators look for this text after a repair of their network. */
-      readonly type: 'attested';
-      readonly message: 'Coordinator manifest fetched successfully';
-      readonly verdict: Verdict;
-    }
-  /** The same failure follows as an error, in `update-failed`, `manifest-refetched` or `offer-failed`. */
-  | { readonly type: 'rejected'; readonly verdict: Verdict }
-  /** An accepted verdict, completed by the checks of the secret exchange. */
+  | { readonly type: 'key-kept' | 'key-dropped' }
+  /** What a renewal does next, and so what it may wait for. */
+  | { readonly type: 'step' }
+  /** Of `attested`, operators look for the message after a repair of their network. A rejection follows again as an error. */
+  | { readonly type: 'attested' | 'rejected'; readonly verdict: Verdict }
+  /** The verdict of before, with the checks of the secret exchange after those of the evidence. */
   | { readonly type: 'secret-judged'; readonly verdict: Verdict }
   /** An epoch is about to begin under this verdict: its text, and lower-case hex SHA-256 of that. */
   | { readonly type: 'verdict'; readonly report: string; readonly sha256: string }
@@ -20,7 +17,6 @@ export type SessionEvent = { readonly message: string } & (
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
   | {
       readonly type: 'epoch';
-      readonly message: 'Secret updated successfully';
       readonly secretId: string;
       readonly manifestSha256: string;
       /** ms since 1970. */
@@ -36,11 +32,8 @@ export type SessionEvent = { readonly message: string } & (
       /** `onPermanent` has just been called with the same error. */
       readonly permanent: boolean;
     }
-  /** What a renewal does next, and so what it may wait for. */
-  | { readonly type: 'step' }
   | { readonly type: 'forced-renewal'; readonly secretId: string }
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
-  | { readonly type: 'key-kept' | 'key-dropped' }
 );
 
 export type Observer = (event: SessionEvent) => void;

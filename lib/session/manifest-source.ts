@@ -16,15 +16,12 @@ export const staticManifest = (manifest: Uint8Array): ManifestSource => ({
 });
 
 /** A manifest has about 6 KB. */
-const MAX_BYTES = 1024 * 1024;
-/** ms. */
-const TIMEOUT = 30_000;
+const LIMITS = { maxBytes: 1024 * 1024, timeout: 30_000 };
 
 interface ManagedManifestDeps {
   readonly call: HttpCall;
   /** E.g. `https://cdn.confidential.cloud`, with or without a slash at its end. */
   readonly cdnBaseUrl: string;
-  /** Wall clock, ms since 1970. Default: the system's. */
   readonly now?: () => number;
 }
 
@@ -38,7 +35,7 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
     kind: 'managed',
     async newest(signal) {
       const url = `${base}?t=${now()}`;
-      const asked = call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout: TIMEOUT, signal });
+      const asked = call({ method: 'GET', url, ...LIMITS, signal });
       const { status, body } = await asked.catch((thrown: unknown) => {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;

@@ -1,10 +1,10 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { Clock } from './clock.ts';
-import type { Epoch, EpochDeps, MakeEpoch } from './epoch.ts';
+import type { Clock, Term } from './clock.ts';
+import type { createEpochMaker, Epoch, EpochDeps } from './epoch.ts';
 import { failureMessage } from './events.ts';
 
 export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'random' | 'observe'> {
-  readonly makeEpoch: MakeEpoch;
+  readonly makeEpoch: ReturnType<typeof createEpochMaker>;
   /**
    * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
    * manifest, a manifest this version does not understand. With a key that is held, once until a renewal succeeds or the
@@ -27,12 +27,12 @@ const LONGEST_BACKOFF = 60_000;
 const HURRY_INTERVAL = 5_000;
 
 /**
- * Whether requests may use the epoch. It ends by whichever clock is first, and counts for nothing while the wall clock
+ * Whether requests may use the secret. It ends by whichever clock is first, and counts for nothing while the wall clock
  * stands before its attestation: that clock was set back, and would keep a secret that the service has forgotten.
  */
-export function isUsable(epoch: Epoch, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
+export function isUsable(term: Term, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
   const now = clock.now();
-  return epoch.attestedAt <= now && now < epoch.expiresAt && clock.monotonic() < epoch.expiresMonotonic;
+  return term.attestedAt <= now && now < term.expiresAt && clock.monotonic() < term.expiresMonotonic;
 }
 
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */

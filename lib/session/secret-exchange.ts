@@ -24,30 +24,25 @@ export interface SharedSecret {
   readonly key: SecretKey;
 }
 
-export interface SecretExchange {
-  /** 1216 bytes. */
-  readonly publicKey: Uint8Array;
-  /**
-   * Derives the secret if `judge` finds that the secret service of the attested deployment signed the response
-   * (docs/protocol/attestation.md 12, 13). Works once: afterwards the private key is gone, whether it succeeded or not.
-   * Throws secret_exchange_failed.
-   */
-  complete(
-    response: SecretResponse,
-    judge: (
-      subject: SecretResponse & { readonly publicKey: Uint8Array },
-    ) => readonly Check[] | Promise<readonly Check[]>,
-  ): Promise<SharedSecret>;
-}
-
 /** Starts an exchange with a fresh key pair; tests bring a known one. */
-export async function startSecretExchange(keys?: KeyPair<Key>): Promise<SecretExchange> {
+export async function startSecretExchange(keys?: KeyPair<Key>) {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
   const publicKey = await SUITE.SerializePublicKey(pair.publicKey);
   let privateKey: Key | undefined = pair.privateKey;
   return {
+    /** 1216 bytes. */
     publicKey,
-    async complete(response, judge) {
+    /**
+     * Derives the secret if `judge` finds that the secret service of the attested deployment signed the response
+     * (docs/protocol/attestation.md 12, 13). Works once: afterwards the private key is gone, whether it succeeded or not.
+     * Throws secret_exchange_failed.
+     */
+    async complete(
+      response: SecretResponse,
+      judge: (
+        sent: SecretResponse & { publicKey: Uint8Array },
+      ) => readonly Check[] | Promise<readonly Check[]>,
+    ): Promise<SharedSecret> {
       const recipient = privateKey;
       privateKey = undefined;
       if (recipient === undefined) throw failed('the exchange has been completed before');
@@ -64,22 +59,19 @@ export async function startSecretExchange(keys?: KeyPair<Key>): Promise<SecretEx
 function requireAccepted(checks: readonly Check[]): void {
   const refused = checks.find(({ outcome }) => outcome !== 'pass');
   if (refused === undefined && checks.length > 0) return;
-  const why = refused && `${refused.id}: expected ${refused.expected}, found ${refused.found}`;
-  throw failed(`the secret does not come from the attested deployment (${why ?? 'nothing was checked'})`, {
-    remedy: concernsClock(refused?.found ?? '') ? CLOCK_REMEDY : undefined,
-  });
+  const { id, expected, found = '' } = refused ?? {};
+  const why = refused === undefined ? 'nothing was checked' : `${id}: expected ${expected}, found ${found}`;
+  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
+  throw failed(`the secret does not come from the attested deployment (${why})`, { remedy });
 }
 
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
-  const secret = await opened.catch((cause: unknown) => {
+  return opened.then(secretKey, (cause: unknown) => {
     throw failed('the encapsulated key cannot be opened', { cause });
   });
-  return secretKey(secret);
 }
 
-const failed = (
-  why: string,
-  options: { cause?: unknown; remedy?: string | undefined } = {},
-): PrivatemodeError => new PrivatemodeError('secret_exchange_failed', why, options);
+const failed = (why: string, options?: { cause?: unknown; remedy?: string | undefined }): PrivatemodeError =>
+  new PrivatemodeError('secret_exchange_failed', why, options);

@@ -13,7 +13,7 @@ import { createHttpCall, type HttpCall } from '../network/http-call.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { systemClock } from '../session/clock.ts';
-import { createCollateralCache, memoryStore } from '../session/collateral-cache.ts';
+import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
@@ -78,7 +78,7 @@ async function askService(
     return { judgement, exchange: undefined };
   }
 
-  const vendors = { call, store: memoryStore(), amdKdsUrl, intelPcsUrl, clock: systemClock };
+  const vendors = { call, store: new Map(), amdKdsUrl, intelPcsUrl, clock: systemClock };
   const collateral = recordCollateral(createCollateralCache(vendors));
   const sent = { nonce, document, manifest, roots };
   let messages: SecretMessages | undefined;
