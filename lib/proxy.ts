@@ -88,7 +88,7 @@ export async function startProxy(
   });
   opened.defer(() => session.close());
   let observe: ServiceDeps['observe'] = () => {};
-  if (config.metricsAddress !== undefined) {
+  if (config.adminAddress !== undefined) {
     const { createMetrics } = await import('./observe/metrics.ts'); // prom-client takes a tenth of a start to load
     const metrics = createMetrics({
       counters,
@@ -98,9 +98,9 @@ export async function startProxy(
     });
     observe = metrics.observe;
     const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
-    const policy = { allowedOrigins: [], ownNames: [config.metricsAddress.host, ...config.allowedHosts] };
+    const policy = { allowedOrigins: [], ownNames: [config.adminAddress.host, ...config.allowedHosts] };
     const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
-    const admin = await startAdmin({ ...config.metricsAddress, metrics, readiness, admit });
+    const admin = await startAdmin({ ...config.adminAddress, metrics, readiness, admit });
     opened.defer(() => admin.close());
   }
 

@@ -109,7 +109,7 @@ const GROUPS = {
   Operation: [
     setting('workspace', text('DIR', values.parsePath), {
       default: '.',
-      help: 'Directory for the files the proxy writes: manifests, collateral, request dumps.',
+      help: 'Directory for the files the proxy writes: manifests, collateral, request dumps, receipts.',
     }),
     setting('dump-requests', BOOLEAN, {
       default: 'false',
@@ -125,8 +125,17 @@ const GROUPS = {
       default: 'info',
       help: 'debug, info, warn, error, or a number (-4 debug, 0 info, 4 warn, 8 error).',
     }),
-    setting('metrics-address', hostPort('HOST:PORT'), {
-      help: 'Serve /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
+    setting('receipts', BOOLEAN, {
+      default: 'false',
+      help: 'Write a signed receipt of each request, without its content, to the receipts directory of the workspace.',
+    }),
+    setting('admin-address', hostPort('HOST:PORT'), {
+      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
+      aliases: [{ name: 'metrics-address' }],
+    }),
+    setting('expose-verification', BOOLEAN, {
+      default: 'false',
+      help: 'Serve /verification, which says how the remote was verified, to the applications too.',
     }),
     setting('workers', text('N|auto', values.parseWorkers), {
       default: '1',

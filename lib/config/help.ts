@@ -17,6 +17,7 @@ streams the answers back decrypted.`,
       '[flags]',
       'healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1',
       'verify [flags]         whether the remote is genuine: every check, by name',
+      'receipts verify [flags]  whether receipts are whole and unchanged',
     ],
     [
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),

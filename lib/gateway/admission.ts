@@ -94,7 +94,7 @@ const invalidHost = (what: string): PrivatemodeError =>
   new PrivatemodeError('invalid_host', `the header host is ${what}`);
 
 /**
- * For a listener that knows no keys (--metrics-address): throws origin_forbidden for a web page that is not its own,
+ * For a listener that knows no keys (--admin-address): throws origin_forbidden for a web page that is not its own,
  * and what checkHead throws. A credential proves nothing there, a page can set one.
  */
 export function refuseForeignPage(

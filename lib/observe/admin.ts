@@ -8,7 +8,7 @@ import type { Metrics } from './metrics.ts';
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
 /**
- * /metrics, /healthz and /readyz on a listener of their own (--metrics-address), so that whoever may use the
+ * /metrics, /healthz and /readyz on a listener of their own (--admin-address), so that whoever may use the
  * port of the applications does not see the traffic of others. GET and HEAD only, and not for web pages: a page whose name is
  * rebound to this address could read the metrics. Throws listen_failed.
  */
@@ -55,7 +55,7 @@ export async function startAdmin(options: {
   const { host } = options;
   server.listen(options.port, host);
   await once(server, 'listening').catch((cause) => {
-    throw listenFailed(`--metrics-address ${host} port ${options.port}`, options.port, cause);
+    throw listenFailed(`--admin-address ${host} port ${options.port}`, options.port, cause);
   });
   const { port } = server.address() as AddressInfo;
   return {

@@ -71,11 +71,9 @@ type Epoch = NonNullable<RequestReceipt['epoch']>;
  */
 export async function checkReceipts(
   directory: string,
-  {
-    since = '',
-    publicKeyFile = join(directory, KEY_FILES.public),
-  }: { since?: string; publicKeyFile?: string },
+  options: { readonly since?: string | undefined; readonly publicKeyFile?: string | undefined } = {},
 ): Promise<ReceiptsReport> {
+  const { since = '', publicKeyFile = join(directory, KEY_FILES.public) } = options;
   try {
     const key = createPublicKey(await readFile(publicKeyFile));
     const instances = [...receiptFiles(await readdir(directory))];

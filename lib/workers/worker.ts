@@ -27,7 +27,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
   const metrics =
-    config.metricsAddress &&
+    config.adminAddress &&
     (await import('../observe/metrics.ts')).createMetrics({
       counters,
       protection: () => undefined, // the primary shows it

@@ -334,10 +334,27 @@ const ROWS: readonly Row[] = [
     refuses: ['0', '-1', 'all'],
   },
   {
-    flag: 'metrics-address',
-    key: 'metricsAddress',
+    flag: 'receipts',
+    key: 'receipts',
+    byDefault: false,
+    accepts: [[['--receipts'], true]],
+    refuses: ['maybe'],
+  },
+  {
+    flag: 'expose-verification',
+    key: 'exposeVerification',
+    byDefault: false,
+    accepts: [[['--expose-verification'], true]],
+    refuses: ['maybe'],
+  },
+  {
+    flag: 'admin-address',
+    key: 'adminAddress',
     byDefault: undefined,
-    accepts: [[['--metrics-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }]],
+    accepts: [
+      [['--admin-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }],
+      [['--metrics-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }],
+    ],
     refuses: ['9090', ':9090', 'localhost', ''],
   },
   {

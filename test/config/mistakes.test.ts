@@ -105,12 +105,12 @@ describe('a mistake on the command line', () => {
       '--listen-address wants a host name or an IP address, not "127.0.0.1:9090"; the port goes into --port 9090',
     ],
     [
-      ['--metrics-address=:9090'],
-      '--metrics-address wants HOST:PORT, not ":9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
+      ['--admin-address=:9090'],
+      '--admin-address wants HOST:PORT, not ":9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
     ],
     [
-      ['--metrics-address=9090'],
-      '--metrics-address wants HOST:PORT, not "9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
+      ['--admin-address=9090'],
+      '--admin-address wants HOST:PORT, not "9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
     ],
     [['-api-key', 'k'], "unknown shorthand flag: 'a' (long flags take two dashes)"],
     [['--port=:9090'], '--port wants a port number from 0 to 65535, not ":9090"'],

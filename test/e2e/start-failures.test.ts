@@ -26,10 +26,10 @@ describe('a start that fails', { timeout: 60_000 }, () => {
   const cases: [name: string, flags: (port: number) => string[]][] = [
     ['the port is taken', (port) => [`--port=${port}`]],
     ['the port is taken, with workers', (port) => [`--port=${port}`, '--workers=2']],
-    ['the metrics port is taken', (port) => ['--port=0', `--metrics-address=127.0.0.1:${port}`]],
+    ['the metrics port is taken', (port) => ['--port=0', `--admin-address=127.0.0.1:${port}`]],
     [
       'the metrics port is taken, with workers',
-      (port) => ['--port=0', '--workers=2', `--metrics-address=127.0.0.1:${port}`],
+      (port) => ['--port=0', '--workers=2', `--admin-address=127.0.0.1:${port}`],
     ],
   ];
   for (const [name, flags] of cases) {

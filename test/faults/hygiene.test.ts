@@ -169,7 +169,7 @@ describe('secrets hygiene', () => {
     process.env['TMPDIR'] = directory;
     stack = await startStack({
       apiKey: K,
-      flags: ['--max-body-bytes=100000', '--metrics-address=127.0.0.1:0'],
+      flags: ['--max-body-bytes=100000', '--admin-address=127.0.0.1:0'],
     });
   });
   after(async () => {

@@ -165,7 +165,7 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
   let metricsPort: number;
   before(async () => {
     metricsPort = await freePort();
-    const flags = [`--metrics-address=127.0.0.1:${metricsPort}`, '--allowed-hosts=proxy.lab.example'];
+    const flags = [`--admin-address=127.0.0.1:${metricsPort}`, '--allowed-hosts=proxy.lab.example'];
     stack = await startStack({ flags });
   });
   after(() => stack.close());

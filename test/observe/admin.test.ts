@@ -52,7 +52,7 @@ describe('readiness', () => {
   it('is not the same as being alive', () => assert.equal(healthzAnswer().status, 200));
 });
 
-describe('the listener of --metrics-address', () => {
+describe('the listener of --admin-address', () => {
   let admin: AdminListener;
   let readiness: Readiness;
   const metrics = createMetrics({
@@ -116,7 +116,7 @@ describe('the listener of --metrics-address', () => {
       startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness, admit }),
       {
         code: 'listen_failed',
-        message: `listening on --metrics-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
+        message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
       },
     );
   });

@@ -115,7 +115,7 @@ describe('a receipt', () => {
 describe('checking receipts', () => {
   it('finds nothing wrong with what was written', async () => {
     await fourReceipts();
-    const report = await checkReceipts(directory, {});
+    const report = await checkReceipts(directory);
     assert.deepEqual(report, { ok: true, instances: 1, lines: 6, requests: 4, findings: [] });
   });
 
@@ -180,7 +180,7 @@ describe('checking receipts', () => {
     it(`names ${what}`, async () => {
       const file = await fourReceipts();
       store(file, change(linesOf(file), readFileSync(join(directory, 'key.pem'), 'utf8')));
-      const { ok, findings } = await checkReceipts(directory, {});
+      const { ok, findings } = await checkReceipts(directory);
       assert.equal(ok, false);
       const [finding] = findings.filter(({ kind }) => kind !== 'gap');
       assert.deepEqual([finding?.kind, finding?.file, finding?.line], [expected.kind, file, expected.line]);
@@ -193,7 +193,7 @@ describe('checking receipts', () => {
     const second = await fourReceipts();
     const whole = linesOf(file);
     store(file, whole.slice(0, 4));
-    const cut = await checkReceipts(directory, {});
+    const cut = await checkReceipts(directory);
     assert.deepEqual(
       cut.findings.map(({ kind, file: where, line }) => [kind, where, line]),
       [
@@ -202,7 +202,7 @@ describe('checking receipts', () => {
       ],
     );
     rmSync(join(directory, file));
-    const gone = await checkReceipts(directory, {});
+    const gone = await checkReceipts(directory);
     assert.deepEqual(
       gone.findings.map(({ kind, file: where, line }) => [kind, where, line]),
       [['missing', second, 1]],
@@ -216,7 +216,7 @@ describe('checking receipts', () => {
     const key = readFileSync(join(directory, 'key.pem'), 'utf8');
     const lines = linesOf(file);
     store(file, lines.with(5, signedAgain(lines[5] as string, { time: '2026-12-01T13:00:00.000Z' }, key)));
-    const { findings } = await checkReceipts(directory, {});
+    const { findings } = await checkReceipts(directory);
     assert.deepEqual(
       findings.map(({ kind, file: where, line }) => [kind, where, line]),
       [['changed', file, 6]],
@@ -230,7 +230,7 @@ describe('checking receipts', () => {
     it(`names the first receipt whose verdict is ${what}`, async () => {
       const file = await fourReceipts();
       falsify(join(directory, 'verdicts', `${VERDICT_SHA256}.json`));
-      const { ok, findings } = await checkReceipts(directory, {});
+      const { ok, findings } = await checkReceipts(directory);
       assert.deepEqual(
         [ok, findings.length, findings[0]?.kind, findings[0]?.file, findings[0]?.line],
         [...[false, 1, 'verdict', file, 2]],
@@ -250,7 +250,7 @@ describe('checking receipts', () => {
       await log.keepVerdict(verdictSha256, text);
       log.add(receipt('r1', { epoch: { secretId: 's', manifestSha256: MANIFEST, verdictSha256 } }));
       await log.close();
-      const { ok, findings } = await checkReceipts(directory, {});
+      const { ok, findings } = await checkReceipts(directory);
       assert.deepEqual([ok, findings[0]?.kind], [false, 'verdict']);
     });
   }
@@ -268,12 +268,12 @@ describe('checking receipts', () => {
       `2026-12-01.${log.instance}.jsonl`,
       `2026-12-02.${log.instance}.jsonl`,
     ]);
-    const all = await checkReceipts(directory, {});
+    const all = await checkReceipts(directory);
     assert.deepEqual([all.ok, all.requests], [true, 2]);
     const since = await checkReceipts(directory, { since: '2026-12-02' });
     assert.deepEqual([since.ok, since.requests, since.findings], [true, 1, []]);
     rmSync(join(directory, `2026-12-01.${log.instance}.jsonl`));
-    const without = await checkReceipts(directory, {});
+    const without = await checkReceipts(directory);
     assert.deepEqual(
       [without.ok, without.findings[0]?.kind, without.findings[0]?.line],
       [false, 'missing', 1],
@@ -287,7 +287,7 @@ describe('checking receipts', () => {
     writeFileSync(publicKeyFile, publicKey.export({ type: 'spki', format: 'pem' }));
     const { ok, findings } = await checkReceipts(directory, { publicKeyFile });
     assert.deepEqual([ok, findings[0]?.kind, findings[0]?.line], [false, 'changed', 1]);
-    await assert.rejects(checkReceipts(join(workspace, 'nowhere'), {}), { code: 'receipts_unreadable' });
+    await assert.rejects(checkReceipts(join(workspace, 'nowhere')), { code: 'receipts_unreadable' });
   });
 });
 
@@ -315,7 +315,7 @@ describe('writing receipts', () => {
       two.add(receipt(`two-${i}`));
     }
     await Promise.all([one.close(), two.close()]);
-    const { findings, ...report } = await checkReceipts(directory, {});
+    const { findings, ...report } = await checkReceipts(directory);
     assert.deepEqual(
       { ...report, findings },
       { ok: true, instances: 2, lines: 104, requests: 100, findings: [] },
@@ -337,7 +337,7 @@ describe('writing receipts', () => {
     await log.close();
     assert.deepEqual(told, ['failure', 'recovery, 0 lost']);
     assert.deepEqual(log.counters, { written: 20, lost: 0 });
-    const { requests, findings } = await checkReceipts(directory, {});
+    const { requests, findings } = await checkReceipts(directory);
     // The first line was in the directory that was taken away.
     assert.deepEqual([requests, findings.map(({ kind }) => kind)], [20, ['missing']]);
   });
@@ -367,7 +367,7 @@ describe('writing receipts', () => {
     const log = await opened();
     log.noteGap();
     await log.close();
-    const { ok, findings } = await checkReceipts(directory, {});
+    const { ok, findings } = await checkReceipts(directory);
     assert.equal(ok, true);
     assert.deepEqual([findings.length, findings[0]?.kind, findings[0]?.line], [1, 'gap', 2]);
     assert.match(findings[0]?.message as string, /an unknown number of receipts/);
@@ -394,7 +394,7 @@ describe('writing receipts', () => {
       child.kill('SIGKILL');
       await once(child, 'close');
     }
-    const { ok, instances, requests, findings } = await checkReceipts(directory, {});
+    const { ok, instances, requests, findings } = await checkReceipts(directory);
     assert.deepEqual([ok, instances], [true, 6]);
     assert.ok(requests > 0);
     assert.deepEqual(
@@ -411,7 +411,7 @@ describe('writing receipts', () => {
       join(directory, file),
       `${lines.slice(0, 5).join('\n')}\n${(lines[5] as string).slice(0, 40)}`,
     );
-    const { ok, lines: count, findings } = await checkReceipts(directory, {});
+    const { ok, lines: count, findings } = await checkReceipts(directory);
     assert.deepEqual(
       [ok, count, findings.length, findings[0]?.kind, findings[0]?.line],
       [true, 5, 1, 'gap', 5],

@@ -1,0 +1,69 @@
+/** `privatemode-proxy receipts verify`: command line in, report out, exit code by what was found (docs/receipts.md). */
+import { parseArgv } from '../config/argv.ts';
+import { helpPage, section } from '../config/help.ts';
+import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
+import { invalid, parsePath, wants } from '../config/values.ts';
+import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
+
+const SETTINGS = [
+  setting('dir', text('DIR', parsePath), {
+    default: 'receipts',
+    help: 'Directory of the receipts: receipts in the workspace of the proxy.',
+  }),
+  setting('since', text('YYYY-MM-DD', parseDay), { help: 'Leave out the files of earlier days (UTC).' }),
+  setting('public-key', text('FILE', parsePath), {
+    help: 'Key that the receipts must be signed with (PEM). If unset, public.pem in the directory, which is as trustworthy as the directory is.',
+  }),
+  setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
+  setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' }),
+] as const;
+
+const EXIT_CODES = { sound: 0, defective: 10 } as const;
+
+/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable, which the caller prints. */
+export async function runReceipts(
+  [command, ...argv]: readonly string[],
+  { stdout }: { readonly stdout: { write(text: string): unknown } },
+): Promise<number> {
+  const wantsHelp = command === '--help' || command === '-h';
+  if (!wantsHelp && command !== 'verify')
+    throw invalid('receipts takes one command: receipts verify (see receipts --help)');
+  const { dir, since, publicKey, json, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
+  if (wantsHelp || help) {
+    stdout.write(renderHelp());
+    return 0;
+  }
+  const report = await checkReceipts(dir, { since, publicKeyFile: publicKey });
+  stdout.write(json ? `${JSON.stringify(report, undefined, 2)}\n` : renderReport(report));
+  return report.ok ? EXIT_CODES.sound : EXIT_CODES.defective;
+}
+
+function renderReport({ ok, instances, lines, requests, findings }: ReceiptsReport): string {
+  const counted = `${requests} receipts in ${lines} lines of ${instances} ${instances === 1 ? 'instance' : 'instances'}`;
+  const shown = findings.map(
+    ({ kind, file, line, message }) => `${kind === 'gap' ? '-' : '✗'} ${file} line ${line}: ${message}`,
+  );
+  const verdict = ok ? '✓ Every signature, chain and verdict holds.' : 'The receipts do NOT hold.';
+  return `${[counted, ...shown, verdict].join('\n')}\n`;
+}
+
+function renderHelp(): string {
+  return helpPage(
+    'Checks receipts: every signature, the chain of each instance, and the verdicts that the receipts point to.',
+    ['receipts verify [flags]'],
+    [
+      section('Flags', SETTINGS),
+      section('Exit codes', [
+        ['   0', 'Everything holds. Gaps are listed: an instance that was killed, or that runs still.'],
+        ['  10', 'A line is missing, changed or out of order, or a verdict is not what it should be.'],
+        ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
+      ]),
+    ],
+  );
+}
+
+function parseDay(flag: string, text: string): string {
+  const isDay = /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text));
+  if (!isDay) throw wants(flag, 'a day such as 2026-12-01', text);
+  return text;
+}
