@@ -31,6 +31,7 @@ import type { Lifetimes } from './session/epoch.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import { createManifestLog } from './transparency/manifest-log.ts';
+import { openReceiptLog, type ReceiptLog } from './transparency/receipt-log.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 import { runWorker } from './workers/worker.ts';
@@ -72,6 +73,8 @@ export async function startProxy(
   opened.defer(() => outbound.close());
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   let configuredKey = apiKey;
+  const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
+  opened.defer(() => receipts?.close());
   let pool: WorkerPool | undefined;
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
@@ -83,6 +86,7 @@ export async function startProxy(
     observe(event) {
       logEvent(event);
       report.observe(event);
+      if (event.type === 'verdict') receipts?.keepVerdict(event.sha256, event.report);
       setImmediate(() => pool?.announce()); // once the session stands at what the event says
     },
   });
@@ -109,6 +113,7 @@ export async function startProxy(
     configuredKey: () => configuredKey,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
+    receipts,
     log,
   };
   if (config.workers > 1) {
@@ -154,6 +159,18 @@ export async function startProxy(
     },
     close: () => running.disposeAsync(),
   };
+}
+
+/** The receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
+async function openReceipts({ workspace }: Config, log: Logger, { receipts }: Counters): Promise<ReceiptLog> {
+  const opened = await openReceiptLog({
+    ...{ workspace, version: VERSION, counters: receipts },
+    onFailure: ({ message: reason }) => log.error({ reason }, 'Receipts cannot be written for now'),
+    onRecovery: (lost) => log.warn({ lost }, 'Receipts can be written again'),
+  });
+  const { instance, publicKey } = opened;
+  log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
+  return opened;
 }
 
 /** A session with the roots, connections and files of `config`. Throws config_invalid and unsafe_roots_refused. */

@@ -1,6 +1,7 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
 import type { Config } from './config/config.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
+import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createDumper } from './gateway/request-dump.ts';
@@ -23,7 +24,10 @@ export interface Service {
 }
 
 export interface ServiceDeps
-  extends Pick<GatewayDeps, 'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt'> {
+  extends Pick<
+    GatewayDeps,
+    'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt' | 'receipts'
+  > {
   readonly outbound: Outbound;
   /** A socket that listens already. */
   readonly fd: number | undefined;
@@ -71,9 +75,10 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   });
 
   const largestBody = Math.min(maxBodyBytes, uploadBudget.limit);
+  const response = shared.receipts && DigestedResponse;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
-    { listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme },
+    { listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme, response },
     gateway.handle,
   );
   const boundTo = fd === undefined ? listenAddress : listener.address;

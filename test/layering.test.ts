@@ -62,7 +62,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'verify',
   ],
   service: ['config', 'gateway', 'network', 'pipeline', 'server'],
-  workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe'],
+  workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe', 'transparency'],
   cli: [
     'errors',
     'version',

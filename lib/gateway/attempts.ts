@@ -30,6 +30,7 @@ export async function sendAttempt(
   const { epoch, cipher, sealed, retry } = outgoing;
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
+  if (exchange.receipt !== undefined && cipher !== undefined) exchange.receipt.epoch = epoch;
   if (retry !== undefined) {
     count(deps.counters.upstreamRetries, retry.id);
     log.warn({ retry: retry.id, why: retry.why }, 'Request failed, trying once more');

@@ -1,6 +1,6 @@
 /** A response that knows the digest of its body, for a receipt: whichever module writes it, and however it ends. */
 import { createHash, type Hash } from 'node:crypto';
-import { ServerResponse } from 'node:http';
+import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../transparency/receipt.ts';
 
 /** SHA-256 of no bytes. */
@@ -24,7 +24,9 @@ export class BodyHash {
 }
 
 /** Takes the place of Node's response on a listener whose requests get receipts. */
-export class DigestedResponse extends ServerResponse {
+export class DigestedResponse<
+  Request extends IncomingMessage = IncomingMessage,
+> extends ServerResponse<Request> {
   readonly body = new BodyHash();
 
   override write(chunk: unknown, ...rest: unknown[]): boolean {

@@ -10,8 +10,10 @@ import type { Asked } from '../pipeline/decrypter.ts';
 import { RECEIPT_HEADERS } from '../pipeline/response-head.ts';
 import { type FallbackMode, newRequestId } from '../pipeline/rewrite-auth.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
-import type { Session } from '../session/session.ts';
+import type { Epoch, Session } from '../session/session.ts';
+import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { CorsPolicy } from './admission.ts';
+import type { BodyHash } from './digested-response.ts';
 import type { createDumper } from './request-dump.ts';
 import type { UploadBudget } from './upload-budget.ts';
 
@@ -43,6 +45,8 @@ export interface GatewayDeps {
   readonly streamIdleTimeout: number;
   /** ms of silence of a stream after which the application gets a comment; 0: none. */
   readonly streamKeepalive: number;
+  /** Undefined without --receipts. The responses are of the class DigestedResponse with it. */
+  readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
   readonly dumper: ReturnType<typeof createDumper> | undefined;
   /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
   readonly terminate: AbortSignal;
@@ -91,6 +95,10 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     format: 'plain' as ErrorFormat,
     /** Where it is forwarded; undefined: answered here. */
     match: undefined as EndpointMatch | undefined,
+    /** What is noted for its receipt, if it gets one. `epoch`: of the attempt that was made last, where its body was encrypted. */
+    receipt: undefined as
+      | { endpoint: string | null; request: BodyHash; epoch: Epoch | undefined }
+      | undefined,
     /** How far the response has come, for the count of aborts. */
     phase: 'before_headers' as 'before_headers' | 'before_first_token' | 'mid_stream',
     /** Set where we end the connection before the response is complete, on purpose. */

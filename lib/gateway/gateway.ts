@@ -15,6 +15,7 @@ import { respondError, respondWhole } from './own-response.ts';
 import { receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
+import { addReceipt, beginReceipt } from './request-receipt.ts';
 import { concludeFailed } from './respond.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
@@ -37,7 +38,7 @@ export function createGateway(deps: GatewayDeps) {
 
   function end(exchange: Exchange): void {
     if (running.delete(exchange)) deps.counters.inFlight = running.size;
-    reportEnd(exchange);
+    addReceipt(exchange, reportEnd(exchange));
     if (exchange.match === undefined || exchange.res.writableFinished || exchange.broken) return;
     count(deps.counters.clientAborts, exchange.phase);
     exchange.control.abort(new Error('the client went away'));
@@ -46,6 +47,7 @@ export function createGateway(deps: GatewayDeps) {
   function forwardTo(exchange: Exchange, match: EndpointMatch): void {
     const { req, res, log } = exchange;
     begin(exchange);
+    beginReceipt(exchange, match.endpoint.id);
     if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
     deps.counters.requests += 1;
     exchange.stage?.('queued');
@@ -66,11 +68,13 @@ export function createGateway(deps: GatewayDeps) {
         break;
       case 'refusal':
         exchange.stats.error = admission.error;
+        beginReceipt(exchange, null);
         respondError(exchange, admission.error, { allow: admission.allow });
         break;
       case 'local': {
         if (admission.id === 'count_tokens') {
           begin(exchange);
+          beginReceipt(exchange, admission.id);
           void respondTokenEstimate(exchange);
           break;
         }

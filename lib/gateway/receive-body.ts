@@ -24,7 +24,7 @@ const SHORT_PIECE = 4 * 1024;
  * aborted. Whatever becomes of the request, nothing stays reserved for it.
  */
 export async function receive<T extends object>(
-  { deps, req, res, stats, control }: Exchange,
+  { deps, req, res, stats, control, receipt }: Exchange,
   incoming: RequestBody<T>,
 ): Promise<ReceivedBody<T>> {
   const { maxBodyBytes, minUploadRate, uploadRateGrace } = deps.limits;
@@ -72,6 +72,7 @@ export async function receive<T extends object>(
 
   const take = (chunk: Uint8Array): void => {
     stats.bytes.fromClient += chunk.length;
+    receipt?.request.update(chunk);
     if (failed) return;
     try {
       if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);

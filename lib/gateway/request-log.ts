@@ -15,19 +15,21 @@ export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): 
   log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
 }
 
-/** The end of an exchange, when its response has been closed: what the metrics and the log say of it. */
-export function reportEnd(exchange: Exchange): void {
+/** The end of an exchange, when its response has been closed: how it ended, which the log and the metrics are told. */
+export function reportEnd(exchange: Exchange): Outcome {
   const { deps, log, req, res, match, stats } = exchange;
   stats.endedAt = performance.now();
   // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
   const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
-  if (log.isLevelEnabled(level)) log[level](requestLine(exchange), 'Request ended');
-  if (match === undefined) return;
+  const outcome = outcomeOf(exchange);
+  if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
+  if (match === undefined) return outcome;
   const { id: route, encrypted, operation } = match.endpoint;
   deps.observe({
     ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
     operation: encrypted ? operation : undefined,
   });
+  return outcome;
 }
 
 /**
@@ -43,10 +45,9 @@ export type RequestLine = ReturnType<typeof requestLine>;
  * The one line of a request in the log. The names are an interface (docs/operations.md). Nothing in it quotes what a client sent, but
  * for the model, which leaves unencrypted, and an origin that a browser could have written.
  */
-function requestLine(exchange: Exchange) {
+function requestLine(exchange: Exchange, outcome: Outcome) {
   const { req, res, match, phase, stats } = exchange;
   const { startedAt, firstChunkAt, endedAt, usage, error, model } = stats;
-  const outcome = outcomeOf(exchange);
   const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
   const isRefused = outcome === 'refused';
   return {

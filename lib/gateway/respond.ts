@@ -138,6 +138,7 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
     await toClient(events, exchange);
   } finally {
     deps.counters.streamEvents += decrypter.events;
+    stats.events = decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }

@@ -36,6 +36,8 @@ export function newRequestStats() {
     firstChunkAt: undefined as number | undefined,
     endedAt: startedAt,
     chunks: 0,
+    /** Of a stream. */
+    events: 0,
     model: undefined as string | undefined,
     /** Tokens, as the service says it counted them. */
     usage: undefined as { readonly [of in 'prompt' | 'completion']: number | undefined } | undefined,

@@ -69,6 +69,7 @@ export const RECEIPT_HEADERS = {
   manifestSha256: 'Privatemode-Proxy-Manifest-Sha256',
   attestedAt: 'Privatemode-Proxy-Attested-At',
   requestId: 'Privatemode-Proxy-Request-Id',
+  receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
 /** The names of all receipt headers, for Access-Control-Expose-Headers. */

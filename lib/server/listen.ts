@@ -1,5 +1,10 @@
 import { once } from 'node:events';
-import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
+import {
+  createServer as createHttpServer,
+  type RequestListener,
+  type Server,
+  ServerResponse,
+} from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { listenFailed, PrivatemodeError } from '../errors.ts';
@@ -15,6 +20,8 @@ export interface ListenerOptions {
   readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
+  /** The class of responses; Node's own by default. */
+  readonly response?: typeof ServerResponse | undefined;
   /** Called with advice for the log when a client takes the port for the other kind, at most once a minute. */
   readonly onWrongScheme?: (advice: string) => void;
   /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
@@ -43,7 +50,8 @@ const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as co
 /** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { listenAddress, fd, tls, maxBodyBytes, headTimeout = 15_000 } = options;
-  const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout };
+  const { response = ServerResponse } = options;
+  const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
   const server: Server | HttpsServer =
     tls === undefined
       ? createHttpServer(serverOptions)

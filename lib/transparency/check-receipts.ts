@@ -14,7 +14,7 @@ import {
   type RequestReceipt,
   receiptFiles,
 } from './receipt.ts';
-import { KEY_FILES } from './receipt-log.ts';
+import { KEY_FILES, VERDICTS } from './receipt-log.ts';
 
 /**
  * The first line of a chain that is not what it should be. `gap`: receipts may be missing, but nothing was tampered with: the proxy was killed, or
@@ -251,7 +251,7 @@ function checkEnds(chains: readonly CheckedChain[], partial: boolean): ReceiptFi
 async function checkVerdicts(directory: string, chains: readonly CheckedChain[]): Promise<ReceiptFinding[]> {
   const findings: ReceiptFinding[] = [];
   for (const { epoch, line } of chains.flatMap(({ epochs }) => epochs)) {
-    const problem = await verdictProblem(join(directory, 'verdicts', `${epoch.verdictSha256}.json`), epoch);
+    const problem = await verdictProblem(join(directory, VERDICTS, `${epoch.verdictSha256}.json`), epoch);
     if (problem === undefined) continue;
     const message = `its verdict ${epoch.verdictSha256} ${problem}`;
     findings.push({ kind: 'verdict', file: line.file, line: line.number, message });

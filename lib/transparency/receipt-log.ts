@@ -27,6 +27,9 @@ export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 /** Names of the key files in the directory of the receipts: PKCS #8 and SubjectPublicKeyInfo, both PEM. */
 export const KEY_FILES = { private: 'key.pem', public: 'public.pem' } as const;
 
+/** The directory of the verdicts, in that of the receipts. */
+export const VERDICTS = 'verdicts';
+
 export interface ReceiptLogOptions {
   readonly workspace: string;
   readonly version: string;
@@ -60,6 +63,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   const time = (): string => new Date(now()).toISOString();
   /** What has no line yet, in order. */
   let pending: ReceiptRecord[] = [];
+  /** Texts of verdicts that are not stored yet, by digest; they are few, and stored before the lines that point to them. */
+  const verdicts = new Map<string, string>();
   let seq = 0;
   let prev = NOTHING_BEFORE;
   let file: ReceiptFile | undefined;
@@ -73,6 +78,10 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   async function writeBatch(key: KeyObject): Promise<void> {
     const lost: ReceiptRecord[] = dropped > 0 ? [{ type: 'lost', time: time(), count: dropped }] : [];
     const [batch, announced] = [pending, dropped];
+    for (const [sha256, verdict] of verdicts) {
+      await storeVerdict(directory, sha256, verdict);
+      verdicts.delete(sha256);
+    }
     if (batch.length + lost.length === 0) return;
     let [nextSeq, nextPrev, text] = [seq, prev, ''];
     for (const record of [...batch, ...lost]) {
@@ -115,7 +124,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   try {
-    await mkdir(join(directory, 'verdicts'), { recursive: true, mode: 0o700 });
+    await mkdir(directory, { recursive: true, mode: 0o700 });
     const key = await readOrMakeKey(directory);
     pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory) }];
     await writeBatch(key);
@@ -138,12 +147,10 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       add: (receipt: RequestReceipt): void => enqueue({ type: 'request', ...receipt }),
       /** Notes that receipts are missing here, nobody knows how many. */
       noteGap: (): void => enqueue({ type: 'lost', time: time(), count: null }),
-      /** Stores the text of a verdict under its digest, for receipts to point to. Rejects where the disk does not take it. */
-      async keepVerdict(sha256: string, text: string): Promise<void> {
-        const path = join(directory, 'verdicts', `${sha256}.json`);
-        const temporary = `${path}.${newInstance()}`;
-        await writeFile(temporary, text, { mode: 0o600, flush: true });
-        await rename(temporary, path);
+      /** Stores the text of a verdict under its digest, for receipts to point to; never throws, and waits for nothing. */
+      keepVerdict(sha256: string, text: string): void {
+        verdicts.set(sha256, text);
+        later(key);
       },
       /** Writes what is pending and the last line of the instance. What cannot be written now is lost. */
       async close(): Promise<void> {
@@ -168,6 +175,14 @@ const newInstance = (): string =>
   Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
 
 type ReceiptFile = Awaited<ReturnType<typeof openFile>>;
+
+async function storeVerdict(directory: string, sha256: string, text: string): Promise<void> {
+  const path = join(directory, VERDICTS, `${sha256}.json`);
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = `${path}.${newInstance()}`;
+  await writeFile(temporary, text, { mode: 0o600, flush: true });
+  await rename(temporary, path);
+}
 
 /** A file that takes whole lines, made where it is not there, with its directory. */
 async function openFile(path: string) {

@@ -6,6 +6,7 @@ import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
+import type { RequestReceipt } from '../transparency/receipt.ts';
 
 /** An epoch with its key as bytes: a key does not cross processes. */
 export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
@@ -22,6 +23,8 @@ export interface Standing {
 
 /** The first message to a worker. */
 export interface Start extends Pick<ServiceDeps, 'sharedSalt' | 'fd'> {
+  /** The instance whose chain has the receipts; undefined without --receipts. */
+  readonly receiptInstance: string | undefined;
   readonly type: 'start';
   readonly standing: Standing;
 }
@@ -45,6 +48,7 @@ export type ToPrimary =
   | Question
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
   | { readonly type: 'failed'; readonly error: ErrorWire }
+  | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'collected'; readonly id: number; readonly metrics: readonly object[] };
 
 export const epochToWire = ({ key, ...rest }: Epoch): EpochWire => ({ ...rest, keyBytes: key.export() });

@@ -4,6 +4,7 @@ import { setTimeout as after } from 'node:timers/promises';
 import { PrivatemodeError } from '../errors.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { AttestedSession } from '../session/session.ts';
+import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 
@@ -12,6 +13,7 @@ export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 export interface WorkerPoolDeps extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log'> {
   readonly count: number;
   readonly session: AttestedSession;
+  readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
   /** ms that a worker gets beyond its own grace before it is killed. */
   readonly patience: number;
 }
@@ -27,7 +29,7 @@ const COLLECT_TIMEOUT = 1_000;
  * start with.
  */
 export async function startWorkers(deps: WorkerPoolDeps) {
-  const { count, session, sharedSalt, fd, log } = deps;
+  const { count, session, sharedSalt, fd, log, receipts } = deps;
   const workers = new Set<Worker>();
   const collections = new Map<number, (metrics: readonly object[]) => void>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
@@ -59,15 +61,23 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     const worker = cluster.fork();
     workers.add(worker);
     worker.on('error', () => {}); // 'exit' reports its end
-    send(worker, { type: 'start', sharedSalt, fd, standing: standing() });
+    send(worker, {
+      type: 'start',
+      sharedSalt,
+      fd,
+      receiptInstance: receipts?.instance,
+      standing: standing(),
+    });
     worker.on('message', (message: ToPrimary) => {
       if (message.type === 'listening') first.resolve(message);
       else if (message.type === 'failed') first.reject(errorFromWire(message.error));
+      else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'collected') collections.get(message.id)?.(message.metrics);
       else void answer(worker, message);
     });
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
+      if (code !== 0) receipts?.noteGap(); // of its running requests nobody has a receipt
       if (closing) return;
       first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));
       const longer = Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);

@@ -5,7 +5,7 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import { type Service, startService } from '../service.ts';
+import { type Service, type ServiceDeps, startService } from '../service.ts';
 import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
 
@@ -47,12 +47,16 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   void receive();
   process.once('disconnect', () => end(1));
 
+  const instance = start.receiptInstance;
+  const receipts: ServiceDeps['receipts'] =
+    instance === undefined ? undefined : { instance, add: (receipt) => send({ type: 'receipt', receipt }) };
   const outbound = createOutbound(env, config.connectTimeout);
   try {
     service = await startService(config, {
       session,
       outbound,
       counters,
+      receipts,
       log: log.child({ worker: cluster.worker?.id }),
       observe: metrics?.observe ?? (() => {}),
       configuredKey: session.configuredKey,

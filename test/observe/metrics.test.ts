@@ -20,6 +20,7 @@ const STATS: RequestObservation['stats'] = {
   modelError: false,
   error: undefined,
   chunks: 5,
+  events: 5,
   usage: { prompt: 5, completion: 1_000 },
   bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
 };

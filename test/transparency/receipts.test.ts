@@ -65,7 +65,7 @@ const opened = (more: Partial<ReceiptLogOptions> = {}) =>
 /** A chain with the receipts r1 to r4, in lines 2 to 5 of one file; line 6 closes it. Gives the file's name. */
 async function fourReceipts(): Promise<string> {
   const log = await opened();
-  await log.keepVerdict(VERDICT_SHA256, VERDICT);
+  log.keepVerdict(VERDICT_SHA256, VERDICT);
   for (const id of ['r1', 'r2', 'r3', 'r4']) log.add(receipt(id));
   await log.close();
   return `2026-12-01.${log.instance}.jsonl`;
@@ -247,7 +247,7 @@ describe('checking receipts', () => {
       const text = JSON.stringify(verdict);
       const verdictSha256 = createHash('sha256').update(text).digest('hex');
       const log = await opened();
-      await log.keepVerdict(verdictSha256, text);
+      log.keepVerdict(verdictSha256, text);
       log.add(receipt('r1', { epoch: { secretId: 's', manifestSha256: MANIFEST, verdictSha256 } }));
       await log.close();
       const { ok, findings } = await checkReceipts(directory);
@@ -258,7 +258,7 @@ describe('checking receipts', () => {
   it('takes the chain up where the days that were asked for begin', async () => {
     let now = DAY;
     const log = await opened({ now: () => now });
-    await log.keepVerdict(VERDICT_SHA256, VERDICT);
+    log.keepVerdict(VERDICT_SHA256, VERDICT);
     log.add(receipt('r1'));
     await until(() => log.counters.written === 1);
     now += 86_400_000;
@@ -309,7 +309,7 @@ describe('writing receipts', () => {
     const [one, two] = await Promise.all([opened(), opened()]);
     assert.notEqual(one.instance, two.instance);
     assert.equal(one.publicKey, two.publicKey);
-    await one.keepVerdict(VERDICT_SHA256, VERDICT);
+    one.keepVerdict(VERDICT_SHA256, VERDICT);
     for (let i = 0; i < 50; i++) {
       one.add(receipt(`one-${i}`));
       two.add(receipt(`two-${i}`));

@@ -1,0 +1,51 @@
+/** The receipt of a request: what is noted for it along the exchange, and what it says at the end (docs/receipts.md). */
+import { RECEIPT_HEADERS } from '../pipeline/response-head.ts';
+import type { Epoch } from '../session/session.ts';
+import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
+import { BodyHash, type DigestedResponse } from './digested-response.ts';
+import type { Exchange } from './exchange.ts';
+import type { Outcome } from './request-log.ts';
+
+/** The request gets a receipt, and its response the header that names it. `endpoint`: its id; null where there is no such endpoint. */
+export function beginReceipt(exchange: Exchange, endpoint: string | null): void {
+  const { deps, requestId, headers } = exchange;
+  if (deps.receipts === undefined) return;
+  exchange.receipt = { endpoint, request: new BodyHash(), epoch: undefined };
+  exchange.headers = { ...headers, [RECEIPT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` };
+}
+
+/** What the log calls an outcome, as receipts call it. */
+const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
+  answered: 'complete',
+  service_error: 'failed',
+  refused: 'refused',
+  failed: 'failed',
+  broken_off: 'truncated',
+  client_aborted: 'aborted',
+};
+
+/** Hands over the receipt of an exchange that is over, where it gets one. */
+export function addReceipt({ deps, requestId, res, stats, receipt }: Exchange, outcome: Outcome): void {
+  if (receipt === undefined) return;
+  const { startedAt, endedAt, usage, error } = stats;
+  const { endpoint, request, epoch } = receipt;
+  const response = (res as DigestedResponse).body.digest();
+  deps.receipts?.add({
+    id: requestId,
+    time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
+    durationMs: Math.round(endedAt - startedAt),
+    endpoint,
+    model: stats.model ?? null,
+    status: res.headersSent ? res.statusCode : null,
+    request: request.digest(),
+    response: { ...response, events: stats.events },
+    tokens: usage === undefined ? null : { in: usage.prompt ?? null, out: usage.completion ?? null },
+    epoch: epoch === undefined ? null : epochOf(epoch),
+    outcome: OUTCOMES[outcome],
+    code: error?.code ?? null,
+  });
+}
+
+const epochOf = ({ secretId, manifestSha256, verdictSha256 }: Epoch): RequestReceipt['epoch'] => ({
+  ...{ secretId, manifestSha256, verdictSha256 },
+});
