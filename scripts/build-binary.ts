@@ -3,10 +3,10 @@
  * bytes: the bundle is one module, Node is pinned by digest, and the compiler's code cache is made with a fixed seed.
  */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { bundle, renderLicences } from './bundle.ts';
+import { bundle, renderLicences, STATUS_PAGE } from './bundle.ts';
 import { type Architecture, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -31,6 +31,7 @@ export async function buildBinary(architecture: Architecture, out: string): Prom
   try {
     const packages = await bundle(join(scratch, 'main.mjs'));
     writeFileSync(join(scratch, 'licences.txt'), renderLicences([...packages, node]));
+    copyFileSync(STATUS_PAGE, join(scratch, 'status-page.html'));
     const config = {
       main: 'main.mjs',
       mainFormat: 'module',
@@ -39,7 +40,7 @@ export async function buildBinary(architecture: Architecture, out: string): Prom
       disableExperimentalSEAWarning: true,
       // Compiled code only fits the architecture that compiled it.
       useCodeCache: architecture === HOST,
-      assets: { [LICENCES]: 'licences.txt' },
+      assets: { [LICENCES]: 'licences.txt', 'status-page.html': 'status-page.html' },
     };
     writeFileSync(join(scratch, 'config.json'), JSON.stringify(config));
     const args = ['--random-seed=1', '--build-sea', 'config.json'];

@@ -4,6 +4,9 @@ import { build } from 'esbuild';
 
 const ROOT = join(import.meta.dirname, '..');
 
+/** The page that lib/observe/status-page.ts reads: beside the built program, an asset of the single executable. */
+export const STATUS_PAGE = join(ROOT, 'lib/observe/status-page.html');
+
 /** Modules of CommonJS packages ask for Node's own by `require`, which an ES module does not have. */
 export const REQUIRE =
   "import { createRequire as requireIn } from 'node:module'; const require = requireIn(process.execPath);";

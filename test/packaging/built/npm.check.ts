@@ -51,6 +51,7 @@ describe('npm package', { timeout: 600_000 }, () => {
       'README.md',
       'dist/bin/licences.txt',
       'dist/bin/privatemode-proxy.js',
+      'dist/bin/status-page.html',
       'package.json',
     ]);
   });

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { loadStatusPage, type VerdictFacts } from '../../lib/observe/status-page.ts';
+
+const FILE = readFileSync(join(import.meta.dirname, '../../lib/observe/status-page.html'), 'utf8');
+const NOW = Date.UTC(2026, 10, 1, 12);
+const VERIFIED: VerdictFacts = {
+  ...{ verified: true, roots: 'vendor', state: 'ready', now: NOW, lastError: null, failedCheck: null },
+  ...{ attestedAt: NOW - 60_000, expiresAt: NOW + 60_000 },
+};
+const NOTHING = { verified: false, attestedAt: null, expiresAt: null } as const;
+const body = (facts: VerdictFacts): string => loadStatusPage().renderStatusPage(facts).body;
+
+describe('the status page without JavaScript', () => {
+  for (const [name, facts, title] of [
+    ['verified', VERIFIED, '✓ Verified'],
+    ['custom roots', { ...VERIFIED, roots: 'custom' }, '! Verified under custom roots'],
+    ['a renewal that fails', { ...VERIFIED, state: 'failing' }, '! Verified, but the renewal fails'],
+    ['expired', { ...VERIFIED, verified: false, expiresAt: NOW - 1 }, '✗ Not verified'],
+    ['failing', { ...VERIFIED, ...NOTHING, state: 'failing' }, '✗ Not verified'],
+    ['starting', { ...VERIFIED, ...NOTHING, state: 'starting' }, '… Not verified yet'],
+    ['awaiting a key', { ...VERIFIED, ...NOTHING, state: 'awaiting-key' }, '… Not verified yet'],
+  ] as const) {
+    it(`says the verdict: ${name}`, () => {
+      assert.equal(/<h2[^>]*>(.*)<\/h2>/.exec(body(facts))?.[1], title);
+    });
+  }
+
+  it('says since when and until when', () => {
+    assert.match(body(VERIFIED), /Attested at <time datetime="2026-11-01T11:59:00.000Z">/);
+    assert.match(body(VERIFIED), /Valid until <time datetime="2026-11-01T12:01:00.000Z">/);
+  });
+
+  it('escapes every text of others', () => {
+    const evil = `<img src=x onerror="a('b')">$&`;
+    const lastError = { code: evil, message: evil, remedy: evil };
+    const failedCheck = { title: evil, expected: evil, found: evil };
+    const text = body({ ...VERIFIED, lastError, failedCheck });
+    assert.doesNotMatch(text, /<img/);
+    const safe = '&lt;img src=x onerror=&quot;a(&#39;b&#39;)&quot;&gt;$&amp;';
+    assert.equal(text.split(safe).length - 1, 6);
+  });
+});
+
+describe('the file of the status page', () => {
+  it('is allowed to run exactly its own style, and to load nothing', () => {
+    const policy = loadStatusPage().renderStatusPage(VERIFIED).headers['content-security-policy'] ?? '';
+    const style = /<style>([\s\S]*?)<\/style>/.exec(FILE)?.[1] ?? '';
+    assert.ok(policy.startsWith("default-src 'none'; "));
+    assert.ok(
+      policy.includes(`style-src 'sha256-${createHash('sha256').update(style).digest('base64')}'; `),
+      policy,
+    );
+    assert.ok(policy.endsWith("base-uri 'none'; form-action 'none'; frame-ancestors 'none'"));
+  });
+
+  it('names no other host, and has no inline styles or handlers', () => {
+    assert.doesNotMatch(FILE, /https?:|\/\/[a-z]/i);
+    assert.doesNotMatch(FILE, /\s(?:style|on[a-z]+)=/i);
+  });
+});
