@@ -7,6 +7,7 @@ import { interToken } from './metrics/inter-token.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
+import { receipts } from './metrics/receipts.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -26,6 +27,7 @@ export const METRICS: readonly Metric[] = [
   memoryPerStream,
   uploadMemory,
   oneByteChunks,
+  receipts,
   workers,
   timeToReady,
   cancel,

@@ -42,6 +42,7 @@ const PROXY = join(HERE, '../dist/bin/privatemode-proxy.js');
 const OURS: Readonly<Record<string, readonly string[]>> = {
   ours: [],
   'ours, shared salt': ['--disable-prompt-cache=false'],
+  'ours, receipts': ['--receipts'],
   'ours, 1 worker': ['--workers=1'],
   'ours, 2 workers': ['--workers=2'],
 };

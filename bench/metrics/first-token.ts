@@ -20,7 +20,7 @@ async function firstToken(target: Target): Promise<number> {
 type Times = Record<string, readonly number[]>;
 
 /** ms to the first token, one request at a time; the subjects take turns, so that a disturbance meets all of them. */
-async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
+export async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
   const times = Object.fromEntries(subjects.map(({ name }) => [name, [] as number[]]));
   for (let i = 0; i < WARM_UP + count; i++) {
     for (const { name, target } of shuffled(subjects)) {

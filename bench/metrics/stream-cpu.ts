@@ -11,7 +11,7 @@ const leadFor = (events: number): number => 400 + 0.04 * STREAMS * events;
 const WARM_UP = 500;
 
 /** CPU microseconds per event while 100 streams of 50 events a second pass. */
-async function cpuPerEvent(target: Target, pid: number, seconds: number): Promise<number> {
+export async function cpuPerEvent(target: Target, pid: number, seconds: number): Promise<number> {
   const events = seconds * (1000 / PACE) + 25; // some more than are counted
   const streams = await openPaced(target, {
     count: STREAMS,
