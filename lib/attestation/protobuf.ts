@@ -39,7 +39,6 @@ function readVarint(reader: BinaryReader, message: Uint8Array): bigint {
   const start = reader.pos;
   const value = BigInt(reader.uint64());
   const length = reader.pos - start;
-  if (reader.pos > reader.len) throw malformed('a protobuf message ends inside a number');
   const last = message[reader.pos - 1] ?? 0;
   if ((length > 1 && last === 0) || (length === 10 && last > 1)) {
     throw malformed('a protobuf number is not in its shortest form');

@@ -67,6 +67,21 @@ describe('collateral of one verification', () => {
     assert.equal(asked, 1);
   });
 
+  it('that cannot be had is unavailable, whatever its source threw', async () => {
+    const ask = async (cause: Error) => {
+      const failing = async (): Promise<never> => {
+        throw cause;
+      };
+      return askOnce({ ...echo().source, intelPckCrl: failing }, true).intelPckCrl();
+    };
+    for (const cause of [new PrivatemodeError('upstream_unreachable', 'x'), new TypeError('x')]) {
+      const message = 'the collateral could not be fetched';
+      await assert.rejects(ask(cause), { code: 'collateral_unavailable', message, cause });
+    }
+    const own = new PrivatemodeError('collateral_unavailable', 'the host is down');
+    await assert.rejects(ask(own), (error) => error === own);
+  });
+
   it('is not asked for at all once a check has failed', async () => {
     const { source, asked } = echo();
     const once = askOnce(source, false);

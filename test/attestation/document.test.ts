@@ -63,6 +63,38 @@ describe('attestation documents', () => {
     assert.equal(type, new Array(32).fill(1).join('.'));
   });
 
+  it('may have 16 MiB, eight levels and 10,000 values, and no more', () => {
+    const padded = (length: number): Uint8Array => Buffer.from(JSON.stringify(GOOD).padEnd(length));
+    assert.doesNotThrow(() => parseDocument(padded(16_777_216)));
+    assert.throws(() => parseDocument(padded(16_777_217)), { message: /larger than 16 MiB/ });
+    const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)]);
+    assert.doesNotThrow(() => parse({ ...GOOD, more: nested(7) }));
+    assert.throws(() => parse({ ...GOOD, more: nested(8) }), { message: /nested too deeply/ });
+    // One for the document, seven members, eight items of their lists, and one for this list.
+    const others = 17;
+    assert.doesNotThrow(() => parse({ ...GOOD, more: new Array(10_000 - others).fill(1) }));
+    assert.throws(() => parse({ ...GOOD, more: new Array(10_001 - others).fill(1) }), {
+      message: /too many values/,
+    });
+  });
+
+  it('may have manifests as many as the limit says', () => {
+    assert.equal(parse({ ...GOOD, manifests: new Array(256).fill('bQ==') }).manifests.length, 256);
+    assert.throws(() => parse({ ...GOOD, manifests: new Array(257).fill('bQ==') }), malformed);
+  });
+
+  it('may have arcs of ten digits, without leading zeros', () => {
+    const typed = (...arcs: readonly unknown[]) => {
+      const text = JSON.stringify({ ...GOOD, attestation_type: 'ARCS' }).replace('"ARCS"', `[${arcs}]`);
+      return parseDocument(Buffer.from(text)).attestationType;
+    };
+    assert.equal(typed('0', '9999999999'), '0.9999999999');
+    for (const arc of ['10000000000', '1e1', '1.0', '-0', '"1"', 'null']) {
+      assert.throws(() => typed('1', arc), malformed, arc);
+      assert.throws(() => typed(arc, '1'), malformed, arc);
+    }
+  });
+
   const refused: readonly (readonly [string, () => unknown])[] = [
     ['without evidence', () => parse(without('raw_attestation_doc'))],
     ['without root CA', () => parse(without('root_ca'))],

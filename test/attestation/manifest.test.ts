@@ -234,7 +234,6 @@ describe('manifest_invalid', () => {
     ['a short Xfam', '"Xfam": "e7', '"Xfam": "'],
     ['a short PIID', '"0c47f6f7', '"47f6f7'],
     ['an RTMR0 alternative of another length', '"MrTd"', '"Rtmr0Alternatives": ["00"], "MrTd"'],
-    ['SANs that are no list', '"SANs": [', '"SANs": "x", "Role": ["'],
     ['an owner key that is none', '"ReferenceValues"', '"WorkloadOwnerPubKeys": ["00"], "ReferenceValues"'],
     ['a seedshare key that is none', '"SeedshareOwnerPubKeys": [', '"SeedshareOwnerPubKeys": [ "3000",'],
     ['text after the object', /\n$/, '\n{}'],
@@ -281,5 +280,122 @@ describe('the secret service', () => {
     assert.equal(secretServiceEntry(parse(live('"Policies": {', shared))), undefined);
     assert.equal(secretServiceEntry(parse(live(`"${id}"`, '"apps/other"'))), undefined);
     assert.equal(secretServiceEntry(parse(live('"root"', '"not-root"'))), undefined);
+  });
+});
+
+type Json = Record<string, unknown>;
+
+/** The live manifest with the member at the end of the path set to `value`. */
+function liveWith(path: readonly (string | number)[], value: unknown): string {
+  const manifest = JSON.parse(LIVE) as Json;
+  const parent = path.slice(0, -1).reduce((object, step) => object[step] as Json, manifest);
+  parent[path.at(-1) as string] = value;
+  return JSON.stringify(manifest);
+}
+
+describe('the edges of a manifest', () => {
+  const SNP = ['ReferenceValues', 'snp', 0];
+  const TDX = ['ReferenceValues', 'tdx', 0];
+  const POLICY = [
+    'Policies',
+    Object.keys((JSON.parse(LIVE) as Record<string, Json>)['Policies'] ?? {})[0] ?? '',
+  ];
+
+  const largest: readonly (readonly [path: readonly (string | number)[], largest: number | bigint])[] = [
+    ...['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'].map(
+      (part) => [[...SNP, 'MinimumTCB', part], 255] as const,
+    ),
+    ...['ABIMinor', 'ABIMajor'].map((part) => [[...SNP, 'GuestPolicy', part], 255] as const),
+    [[...SNP, 'MinimumMitigationVector'], 18446744073709551615n],
+    [[...SNP, 'CPUs'], 18446744073709551615n],
+    [[...TDX, 'CPUs'], 18446744073709551615n],
+    [[...TDX, 'MinTCBEvaluationDataNumber'], 2147483647],
+  ];
+  for (const [path, most] of largest) {
+    it(`${path.join('.')} is a number from 0 to ${most}`, () => {
+      const withNumber = (number: bigint): string =>
+        liveWith(path, 'NUMBER').replace('"NUMBER"', String(number));
+      for (const number of [0n, BigInt(most)]) assert.doesNotThrow(() => parse(withNumber(number)));
+      for (const number of [-1n, BigInt(most) + 1n]) {
+        assert.match(refusal(withNumber(number)).message, new RegExp(`an integer from 0 to ${most} belongs`));
+      }
+    });
+  }
+
+  const HEX: readonly (readonly [path: readonly (string | number)[], bytes: number])[] = [
+    [[...SNP, 'TrustedMeasurement'], 48],
+    [[...SNP, 'APEIP'], 4],
+    [[...SNP, 'AllowedChipIDs', 0], 64],
+    [[...TDX, 'MrTd'], 48],
+    [[...TDX, 'MrSeam'], 48],
+    ...[0, 1, 2, 3].map((register) => [[...TDX, 'Rtmrs', register], 48] as const),
+    [[...TDX, 'Xfam'], 8],
+    [[...TDX, 'AllowedPIIDs', 0], 16],
+  ];
+  for (const [path, bytes] of HEX) {
+    it(`${path.join('.')} has ${bytes} bytes`, () => {
+      assert.doesNotThrow(() => parse(liveWith(path, 'ab'.repeat(bytes))));
+      for (const other of [bytes - 1, bytes + 1]) {
+        const { code, message } = refusal(liveWith(path, 'ab'.repeat(other)));
+        assert.equal(code, 'manifest_invalid');
+        assert.match(message, new RegExp(`hex of ${bytes} bytes belongs`));
+      }
+    });
+  }
+
+  it('a digest of an owner key and an alternative for RTMR0 have 32 and 48 bytes', () => {
+    for (const [path, bytes] of [
+      [['WorkloadOwnerKeyDigests'], 32],
+      [[...TDX, 'Rtmr0Alternatives'], 48],
+    ] as const) {
+      assert.doesNotThrow(() => parse(liveWith(path, ['ab'.repeat(bytes)])));
+      for (const other of [0, bytes - 1, bytes + 1]) {
+        const { message } = refusal(liveWith(path, ['ab'.repeat(other)]));
+        assert.match(message, new RegExp(`hex of ${bytes} bytes belongs`));
+      }
+    }
+  });
+
+  const lists: readonly (readonly (string | number)[])[] = [
+    ...['snp', 'tdx'].map((name) => ['ReferenceValues', name]),
+    [...SNP, 'AllowedChipIDs'],
+    [...TDX, 'Rtmrs'],
+    [...TDX, 'Rtmr0Alternatives'],
+    [...TDX, 'AllowedPIIDs'],
+    [...POLICY, 'SANs'],
+    ...['WorkloadOwnerKeyDigests', 'WorkloadOwnerPubKeys', 'SeedshareOwnerPubKeys'].map((name) => [name]),
+  ];
+  for (const path of lists) {
+    it(`${path.join('.').replace(/[0-9a-f]{64}/, '*')} is a list or null`, () => {
+      if (path.at(-1) !== 'Rtmrs') assert.doesNotThrow(() => parse(liveWith(path, null)));
+      for (const [value, what] of [
+        ['ab', '"ab"'],
+        [1, '1'],
+        [true, 'true'],
+        [{}, 'an object'],
+      ] as const) {
+        const { code, message } = refusal(liveWith(path, value));
+        assert.equal(code, 'manifest_invalid');
+        assert.match(message, new RegExp(`: ${what} where a list belongs$`));
+      }
+    });
+  }
+
+  it('are nested 16 deep, and no deeper', () => {
+    const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)]);
+    assert.equal(refusal(liveWith(['New'], nested(15))).code, 'manifest_unsupported');
+    assert.match(refusal(liveWith(['New'], nested(16))).message, /nested too deeply/);
+  });
+
+  it('are 20,000 values, and no more', () => {
+    const values = (json: unknown): number =>
+      typeof json !== 'object' || json === null
+        ? 1
+        : Object.values(json).reduce((sum: number, member) => sum + values(member), 1);
+    const others = values(JSON.parse(liveWith([...POLICY, 'SANs'], [])));
+    const sans = (total: number): string =>
+      liveWith([...POLICY, 'SANs'], new Array(total - others).fill('a'));
+    assert.doesNotThrow(() => parse(sans(20_000)));
+    assert.match(refusal(sans(20_001)).message, /too many values/);
   });
 });

@@ -239,6 +239,19 @@ describe('mesh certificates', () => {
     it(`are refused with ${what}`, async () => assert.deepEqual(await judge(changes), expected));
   }
 
+  it('say what they may be used for', async () => {
+    const found = async (...extensions: readonly EncodedExtension[]) => {
+      const meshCert = issueCertificate({ ...request, extensions: [...extensions, identity(SERVICE)] });
+      const checks = await verifySecretResponse({ ...secretInput('synthetic_v158'), meshCaPem, meshCert });
+      return checks.find(({ id }) => id === 'mesh.certificate.usage')?.found;
+    };
+    assert.equal(await found(), 'any use,any purpose');
+    assert.equal(
+      await found(keyUsage('cRLSign'), extendedKeyUsage('clientAuth')),
+      'cRLSign,1.3.6.1.5.5.7.3.2',
+    );
+  });
+
   it('are refused under a mesh CA that is none, or that has ended', async () => {
     const caWith = (changes: Partial<CertificateRequest>): string =>
       toPem(

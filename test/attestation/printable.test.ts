@@ -14,6 +14,10 @@ describe('text of the remote', () => {
 
   it('does not fill the screen', () => {
     assert.equal(printable('x'.repeat(5000)).length, 1001);
+    assert.equal(printable('x'.repeat(1000)), 'x'.repeat(1000));
+    assert.equal(printable('x'.repeat(1001)), `${'x'.repeat(1000)}…`);
+    assert.equal(printable('abc', 3), 'abc');
+    assert.equal(printable('abcd', 3), 'abc…');
   });
 
   it('is made printable in every check', () => {

@@ -45,7 +45,11 @@ describe('readWireFields', () => {
     ['a number of more than 64 bits', '08ffffffffffffffffff02'],
     ['a number of more than ten bytes', '08ffffffffffffffffffff01'],
     ['a length not in its shortest form', '12830061626'.concat('3')],
+    ['an end inside a tag', '80'],
     ['an end inside a number', '0880'],
+    ['an end behind a tag', '08'],
+    ['an end behind the tag of a byte string', '12'],
+    ['an end inside a length', '1280'],
     ['an end inside a byte string', '120361'],
     ['a length beyond 32 bits', '12ffffffffff01'],
     ['field number 0', '0001'],
@@ -55,6 +59,12 @@ describe('readWireFields', () => {
   for (const [what, hex] of refused) {
     it(`refuses ${what}`, () => assert.throws(() => readWireFields(fromHex(hex)), malformed));
   }
+
+  it('takes field numbers of 29 bits, and no larger ones', () => {
+    assert.deepEqual([...readWireFields(fromHex('f8ffffff0f01')).keys()], [0x1fffffff]);
+    assert.throws(() => readWireFields(fromHex('808080801001')), /field number is out of range/);
+    assert.deepEqual([...readWireFields(fromHex('0801')).keys()], [1]);
+  });
 
   it('takes a thousand fields and no more', () => {
     const fields = (count: number): Uint8Array => fromHex('1800'.repeat(count));

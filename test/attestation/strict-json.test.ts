@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { JsonNumber, type JsonValue, parseStrictJson } from '../../lib/attestation/strict-json.ts';
+import { JsonNumber, type JsonValue, parseStrictJson, pathText } from '../../lib/attestation/strict-json.ts';
 
 class Refused extends Error {}
 const LIMITS = { depth: 600, values: 100_000 };
@@ -73,6 +73,20 @@ describe('strict JSON', () => {
       assert.throws(() => parse(text(json)), /"a" appears twice/, json);
     }
     assert.throws(() => parse(text('{"x":[0,{"y":1,"y":2}]}')), /^Error: x\[1\]: member "y" appears twice$/);
+  });
+
+  it('shows where something stands, from an object or a list on', () => {
+    for (const [path, text] of [
+      [[], ''],
+      [['a'], 'a'],
+      [['a', 'b', 0, 'c'], 'a.b[0].c'],
+      [[0], '[0]'],
+      [[0, 'a', 1, 'b'], '[0].a[1].b'],
+      [['n'.repeat(100)], 'n'.repeat(100)],
+      [['n'.repeat(101)], `${'n'.repeat(100)}…`],
+    ] as const) {
+      assert.equal(pathText(path), text);
+    }
   });
 
   it('keeps numbers as they were written', () => {

@@ -1,13 +1,41 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { linkDefects, profileDefects, readPckChain } from '../../lib/attestation/tdx/chain.ts';
+import {
+  linkDefects,
+  profileDefects,
+  readCertificates,
+  readPckChain,
+} from '../../lib/attestation/tdx/chain.ts';
 import type { Certificate } from '../../lib/attestation/x509/certificate.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
 import { tdxPlatform } from '../support/tdx-platform.ts';
 
 const { quote } = tdxPlatform();
 const chain = readPckChain(
   quote.signedData.certificationData.qeReportCertificationData.pckCertificateChainData.pckCertChain,
 );
+
+describe('a chain in PEM', () => {
+  const { leaf, intermediate } = chain;
+  const two = [leaf, intermediate].map(({ der }) => toPem(der)).join('');
+  const malformed = (message: RegExp) => ({ code: 'evidence_malformed', message });
+
+  it('has 32 KiB at most', () => {
+    const spaced = (length: number): string => two + ' '.repeat(length - two.length);
+    assert.equal(readCertificates(spaced(32_768), 2).length, 2);
+    assert.throws(() => readCertificates(spaced(32_769), 2), malformed(/too large/));
+  });
+
+  it('has as many certificates as are wanted, and nothing else', () => {
+    for (const count of [1, 3]) {
+      assert.throws(() => readCertificates(two, count), malformed(/a chain of 2 PEM blocks instead of/));
+    }
+    const other = two.replaceAll('CERTIFICATE', 'X509 CRL');
+    assert.throws(() => readCertificates(other, 2), malformed(/instead of 2 certificates/));
+    const last = toPem(leaf.der) + toPem(intermediate.der, 'X509 CRL');
+    assert.throws(() => readCertificates(last, 2), malformed(/instead of 2 certificates/));
+  });
+});
 
 describe('certificate profile', () => {
   const { leaf, intermediate, root } = chain;
@@ -38,5 +66,7 @@ describe('certificate profile', () => {
     assert.deepEqual(await linkDefects(intermediate, root, 1), []);
     assert.equal((await linkDefects(intermediate, root, 2)).length, 1);
     assert.equal((await linkDefects(leaf, intermediate, 1)).length, 1);
+    const unlimited = { ...root, basicConstraints: { ca: true, pathLength: undefined } };
+    assert.deepEqual(await linkDefects(intermediate, unlimited, 9), []);
   });
 });

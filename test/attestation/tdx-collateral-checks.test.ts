@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted } from '../../lib/attestation/check.ts';
+import { fetchCollateral, readSubject } from '../../lib/attestation/tdx/subject.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CertificateRequest } from '../../simulator/pki/certificate.ts';
@@ -294,6 +295,15 @@ describe('collateral of TDX', () => {
     ]);
   });
 
+  it('is asked for by any number that the manifest has', async () => {
+    const { questions, changes } = asked({ entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 1 }) });
+    await judge(changes);
+    assert.deepEqual(questions.slice(0, 2), [
+      ['tcb', { fmspc: 'a0b1c2d3e4f5', evaluationDataNumber: 1 }],
+      ['qe', { evaluationDataNumber: 1 }],
+    ]);
+  });
+
   it('is not asked for on the word of evidence that has failed', async () => {
     for (const change of FORGED) {
       const { questions, changes } = asked(change);
@@ -365,5 +375,32 @@ describe('collateral of TDX', () => {
       throw new TypeError('defect');
     };
     await assert.rejects(judge({ answers: { intelPckCrl: broken } }), TypeError);
+    const empty = async () => ({}) as never;
+    await assert.rejects(judge({ answers: { intelPckCrl: empty } }), TypeError);
+  });
+
+  it('is asked for by nobody without the platform of a certificate and a trusted root', async () => {
+    const { questions, changes } = asked({});
+    const { quote, entry, context } = tdxPlatform(changes);
+    const subject = readSubject(quote, entry, context);
+    const unread = { error: new PrivatemodeError('evidence_malformed', 'not to be read') };
+    for (const missing of [undefined, unread]) {
+      assert.equal(await fetchCollateral({ ...subject, sgx: missing }), undefined);
+      assert.equal(await fetchCollateral({ ...subject, pinnedRoot: missing }), undefined);
+    }
+    assert.deepEqual(questions, []);
+  });
+
+  it('holds at both ends of its period, and no longer', async () => {
+    const at = (issueDate: string, nextUpdate: string): Changes => {
+      const dated = (json: object) => ({ ...json, issueDate, nextUpdate });
+      return { tcbInfo: dated, qeIdentity: dated };
+    };
+    const [now, before, after] = ['2026-12-01T00:00:00Z', '2026-11-30T23:59:59Z', '2026-12-01T00:00:01Z'];
+    assert.deepEqual(failed(await judge(at(now, after))), []);
+    assert.deepEqual(failed(await judge(at(before, now))), []);
+    for (const outside of [at(after, after), at(before, before)]) {
+      assert.deepEqual(failed(await judge(outside)), ['tdx.tcb_info.dates', 'tdx.qe_identity.dates']);
+    }
   });
 });

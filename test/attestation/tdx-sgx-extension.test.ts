@@ -25,6 +25,32 @@ describe('Intel’s extension of a PCK certificate', () => {
   const set = (list: List, suffix: string, value: Uint8Array): List =>
     list.map(([name, old]) => [name, name === suffix ? value : old] as const);
   const { parts, tcb, configuration } = SGX_PARTS;
+
+  it('states versions up to the bound of each', () => {
+    for (let component = 1; component <= 16; component++) {
+      const { componentSvns } = read({ tcb: set(tcb, `2.${component}`, integer(255)) });
+      assert.equal(componentSvns[component - 1], 255);
+      const above = set(tcb, `2.${component}`, integer(256));
+      assert.throws(() => read({ tcb: above }), { ...MALFORMED, message: /above 255/ });
+    }
+    assert.equal(read({ tcb: set(tcb, '2.17', integer(65_535)) }).pceSvn, 65_535);
+    for (const type of [0, 1, 2])
+      assert.equal(read({ parts: set(parts, '5', enumerated(type)) }).sgxType, type);
+  });
+
+  it('states three flags, each for itself', () => {
+    for (const [suffix, flags] of [
+      ['7.1', [true, false]],
+      ['7.2', [false, false]],
+      ['7.3', [false, true]],
+    ] as const) {
+      const { dynamicPlatform, smtEnabled } = read({
+        configuration: set(configuration, suffix, boolean(true)),
+      });
+      assert.deepEqual([dynamicPlatform, smtEnabled], flags, suffix);
+    }
+  });
+
   const refused: readonly (readonly [string, Partial<SgxParts>])[] = [
     ...parts.map(
       ([missing]) => [`no part ${missing}`, { parts: parts.filter(([name]) => name !== missing) }] as const,
@@ -32,6 +58,8 @@ describe('Intel’s extension of a PCK certificate', () => {
     ...tcb.map(
       ([missing]) => [`no part ${missing}`, { tcb: tcb.filter(([name]) => name !== missing) }] as const,
     ),
+    ['more than a value in a part', { parts: set(parts, '5', Buffer.concat([enumerated(2), integer(1)])) }],
+    ['more than a value in a component', { tcb: set(tcb, '2.1', Buffer.concat([integer(5), integer(1)])) }],
     ['an unknown part', { parts: [...parts, ['8', integer(1)]] }],
     ['an unknown TCB component', { tcb: [...tcb, ['2.19', integer(1)]] }],
     ['an unknown configuration', { configuration: [...configuration, ['7.4', boolean(true)]] }],

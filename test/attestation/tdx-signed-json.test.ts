@@ -64,6 +64,41 @@ describe('signed JSON of Intel', () => {
   }
 });
 
+describe('signed JSON that is refused', () => {
+  const signature = `"signature":"${SIGNATURE}"`;
+  for (const [body, message] of [
+    [`{${signature}}`, 'the answer has no member "tcbInfo"'],
+    ['{"tcbInfo":{}}', 'the answer has no signature of 64 bytes in hex'],
+    [`{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'the answer has a member twice'],
+    [`{"tcbInfo":[],${signature}}`, 'the answer is not a JSON object'],
+    [`[${signature}]`, 'the answer is not JSON'],
+    ['null', 'the answer is not a JSON object'],
+  ] as const) {
+    it(`says so: ${message}, ${body.length} characters`, () =>
+      assert.throws(() => readSignedJson(body, 'tcbInfo'), { ...UNUSABLE, message }));
+  }
+});
+
+describe('the size of signed JSON', () => {
+  const ending = `,"signature":"${SIGNATURE}"}`;
+
+  it('is 64 Ki characters, and no more', () => {
+    const padded = (length: number): string => {
+      const start = '{"tcbInfo":{"x":"';
+      return `${start}${' '.repeat(length - start.length - 2 - ending.length)}"}${ending}`;
+    };
+    assert.equal(readSignedJson(padded(65_536), 'tcbInfo').signature.length, 64);
+    assert.throws(() => readSignedJson(padded(65_537), 'tcbInfo'), { ...UNUSABLE, message: /too large/ });
+  });
+
+  it('is 16 levels deep, and no deeper', () => {
+    const nested = (depth: number): string =>
+      `{"tcbInfo":{"x":${'['.repeat(depth - 2)}${']'.repeat(depth - 2)}}${ending}`;
+    assert.equal(readSignedJson(nested(16), 'tcbInfo').signature.length, 64);
+    assert.throws(() => readSignedJson(nested(17), 'tcbInfo'), { ...UNUSABLE, message: /nested too deeply/ });
+  });
+});
+
 const members = (value: object): JsonMembers =>
   readSignedJson(`{"x":${JSON.stringify(value)},"signature":"${SIGNATURE}"}`, 'x').content;
 

@@ -98,6 +98,76 @@ describe('TCB info', () => {
   });
 });
 
+type Numbered = readonly (readonly [name: string, most: number, read: (value: number) => unknown])[];
+
+/** Each number from 0 to its largest value is taken, and none beside them. */
+function itBounds(numbers: Numbered): void {
+  for (const [name, most, read] of numbers) {
+    it(`has a number from 0 to ${most} for ${name}`, () => {
+      for (const number of [0, most]) assert.doesNotThrow(() => read(number));
+      for (const number of [-1, most + 1]) {
+        assert.throws(() => read(number), {
+          ...UNUSABLE,
+          message: new RegExp(`an integer from 0 to ${most}$`),
+        });
+      }
+    });
+  }
+}
+
+describe('the numbers of TCB info', async () => {
+  const whole = await info();
+  const [identity] = whole['tdxModuleIdentities'] as object[];
+  const read = (change: object) => readTcbInfo(members({ ...whole, ...change }));
+  const level = (tcb: object) => [{ tcb, tcbDate: '2026-03-13T00:00:00Z', tcbStatus: 'UpToDate' }];
+  const zeros: readonly number[] = new Array(16).fill(0);
+  itBounds([
+    ['version', 65_535, (version) => read({ version })],
+    ['tcbType', 65_535, (tcbType) => read({ tcbType })],
+    [
+      'tcbEvaluationDataNumber',
+      4_294_967_295,
+      (tcbEvaluationDataNumber) => read({ tcbEvaluationDataNumber }),
+    ],
+    [
+      'the security version of an SGX component',
+      255,
+      (svn) => read({ tcbLevels: [platformLevelJson('UpToDate', zeros.with(15, svn))] }),
+    ],
+    [
+      'the security version of a TDX component',
+      255,
+      (svn) => read({ tcbLevels: [platformLevelJson('UpToDate', zeros, 13, zeros.with(15, svn))] }),
+    ],
+    ['pcesvn', 65_535, (pcesvn) => read({ tcbLevels: [platformLevelJson('UpToDate', zeros, pcesvn)] })],
+    [
+      'the security version of a module',
+      65_535,
+      (isvsvn) => read({ tdxModuleIdentities: [{ ...identity, tcbLevels: level({ isvsvn }) }] }),
+    ],
+  ]);
+});
+
+describe('the numbers of QE identity', async () => {
+  const { body } = await tdxPlatform().context.collateral.intelQeIdentity({});
+  const whole = JSON.parse(body).enclaveIdentity as object;
+  const read = (change: object) => readQeIdentity(members({ ...whole, ...change }));
+  itBounds([
+    ['version', 65_535, (version) => read({ version })],
+    [
+      'tcbEvaluationDataNumber',
+      4_294_967_295,
+      (tcbEvaluationDataNumber) => read({ tcbEvaluationDataNumber }),
+    ],
+    ['isvprodid', 65_535, (isvprodid) => read({ isvprodid })],
+    [
+      'isvsvn',
+      65_535,
+      (isvsvn) => read({ tcbLevels: [{ tcb: { isvsvn }, tcbDate: '', tcbStatus: 'UpToDate' }] }),
+    ],
+  ]);
+});
+
 describe('QE identity', () => {
   const identity = async (): Promise<Record<string, unknown>> => {
     const { body } = await tdxPlatform().context.collateral.intelQeIdentity({});

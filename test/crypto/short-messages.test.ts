@@ -53,6 +53,17 @@ const message = fc.record({
 const messages = fc.array(message, { minLength: 1, maxLength: SLOTS });
 
 describe('short messages', () => {
+  it('may be as many and as long as there is room', () => {
+    const secret = keyOf(Buffer.alloc(32, 7));
+    for (const size of [1, 15, 16, 17, 496, 511, 512]) {
+      const plaintexts = Array.from({ length: SLOTS }, (_, i) => Buffer.alloc(size, i));
+      const all = plaintexts.map((plaintext, i) =>
+        sealed(secret, Buffer.alloc(12, i), Buffer.alloc(AAD_BYTES, i), plaintext),
+      );
+      assert.deepEqual(open(secret, all), plaintexts);
+    }
+  });
+
   it('open to what was sealed one by one, any number and size of them', () => {
     fc.assert(
       fc.property(key, messages, (secret, all) => {

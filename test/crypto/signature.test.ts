@@ -53,6 +53,27 @@ function rawOf(der: Buffer, size: number): Uint8Array | undefined {
 }
 
 describe('ECDSA', () => {
+  it('holds under a key on P-256 or P-384 only, not what another algorithm signed', async () => {
+    const data = Buffer.from('data');
+    const verified = (publicKey: KeyObject, signature: Uint8Array, encoding: 'der' | 'raw' = 'der') =>
+      verifyEcdsa({ key: keyOf(publicKey), hash: 'sha256', encoding, data, signature });
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
+    assert.equal(await verified(rsa.publicKey, sign('sha256', data, rsa.privateKey)), false);
+    const ed25519 = generateKeyPairSync('ed25519');
+    assert.equal(await verified(ed25519.publicKey, sign(null, data, ed25519.privateKey)), false);
+    for (const [namedCurve, holds] of [
+      ['P-256', true],
+      ['P-384', true],
+      ['secp256k1', false],
+      ['P-521', false],
+    ] as const) {
+      const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve });
+      assert.equal(await verified(publicKey, sign('sha256', data, privateKey)), holds, namedCurve);
+      const raw = sign('sha256', data, { key: privateKey, dsaEncoding: 'ieee-p1363' });
+      assert.equal(await verified(publicKey, raw, 'raw'), holds, namedCurve);
+    }
+  });
+
   for (const { file, curve, hash, tests: count, size } of SETS) {
     const tests = wycheproof<EcdsaGroup, { msg: string; sig: string }>(file);
 

@@ -56,6 +56,24 @@ function openTogether(
 const open = (cipher: RequestCipher, message: string): Buffer => openTogether(cipher, [message])[0]!;
 
 describe('request cipher, golden messages', () => {
+  it('opens with any id, in any number of quotes: neither is compared', () => {
+    for (const id of ['', 'x', 'xy', EXCHANGE.id]) {
+      const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text')).slice(1, -1);
+      for (const [before, after] of [
+        ['', ''],
+        ['"', '"'],
+        ['""', ''],
+        ['', '"'],
+        ['"', '"""'],
+      ] as const) {
+        assert.equal(open(fixedCipher(), before + message + after).toString(), 'text', `${before}${id}`);
+      }
+    }
+    for (const quotes of ['', '"', '""']) {
+      assert.throws(() => open(fixedCipher(), quotes), { code: 'response_malformed' });
+    }
+  });
+
   for (const { name, plaintextHex, sequence, ivHex, message } of vectors) {
     it(`seals and opens: ${name}`, () => {
       const cipher = fixedCipher({ sequence, ivs: () => hex(ivHex) });

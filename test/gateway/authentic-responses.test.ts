@@ -1,7 +1,6 @@
 /** What an active gateway can make of an answer without the key: nothing that is taken for a success. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { responseKind } from '../../lib/pipeline/response-head.ts';
 import { chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 import type { RawAnswer } from '../support/raw-client.ts';
@@ -42,24 +41,6 @@ const EMBEDDINGS = { data: [], object: 'list', model: 'm' };
 const MESSAGE = { content: [], model: 'm', role: 'assistant', stop_reason: 'end_turn', type: 'message' };
 
 describe('an answer is of the kind that was asked for', { concurrency: true }, () => {
-  const stream = { 'content-type': 'text/event-stream' };
-  const rows: readonly [number, Readonly<Record<string, string>>, boolean, boolean, string][] = [
-    [200, stream, true, true, 'encrypted-stream'],
-    [200, {}, true, false, 'encrypted-body'],
-    [200, stream, true, false, 'response_malformed'],
-    [200, {}, true, true, 'response_malformed'],
-    [201, { 'content-type': 'application/json' }, true, true, 'response_malformed'],
-    [400, {}, true, true, 'encrypted-body'],
-    [400, stream, true, false, 'encrypted-stream'],
-    [200, stream, false, false, 'plain'],
-  ];
-  for (const [status, headers, encrypted, streaming, kind] of rows) {
-    it(`${JSON.stringify([status, headers, { encrypted, streaming }])}: ${kind}`, () => {
-      const found = responseKind(status, headers, encrypted, streaming);
-      assert.equal(typeof found === 'string' ? found : found.code, kind);
-    });
-  }
-
   it('a whole answer to a request for a stream is refused', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));

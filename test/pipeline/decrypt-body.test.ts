@@ -111,6 +111,16 @@ describe('unary responses, what is refused', () => {
     assert.equal(opener.flush().length, 0);
   });
 
+  it('a body of more than 128 MiB, without looking at it', () => {
+    const fed = (bytes: number) => {
+      const opener = createBodyDecrypter({ id: 'chat' }, fixedCipher(), undefined);
+      opener.feed(new Uint8Array(bytes)); // no JSON
+      return opener.failure?.code;
+    };
+    assert.equal(fed(134_217_728), 'response_malformed');
+    assert.equal(fed(134_217_729), 'response_too_large');
+  });
+
   it('takes as many bytes as the limit, in any chunks, and no more', () => {
     const wire = Buffer.from(`{"choices":${message}}`);
     for (const chunks of everyChunking(wire)) {
@@ -252,6 +262,7 @@ describe('unary responses, what a success consists of', () => {
     ['blocks without a type', 'messages', { ...MESSAGE, content: [{ text: 'x' }] }],
     ['an error as a message', 'messages', { ...MESSAGE, type: 'error' }],
     ['an object for a document', 'unstructured', { detail: 'x' }],
+    ['an object of elements for a document', 'unstructured', { detail: [{}] }],
     ['elements that are none', 'unstructured', [{}, 'x']],
     ['elements of elements that are none', 'unstructured', [['x']]],
   ];
@@ -263,6 +274,30 @@ describe('unary responses, what a success consists of', () => {
     const id = (bytes: number) => ({ ...CHAT, id: 'x'.repeat(bytes - 2) }); // the quotes count
     assert.equal(code('chat', id(16_384)), undefined);
     assert.equal(code('chat', id(16_385)), 'response_malformed');
+  });
+
+  it('may begin with blanks, where each part of it begins within 64 bytes', () => {
+    const document = (blanks: number, inside: number): string | undefined => {
+      const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from(`${' '.repeat(inside)}{}`));
+      return run('unstructured', ASKED, [Buffer.from(`${' '.repeat(blanks)}[${element}]`)]).failure;
+    };
+    assert.equal(document(63, 63), undefined);
+    assert.equal(document(64, 0), 'response_not_authentic');
+    assert.equal(document(0, 64), 'response_not_authentic');
+  });
+
+  it('tells nothing of its usage where that is longer than 16 KiB', () => {
+    const usageOf = (bytes: number) => {
+      const counts = '{"prompt_tokens":1,"completion_tokens":2';
+      const usage = `${counts}${' '.repeat(bytes - counts.length - 1)}}`;
+      const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('1'));
+      const opener = createBodyDecrypter({ id: 'chat' }, fixedCipher(), undefined);
+      opener.feed(Buffer.from(`{"a":${message},"usage":${usage}}`));
+      assert.equal(opener.flush().length > 0, true);
+      return opener.usage;
+    };
+    assert.deepEqual(usageOf(16_384), { prompt: 1, completion: 2 });
+    assert.equal(usageOf(16_385), undefined);
   });
 
   it('a sealed value that is no JSON, or more than one value: refused', () => {
@@ -301,6 +336,46 @@ describe('unary responses, against the literal envelope', () => {
       [false, false, true],
     );
     assert.equal(turns.at(-1)!.toString(), `[${elements.map((_, i) => i).join()}]`);
+  });
+
+  describe('takes one turn for', () => {
+    /** In how many turns an array is opened, whose elements have these numbers of characters. */
+    const turnsOf = (sizes: readonly number[]): number => {
+      const ranks = new Map(
+        Object.keys(sizes)
+          .sort()
+          .map((name, rank) => [name, rank]),
+      );
+      const elements = sizes.map((size, i) =>
+        literalSeal(EXCHANGE, ranks.get(String(i))!, Buffer.alloc(12), Buffer.alloc(size, '1')),
+      );
+      const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
+      opener.feed(Buffer.from(`[${elements.join()}]`));
+      let turns = 0;
+      do {
+        opener.flush();
+        turns += 1;
+      } while (opener.pending);
+      assert.equal(opener.failure, undefined);
+      return turns;
+    };
+
+    it('1,024 messages', () => {
+      assert.equal(turnsOf(new Array(1_024).fill(1)), 1);
+      assert.equal(turnsOf(new Array(1_025).fill(1)), 2);
+    });
+
+    it('1 MiB of opened text, brackets included', () => {
+      assert.equal(turnsOf([1_048_576 - 2]), 1);
+      assert.equal(turnsOf([1_048_576 - 1]), 2);
+    });
+
+    it('4 MiB of messages, but for what the last one has more', () => {
+      // Each byte of an element is two of its message, which has some hundred bytes more. The text takes two turns, and three beyond 2 MiB.
+      const half = 2 * 1_048_576;
+      assert.equal(turnsOf([half - 200, 1]), 2);
+      assert.equal(turnsOf([half, 1]), 4);
+    });
   });
 
   it('shows nothing where the last of thousands is not authentic', () => {

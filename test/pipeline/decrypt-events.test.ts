@@ -4,7 +4,8 @@ import fc from 'fast-check';
 import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { grammarOf } from '../../lib/pipeline/grammar.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
-import { ASKED, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
+import { literalSealObject } from '../support/literal-envelope.ts';
 import { chatChunk, DONE, openEvent, sealedStream } from '../support/sealed-stream.ts';
 
 interface SseVector {
@@ -171,6 +172,11 @@ describe('event streams, a clean end', () => {
       [2, [role(0), role(1), chatChunk('a', 'stop'), usage], false], // the closing chunk may be another run's
       [2, [role(0), role(1), usage], false],
       [1, [role(0), role(0), usage], false],
+      [1, [role(0, { role: 'assistant', content: null, refusal: null }), usage], true],
+      [1, [role(0, { role: 'assistant' }), usage], true],
+      [1, [role(0, { role: null, content: '' }), usage], false],
+      [1, [role(0, { content: '' }), usage], false],
+      [1, [role(0, { role: 'assistant', content: 0 }), usage], false],
       [1, [role(0, { role: 'assistant', content: 'x' }), usage], false],
       [1, [role(0), chatChunk('a'), usage], false],
     ];
@@ -628,6 +634,32 @@ describe('event streams, errors inside', () => {
     assert.equal(open(chat().event({ ...others, choices: [1, 2] })).failure, 'response_not_authentic');
   });
 
+  it('a sealed value that is not JSON is not authentic, whatever its member', () => {
+    const members = Object.entries(chatChunk('a', 'stop')).map(([name, value]) => ({
+      name,
+      writtenName: JSON.stringify(name),
+      raw: JSON.stringify(value),
+    }));
+    const sealed = (changed: string | undefined): string => {
+      const raws = members.map((each) => (each.name === changed ? { ...each, raw: 'x' } : each));
+      return `data: ${literalSealObject(EXCHANGE, raws, ['id', 'usage'], countingIvs())}\n\n${DONE}`;
+    };
+    assert.equal(open(sealed(undefined)).failure, undefined);
+    const fingerprint = { name: 'system_fingerprint', writtenName: '"system_fingerprint"' };
+    for (const [raw, failure] of [
+      ['null', undefined],
+      ['', 'response_not_authentic'],
+      ['nul', 'response_not_authentic'],
+    ] as const) {
+      const all = [...members, { ...fingerprint, raw }];
+      const data = literalSealObject(EXCHANGE, all, ['id', 'usage'], countingIvs());
+      assert.equal(open(`data: ${data}\n\n${DONE}`).failure, failure, raw);
+    }
+    for (const name of ['choices', 'created', 'model', 'object']) {
+      assert.deepEqual(open(sealed(name)), { text: '', failure: 'response_not_authentic', finished: false });
+    }
+  });
+
   it('an error that is null is none', () => {
     const wire = chat().event({ ...chatChunk('a'), error: null });
     assert.equal(open(wire).failure, 'stream_unfinished');
@@ -733,6 +765,18 @@ describe('event streams, tampering', () => {
     }
   });
 
+  it('six characters that are not [DONE] are no end, before or after the finish', () => {
+    for (const data of ['[DONF]', '"DONE"', '123456', '[1, 2]', '{"a":1']) {
+      assert.equal(open(`data: ${data}\n\n`).failure, 'response_malformed', data);
+      const finished = chat().event(chatChunk('a', 'stop'));
+      assert.deepEqual(open(`${finished}data: ${data}\n\n`), {
+        text: openEvent(chatChunk('a', 'stop')),
+        failure: 'response_malformed',
+        finished: false,
+      });
+    }
+  });
+
   it('what is no object is malformed', () => {
     for (const data of ['hello', '1', 'null', '[]', '"x"', '{"a":', '[DONE', '{"choices":"x"} y']) {
       assert.equal(open(`data: ${data}\n\n`).failure, 'response_malformed', data);
@@ -831,6 +875,36 @@ describe('event streams, content under other names', () => {
     }
 
     const constant = ['created', 'model', 'object', ...(endpoint === 'transcriptions' ? ['id'] : [])];
+    it(`${endpoint}: the beginning of a value is not the value`, () => {
+      assert.deepEqual(
+        code((event) => ({ ...event, created: 170 })),
+        forged,
+      );
+    });
+
+    it(`${endpoint}: what differs in one byte is another response's, and null means null only`, () => {
+      const values: Readonly<Record<string, unknown>> = { created: 1_700_000_001, model: 'n' };
+      for (const [name, value] of Object.entries(values)) {
+        assert.deepEqual(
+          code((event) => ({ ...event, [name]: value })),
+          forged,
+          name,
+        );
+      }
+      for (const [value, result] of [
+        [null, honest],
+        ['ab', honest],
+        [1234, forged],
+        [true, forged],
+      ] as const) {
+        assert.deepEqual(
+          code((event) => ({ ...event, system_fingerprint: value })),
+          result,
+          String(value),
+        );
+      }
+    });
+
     for (const name of constant) {
       it(`${endpoint}: ${name} is there, and the same in every event`, () => {
         assert.deepEqual(
@@ -1030,6 +1104,40 @@ describe('event streams, framing', () => {
     for (const chunks of [[lines], byteByByte(lines)]) {
       assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
     }
+  });
+});
+
+describe('event streams, the limit of an event', () => {
+  const failureAt = (limit: number | undefined, wire: string): string | undefined => {
+    const stream =
+      limit === undefined
+        ? createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED)
+        : createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, limit);
+    stream.feed(Buffer.from(wire, 'latin1'));
+    return stream.failure?.code;
+  };
+
+  it('is 32 MiB of data', () => {
+    const blanks = 'x'.repeat(33_554_432); // no JSON
+    assert.equal(failureAt(undefined, `data: ${blanks}\n\n`), 'response_malformed');
+    assert.equal(failureAt(undefined, `data: x${blanks}\n\n`), 'response_too_large');
+  });
+
+  it('counts, of what is on the wire without a blank line, all but 16 bytes', () => {
+    for (const start of [': ', 'data: ', 'event: ', 'x']) {
+      const line = (bytes: number): string => start.padEnd(bytes, 'y');
+      assert.equal(failureAt(100, line(116)), undefined, start);
+      assert.equal(failureAt(100, line(117)), 'response_too_large', start);
+    }
+  });
+});
+
+describe('endpoints without streams', () => {
+  it('have none opened', () => {
+    for (const id of ['embeddings', 'unstructured'] as const) {
+      assert.throws(() => createEventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
+    }
+    assert.throws(() => createEventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
   });
 });
 

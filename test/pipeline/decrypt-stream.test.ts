@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
+import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { until } from '../support/gateway-fixture.ts';
 
@@ -75,6 +75,71 @@ describe('the idle time-out of a response', { concurrency: true }, () => {
     assert.equal(failure(), undefined, 'the silence of the reader was taken for that of the remote');
     await delay(IDLE);
     assert.equal(failure(), 'stream_idle_timeout');
+  });
+});
+
+describe('the time that a slow reader took', { concurrency: true }, () => {
+  it('is not counted against a remote that waited with all it had sent', async () => {
+    const { remote, stream, failure } = decrypting({ reads: false });
+    remote.push(MUCH); // taken in at once, so nothing but the reader tells when the wait is over
+    await delay(2.5 * IDLE);
+    stream.resume();
+    await delay(0.7 * IDLE);
+    assert.equal(failure(), undefined);
+    stream.destroy();
+  });
+});
+
+describe('what a response counts', () => {
+  it('are bytes in and out, the pieces that went on, and when the first did', async () => {
+    const pieces = ['', 'de', '', 'crypted'];
+    const decrypter: Decrypter = {
+      ...UNENCRYPTED,
+      feed: () => Buffer.from(pieces.shift() ?? ''),
+      flush: () => Buffer.from('end'),
+    };
+    const remote = new Readable({ read() {} });
+    const stats: DecryptOptions['stats'] = newStats();
+    const seen: unknown[] = [];
+    const start = performance.now();
+    const stream = new DecryptStream(remote, decrypter, {
+      stats,
+      idleTimeout: IDLE,
+      signal: new AbortController().signal,
+      onFirstBytes: () => seen.push(structuredClone(stats)),
+      onFailure: () => seen.push('failed'),
+    });
+    stream.resume();
+    for (const piece of ['12345', '678', '9', '0123']) {
+      remote.push(piece);
+      await turn();
+    }
+    remote.push(null);
+    await once(stream, 'end');
+    const { firstChunkAt, chunks, bytes } = stats;
+    assert.deepEqual([chunks, bytes], [3, { fromRemote: 13, toClient: 12 }]);
+    assert.ok(firstChunkAt !== undefined && firstChunkAt >= start && firstChunkAt <= performance.now());
+    assert.deepEqual(seen, [{ firstChunkAt, chunks: 0, bytes: { fromRemote: 8, toClient: 0 } }]);
+  });
+
+  it('is a failure once, whatever comes after it', async () => {
+    const failure = new PrivatemodeError('response_not_authentic', 'an altered byte');
+    const decrypter: Decrypter = { ...UNENCRYPTED, feed: () => new Uint8Array(), failure };
+    const remote = new Readable({ read() {} });
+    const failures: unknown[] = [];
+    const control = new AbortController();
+    const stream = new DecryptStream(remote, decrypter, {
+      stats: newStats(),
+      idleTimeout: IDLE,
+      signal: control.signal,
+      onFailure: (error) => failures.push(error),
+    });
+    stream.resume();
+    remote.push('altered');
+    await once(stream, 'end');
+    control.abort(new Error('late'));
+    await turn();
+    assert.deepEqual([failures, stream.failure === failure, remote.destroyed], [[failure], true, true]);
   });
 });
 
@@ -157,6 +222,38 @@ describe('back-pressure', () => {
   });
 });
 
+describe('the stream itself', () => {
+  it('is closed once all has been read, whether the response was whole or not', async () => {
+    const whole = decrypting();
+    const closed = once(whole.stream, 'close');
+    whole.remote.push('all');
+    whole.remote.push(null);
+    await Promise.all([whole.ended, closed]);
+    const failure = new PrivatemodeError('response_not_authentic', 'an altered byte');
+    const broken = decrypting({ decrypter: { ...UNENCRYPTED, failure } });
+    const brokenClosed = once(broken.stream, 'close');
+    broken.remote.push('altered');
+    await Promise.all([broken.ended, brokenClosed]);
+    assert.deepEqual([whole.stream.writableFinished, broken.stream.writableFinished], [true, true]);
+  });
+
+  it('leaves no timer when it has ended', async () => {
+    const timers = (): number =>
+      process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length;
+    const before = timers();
+    const { remote, ended, stream } = decrypting();
+    assert.equal(timers(), before + 1);
+    remote.push(null);
+    await ended;
+    assert.equal(timers(), before);
+    const other = decrypting();
+    other.stream.destroy();
+    await once(other.stream, 'close');
+    assert.equal(timers(), before);
+    assert.equal(stream.destroyed, true);
+  });
+});
+
 describe('the end of a response that is decrypted in several turns', () => {
   it('gives others their turn, and no close of the remote cuts it off', async () => {
     let turns = 0;
@@ -224,6 +321,19 @@ describe('what comes after a complete response', () => {
     assert.deepEqual([remote.destroyed, remote.readableFlowing], [false, true]);
     t.mock.timers.tick(1);
     assert.equal(remote.destroyed, true);
+  });
+
+  it('is not waited for where the remote has ended already', async (t) => {
+    const { mock } = t.mock.method(globalThis, 'setTimeout');
+    const waits = (): number => mock.calls.filter(({ arguments: [, ms] }) => ms === 5_000).length;
+    const { remote, ended } = decrypting();
+    remote.push('all of it');
+    remote.push(null);
+    await ended;
+    assert.equal(waits(), 0);
+    const waiting = await complete();
+    assert.equal(waits(), 1);
+    waiting.remote.destroy();
   });
 
   it('may end by itself, and leaves the connection in order', async () => {

@@ -125,6 +125,24 @@ describe('counts of tokens', () => {
     ['{', undefined, undefined],
     ['', undefined, undefined],
   ];
+
+  it('keep of earlier ones what they do not repeat', () => {
+    const earlier = { prompt: 7, completion: 8 };
+    for (const [text, prompt, completion] of [
+      ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
+      ['{"prompt_tokens":1}', 1, 8],
+      ['{"output_tokens":2}', 7, 2],
+      ['{"prompt_tokens":-1,"completion_tokens":null}', 7, 8],
+      ['{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
+      ['{}', 7, 8],
+      ['null', 7, 8],
+      ['[1]', 7, 8],
+      ['', 7, 8],
+    ] as const) {
+      assert.deepEqual(tokenUsageIn(text, earlier), { prompt, completion }, text);
+    }
+  });
+
   for (const [text, prompt, completion] of cases) {
     it(`of ${text || 'nothing'}`, () => {
       const none = prompt === undefined && completion === undefined;

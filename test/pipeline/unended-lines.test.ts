@@ -30,6 +30,19 @@ describe('event streams, lines without a blank line', () => {
     });
   }
 
+  it('are counted anew after a blank line that two chunks share', () => {
+    for (const [bytes, code] of [
+      [2516, undefined],
+      [2517, 'response_too_large'],
+    ] as const) {
+      const opener = createEventDecrypter({ id: 'messages' }, fixedCipher(), ASKED, 2500);
+      for (const chunk of ['data: [DONE]\n', '\n', ': '.padEnd(bytes, 'x')]) {
+        opener.feed(Buffer.from(chunk));
+      }
+      assert.equal(opener.failure?.code, code, `${bytes}`);
+    }
+  });
+
   for (const end of ['\n\n', '\r\n\r\n', '\r\r']) {
     it(`comments may come without end, each with ${JSON.stringify(end)}`, () => {
       for (const size of [100, 10_000]) assert.equal(failure(`: ping${end}`.repeat(5000), size), undefined);

@@ -129,7 +129,7 @@ export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Re
   const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
   const a = u1G.add(HALF_R).toAffine();
   const b = u1G.subtract(HALF_R).toAffine();
-  return a.x < b.x || (a.x === b.x && a.y < b.y) ? a : b;
+  return a.x < b.x ? a : b;
 }
 
 /**

@@ -6,7 +6,9 @@ import type { Check } from '../../../lib/attestation/check.ts';
 import { idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
 import { tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
+import { readVcekExtensions } from '../../../lib/attestation/snp/vcek.ts';
 import { type CollateralSource, type Verdict, verify } from '../../../lib/attestation/verify.ts';
+import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
 import { ia5String, integer, octetString, utf8String } from '../../../simulator/pki/der.ts';
@@ -138,6 +140,59 @@ describe('the report', () => {
     };
     assert.deepEqual(failures(await judgeAbi(0x200n, 1, 157)), []);
     assert.deepEqual(failures(await judgeAbi(0x19dn, 2, 0)), ['snp.policy.abi']);
+    assert.deepEqual(failures(await judgeAbi(0x1ffn, 2, 0)), ['snp.policy.abi']);
+    assert.deepEqual(failures(await judgeAbi(0x200n, 1, 255)), []);
+  });
+
+  it('compares firmware versions as a whole, and the build beside them', async () => {
+    const versions = (committed: readonly number[], current: readonly number[]): Changes => {
+      const [committedMajor, committedMinor, committedBuild] = committed as [number, number, number];
+      const [currentMajor, currentMinor, currentBuild] = current as [number, number, number];
+      const both = {
+        committedMajor,
+        committedMinor,
+        committedBuild,
+        currentMajor,
+        currentMinor,
+        currentBuild,
+      };
+      return report(both);
+    };
+    for (const [older, newer] of [
+      [
+        [1, 58, 0],
+        [1, 58, 1],
+      ],
+      [
+        [1, 57, 1],
+        [1, 58, 1],
+      ],
+      [
+        [1, 255, 1],
+        [2, 0, 1],
+      ],
+      [
+        [1, 0, 1],
+        [2, 255, 1],
+      ],
+    ] as const) {
+      assert.deepEqual(failures(await judge(versions(older, newer))), []);
+      assert.deepEqual(failures(await judge(versions(newer, older))), ['snp.firmware.version']);
+    }
+  });
+
+  it('says in words which kind of key signed it', async () => {
+    const words = ['VCEK', 'VLEK', 'reserved', 'reserved', 'reserved', 'reserved', 'reserved', 'none'];
+    for (const [key, word] of words.entries()) {
+      for (const [reserved, suffix] of [
+        [0, ''],
+        [1 << 5, ', reserved bits set'],
+      ] as const) {
+        const verdict = await judge(report({ signerInfo: (key << 2) | reserved }));
+        const check = verdict.checks.find(({ id }) => id === 'snp.report.signing_key');
+        assert.equal(check?.found, word + suffix);
+      }
+    }
   });
 
   it('may mask the chip where the manifest allows any', async () => {
@@ -147,6 +202,19 @@ describe('the report', () => {
     const outcome = (id: string) => masked.checks.find((check) => check.id === id)?.outcome;
     assert.equal(outcome('snp.chip_id.vcek'), 'not-applicable');
     assert.equal(outcome('snp.chip_id.allowed'), 'not-applicable');
+  });
+
+  it('may be of any chip that the manifest lists', async () => {
+    const [ours = ''] = REFERENCE_VALUE.AllowedChipIDs;
+    const other = '5b'.repeat(64);
+    for (const [listed, failing] of [
+      [[other, ours], []],
+      [[ours, other], []],
+      [[other, other], ['snp.chip_id.allowed']],
+    ] as const) {
+      const snp = [{ ...REFERENCE_VALUE, AllowedChipIDs: listed }];
+      assert.deepEqual(failures(await judge({ snp })), failing);
+    }
   });
 
   it('may be stricter than the manifest in every flag', async () => {
@@ -310,6 +378,31 @@ describe('the VCEK certificate', () => {
     ]) {
       assert.deepEqual(failures(await judge(bad)), ['snp.product']);
     }
+    for (const [product, steppings] of [
+      ['Milan', [true, true, false]],
+      ['Genoa', [true, true, true, false]],
+    ] as const) {
+      for (const [stepping, exists] of steppings.entries()) {
+        const snp = [{ ...REFERENCE_VALUE, ProductName: product }];
+        const verdict = await judge({ ...named(`${product}-B${stepping}`), snp });
+        assert.equal(!failures(verdict).includes('snp.product'), exists, `${product}-B${stepping}`);
+      }
+    }
+  });
+
+  it('names a level of up to 255 for each part of the TCB', () => {
+    const levels = (suffix: string, level: number) => {
+      const extensions = vcekParts().map(
+        ([key, old]) => [key, key === suffix ? integer(level) : old] as [string, Uint8Array],
+      );
+      return readVcekExtensions(parseCertificate(issueVcek({ extensions: amdExtensions(extensions) }))).tcb;
+    };
+    for (const [index, part] of (
+      ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl7', 'microcode'] as const
+    ).entries()) {
+      assert.deepEqual(levels(`3.${index + 1}`, 255), { ...TCB, [part]: 255 });
+      assert.throws(() => levels(`3.${index + 1}`, 256), { code: 'evidence_malformed' });
+    }
   });
 });
 
@@ -338,6 +431,16 @@ describe('the roots', () => {
     [
       'an ASK signed by itself',
       { roots: rootsOf(ARK, issueAsk({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } })) },
+      ['snp.roots'],
+    ],
+    [
+      'an ASK that names another issuer, although the ARK signed it',
+      { roots: rootsOf(ARK, issueAsk({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } })) },
+      ['snp.roots'],
+    ],
+    [
+      'an ARK that names another issuer, although it signed itself',
+      { roots: rootsOf(issueArk({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }), ASK) },
       ['snp.roots'],
     ],
     [
@@ -421,6 +524,7 @@ describe('the revocation list', () => {
     for (const [crl, why] of [
       [null, 'absent'],
       [new Uint8Array(10), 'unreadable'],
+      [new Uint8Array(64 * 1024), 'unreadable'],
       [new Uint8Array(64 * 1024 + 1), 'too large'],
       [old, 'not current'],
       [future, behind],
@@ -599,6 +703,16 @@ describe('the mesh CA', () => {
     ['two certificates', { meshCaPem: toPem(issueMeshCa()).repeat(2) }, ['document.mesh_ca']],
     ['text', { meshCaPem: `mesh\n${toPem(issueMeshCa())}` }, ['document.mesh_ca']],
     ['no CA', { meshCaPem: toPem(issueMeshCa({ extensions: [] })) }, ['document.mesh_ca']],
+    [
+      'version 2, by another CA whose signature nobody checks',
+      { meshCaPem: toPem(ofVersion2(issueMeshCa({ issuer: { name: [['CN', 'root']], key: KEYS.vcek } }))) },
+      ['document.mesh_ca'],
+    ],
+    [
+      'a beginning in the future',
+      { meshCaPem: toPem(issueMeshCa({ notBefore: new Date('2026-12-02T00:00:00Z') })) },
+      ['document.mesh_ca'],
+    ],
     ['an RSA key', { meshCaPem: toPem(issueMeshCa({ key: KEYS.small })) }, ['document.mesh_ca']],
     [
       'a self-signature by another key',

@@ -37,6 +37,10 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
     assert.equal(page.length, 4096);
     assert.equal(toHex(sha384(page)), EXPECTED.ap_vmsa_page_sha384);
     assert.notEqual(toHex(sha384(apVmsaPage(APEIP, 'Milan'))), EXPECTED.ap_vmsa_page_sha384);
+    assert.equal(toHex(apVmsaPage(0xffffffff, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
+    const signature = (product: 'Genoa' | 'Milan'): number =>
+      new DataView(apVmsaPage(APEIP, product).buffer).getUint32(0x310, true);
+    assert.deepEqual([signature('Milan'), signature('Genoa')], [0x00a00f11, 0x00a10f10]);
     assert.equal(toHex(apVmsaPage(0xfffff012, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
   });
 

@@ -97,6 +97,11 @@ describe('the report layout', () => {
   });
 
   it('covers each byte at most once, in field order', () => {
+    const lengths = SNP_REPORT_FIELDS.map(({ length }) => length);
+    assert.equal(
+      lengths.reduce((sum, length) => sum + length, 0),
+      6 * 1 + 5 * 4 + 8 * 8 + 3 + 2 * 16 + 2 * 64 + 3 * 48 + 3 * 32 + 512,
+    );
     const sorted = [...SNP_REPORT_FIELDS].sort((a, b) => a.offset - b.offset);
     for (const [index, { offset, length }] of sorted.entries()) {
       assert.ok(offset + length <= (sorted[index + 1]?.offset ?? SNP_REPORT_BYTES));
@@ -173,6 +178,25 @@ describe('the protobuf message', () => {
   });
 });
 
+describe('the product of CPUID values', () => {
+  it('is exact in family and model', () => {
+    for (const [family, model, product] of [
+      [0x19, 0x01, 'Milan'],
+      [0x19, 0x11, 'Genoa'],
+      [0x1a, 0x02, 'Turin'],
+      [0x18, 0x01, undefined],
+      [0x1a, 0x01, undefined],
+      [0x1a, 0x11, undefined],
+      [0x19, 0x02, undefined],
+      [0x19, 0x00, undefined],
+      [0x19, 0xa0, undefined],
+      [0, 0, undefined],
+    ] as const) {
+      assert.equal(productOf(family, model), product);
+    }
+  });
+});
+
 describe('TCB versions', () => {
   it('are eight parts of one number', () => {
     const parts = tcbParts(0x581c_0000_0000_000cn);
@@ -213,6 +237,22 @@ describe('the certificate chain of the message', () => {
       () => decodeSnpAttestation(message),
       (error) => malformed(error) && /appears twice/.test(String(error)),
     );
+  });
+
+  it('has each certificate in a field of its own', () => {
+    const { report, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
+    const none = { vcek: undefined, ask: undefined, ark: undefined, vlek: undefined };
+    for (const [name, field] of Object.entries({ vcek: 1, ask: 2, ark: 3, vlek: 6 })) {
+      const certificates = { ...none, [name]: Buffer.from('certificate'), extras: new Map() };
+      const message = Buffer.from(encodeSnpAttestation({ report, certificates, product }));
+      assert.equal(message[message.indexOf('certificate') - 2], (field << 3) | 2);
+      const { extras, ...read } = decodeSnpAttestation(message).certificates;
+      assert.equal(extras.size, 0);
+      assert.deepEqual(
+        Object.entries(read).flatMap(([each, bytes]) => (bytes === undefined ? [] : [each])),
+        [name],
+      );
+    }
   });
 
   it('has one certificate of each kind', () => {

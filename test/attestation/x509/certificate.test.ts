@@ -19,7 +19,15 @@ import { commonName, nameText, sameName } from '../../../lib/attestation/x509/na
 import { isPssSha384 } from '../../../lib/attestation/x509/signed.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { type CertificateRequest, issueCertificate, toPem } from '../../../simulator/pki/certificate.ts';
-import { element, integer, octetString, sequence } from '../../../simulator/pki/der.ts';
+import {
+  bitString,
+  boolean,
+  element,
+  integer,
+  octetString,
+  oid,
+  sequence,
+} from '../../../simulator/pki/der.ts';
 import {
   basicConstraints,
   type EncodedExtension,
@@ -167,6 +175,68 @@ describe('parseCertificate', () => {
     assert.ok(!isTimeValid(certificate, new Date(VALIDITY.notAfter.getTime() + 1)));
   });
 
+  it('reads each bit of key usage as its own use, and a path length up to 255', () => {
+    const read = (id: string, value: Uint8Array) =>
+      parseCertificate(issue({ extensions: [vendorExtension(id, value)] }));
+    const uses = [
+      ...['digitalSignature', 'nonRepudiation', 'keyEncipherment', 'dataEncipherment', 'keyAgreement'],
+      ...['keyCertSign', 'cRLSign', 'encipherOnly', 'decipherOnly'],
+    ];
+    for (const [bit, use] of uses.entries()) {
+      const bytes = bit < 8 ? Uint8Array.of(0x80 >> bit) : Uint8Array.of(0, 0x80);
+      assert.deepEqual([...(read('2.5.29.15', bitString(bytes, 7 - (bit % 8))).keyUsage ?? [])], [use]);
+    }
+    const constraints = (pathLength: number) => sequence(boolean(true), integer(pathLength));
+    assert.equal(read('2.5.29.19', constraints(255)).basicConstraints?.pathLength, 255);
+    assert.throws(() => read('2.5.29.19', constraints(256)), malformed);
+    assert.equal(read('2.5.29.19', sequence(boolean(false))).basicConstraints?.ca, false);
+  });
+
+  it('takes alternative names of the nine kinds, and no other', () => {
+    const named = (tag: number) =>
+      parseCertificate(
+        issue({ extensions: [vendorExtension('2.5.29.17', sequence(element(tag, integer(1))))] }),
+      );
+    for (let kind = 0; kind <= 8; kind++) {
+      assert.doesNotThrow(() => named(0x80 + kind), `${kind}`);
+      assert.doesNotThrow(() => named(0xa0 + kind), `${kind}, constructed`);
+    }
+    for (const tag of [0x02, 0x30, 0x89, 0xa9]) assert.throws(() => named(tag), malformed);
+  });
+
+  it('states at least one purpose, where it states any', () => {
+    const purposes = (...list: readonly Uint8Array[]) =>
+      parseCertificate(issue({ extensions: [vendorExtension('2.5.29.37', sequence(...list))] }))
+        .extendedKeyUsage;
+    assert.deepEqual(purposes(oid('1.2.3'), oid('1.2.4')), ['1.2.3', '1.2.4']);
+    assert.throws(() => purposes(), malformed);
+  });
+
+  it('refuses unique identifiers, of the issuer and of the subject', () => {
+    const [tbs, ...rest] = children(parseDer(issue())) as [Der, Der, Der];
+    const parts = children(tbs).map(({ full }) => full);
+    for (const tag of [0x81, 0x82, 0xa1, 0xa2]) {
+      const identified = sequence(...parts.slice(0, 7), element(tag, bitString(Uint8Array.of(1))));
+      assert.throws(
+        () => parseCertificate(sequence(identified, ...rest.map(({ full }) => full))),
+        (error) => malformed(error) && /has a unique identifier/.test(String(error)),
+        tag.toString(16),
+      );
+    }
+  });
+
+  it('has a version from 1 to 3, 1 where none is stated', () => {
+    const [tbs, ...rest] = children(parseDer(issue())) as [Der, Der, Der];
+    const [, ...parts] = children(tbs).map(({ full }) => full);
+    const of = (...version: readonly Uint8Array[]): number =>
+      parseCertificate(sequence(sequence(...version, ...parts), ...rest.map(({ full }) => full))).version;
+    assert.equal(of(), 1);
+    for (const number of [0, 1, 2]) {
+      assert.equal(of(element(contextTag(0, true), integer(number))), number + 1);
+    }
+    assert.throws(() => of(element(contextTag(0, true), integer(3))), malformed);
+  });
+
   it('lets a CA sign only where key usage, if stated, says so', () => {
     const may = (...extensions: readonly EncodedExtension[]): boolean =>
       maySignCertificates(parseCertificate(issue({ extensions })));
@@ -226,6 +296,29 @@ describe('parseCertificate', () => {
     ] as const) {
       assert.throws(() => parseCertificate(grown(certificate, path)), malformed, where);
     }
+  });
+
+  it('shows attributes that it has no short name for by their identifiers', () => {
+    const [tbs, ...rest] = children(parseDer(issue())) as [Der, Der, Der];
+    const parts = children(tbs).map(({ full }) => full);
+    const attributes = [
+      '2.5.4.3',
+      '2.5.4.5',
+      '2.5.4.6',
+      '2.5.4.7',
+      '2.5.4.8',
+      '2.5.4.10',
+      '2.5.4.11',
+      '2.5.4.12',
+    ];
+    const name = sequence(
+      ...attributes.map((id) => element(0x31, sequence(oid(id), element(0x0c, Buffer.from('x'))))),
+    );
+    const named = sequence(sequence(...parts.with(5, name)), ...rest.map(({ full }) => full));
+    assert.equal(
+      nameText(parseCertificate(named).subject),
+      'CN=x, serialNumber=x, C=x, L=x, ST=x, O=x, OU=x, 2.5.4.12=x',
+    );
   });
 
   it('refuses a name with an empty part', () => {

@@ -73,12 +73,13 @@ describe('CRLs', () => {
 
   it('with a critical extension, of the list or of an entry, or of another version are refused', () => {
     const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
+    const NO_VERSION = -1;
     const extension = (critical: boolean): Uint8Array =>
       sequence(oid('1.2.3'), ...(critical ? [boolean(true)] : []), octetString(new Uint8Array(1)));
     const crl = (ofList: boolean, ofEntry: boolean, version = 1): Uint8Array =>
       sequence(
         sequence(
-          integer(version),
+          ...(version === NO_VERSION ? [] : [integer(version)]),
           algorithm,
           sequence(),
           time(new Date()),
@@ -89,6 +90,7 @@ describe('CRLs', () => {
         bitString(new Uint8Array(8)),
       );
     assert.deepEqual([...parseCrl(crl(false, false)).revoked], ['05']);
+    assert.deepEqual([...parseCrl(crl(false, false, NO_VERSION)).revoked], ['05']);
     assert.throws(() => parseCrl(crl(true, false)), malformed);
     assert.throws(() => parseCrl(crl(false, true)), malformed);
     assert.throws(() => parseCrl(crl(false, false, 0)), malformed);

@@ -41,10 +41,27 @@ describe('DER elements', () => {
     ['a length with a leading zero byte', '30820003020101'],
     ['a length of more than four bytes', '3085000000000302010100'],
     ['a multi-byte tag', '1f81010100'],
+    ['a multi-byte tag that would be one of a byte', '1f0101'],
+    ['a constructed multi-byte tag', '3f00'],
+    ['a multi-byte tag of a context', '9f0101'],
   ];
   for (const [what, hex] of refused) {
     it(`refuses ${what}`, () => assert.throws(() => element(hex), malformed));
   }
+
+  it('names a length that is refused by its kind', () => {
+    for (const [hex, message] of [
+      ['30800201010000', 'DER uses an indefinite length'],
+      ['3085000000000302010100', 'DER uses an oversized length'],
+      ['30840101', 'DER ends inside a length'],
+      ['308103020101', 'DER uses a length that is not in its shortest form'],
+      ['3005020101', 'DER ends inside an element'],
+      ['30', 'DER ends inside an element header'],
+      ['1f81010100', 'DER uses a multi-byte tag'],
+    ] as const) {
+      assert.throws(() => element(hex), { message });
+    }
+  });
 
   it('refuses the same defects inside an element', () => {
     for (const [what, hex] of refused.slice(1)) {
@@ -72,7 +89,9 @@ describe('DER elements', () => {
   });
 
   it('does not open primitive elements', () => {
-    assert.throws(() => children(element('0401ff')), malformed);
+    for (const hex of ['0401ff', '0403020101', '0400', '0500']) {
+      assert.throws(() => children(element(hex)), { message: 'a primitive DER element was opened' });
+    }
   });
 
   it('hands out elements in order, and none that is not there', () => {
@@ -85,6 +104,9 @@ describe('DER elements', () => {
     assert.throws(() => cursor.take(), malformed);
     cursor.end();
     assert.throws(() => expectTag(undefined, TAG.null), malformed);
+    assert.throws(() => expectTag(element('3000'), TAG.bitString), {
+      message: 'DER tag 0x30 where 0x3 belongs',
+    });
   });
 
   it('never throws anything but the typed error', () => {
@@ -125,17 +147,28 @@ describe('DER values', () => {
   });
 
   it('reads object identifiers, first arcs and large arcs included', () => {
-    for (const dotted of ['1.2.840.113549.1.1.10', '2.5.29.37.0', '0.9', '2.999.1', '1.3.9901.2.1']) {
+    for (const dotted of ['1.2.840.113549.1.1.10', '2.5.29.37.0', '0.9', '2.999.1', '1.3.9901.2.1'].concat([
+      '0.0',
+      '0.39',
+      '1.0',
+      '1.39',
+      '2.0',
+      '2.39',
+    ])) {
       const [first = 0, second = 0] = dotted.split('.').map(Number);
       const encoded = first === 2 && second > 39 ? fromHex('0603883701') : oid(dotted);
       assert.equal(readOid(parseDer(encoded)), dotted);
     }
+    assert.equal(readOid(element('060b2a81ffffffffffffffff7f')), '1.2.18446744073709551615');
+    bad(readOid, '060b2a82808080808080808000');
     bad(readOid, '0600', '06028001', '060181', '06022a81', '060b2affffffffffffffffff7f', '040103');
   });
 
   it('reads BIT STRINGs whose unused bits are zero', () => {
     assert.deepEqual(readBitString(element('03020106')).unusedBits, 1);
     assert.equal(toHex(readWholeBitString(element('030300abcd'))), 'abcd');
+    assert.deepEqual(readBitString(element('03030101fe')).unusedBits, 1);
+    bad(readBitString, '0303010001', '0303070040');
     bad(readBitString, '0300', '03020800', '03020107', '030101');
     bad(readWholeBitString, '03020106');
   });
@@ -145,6 +178,8 @@ describe('DER values', () => {
     assert.equal(readText(element('130161')), 'a');
     assert.equal(readText(element('16012a')), '*');
     assert.equal(readText(element('1401e9')), 'é');
+    assert.throws(() => readText(element('0c01ff')), { message: 'a UTF8String is not UTF-8' });
+    assert.throws(() => readText(element('1e020061')), { message: 'a string of tag 0x1e cannot be read' });
     bad(readText, '0c01ff', '13015f', '160180', '1e020061', '020161');
   });
 

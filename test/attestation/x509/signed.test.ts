@@ -1,8 +1,9 @@
 /** The algorithms of certificates and CRLs: each with exactly the parameters that its issuers use. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { contextTag } from '../../../lib/attestation/x509/der.ts';
 import { isPssSha384, type PssParameters, parseSigned } from '../../../lib/attestation/x509/signed.ts';
-import { bitString, element, oid, sequence } from '../../../simulator/pki/der.ts';
+import { bitString, element, integer, oid, sequence } from '../../../simulator/pki/der.ts';
 
 const NULL = element(0x05, new Uint8Array(0));
 const signedWith = (...algorithm: readonly Uint8Array[]) =>
@@ -57,5 +58,56 @@ describe('signature algorithms', () => {
     ]) {
       assert.ok(!accepted({ ...amd, ...other }), JSON.stringify(other));
     }
+  });
+
+  describe('of RSASSA-PSS', () => {
+    const SHA384 = oid('2.16.840.1.101.3.4.2.2');
+    const wrapped = (n: number, ...content: readonly Uint8Array[]) =>
+      element(contextTag(n, true), ...content);
+    const read = (...parameters: readonly Uint8Array[]) =>
+      signedWith(oid('1.2.840.113549.1.1.10'), sequence(...parameters)).pss;
+    const SHA1_BY_DEFAULT: PssParameters = {
+      hash: '1.3.14.3.2.26',
+      maskGeneration: '1.2.840.113549.1.1.8',
+      maskHash: '1.3.14.3.2.26',
+      saltLength: 20,
+      trailer: 1,
+    };
+
+    it('mean what RFC 4055 3.1 says where a parameter is left out', () => {
+      assert.deepEqual(read(), SHA1_BY_DEFAULT);
+      const mask = sequence(oid('1.2.840.113549.1.1.9'), sequence(SHA384, NULL));
+      const named = '2.16.840.1.101.3.4.2.2';
+      for (const [parameter, changed] of [
+        [wrapped(0, sequence(SHA384)), { hash: named }],
+        [wrapped(1, mask), { maskGeneration: '1.2.840.113549.1.1.9', maskHash: named }],
+        [wrapped(2, integer(1024)), { saltLength: 1024 }],
+        [wrapped(3, integer(255)), { trailer: 255 }],
+      ] as const) {
+        assert.deepEqual(read(parameter), { ...SHA1_BY_DEFAULT, ...changed });
+      }
+    });
+
+    it('stand in order, once each, within their bounds, their algorithms with NULL or nothing', () => {
+      const one = integer(1);
+      const hash = (...parameters: readonly Uint8Array[]) => wrapped(0, sequence(SHA384, ...parameters));
+      assert.deepEqual(read(hash()), read(hash(NULL)));
+      for (const parameters of [
+        [wrapped(2, integer(1025))],
+        [wrapped(3, integer(256))],
+        [wrapped(4, one)],
+        [wrapped(3, one), wrapped(2, one)],
+        [wrapped(2, one), wrapped(2, one)],
+        [wrapped(2, one, one)],
+        [hash(element(0x05, Uint8Array.of(0)))],
+        [hash(one)],
+        [hash(NULL, NULL)],
+      ]) {
+        assert.throws(() => read(...parameters), { code: 'evidence_malformed' });
+      }
+      const pss = oid('1.2.840.113549.1.1.10');
+      assert.throws(() => signedWith(pss), { code: 'evidence_malformed' });
+      assert.throws(() => signedWith(pss, sequence(), NULL), { code: 'evidence_malformed' });
+    });
   });
 });

@@ -37,6 +37,11 @@ describe('decrypted bytes', () => {
     bytes.text('-');
     bytes.copy(digits, 0, 200);
     assert.equal(bytes.take().buffer.byteLength, 100_000);
+    bytes.reserve(100_000);
+    bytes.copy(Buffer.alloc(60_000), 0, 60_000);
+    bytes.copy(Buffer.alloc(40_000), 0, 40_000); // all of it
+    const all = bytes.take();
+    assert.deepEqual([all.length, all.buffer.byteLength], [100_000, 100_000]);
   });
 
   it('that were taken stay as they are', () => {

@@ -108,14 +108,60 @@ describe('an event that is known by its bytes', () => {
     });
   }
 
-  it('is not remembered where it has more than 4 KiB beside its messages', () => {
-    for (const blanks of [3_900, 4_100]) {
-      const padded = KNOWN.replace('{', `{${' '.repeat(blanks)}`);
+  it('is not remembered where it has more than 4 KiB beside its messages and numbers', () => {
+    const remembered = (bytes: number): boolean => {
+      const padded = KNOWN.replace('{', `{${' '.repeat(bytes)}`);
+      const made = pattern(padded);
       const known = new KnownEvents();
-      known.remember(pattern(padded), KIND);
-      const found = known.find(Buffer.from(event(padded)), 0, new EventMatch());
-      assert.equal(found, blanks < 4_000 ? KIND : undefined);
+      known.remember(made, KIND);
+      assert.equal(made?.text.length, bytes + pattern(KNOWN)!.text.length);
+      return known.find(Buffer.from(event(padded)), 0, new EventMatch()) === KIND;
+    };
+    const most = 4_096 - pattern(KNOWN)!.text.length;
+    assert.deepEqual([remembered(most), remembered(most + 1)], [true, false]);
+  });
+
+  it('varies in the numbers of plain values of 1,024 characters, and of no longer ones', () => {
+    const withUsage = (length: number, number: number): string => {
+      const usage = `{"a":${number},"b":""}`;
+      return KNOWN.replace(
+        /"usage":\{[^}]*\}/,
+        `"usage":${usage.replace('""', `"${'x'.repeat(length - usage.length)}"`)}`,
+      );
+    };
+    for (const [length, varies] of [
+      [1_024, true],
+      [1_025, false],
+    ] as const) {
+      const known = new KnownEvents();
+      known.remember(pattern(withUsage(length, 1)), KIND);
+      for (const number of [1, 2]) {
+        const found = known.find(Buffer.from(event(withUsage(length, number))), 0, new EventMatch());
+        assert.equal(found === KIND, varies || number === 1, `${length}, ${number}`);
+      }
     }
+  });
+
+  it('is one of eight kinds at most: a ninth takes the place of the one after the last', () => {
+    const kinds = Array.from({ length: 10 }, (_, i) => ({ ...KIND, type: `kind ${i}` }));
+    const data = (i: number): string => KNOWN.replace('c1', `kind${'abcdefghij'[i]}`);
+    const known = new KnownEvents<typeof KIND>();
+    const found = (): string[] =>
+      kinds.flatMap((_, i) => known.find(Buffer.from(event(data(i))), 0, new EventMatch())?.type ?? []);
+    for (const [i, kind] of kinds.entries()) {
+      if (i === 8) {
+        assert.deepEqual(
+          found(),
+          kinds.slice(0, 8).map(({ type }) => type),
+        );
+        known.find(Buffer.from(event(data(2))), 0, new EventMatch()); // the last now
+      }
+      known.remember(pattern(data(i)), kind);
+    }
+    assert.deepEqual(
+      found(),
+      [0, 1, 2, 5, 6, 7, 8, 9].map((i) => `kind ${i}`),
+    );
   });
 
   it('has something to open', () => {
@@ -152,6 +198,11 @@ describe('a stream, opened by bytes or by the parser', () => {
       ),
     'with an event left out': (events: string[]) => events.toSpliced(2, 1),
     'with a field of its own before an event': (events: string[]) => events.with(2, `id: 7\n${events[2]}`),
+    'with a vertical tab before an event': (events: string[]) => events.with(2, `\v${events[2]}`),
+    'with a form feed before an event': (events: string[]) => events.with(2, `\f${events[2]}`),
+    'with a blank before an event': (events: string[]) => events.with(2, ` ${events[2]}`),
+    'with blank lines before an event': (events: string[]) => events.with(2, `\n\n\n${events[2]}`),
+    'with CR before an event': (events: string[]) => events.with(2, `\r${events[2]}`),
     'with an event in two lines': (events: string[]) =>
       events.with(2, events[2]!.replace(',"choices"', ',\ndata: "choices"')),
     'with CRLF': (events: string[]) => events.map((event) => event.replaceAll('\n', '\r\n')),
@@ -187,9 +238,12 @@ describe('a stream, opened by bytes or by the parser', () => {
   });
 
   it('is malformed with more than 32 KiB beside its messages and plain values', () => {
-    const malformed = [32_000, 33_000].map((blanks) => {
-      const event = sealedStream(['id', 'usage']).event(chatChunk('a'));
-      return open(Buffer.from(event.replace('{', `{${' '.repeat(blanks)}`)), 1_000_000).code;
+    const data = sealedStream(['id', 'usage']).data(chatChunk('a'));
+    const { usage } = chatChunk('a');
+    const bare = data.replaceAll(/"[^"]{43}=:[^"]*"/g, '""').replace(JSON.stringify(usage), '');
+    const malformed = [32_768, 32_769].map((bytes) => {
+      const padded = data.replace('{', `{${' '.repeat(bytes - bare.length)}`);
+      return open(Buffer.from(`data: ${padded}\n\n`), 1_000_000).code;
     });
     assert.deepEqual(malformed, [undefined, 'response_malformed']);
   });
@@ -219,6 +273,30 @@ describe('a stream, opened by bytes or by the parser', () => {
       assert.deepEqual(opened(1, size), ['response_too_large', 1], `${size}`);
     }
   });
+
+  for (const end of ['\n', '\r', '\r\n']) {
+    for (const size of [10, 126, 127, 128, 129, 500]) {
+      it(`keeps the one line end of a plaintext: ${JSON.stringify(end)} in ${size} bytes`, () => {
+        for (const at of [1, size - end.length - 1]) {
+          const blank = `[${' '.repeat(size - 2)}]`;
+          const choices = blank.slice(0, at) + end + blank.slice(at + end.length);
+          assert.equal(choices.length, size);
+          const head = ['1', '"m"', '"chat.completion.chunk"'];
+          const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });
+          const messages = [choices, ...head].map((text) => sealedMessage(cipher.seal(), Buffer.from(text)));
+          const names = ['choices', 'created', 'model', 'object'];
+          const members = names.map((name, i) => `"${name}":${messages[i]}`);
+          const { text, code } = open(Buffer.from(`data: {${members},"id":"c"}\n\n`), 1_000_000);
+          assert.equal(code, undefined);
+          const lines = choices.replace(end, '\ndata: ');
+          assert.equal(
+            text,
+            `data: {"choices":${lines},${names.slice(1).map((n, i) => `"${n}":${head[i]}`)},"id":"c"}\n\n`,
+          );
+        }
+      });
+    }
+  }
 
   it('keeps the lines of a plaintext that has several', () => {
     const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });

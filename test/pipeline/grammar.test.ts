@@ -1,0 +1,107 @@
+/** What a sealed value may be, kind by kind: what is none is refused, and never an error of ours. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { fitsRow, grammarOf, type Row } from '../../lib/pipeline/grammar.ts';
+
+const CHAT = { message: {}, finish_reason: 'stop' };
+const TEXT = { text: '', finish_reason: 'stop' };
+const MESSAGE = { id: 'm', model: 'm', content: [] };
+
+/** Values by what they are written as; each kind takes some of them. */
+const VALUES: Readonly<Record<string, unknown>> = {
+  null: null,
+  true: true,
+  0: 0,
+  1.5: 1.5,
+  text: 'x',
+  list: [],
+  'list of null': [null],
+  'list of lists': [[]],
+  'list of texts': ['x'],
+  object: {},
+  'chat choice': [CHAT],
+  'chat choices, the last without an end': [CHAT, { ...CHAT, finish_reason: null }],
+  'chat choice without a message': [{ finish_reason: 'stop' }],
+  'text choice': [TEXT],
+  'text choice without an end': [{ ...TEXT, finish_reason: null }],
+  'text choice of a number': [{ ...TEXT, text: 1 }],
+  'chat delta': [{ delta: {} }],
+  'chat delta that is none': [{ delta: null }],
+  'text delta': [{ text: '' }],
+  error: { message: 'x' },
+  'error without words': { message: 1 },
+  blocks: [{ type: 'text' }],
+  'blocks without a type': [{ type: 1 }],
+  message: MESSAGE,
+  'message without an id': { ...MESSAGE, id: 1 },
+  'message without a model': { ...MESSAGE, model: null },
+  'message that has begun': { ...MESSAGE, content: [{}] },
+  'message of text': { ...MESSAGE, content: '' },
+  block: { type: 'text' },
+  'delta of a block': { type: 'text_delta' },
+  'delta of a block that stops': { type: 'text_delta', stop_reason: null },
+  'delta of a message': { stop_reason: null },
+  'delta of a message with a type': { stop_reason: null, type: 'x' },
+  'delta of a message with a type that is none': { stop_reason: 'x', type: 1 },
+};
+
+const LISTS = ['list', 'list of null', 'list of lists', 'list of texts'];
+const CHOICES = [
+  ...['chat choice', 'chat choices, the last without an end', 'chat choice without a message', 'text choice'],
+  ...['text choice without an end', 'text choice of a number', 'chat delta', 'chat delta that is none'],
+  ...['text delta', 'blocks', 'blocks without a type'],
+];
+const OBJECTS = [
+  ...[
+    'object',
+    'error',
+    'error without words',
+    'message',
+    'message without an id',
+    'message without a model',
+  ],
+  ...[
+    'message that has begun',
+    'message of text',
+    'block',
+    'delta of a block',
+    'delta of a block that stops',
+  ],
+  ...['delta of a message', 'delta of a message with a type', 'delta of a message with a type that is none'],
+];
+type Kind = Row['required'][string];
+const TAKEN: readonly (readonly [Kind, readonly string[]])[] = [
+  ['string', ['text']],
+  ['integer', ['0']],
+  ['object', OBJECTS],
+  ['array', [...LISTS, ...CHOICES]],
+  ['null', ['null']],
+  ['chat_choices', ['list', 'chat choice']],
+  ['text_choices', ['list', 'text choice']],
+  ['chat_deltas', ['list', 'chat delta']],
+  ['text_deltas', ['list', 'text choice', 'text choice without an end', 'text delta']],
+  ['error', ['error']],
+  ['blocks', ['list', 'blocks']],
+  ['message', ['message']],
+  ['block', ['block', 'delta of a message with a type']],
+  ['block_delta', ['delta of a block']],
+  ['message_delta', ['delta of a message', 'delta of a message with a type that is none']],
+  ['string?', ['null', 'text']],
+  ['array?', ['null', ...LISTS, ...CHOICES]],
+];
+
+describe('the kinds of sealed values', () => {
+  for (const [kind, taken] of TAKEN) {
+    it(`${kind}: ${taken.length} of ${Object.keys(VALUES).length}`, () => {
+      const row: Row = { required: { member: kind } };
+      const found = Object.keys(VALUES).filter((name) => fitsRow(row, 'member', VALUES[name]));
+      assert.deepEqual(found.sort(), [...taken].sort());
+    });
+  }
+});
+
+describe('endpoints', () => {
+  it('that encrypt nothing have no grammar', () => {
+    assert.throws(() => grammarOf({ id: 'models' }), { code: 'internal' });
+  });
+});
