@@ -125,7 +125,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'hidden events: what looks like content passes under any name',
-    file: 'lib/pipeline/grammar.ts',
+    file: 'lib/pipeline/response-grammar.ts',
     edits: [{ find: 'if (looksLikeContent(value, object)) return false;', replace: '' }],
     tests: [
       attacks(
@@ -139,7 +139,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the members of messages: unknown ones pass',
-    file: 'lib/pipeline/grammar.ts',
+    file: 'lib/pipeline/response-grammar.ts',
     edits: [
       { find: '(others !== undefined && PLAUSIBLE_NAME', replace: '(PLAUSIBLE_NAME' },
       { find: "return others === 'harmless' ||", replace: "return others !== 'empty' ||" },

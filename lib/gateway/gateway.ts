@@ -38,7 +38,8 @@ export function createGateway(deps: GatewayDeps) {
 
   function end(exchange: Exchange): void {
     if (running.delete(exchange)) deps.counters.inFlight = running.size;
-    addReceipt(exchange, reportEnd(exchange));
+    const outcome = reportEnd(exchange);
+    if (exchange.receipt !== undefined) addReceipt(exchange, outcome);
     if (exchange.match === undefined || exchange.res.writableFinished || exchange.broken) return;
     count(deps.counters.clientAborts, exchange.phase);
     exchange.control.abort(new Error('the client went away'));
@@ -47,7 +48,7 @@ export function createGateway(deps: GatewayDeps) {
   function forwardTo(exchange: Exchange, match: EndpointMatch): void {
     const { req, res, log } = exchange;
     begin(exchange);
-    beginReceipt(exchange, match.endpoint.id);
+    if (deps.receipts !== undefined) beginReceipt(exchange, match.endpoint.id);
     if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
     deps.counters.requests += 1;
     exchange.stage?.('queued');

@@ -2,6 +2,9 @@
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
+import { type ByteChain, createByteChain } from './json/byte-chain.ts';
+import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
+import { encryptionOrder } from './json/member-names.ts';
 import {
   fitsRow,
   grammarOf,
@@ -13,10 +16,7 @@ import {
   requiredKind,
   type TokenUsage,
   tokenUsageIn,
-} from './grammar.ts';
-import { type ByteChain, createByteChain } from './json/byte-chain.ts';
-import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
-import { encryptionOrder } from './json/json-text.ts';
+} from './response-grammar.ts';
 
 /** Bytes on the wire beyond which a response is refused rather than held in memory. */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;

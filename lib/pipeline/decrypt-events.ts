@@ -3,7 +3,7 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
-import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './grammar.ts';
+import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './response-grammar.ts';
 import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
 import { EventMatch, KnownEvents, patternOf, STRAY_LINE_END, scanEvent } from './sse/event-data.ts';

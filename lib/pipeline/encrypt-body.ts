@@ -6,7 +6,7 @@ import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { MemberEdit, SaltedBody } from './inject-salt.ts';
-import { encryptionOrder } from './json/json-text.ts';
+import { encryptionOrder } from './json/member-names.ts';
 import type { FormContent, JsonContent } from './request-body.ts';
 
 /** A body on its way to the service. */

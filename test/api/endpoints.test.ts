@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { ENDPOINTS, type EndpointId } from '../../lib/api/endpoints.ts';
 import { matchEndpoint, type Refusal } from '../../lib/api/match-endpoint.ts';
 import type { PrivatemodeError } from '../../lib/errors.ts';
-import { grammarOf } from '../../lib/pipeline/grammar.ts';
+import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
 
 function endpointOf(method: string, target: string): readonly [EndpointId, string] {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import type { Asked } from '../../lib/pipeline/decrypter.ts';
-import { grammarOf } from '../../lib/pipeline/grammar.ts';
+import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { cutAt, everyChunking } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalSeal, literalSealObject } from '../support/literal-envelope.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { grammarOf } from '../../lib/pipeline/grammar.ts';
+import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';

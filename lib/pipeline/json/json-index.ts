@@ -6,7 +6,6 @@
 import { PrivatemodeError } from '../../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import {
-  createMemberNames,
   createUtf8Check,
   ESCAPE,
   invalidJson,
@@ -17,6 +16,7 @@ import {
   STRING,
   stringRunEnd,
 } from './json-text.ts';
+import { createMemberNames } from './member-names.ts';
 
 export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
 

@@ -5,6 +5,7 @@
  * only after what is authenticated says that the response is complete.
  */
 import { notAuthentic } from '../decrypter.ts';
+import { encryptionOrder } from '../json/member-names.ts';
 import {
   fitsRow,
   hasNames,
@@ -12,8 +13,7 @@ import {
   type Row,
   requiredKind,
   type StreamGrammar,
-} from '../grammar.ts';
-import { encryptionOrder } from '../json/json-text.ts';
+} from '../response-grammar.ts';
 
 /**
  * In which order the events of a stream come, and whether the event that ends it would be the truth now. `take` gets the type of the

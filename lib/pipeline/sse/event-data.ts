@@ -4,8 +4,8 @@
  * instead of a scan of every byte, and no strings.
  */
 import { malformed, notAuthentic } from '../decrypter.ts';
-import { MAX_PLAIN_BYTES, type PlainMembers } from '../grammar.ts';
 import { createJsonIndex, type JsonMember } from '../json/json-index.ts';
+import { MAX_PLAIN_BYTES, type PlainMembers } from '../response-grammar.ts';
 
 /** Where an event has what. One for all streams: to be read before the next event is matched. */
 export class EventMatch {

@@ -6,7 +6,7 @@ import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from '../../../lib/pipeline/json/json-index.ts';
-import { encryptionOrder } from '../../../lib/pipeline/json/json-text.ts';
+import { encryptionOrder } from '../../../lib/pipeline/json/member-names.ts';
 import { byteByByte, cutAt } from '../../support/chunkings.ts';
 import {
   countingIvs,

@@ -1,7 +1,7 @@
 /** What a sealed value may be, kind by kind: what is none is refused, and never an error of ours. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fitsRow, grammarOf, type Row } from '../../lib/pipeline/grammar.ts';
+import { fitsRow, grammarOf, type Row } from '../../lib/pipeline/response-grammar.ts';
 
 const CHAT = { message: {}, finish_reason: 'stop' };
 const TEXT = { text: '', finish_reason: 'stop' };
