@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto';
-import { link, mkdir, open, readdir, readFile, unlink } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
+import { publish, syncDirectory, unless } from './durable-file.ts';
 
 /**
  * The history of enforced manifests, for people to audit (docs/protocol/inference.md 12):
@@ -30,7 +30,6 @@ export interface ManifestRecord {
  */
 export const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)$/;
 const NUMBERED = /^\d+\.json$/;
-const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 const NO_LOG =
   'versioned manifest files exist but log.txt does not. ' +
   'Please remove the manifest files in the manifests directory and try again';
@@ -117,39 +116,13 @@ async function lastLogged(directory: string, text: string) {
  * crash before its line was written). Resolves with the file's path.
  */
 async function storeManifest(directory: string, number: number, manifest: Uint8Array): Promise<string> {
-  const temporary = join(directory, `.${randomUUID()}.tmp`);
-  try {
-    await writeDurably(temporary, manifest);
-    for (let n = number; ; n++) {
-      const path = join(directory, `${n}.json`);
-      const stored = (await publish(temporary, path, manifest)) || same(await readFile(path), manifest);
-      if (!stored) continue;
-      await syncDirectory(directory);
-      return path;
-    }
-  } finally {
-    await unlink(temporary).catch(() => {});
+  for (let n = number; ; n++) {
+    const path = join(directory, `${n}.json`);
+    const stored = (await publish(path, manifest, 0o644)) || same(await readFile(path), manifest);
+    if (!stored) continue;
+    await syncDirectory(directory);
+    return path;
   }
-}
-
-/** Gives the finished file its name; false if the name is taken. File systems without hard links get a copy instead. */
-async function publish(temporary: string, path: string, manifest: Uint8Array): Promise<boolean> {
-  const named = link(temporary, path).catch((error: NodeJS.ErrnoException) => {
-    if (!WITHOUT_LINKS.has(error.code)) throw error;
-    return writeDurably(path, manifest);
-  });
-  return (
-    (await unless(
-      'EEXIST',
-      named.then(() => true),
-    )) ?? false
-  );
-}
-
-async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
-  await using file = await open(path, 'wx', 0o644);
-  await file.writeFile(bytes);
-  await file.sync();
 }
 
 /** One write to the end of the file, creating it; the whole text or an error. */
@@ -160,22 +133,6 @@ async function appendDurably(path: string, text: string): Promise<void> {
   if (bytesWritten !== bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
   await file.sync();
 }
-
-/** Makes new names in the directory survive a power cut, where the file system knows how (Windows does not). */
-async function syncDirectory(path: string): Promise<void> {
-  if (process.platform === 'win32') return;
-  await using directory = await open(path, 'r');
-  await directory.sync().catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EINVAL' && error.code !== 'ENOTSUP') throw error;
-  });
-}
-
-/** Undefined where `work` fails with this code; any other failure is thrown. */
-const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined> =>
-  work.catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== code) throw error;
-    return undefined;
-  });
 
 /** RFC 3339 in the machine's own time zone, to the second; `Z` where that is UTC. */
 function localTime(ms: number): string {

@@ -6,9 +6,10 @@ import {
   type KeyObject,
   randomInt,
 } from 'node:crypto';
-import { link, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
+import { publish, unless } from './durable-file.ts';
 import {
   type ChainEnd,
   lineDigest,
@@ -49,6 +50,10 @@ export interface ReceiptLogOptions {
 
 /** Lines that are signed in one turn of the event loop: a signature takes some 30 us. */
 const LINES_PER_TURN = 16;
+/** Lines of one write. */
+const MOST_LINES = 500;
+/** A disk that failed is tried more rarely. */
+const RETRY_FACTOR = 8;
 
 /**
  * Begins the chain of a new instance, with its first line on disk when this resolves. The key is made where there is none.
@@ -74,17 +79,25 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   let writing: Promise<void> = Promise.resolve();
   let timer: NodeJS.Timeout | undefined;
 
-  /** Writes what is pending. The chain moves on only when the lines are on disk, so that a batch that failed can be written anew. */
-  async function writeBatch(key: KeyObject): Promise<void> {
-    const lost: ReceiptRecord[] = dropped > 0 ? [{ type: 'lost', time: time(), count: dropped }] : [];
-    const [batch, announced] = [pending, dropped];
+  /** Writes what is pending, some at a time. The chain moves on only when lines are on disk: what failed is written anew. */
+  async function writePending(key: KeyObject): Promise<void> {
     for (const [sha256, verdict] of verdicts) {
-      await storeVerdict(directory, sha256, verdict);
+      const path = join(directory, VERDICTS, `${sha256}.json`);
+      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+      await publish(path, verdict, 0o600);
       verdicts.delete(sha256);
     }
-    if (batch.length + lost.length === 0) return;
+    while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
+    const lost = dropped;
+    if (lost > 0) await writeBatch([{ type: 'lost', time: time(), count: lost }], key);
+    dropped -= lost;
+    if (failing) onRecovery(lost);
+    failing = false;
+  }
+
+  async function writeBatch(batch: readonly ReceiptRecord[], key: KeyObject): Promise<void> {
     let [nextSeq, nextPrev, text] = [seq, prev, ''];
-    for (const record of [...batch, ...lost]) {
+    for (const record of batch) {
       const line = signedLine({ v: 1, instance, seq: nextSeq, prev: nextPrev }, record, key);
       text += `${line}\n`;
       nextPrev = lineDigest(line);
@@ -99,18 +112,16 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     file ??= await openFile(path);
     await file.append(text);
     [seq, prev] = [nextSeq, nextPrev];
-    pending = pending.slice(batch.length);
-    dropped -= announced;
+    const written = new Set(batch);
+    pending = pending.filter((record) => !written.has(record));
     counters.written += batch.filter(({ type }) => type === 'request').length;
-    if (failing) onRecovery(announced);
-    failing = false;
   }
 
   function flush(key: KeyObject): Promise<void> {
     clearTimeout(timer);
     timer = undefined;
     writing = writing
-      .then(() => writeBatch(key))
+      .then(() => writePending(key))
       .catch((error: Error) => {
         if (!failing) onFailure(error);
         failing = true;
@@ -120,14 +131,14 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   function later(key: KeyObject): void {
-    timer ??= setTimeout(flush, interval, key).unref();
+    timer ??= setTimeout(flush, failing ? interval * RETRY_FACTOR : interval, key).unref();
   }
 
   try {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const key = await readOrMakeKey(directory);
     pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory) }];
-    await writeBatch(key);
+    await writePending(key);
     const publicKey = createPublicKey(key);
 
     function enqueue(record: ReceiptRecord): void {
@@ -176,14 +187,6 @@ const newInstance = (): string =>
 
 type ReceiptFile = Awaited<ReturnType<typeof openFile>>;
 
-async function storeVerdict(directory: string, sha256: string, text: string): Promise<void> {
-  const path = join(directory, VERDICTS, `${sha256}.json`);
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const temporary = `${path}.${newInstance()}`;
-  await writeFile(temporary, text, { mode: 0o600, flush: true });
-  await rename(temporary, path);
-}
-
 /** A file that takes whole lines, made where it is not there, with its directory. */
 async function openFile(path: string) {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
@@ -209,22 +212,16 @@ async function openFile(path: string) {
   };
 }
 
-/** The key of the workspace, made where there is none. Two processes that begin at once agree on one: link fails on an existing name. */
+/** The key of the workspace, made where there is none. Two processes that begin at once agree on one. */
 async function readOrMakeKey(directory: string): Promise<KeyObject> {
   const path = join(directory, KEY_FILES.private);
-  const read = async (): Promise<KeyObject> => createPrivateKey(await readFile(path));
-  const key = await read().catch(async (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ENOENT') throw error;
+  let pem = await unless('ENOENT', readFile(path));
+  if (pem === undefined) {
     const { privateKey } = generateKeyPairSync('ed25519');
-    const temporary = `${path}.${newInstance()}`;
-    const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
-    await writeFile(temporary, pem, { mode: 0o600, flag: 'wx', flush: true });
-    await link(temporary, path).catch((taken: NodeJS.ErrnoException) => {
-      if (taken.code !== 'EEXIST') throw taken;
-    });
-    await rm(temporary);
-    return read();
-  });
+    await publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
+    pem = await readFile(path);
+  }
+  const key = createPrivateKey(pem);
   const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
   await writeFile(join(directory, KEY_FILES.public), publicPem, { mode: 0o644 });
   return key;
