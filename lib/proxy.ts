@@ -98,6 +98,7 @@ export async function startProxy(
       counters,
       protection: () => session.current(),
       serverAddress: config.apiEndpoint.host,
+      maxBufferedBytes: config.maxBufferedBytes,
       ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
     });
     observe = metrics.observe;

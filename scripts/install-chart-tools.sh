@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs that check the Helm chart and the Compose file, at pinned versions, into .tools/bin. Needs Go 1.24 or
-# later.
+# Puts the programs that check the Helm chart, the Compose file and the alert rules into .tools/bin: built at pinned versions with
+# Go 1.24 or later, and promtool from Debian's package, whose signature apt checks, unless the machine has one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,3 +17,17 @@ install sigs.k8s.io/kubectl-validate@v0.0.4
 # The parser of Docker Compose, with the JSON schema of the Compose Specification in it; Go calls the program by its directory.
 install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
 [ ! -e "$GOBIN/cmd" ] || mv "$GOBIN/cmd" "$GOBIN/compose-go"
+
+# Unpacked rather than installed: the package would start a Prometheus server as a service of the system.
+if [ ! -x "$GOBIN/promtool" ] && ! command -v promtool >/dev/null; then
+  unpacked=$(mktemp -d)
+  trap 'rm -rf "$unpacked"' EXIT
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  (
+    cd "$unpacked"
+    apt-get download prometheus || { "${as_root[@]}" apt-get update && apt-get download prometheus; }
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+  )
+  mv "$unpacked/usr/bin/promtool" "$GOBIN/promtool"
+fi

@@ -46,6 +46,8 @@ export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
   readonly serverAddress: string;
+  /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
+  readonly maxBufferedBytes?: number;
   /** Off where several registries live in one process, as in tests. */
   readonly processMetrics?: boolean;
   /** Snapshots of the processes that share the work, asked for at each scrape. */
@@ -57,6 +59,11 @@ export function createMetrics(options: {
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
   exposeProtection(options.protection, options.now ?? Date.now, registers);
+  const { maxBufferedBytes } = options;
+  if (maxBufferedBytes !== undefined) {
+    const limitHelp = 'Room for request bodies.';
+    scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[maxBufferedBytes]]);
+  }
 
   const counter = (name: string, help: string, ...labelNames: string[]): Counter =>
     new Counter({ name: PREFIX + name, help, labelNames, registers });

@@ -38,6 +38,7 @@ function setUp(protection: () => ProtectionStatus | undefined = () => undefined)
     counters,
     protection,
     serverAddress: 'api.example',
+    maxBufferedBytes: 9_000,
     processMetrics: false,
     now: () => 100_000,
   });
@@ -76,6 +77,7 @@ describe('metrics of the counters', () => {
       ['privatemode_proxy_requests_received_total', 3],
       ['privatemode_proxy_requests_in_flight', 2],
       ['privatemode_proxy_buffered_bytes', 5],
+      ['privatemode_proxy_buffered_bytes_limit', 9_000],
       ['privatemode_proxy_stream_events_total', 70],
       ['privatemode_proxy_truncated_streams_total', 1],
       ['privatemode_proxy_responses_total{code="200"}', 1],

@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { parse as parseYaml } from 'yaml';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { valueRows } from '../../scripts/chart-readme.ts';
 import { serveCluster } from '../support/fake-cluster.ts';
@@ -25,7 +26,12 @@ const EVERYTHING: Values = {
   replicaCount: 2,
   podDisruptionBudget: { enabled: true },
   autoscaling: { enabled: true },
-  metrics: { enabled: true, serviceMonitor: { enabled: true, labels: { release: 'prometheus' } } },
+  metrics: {
+    enabled: true,
+    serviceMonitor: { enabled: true, labels: { release: 'prometheus' } },
+    dashboard: { enabled: true, annotations: { grafana_folder: 'AI' } },
+    rules: { enabled: true, labels: { release: 'prometheus' } },
+  },
   networkPolicy: { enabled: true },
   probes: { startup: { enabled: true } },
   topologySpreadConstraints: [
@@ -43,53 +49,59 @@ const EVERYTHING: Values = {
 
 const MONITORED = { apiVersions: ['monitoring.coreos.com/v1'] } as const;
 
-/** As much of the operator's schema as the chart uses (Prometheus operator, API reference, ServiceMonitor). */
-const SERVICE_MONITOR_CRD = {
+const TEXT = { type: 'string' };
+const TEXTS = { type: 'object', additionalProperties: TEXT };
+const object = (required: readonly string[], properties: object) => ({
+  type: 'object',
+  required,
+  properties,
+});
+const array = (items: object) => ({ type: 'array', items });
+
+/** A definition of the Prometheus operator; `ofSpec`: the schema of its `spec`. */
+const definition = (kind: string, ofSpec: object) => ({
   apiVersion: 'apiextensions.k8s.io/v1',
   kind: 'CustomResourceDefinition',
-  metadata: { name: 'servicemonitors.monitoring.coreos.com' },
+  metadata: { name: `${kind.toLowerCase()}s.monitoring.coreos.com` },
   spec: {
     group: 'monitoring.coreos.com',
-    names: { kind: 'ServiceMonitor', plural: 'servicemonitors', singular: 'servicemonitor' },
+    names: { kind, plural: `${kind.toLowerCase()}s`, singular: kind.toLowerCase() },
     scope: 'Namespaced',
     versions: [
       {
         name: 'v1',
         served: true,
         storage: true,
-        schema: {
-          openAPIV3Schema: {
-            type: 'object',
-            required: ['spec'],
-            properties: {
-              spec: {
-                type: 'object',
-                required: ['selector', 'endpoints'],
-                properties: {
-                  selector: {
-                    type: 'object',
-                    properties: { matchLabels: { type: 'object', additionalProperties: { type: 'string' } } },
-                  },
-                  endpoints: {
-                    type: 'array',
-                    items: {
-                      type: 'object',
-                      properties: {
-                        port: { type: 'string' },
-                        path: { type: 'string' },
-                        interval: { type: 'string' },
-                      },
-                    },
-                  },
-                },
-              },
-            },
-          },
-        },
+        schema: { openAPIV3Schema: object(['spec'], { spec: ofSpec }) },
       },
     ],
   },
+});
+
+/** As much of the operator's schemas as the chart uses (Prometheus operator, API reference). */
+const OPERATOR: Readonly<Record<string, object>> = {
+  ServiceMonitor: object(['selector', 'endpoints'], {
+    selector: object([], { matchLabels: TEXTS }),
+    endpoints: array(object([], { port: TEXT, path: TEXT, interval: TEXT })),
+  }),
+  PrometheusRule: object(['groups'], {
+    groups: array(
+      object(['name'], {
+        name: TEXT,
+        rules: array(
+          object(['expr'], { alert: TEXT, expr: TEXT, for: TEXT, labels: TEXTS, annotations: TEXTS }),
+        ),
+      }),
+    ),
+  }),
 };
+
+interface ConfigMap {
+  readonly metadata: KubernetesObject['metadata'] & { readonly annotations?: object };
+  readonly data: Readonly<Record<string, string>>;
+}
+
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 
 const kinds = (objects: readonly KubernetesObject[]): Record<string, string> =>
   Object.fromEntries(objects.map(({ kind, apiVersion }) => [kind, apiVersion]));
@@ -158,6 +170,8 @@ if (HELM !== undefined) {
           Service: 'v1',
           NetworkPolicy: 'networking.k8s.io/v1',
           ServiceMonitor: 'monitoring.coreos.com/v1',
+          PrometheusRule: 'monitoring.coreos.com/v1',
+          ConfigMap: 'v1',
           PodDisruptionBudget: budget,
           HorizontalPodAutoscaler: autoscaler,
         });
@@ -170,7 +184,9 @@ if (HELM !== undefined) {
         if (KUBECTL_VALIDATE === undefined) return;
         const crds = mkdtempSync(join(tmpdir(), 'crds-'));
         t.after(() => rmSync(crds, { recursive: true }));
-        writeFileSync(join(crds, 'servicemonitor.yaml'), JSON.stringify(SERVICE_MONITOR_CRD));
+        for (const [kind, ofSpec] of Object.entries(OPERATOR)) {
+          writeFileSync(join(crds, `${kind}.yaml`), JSON.stringify(definition(kind, ofSpec)));
+        }
         assert.equal(validate([text], schemas, crds), '');
       });
     }
@@ -220,6 +236,41 @@ if (HELM !== undefined) {
       // the root's revocation list lies elsewhere (docs/protocol/attestation.md 10)
       for (const host of [...hosts, 'certificates.trustedservices.intel.com'])
         assert.ok(words.includes(host), host);
+    });
+
+    it('brings the dashboard where the sidecar of Grafana looks', () => {
+      const dashboard = (values: object) => {
+        const metrics = { enabled: true, dashboard: { enabled: true, ...values } };
+        return render({ metrics }).objects.find(({ kind }) => kind === 'ConfigMap') as KubernetesObject &
+          ConfigMap;
+      };
+      const { metadata, data } = dashboard({});
+      assert.equal(metadata.name, 'privatemode-proxy-my-release-dashboard');
+      assert.equal(metadata.labels['grafana_dashboard'], '1');
+      assert.equal(metadata.annotations, undefined);
+      assert.deepEqual(Object.keys(data), ['privatemode-proxy.json']);
+      assert.equal(data['privatemode-proxy.json'], read('deploy/grafana/privatemode-proxy.json'));
+      const other = dashboard({ label: 'boards', labelValue: 'yes', annotations: { folder: 'AI' } }).metadata;
+      assert.equal(other.labels['boards'], 'yes');
+      assert.equal(other.labels['grafana_dashboard'], undefined);
+      assert.deepEqual(other.annotations, { folder: 'AI' });
+    });
+
+    it('brings the alerts, with links that begin as the operator of the cluster wants', () => {
+      const rule = (values: object) => {
+        const metrics = { enabled: true, rules: { enabled: true, ...values } };
+        return render({ metrics }, MONITORED).objects.find(({ kind }) => kind === 'PrometheusRule')!;
+      };
+      const source = read('deploy/prometheus/rules.yaml');
+      assert.deepEqual(rule({}).spec, parseYaml(source));
+      const { metadata, spec } = rule({
+        labels: { release: 'prometheus' },
+        runbookPrefix: 'https://git.example/proxy/',
+      });
+      assert.equal(metadata.labels['release'], 'prometheus');
+      const linked = source.replaceAll('runbook_url: docs', 'runbook_url: https://git.example/proxy/docs');
+      assert.notEqual(linked, source);
+      assert.deepEqual(parseYaml(linked), spec);
     });
 
     it('restarts the pods on upgrade when what is read at start-up only has changed', async (t) => {
@@ -288,13 +339,14 @@ if (HELM !== undefined) {
       const plain = await install(url, {});
       assert.match(plain, /http:\/\/privatemode-proxy-my-release\.ai\.svc\.cluster\.local:8080\/v1/);
       assert.match(plain, /create secret generic privatemode-api-key/);
-      assert.match(plain, /log of enforced manifests ends with its pod/);
+      assert.match(plain, /log of enforced manifests ends with its pod\. /);
       const rich = await install(url, {
         replicaCount: 2,
         service: { port: 9000 },
         config: {
           tls: { enabled: true },
           apiKey: { enabled: false },
+          receipts: true,
           sharedPromptCache: { enabled: true },
           manifest: { enabled: true },
           ssEndpoint: {},
@@ -304,6 +356,7 @@ if (HELM !== undefined) {
       assert.match(rich, /each application sends its own/);
       assert.match(rich, /shares a prompt cache among its own clients only/);
       assert.match(rich, /replaced at every update/);
+      assert.match(rich, /ends with its pod, and so do the receipts\. /);
       assert.match(rich, /are ignored/);
       const single = await install(url, { config: { workspace: { enabled: true } } });
       assert.match(single, /stops the old pod before it starts the new one/);

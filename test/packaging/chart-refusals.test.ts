@@ -122,6 +122,36 @@ const REFUSED: readonly (readonly [behaviour: string, values: Values, words: rea
     { metrics: { serviceMonitor: { enabled: true } } },
     ['nothing to monitor', 'Install the Prometheus operator'],
   ],
+  [
+    'a dashboard of nothing',
+    { metrics: { dashboard: { enabled: true } } },
+    ['metrics.dashboard.enabled', 'nothing to show'],
+  ],
+  [
+    'a label that no object can have',
+    { metrics: { enabled: true, dashboard: { enabled: true, label: 'a b' } } },
+    ['/metrics/dashboard/label'],
+  ],
+  [
+    'a number as a label',
+    { metrics: { enabled: true, dashboard: { enabled: true, labelValue: 1 } } },
+    ['/metrics/dashboard/labelValue', 'want string'],
+  ],
+  [
+    'alerts about nothing',
+    { metrics: { rules: { enabled: true } } },
+    ['metrics.rules.enabled', 'nothing to watch', 'Install the Prometheus operator'],
+  ],
+  [
+    'links that are no start of an address',
+    { metrics: { enabled: true, rules: { runbookPrefix: 'https://git.example' } } },
+    ['/metrics/rules/runbookPrefix'],
+  ],
+  [
+    'the old name of a flag that the chart sets',
+    { extraArgs: ['--metrics-address=:1'] },
+    ['--metrics-address is set'],
+  ],
   ['a digest that is none', { image: { digest: 'sha256:abc' } }, ['/image/digest']],
   ['a port out of range', { service: { port: 70000 } }, ['/service/port']],
   [

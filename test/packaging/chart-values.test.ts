@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
+import { FLAGS } from '../../lib/config/flags.ts';
 import { VERSION } from '../../lib/version.ts';
 import { renderReadme, valueRows } from '../../scripts/chart-readme.ts';
 import { everyPair, FACTORS, type Level, type PodSpec } from '../support/chart-levels.ts';
@@ -53,7 +54,12 @@ describe('chart files', () => {
     const guarded = /\$own := list (.*?) }}/.exec(
       readFileSync(join(CHART, 'templates/_checks.tpl'), 'utf8'),
     )?.[1];
-    assert.deepEqual([...guarded!.matchAll(/"([a-z-]+)"/g)].map((match) => match[1]).sort(), [...set].sort());
+    const aliases = FLAGS.filter(({ name }) => set.has(name)).flatMap(({ aliases: of = [] }) =>
+      of.filter(({ deprecated }) => !deprecated).map(({ name }) => name),
+    );
+    assert.ok(aliases.includes('metrics-address'));
+    const expected = [...set, ...aliases].sort();
+    assert.deepEqual([...guarded!.matchAll(/"([a-z-]+)"/g)].map((match) => match[1]).sort(), expected);
   });
 });
 

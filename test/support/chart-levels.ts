@@ -126,6 +126,16 @@ export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
       },
     },
   ],
+  'config.receipts': [
+    {
+      config: { receipts: false },
+      check: (pod) => assert.equal(flag(pod, 'receipts'), undefined),
+    },
+    {
+      config: { receipts: true },
+      check: (pod) => assert.equal(flag(pod, 'receipts'), 'true'),
+    },
+  ],
   'config.tls': [
     {
       config: { tls: { enabled: false } },

@@ -52,7 +52,20 @@
 {{- end }}
 {{- end }}
 
-{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "metrics-address" }}
+{{- if and .Values.metrics.dashboard.enabled (not .Values.metrics.enabled) }}
+{{- $problems = append $problems "metrics.dashboard.enabled: there is nothing to show while metrics.enabled is false." }}
+{{- end }}
+
+{{- if .Values.metrics.rules.enabled }}
+{{- if not .Values.metrics.enabled }}
+{{- $problems = append $problems "metrics.rules.enabled: there is nothing to watch while metrics.enabled is false." }}
+{{- end }}
+{{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
+{{- $problems = append $problems "metrics.rules.enabled: this cluster knows no monitoring.coreos.com/v1. Install the Prometheus operator first (with helm template, add --api-versions monitoring.coreos.com/v1)." }}
+{{- end }}
+{{- end }}
+
+{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "receipts" "admin-address" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}

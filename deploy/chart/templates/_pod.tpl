@@ -32,8 +32,11 @@
 {{- if $config.manifest.enabled }}
 {{- $args = append $args (printf "--manifest-path=%s" $config.manifest.mountPath) }}
 {{- end }}
+{{- if $config.receipts }}
+{{- $args = append $args "--receipts=true" }}
+{{- end }}
 {{- if .Values.metrics.enabled }}
-{{- $args = append $args (printf "--metrics-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
+{{- $args = append $args (printf "--admin-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
 {{- end }}
 {{- toYaml (concat $args (default list .Values.extraArgs)) }}
 {{- end }}

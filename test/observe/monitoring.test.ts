@@ -1,0 +1,230 @@
+/** The dashboard and the alert rules ask for nothing that /metrics does not have: a wrong name is an empty panel, or an alert that never fires. */
+import assert from 'node:assert/strict';
+import { readFileSync, realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { count, createCounters } from '../../lib/observe/counters.ts';
+import { createMetrics } from '../../lib/observe/metrics.ts';
+import {
+  type Alert,
+  DASHBOARD,
+  type Dashboard,
+  expressionsOf,
+  type Panel,
+  panelsOf,
+  RULES,
+  type RuleFile,
+} from '../support/monitoring.ts';
+import { type Series, seriesOf, wrongIn } from '../support/promql.ts';
+import { ROOT } from '../support/tools.ts';
+
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+const dashboard = (): Dashboard => JSON.parse(read(DASHBOARD)) as Dashboard;
+const alertsOf = ({ groups }: RuleFile): readonly Alert[] => groups.flatMap(({ rules }) => rules);
+const ALERTS = alertsOf(parse(read(RULES)) as RuleFile);
+const OPERATIONS = read('docs/operations.md');
+
+/** What a proxy renders that has seen one of everything. */
+async function rendered(): Promise<Series> {
+  const counters = createCounters();
+  count(counters.responses, 200);
+  count(counters.decryptFailures, 'response_not_authentic');
+  count(counters.clientAborts, 'mid_stream');
+  count(counters.upstreamRetries, 'no_secret');
+  count(counters.attestations, 'accepted');
+  count(counters.attestations, 'failed');
+  const metrics = createMetrics({
+    counters,
+    protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
+    serverAddress: 'api.example',
+    maxBufferedBytes: 9_000,
+    now: () => 100_000,
+  });
+  for (const status of [0, 200, 502]) {
+    metrics.observe({
+      route: 'chat',
+      method: 'POST',
+      status,
+      operation: 'chat',
+      stats: {
+        startedAt: 0,
+        uploadedAt: 500,
+        sentAt: 500.4,
+        firstChunkAt: 1_000,
+        endedAt: 3_000,
+        model: 'm1',
+        modelError: false,
+        error: status === 200 ? undefined : new PrivatemodeError('upstream_reset', 'closed'),
+        chunks: 5,
+        usage: { prompt: 5, completion: 1_000 },
+        bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
+      },
+    });
+  }
+  return seriesOf(await metrics.render());
+}
+
+const overlap = (a: Panel['gridPos'], b: Panel['gridPos']): boolean =>
+  a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+
+/** What is wrong with the layout and the words of the panels, for a person. */
+function wrongPanels({ panels }: Dashboard): string[] {
+  const wrong: string[] = [];
+  for (const [index, { id, title, type, gridPos, ...panel }] of panels.entries()) {
+    const others = panels.slice(0, index);
+    if (title === '' || others.some((other) => other.title === title)) wrong.push(`${title}: its title`);
+    if (others.some((other) => other.id === id)) wrong.push(`${title}: its id`);
+    for (const other of others) if (overlap(other.gridPos, gridPos)) wrong.push(`${title} on ${other.title}`);
+    if (gridPos.x + gridPos.w > 24) wrong.push(`${title}: its width`);
+    if (type === 'row') continue;
+    if (!/^[A-Z][^.]+\.$/.test(panel.description ?? '')) wrong.push(`${title}: its description`);
+    if ((panel.fieldConfig?.defaults.unit ?? '') === '') wrong.push(`${title}: its unit`);
+    for (const { datasource } of [panel, ...(panel.targets ?? [])]) {
+      if (datasource?.uid !== '$' + '{datasource}') wrong.push(`${title}: its data source`);
+    }
+  }
+  return wrong;
+}
+
+describe('the Grafana dashboard', () => {
+  it('asks for metrics, labels and values that /metrics has', async () => {
+    const series = await rendered();
+    const expressions = expressionsOf(dashboard());
+    assert.ok(expressions.length > 35, `${expressions.length} expressions`);
+    assert.deepEqual(
+      expressions.flatMap(({ expr, labels }) => wrongIn(expr, series, labels)),
+      [],
+    );
+  });
+
+  it('would not be right if it were wrong', async () => {
+    const series = await rendered();
+    const source = read(DASHBOARD);
+    for (const [right, planted, complaint] of [
+      ['privatemode_proxy_requests_in_flight', 'privatemode_proxy_requests_running', /no metric/],
+      ['per_output_chunk_seconds_bucket', 'per_output_chunk_bucket', /no metric/],
+      ['added_first_byte_seconds_bucket', 'added_first_byte_seconds', /no metric/],
+      ['sum by (model, type)', 'sum by (models, type)', /no label models/],
+      ['result=\\"failed\\"', 'result=\\"rejected\\"', /no result="rejected"/],
+      ['result=\\"failed\\"', 'outcome=\\"failed\\"', /no label outcome/],
+      ['{{phase}}', '{{stage}}', /no label stage/],
+    ] as const) {
+      const wrong = expressionsOf(JSON.parse(source.replace(right, planted)) as Dashboard).flatMap(
+        ({ expr, labels }) => wrongIn(expr, series, labels),
+      );
+      assert.match(wrong.join('\n'), complaint, planted);
+    }
+  });
+
+  it('has panels that say what they show and in what unit, and lie beside each other', () => {
+    assert.deepEqual(wrongPanels(dashboard()), []);
+    const plant = (change: (panels: Panel[]) => void): string => {
+      const planted = dashboard();
+      change(planted.panels as Panel[]);
+      return wrongPanels(planted).join('\n');
+    };
+    const first = (panels: Panel[]): Panel => panels.find(({ type }) => type !== 'row') as Panel;
+    assert.match(
+      plant((panels) => panels.push({ ...first(panels), title: 'Another', id: 999 })),
+      /Another on/,
+    );
+    assert.match(
+      plant((panels) => Object.assign(panels[3]!, { id: panels[2]!.id })),
+      /its id/,
+    );
+    assert.match(
+      plant((panels) => Object.assign(first(panels), { description: '' })),
+      /its description/,
+    );
+    assert.match(
+      plant((panels) => Object.assign(first(panels).fieldConfig!.defaults, { unit: '' })),
+      /its unit/,
+    );
+  });
+
+  it('has a row for each question', () => {
+    const rows = dashboard().panels.filter(({ type }) => type === 'row');
+    assert.deepEqual(
+      rows.map(({ title }) => title),
+      ['Is it verified?', 'Traffic', 'Tokens', 'Latency', 'Integrity', 'Process'],
+    );
+  });
+
+  it('keeps its address, and asks whose proxies to show', () => {
+    const { uid, templating } = dashboard();
+    assert.equal(uid, 'privatemode-proxy');
+    assert.deepEqual(
+      templating.list.map(({ name }) => name),
+      ['datasource', 'namespace', 'instance'],
+    );
+    const chosen = 'namespace=~"$namespace", instance=~"$instance"';
+    for (const { expr } of panelsOf(dashboard()).flatMap((panel) => panel.targets ?? [])) {
+      // The one selector without a choice is what keeps other programs on Node out.
+      const selectors = expr.replaceAll(/on \(namespace, job, instance\) \w+/g, '').match(/\{[^}]*\}/g) ?? [];
+      assert.ok(selectors.length > 0, expr);
+      for (const selector of selectors) assert.ok(selector.startsWith(`{${chosen}`), expr);
+    }
+  });
+
+  it('leaves out other programs that have metrics of the same names', () => {
+    for (const { expr } of expressionsOf(dashboard())) {
+      if (expr.includes('gen_ai_')) assert.match(expr, /gen_ai_provider_name="privatemode"/);
+      if (/\b(?:process|nodejs)_/.test(expr)) {
+        assert.match(expr, / and on \(namespace, job, instance\) privatemode_proxy_build_info$/);
+      }
+    }
+  });
+});
+
+describe('the alert rules', () => {
+  it('ask for metrics, labels and values that /metrics has', async () => {
+    const series = await rendered();
+    assert.ok(ALERTS.length >= 11, `${ALERTS.length} alerts`);
+    for (const { expr, annotations } of ALERTS) {
+      const words = Object.values(annotations).join(' ');
+      const labels = [...words.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label as string);
+      assert.deepEqual(wrongIn(expr, series, labels), []);
+    }
+  });
+
+  it('say how bad it is, what has happened, and where to read what to do', () => {
+    assert.equal(new Set(ALERTS.map(({ alert }) => alert)).size, ALERTS.length);
+    for (const { alert, labels, annotations } of ALERTS) {
+      assert.match(labels['severity'] ?? '', /^(?:critical|warning)$/, alert);
+      assert.match(annotations['summary'] ?? '', /\w{3}/, alert);
+      assert.match(annotations['description'] ?? '', /\.$/, alert);
+      assert.equal(annotations['runbook_url'], `docs/operations.md#${alert.toLowerCase()}`);
+    }
+  });
+
+  it('are explained in docs/operations.md, each under its name, and no other', () => {
+    const explained = [...OPERATIONS.matchAll(/^### (PrivatemodeProxy\w+)$/gm)].map(([, name]) => name);
+    assert.deepEqual(
+      explained,
+      ALERTS.map(({ alert }) => alert),
+    );
+  });
+
+  it('are each tested, firing and not firing', () => {
+    const { tests } = parse(read('deploy/prometheus/rules.test.yaml')) as { tests: { name: string }[] };
+    for (const { alert } of ALERTS) {
+      assert.ok(
+        tests.some(({ name }) => name.startsWith(`${alert},`)),
+        alert,
+      );
+    }
+  });
+});
+
+describe('what the chart ships', () => {
+  it('is the same file as what is imported by hand', () => {
+    for (const [link, file] of [
+      ['deploy/grafana/privatemode-proxy.json', 'deploy/chart/files/dashboard.json'],
+      ['deploy/prometheus/rules.yaml', 'deploy/chart/files/rules.yaml'],
+    ] as const) {
+      assert.equal(realpathSync(join(ROOT, link)), realpathSync(join(ROOT, file)));
+    }
+  });
+});

@@ -1,0 +1,93 @@
+/** Prometheus' own checker reads the alert rules, tests them, and reads the expressions of the dashboard. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { parse, stringify } from 'yaml';
+import {
+  type Alert,
+  DASHBOARD,
+  type Dashboard,
+  expressionsOf,
+  RULES,
+  type RuleFile,
+} from '../support/monitoring.ts';
+import { findTool, ROOT, run } from '../support/tools.ts';
+
+const PROMTOOL = findTool('promtool', "scripts/install-chart-tools.sh takes it from Debian's package");
+const TEST_FILE = 'deploy/prometheus/rules.test.yaml';
+const TESTS = parse(readFileSync(join(ROOT, TEST_FILE), 'utf8')) as {
+  readonly tests: readonly { readonly name: string }[];
+};
+const FILE = parse(readFileSync(join(ROOT, RULES), 'utf8')) as RuleFile;
+const ALERTS = FILE.groups.flatMap(({ rules }) => rules);
+
+/** What promtool says against these rules, by the tests whose name begins so; empty: they pass. */
+function tested(t: TestContext, rules: RuleFile, name: string): string {
+  const directory = mkdtempSync(join(tmpdir(), 'rules-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const tests = TESTS.tests.filter((test) => test.name.startsWith(name));
+  assert.ok(tests.length > 0, name);
+  writeFileSync(join(directory, 'rules.yaml'), stringify(rules));
+  writeFileSync(join(directory, 'rules.test.yaml'), stringify({ ...TESTS, tests }));
+  const { status, stdout, stderr } = run(PROMTOOL as string, ['test', 'rules', 'rules.test.yaml'], {
+    cwd: directory,
+  });
+  return status === 0 ? '' : stdout + stderr;
+}
+
+const replaced = (alert: Alert, by: readonly Alert[]): RuleFile => ({
+  groups: FILE.groups.map((group) => ({
+    ...group,
+    rules: group.rules.flatMap((rule) => (rule.alert === alert.alert ? by : [rule])),
+  })),
+});
+
+/** What promtool says against rules; empty: it understands them. */
+function checked(t: TestContext, rules: object): string {
+  const directory = mkdtempSync(join(tmpdir(), 'rules-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const file = join(directory, 'rules.yaml');
+  writeFileSync(file, stringify(rules));
+  const { status, stdout, stderr } = run(PROMTOOL as string, ['check', 'rules', file]);
+  return status === 0 ? '' : stdout + stderr;
+}
+
+if (PROMTOOL !== undefined) {
+  describe('monitoring in the words of Prometheus', () => {
+    it('has rules that promtool understands', () => {
+      const { status, stdout, stderr } = run(PROMTOOL, ['check', 'rules', RULES]);
+      assert.equal(status, 0, stdout + stderr);
+    });
+
+    it('has alerts that fire when they should, and not otherwise', () => {
+      const { status, stdout, stderr } = run(PROMTOOL, ['test', 'rules', TEST_FILE]);
+      assert.equal(status, 0, stdout + stderr);
+    });
+
+    for (const alert of ALERTS) {
+      const { alert: name } = alert;
+      it(`notices where ${name} never fires, and where it fires for nothing`, (t) => {
+        assert.equal(tested(t, FILE, `${name},`), '');
+        assert.match(tested(t, replaced(alert, []), `${name},`), new RegExp(`alertname(?:="|: )${name}`));
+        const always = { ...alert, expr: 'privatemode_proxy_build_info', for: '0s' };
+        assert.match(tested(t, replaced(alert, [always]), 'nothing fires'), /exp: nil\s+got: \{\} 1E\+00/);
+      });
+    }
+
+    it('has a dashboard whose expressions promtool understands', (t) => {
+      const dashboard = JSON.parse(readFileSync(join(ROOT, DASHBOARD), 'utf8')) as Dashboard;
+      const rulesOf = (expressions: readonly string[]) => {
+        const rules = expressions.map((expr, index) => ({
+          record: `dashboard:${index}`,
+          expr: expr.replace(/\$__(?:rate_interval|range|interval)/g, '5m'),
+        }));
+        return { groups: [{ name: 'dashboard', rules }] };
+      };
+      const expressions = expressionsOf(dashboard).map(({ expr }) => expr);
+      assert.equal(checked(t, rulesOf(expressions)), '');
+      assert.match(checked(t, rulesOf([...expressions, 'sum by (a) (up'])), /unclosed left parenthesis/);
+    });
+  });
+}
