@@ -58,6 +58,7 @@ async function rendered(): Promise<Series> {
         modelError: false,
         error: status === 200 ? undefined : new PrivatemodeError('upstream_reset', 'closed'),
         chunks: 5,
+        events: 3,
         usage: { prompt: 5, completion: 1_000 },
         bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
       },
