@@ -39,7 +39,8 @@ export async function runReceipts(
 }
 
 function renderReport({ ok, instances, lines, requests, findings }: ReceiptsReport): string {
-  const counted = `${requests} receipts in ${lines} lines of ${instances} ${instances === 1 ? 'instance' : 'instances'}`;
+  const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+  const counted = `${many(requests, 'receipt')} in ${many(lines, 'line')} of ${many(instances, 'instance')}`;
   const shown = findings.map(
     ({ kind, file, line, message }) => `${kind === 'gap' ? '-' : '✗'} ${file} line ${line}: ${message}`,
   );
