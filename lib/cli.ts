@@ -29,6 +29,7 @@ const COMMANDS: Readonly<Record<CommandName, Command>> = {
   /** As `--help` of the command that is named, or of the program. */
   help: ([name, ...rest], io, env) =>
     main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
+  status: async (argv, io, env) => (await import('./verify/status.ts')).runStatus(argv, env, io),
   receipts: async (argv, io) => (await import('./verify/receipts.ts')).runReceipts(argv, io),
   version: (argv, io, env) => main(['--version', ...argv], env, io),
   verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),

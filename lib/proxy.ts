@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { constants } from 'node:os';
 import { join } from 'node:path';
+import type { TrustRoots } from './attestation/verify.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
@@ -21,6 +22,9 @@ import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
 import { createLogger, type Logger, type LogOutput, type StatusOutput, statusLine } from './observe/log.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
+import { type StatusReport, statusReport } from './observe/status-report.ts';
+import { joinTraffic } from './observe/traffic.ts';
+import { watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { inheritedSocket, serviceManager } from './server/service-manager.ts';
 import { type Service, type ServiceDeps, startService } from './service.ts';
@@ -32,12 +36,13 @@ import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import { createManifestLog } from './transparency/manifest-log.ts';
 import { openReceiptLog, type ReceiptLog } from './transparency/receipt-log.ts';
+import { createVerification } from './transparency/verification-document.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 import { runWorker } from './workers/worker.ts';
 
 /** `reload` reads the key file again too. */
-export interface RunningProxy extends Service {
+export interface RunningProxy extends Omit<Service, 'chunks'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -79,7 +84,14 @@ export async function startProxy(
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters);
-  const session = await openSession(config, outbound, {
+  const roots = trustRoots(config);
+  const about = { version: VERSION, protocol: PROTOCOL_VERSION };
+  const verification = createVerification({
+    ...{ ...about, roots, workspace: config.workspace },
+    epoch: () => session.current(),
+    verdict: () => session.lastVerdict(),
+  });
+  const session = await openSession(config, outbound, roots, {
     apiKey,
     onPermanent,
     lifetimes,
@@ -87,30 +99,44 @@ export async function startProxy(
       logEvent(event);
       report.observe(event);
       if (event.type === 'verdict') receipts?.keepVerdict(event.sha256, event.report);
+      verification.changed();
       setImmediate(() => pool?.announce()); // once the session stands at what the event says
     },
   });
   opened.defer(() => session.close());
+  let serving: Service | undefined;
   let observe: ServiceDeps['observe'] = () => {};
   if (config.adminAddress !== undefined) {
-    const { createMetrics } = await import('./observe/metrics.ts'); // prom-client takes a tenth of a start to load
-    const metrics = createMetrics({
+    const startedAt = Date.now();
+    const watch = await watchRequests({
       counters,
+      chunks: () => serving?.chunks() ?? 0,
       protection: () => session.current(),
       serverAddress: config.apiEndpoint.host,
       maxBufferedBytes: config.maxBufferedBytes,
-      ...(config.workers > 1 ? { others: async () => pool?.collect() ?? [] } : {}),
+      ...(config.workers > 1
+        ? { others: async () => (await pool?.collect())?.map(({ metrics }) => metrics) ?? [] }
+        : {}),
     });
-    observe = metrics.observe;
+    opened.defer(() => watch.traffic.close());
+    observe = watch.observe;
+    const status = async (): Promise<StatusReport> => {
+      const workers = (await pool?.collect()) ?? [];
+      const traffic = joinTraffic([watch.traffic.snapshot(), ...workers.map((worker) => worker.traffic)]);
+      const facts = { now: Date.now(), startedAt, workers: config.workers, traffic };
+      return statusReport({ ...about, ...facts, session, counters, instance: receipts?.instance });
+    };
     const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
     const policy = { allowedOrigins: [], ownNames: [config.adminAddress.host, ...config.allowedHosts] };
     const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
-    const admin = await startAdmin({ ...config.adminAddress, metrics, readiness, admit });
+    const shown = { metrics: watch.metrics, readiness, status, verification: verification.document };
+    const admin = await startAdmin({ ...config.adminAddress, ...shown, admit });
     opened.defer(() => admin.close());
   }
 
   const shared = {
     session,
+    verification: config.exposeVerification ? verification.text : undefined,
     configuredKey: () => configuredKey,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
@@ -124,6 +150,7 @@ export async function startProxy(
   }
   const service =
     pool ?? (await startService(config, { ...shared, outbound, counters, observe, epochTimeout }));
+  serving = service;
   opened.defer(() => service.close());
   log.info(
     { endpoint: service.url, workers: config.workers },
@@ -174,10 +201,11 @@ async function openReceipts({ workspace }: Config, log: Logger, { receipts }: Co
   return opened;
 }
 
-/** A session with the roots, connections and files of `config`. Throws config_invalid and unsafe_roots_refused. */
+/** A session with the connections and files of `config`. Throws config_invalid. */
 async function openSession(
   config: Config,
   outbound: Outbound,
+  roots: TrustRoots,
   rest: Pick<SessionDeps, 'apiKey' | 'onPermanent' | 'lifetimes' | 'observe'>,
 ): Promise<AttestedSession> {
   const { apiEndpoint: endpoint, manifestPath, cdnBaseUrl, amdKdsUrl, intelPcsUrl, workspace } = config;
@@ -188,7 +216,7 @@ async function openSession(
     clock: systemClock,
     random: Math.random,
     control: createControlApi({ call, endpoint, protocolVersion: PROTOCOL_VERSION }),
-    roots: trustRoots(config),
+    roots,
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
     manifests:
       manifestPath === undefined

@@ -19,6 +19,8 @@ export interface Service {
   readonly port: number;
   /** Looks at the certificate files now. */
   reload(): void;
+  /** Pieces of streams that the requests which run now have sent. */
+  chunks(): number;
   /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
   close(): Promise<void>;
 }
@@ -26,7 +28,7 @@ export interface Service {
 export interface ServiceDeps
   extends Pick<
     GatewayDeps,
-    'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt' | 'receipts'
+    'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt' | 'receipts' | 'verification'
   > {
   readonly outbound: Outbound;
   /** A socket that listens already. */
@@ -99,6 +101,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     url,
     port: listener.port,
     reload: () => void tlsWatch?.reload(),
+    chunks: gateway.chunks,
     async close() {
       tlsWatch?.close();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });

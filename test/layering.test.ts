@@ -24,7 +24,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   pipeline: ['errors', 'version', 'crypto', 'envelope', 'api', 'network'],
   transparency: ['errors', 'network', 'attestation'],
   session: ['errors', 'crypto', 'attestation', 'network', 'transparency'],
-  observe: ['errors', 'version', 'session'],
+  observe: ['errors', 'version', 'session', 'transparency'],
   config: ['errors', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe', 'watch-files'],
   gateway: [

@@ -105,17 +105,20 @@ export const ENDPOINTS: readonly Endpoint[] = [
   { ...LISTING, id: 'model', path: '/v1/models/{id}', operation: 'get_model' },
 ];
 
-export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens';
+export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
 /** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'> & {
   readonly id: LocalId;
+  /** Served only where the caller of `matchEndpoint` names it; elsewhere there is no such path. */
+  readonly optional?: true;
 })[] = [
   { path: '/', id: 'root', methods: ['GET'], versionless: false },
   { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
   { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
   { path: '/healthz', id: 'healthz', methods: ['GET'], versionless: false },
   { path: '/readyz', id: 'readyz', methods: ['GET'], versionless: false },
+  { path: '/verification', id: 'verification', methods: ['GET'], versionless: false, optional: true },
   { path: '/v1', id: 'api', methods: ['GET'], versionless: false },
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
 ];

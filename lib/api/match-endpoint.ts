@@ -29,16 +29,21 @@ export interface Refusal {
 }
 
 /**
- * Decides what a request line means; the target exactly as it came over the wire.
+ * Decides what a request line means; the target exactly as it came over the wire. `offered`: which optional rows are served.
  * Preflights are answered before (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
  */
-export function matchEndpoint(method: string, rawTarget: string): EndpointMatch | LocalMatch | Refusal {
+export function matchEndpoint(
+  method: string,
+  rawTarget: string,
+  offered: readonly LocalId[] = [],
+): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
 
   const found = meant(path);
-  if (found === undefined) return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
+  if (found === undefined || ('optional' in found.row && !offered.includes(found.row.id)))
+    return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
   const { row, path: canonical } = found;
   const format = formatOf(canonical);
   if ('message' in row) return refuse(row.code, row.message, format);

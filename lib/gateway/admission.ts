@@ -5,6 +5,7 @@
 import { X509Certificate } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
+import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -27,16 +28,20 @@ export type Admission =
   | Refusal
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
-/** In this order: an ambiguous head, a preflight, a foreign web page, and what no table has. `headers` go with every response. */
+/**
+ * In this order: an ambiguous head, a preflight, a foreign web page, and what no table has. `headers` go with every response.
+ * `offered`: the optional paths that are served.
+ */
 export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
+  offered: readonly LocalId[] = [],
 ): { readonly admission: Admission; readonly headers: Readonly<Record<string, string>> } {
-  return { admission: admissionOf(req, policy), headers: corsHeaders(req.headers.origin, policy) };
+  return { admission: admissionOf(req, policy, offered), headers: corsHeaders(req.headers.origin, policy) };
 }
 
-function admissionOf(req: IncomingMessage, policy: CorsPolicy): Admission {
-  const found = matchEndpoint(req.method as string, req.url as string);
+function admissionOf(req: IncomingMessage, policy: CorsPolicy, offered: readonly LocalId[]): Admission {
+  const found = matchEndpoint(req.method as string, req.url as string, offered);
   const { format } = found;
   try {
     checkHead(req.rawHeaders, req.httpVersion);

@@ -32,6 +32,8 @@ export interface GatewayDeps {
   readonly sharedSalt: string | undefined;
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
+  /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
+  readonly verification?: (() => Promise<string>) | undefined;
   readonly limits: {
     readonly maxBodyBytes: number;
     /** Bytes per second, over the last `uploadRateGrace` ms; judged for the first time after these. */

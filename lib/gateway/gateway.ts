@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type LocalId, SERVED } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { asPrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
@@ -25,6 +25,7 @@ export function createGateway(deps: GatewayDeps) {
   // One controller per exchange and one listener for all of them: a signal made of two others (AbortSignal.any) is held by weak
   // references, which keep everything of an exchange alive until the next full collection.
   const running = new Set<Exchange>();
+  const offered: readonly LocalId[] = deps.verification === undefined ? [] : ['verification'];
   deps.terminate.addEventListener('abort', () => {
     for (const { control } of running) control.abort(deps.terminate.reason);
   });
@@ -77,13 +78,10 @@ export function createGateway(deps: GatewayDeps) {
           begin(exchange);
           beginReceipt(exchange, admission.id);
           void respondTokenEstimate(exchange);
-          break;
-        }
-        const own = LOCAL_RESPONSES[admission.id](deps);
-        respondWhole(exchange, {
-          ...own,
-          headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers },
-        });
+        } else if (admission.id === 'verification') {
+          begin(exchange);
+          void respondVerification(exchange);
+        } else respondLocally(exchange, LOCAL_RESPONSES[admission.id](deps));
       }
     }
   }
@@ -93,7 +91,7 @@ export function createGateway(deps: GatewayDeps) {
     const exchange = newExchange(deps, req, res);
     res.once('close', () => end(exchange));
     try {
-      const { admission, headers } = admit(req, deps.cors());
+      const { admission, headers } = admit(req, deps.cors(), offered);
       exchange.headers = { ...headers, ...exchange.headers };
       proceed(exchange, admission);
     } catch (thrown) {
@@ -104,7 +102,28 @@ export function createGateway(deps: GatewayDeps) {
     }
   }
 
-  return { handle, active: (): number => running.size };
+  return {
+    handle,
+    active: (): number => running.size,
+    /** Pieces of streams that the exchanges which are not finished have sent so far. */
+    chunks: (): number => [...running].reduce((sum, { stats }) => sum + stats.chunks, 0),
+  };
+}
+
+const respondLocally = (exchange: Exchange, own: HealthAnswer): void =>
+  respondWhole(exchange, { ...own, headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers } });
+
+const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+
+/** Never rejects. */
+async function respondVerification(exchange: Exchange): Promise<void> {
+  try {
+    const body = await exchange.deps.verification?.();
+    if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
+    respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
+  } catch (thrown) {
+    concludeFailed(exchange, thrown);
+  }
 }
 
 /** The service counts no tokens, and agents need a number to decide when to compact a conversation. Never rejects. */
@@ -120,14 +139,17 @@ async function respondTokenEstimate(exchange: Exchange): Promise<void> {
 }
 
 /** What the proxy says about itself. */
-const LOCAL_RESPONSES: Record<Exclude<LocalId, 'count_tokens'>, (deps: GatewayDeps) => HealthAnswer> = {
+const LOCAL_RESPONSES: Record<
+  Exclude<LocalId, 'count_tokens' | 'verification'>,
+  (deps: GatewayDeps) => HealthAnswer
+> = {
   root: () => ({
     ...healthzAnswer(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
   api: () => ({
     status: 200,
-    headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+    headers: JSON_TYPE,
     body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: SERVED })}\n`,
   }),
   hello: healthzAnswer,

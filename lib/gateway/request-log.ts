@@ -28,6 +28,9 @@ export function reportEnd(exchange: Exchange): Outcome {
   deps.observe({
     ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
     operation: encrypted ? operation : undefined,
+    requestId: exchange.requestId,
+    outcome,
+    firstTokenMs: firstTokenMs(exchange),
   });
   return outcome;
 }
@@ -47,8 +50,7 @@ export type RequestLine = ReturnType<typeof requestLine>;
  */
 function requestLine(exchange: Exchange, outcome: Outcome) {
   const { req, res, match, phase, stats } = exchange;
-  const { startedAt, firstChunkAt, endedAt, usage, error, model } = stats;
-  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
+  const { startedAt, endedAt, usage, error, model } = stats;
   const isRefused = outcome === 'refused';
   return {
     method: req.method as string,
@@ -56,7 +58,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     outcome,
     durationMs: Math.round(endedAt - startedAt),
     status: res.headersSent ? res.statusCode : undefined,
-    firstTokenMs: isStream ? Math.round(firstChunkAt - startedAt) : undefined,
+    firstTokenMs: firstTokenMs(exchange),
     tokensIn: usage?.prompt,
     tokensOut: usage?.completion,
     model,
@@ -65,6 +67,12 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     origin: isRefused ? originForLog(req.headers.origin) : undefined,
     phase: match && outcome === 'client_aborted' ? phase : undefined,
   };
+}
+
+/** ms from the head of a request to the first piece of its stream; undefined where there was none. */
+function firstTokenMs({ phase, stats: { startedAt, firstChunkAt } }: Exchange): number | undefined {
+  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
+  return isStream ? Math.round(firstChunkAt - startedAt) : undefined;
 }
 
 /** An error that the client has been told counts more than that it left afterwards. */

@@ -2,57 +2,83 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
+import { type VerificationDocument, verificationText } from '../transparency/verification-document.ts';
+import { VERSION } from '../version.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
+import type { StatusReport } from './status-report.ts';
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
+/** What the listener shows, as it is when it is asked for. */
+export interface Shown {
+  readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
+  readonly readiness: () => Readiness;
+  readonly status: () => Promise<StatusReport>;
+  readonly verification: () => Promise<VerificationDocument>;
+}
+
+type Route = (shown: Shown) => HealthAnswer | Promise<HealthAnswer>;
+
+const ROUTES: Readonly<Record<string, Route>> = {
+  '/': () => ({
+    ...healthzAnswer(),
+    body: `privatemode-proxy v${VERSION}: /status, /verification, /metrics\n`,
+  }),
+  '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
+  '/verification': async ({ verification }) => json(verificationText(await verification())),
+  '/metrics': async ({ metrics }) => ({
+    status: 200,
+    headers: { 'content-type': metrics.contentType },
+    body: await metrics.render(),
+  }),
+  '/healthz': healthzAnswer,
+  '/readyz': ({ readiness }) => readyzAnswer(readiness()),
+};
+
+const json = (body: string): HealthAnswer => ({
+  status: 200,
+  headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+  body,
+});
+
 /**
- * /metrics, /healthz and /readyz on a listener of their own (--admin-address), so that whoever may use the
- * port of the applications does not see the traffic of others. GET and HEAD only, and not for web pages: a page whose name is
- * rebound to this address could read the metrics. Throws listen_failed.
+ * The routes on a listener of their own (--admin-address), so that whoever may use the port of the applications does not see the traffic
+ * of others. GET and HEAD only, and not for web pages: a page whose name is rebound to this address could read what they show. Throws
+ * listen_failed.
  */
-export async function startAdmin(options: {
+export async function startAdmin({
+  host,
+  admit,
+  ...options
+}: Shown & {
   readonly host: string;
   /** 0: any free one. */
   readonly port: number;
-  readonly metrics: Metrics;
-  readonly readiness: () => Readiness;
   /** Throws the error for a request that a foreign web page sends, by its head. */
   readonly admit: (req: IncomingMessage) => void;
 }) {
-  const routes: Readonly<Record<string, () => HealthAnswer | Promise<HealthAnswer>>> = {
-    '/metrics': async () => ({
-      status: 200,
-      headers: { 'content-type': options.metrics.contentType },
-      body: await options.metrics.render(),
-    }),
-    '/healthz': healthzAnswer,
-    '/readyz': () => readyzAnswer(options.readiness()),
-  };
-
   const answer = async (req: IncomingMessage): Promise<HealthAnswer> => {
     try {
-      options.admit(req);
+      admit(req);
     } catch (thrown) {
       const { status, code, message } = asPrivatemodeError(thrown);
       return refusal(status, code, `${code}: ${message}`);
     }
     const path = req.url?.split('?', 1)[0] ?? '';
-    const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
-    if (route === undefined) return refusal(404, 'unknown_path', 'use /metrics, /healthz or /readyz');
+    const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined;
+    if (route === undefined) return refusal(404, 'unknown_path', `use ${Object.keys(ROUTES).join(', ')}`);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
-    return route();
+    return route(options);
   };
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
     const { status, headers, body } = await answer(req).catch(() =>
-      refusal(500, 'internal', 'the metrics could not be collected'),
+      refusal(500, 'internal', 'what was asked for could not be collected'),
     );
     res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' }).end(body);
   });
 
-  const { host } = options;
   server.listen(options.port, host);
   await once(server, 'listening').catch((cause) => {
     throw listenFailed(`--admin-address ${host} port ${options.port}`, options.port, cause);

@@ -13,6 +13,11 @@ export interface RequestObservation {
   /** `gen_ai.operation.name`; undefined where nothing was inferred. */
   readonly operation: string | undefined;
   readonly stats: RequestStats;
+  readonly requestId: string;
+  /** As in the log: lib/gateway/request-log.ts. */
+  readonly outcome: string;
+  /** ms; undefined where nothing was streamed. */
+  readonly firstTokenMs: number | undefined;
 }
 
 /** What protects requests now; times in ms since 1970. */

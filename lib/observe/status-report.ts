@@ -1,4 +1,7 @@
 /** What the status page and `privatemode-proxy status` show: the body of `GET /status` on the admin listener. */
+import { asPrivatemodeError } from '../errors.ts';
+import type { Session } from '../session/session.ts';
+import type { Counters } from './counters.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
@@ -63,4 +66,39 @@ export interface StatusReport {
   readonly receipts?:
     | { readonly instance: string; readonly written: number; readonly lost: number }
     | undefined;
+}
+
+/** The report as of `now`; the session is the one that attests, and the traffic that of all processes. */
+export function statusReport({
+  session,
+  instance,
+  counters,
+  ...rest
+}: Pick<StatusReport, 'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'traffic'> & {
+  readonly session: Session;
+  /** Under which receipts are written; undefined: none are. */
+  readonly instance: string | undefined;
+  readonly counters: Pick<Counters, 'receipts'>;
+}): StatusReport {
+  const lastError = session.lastError();
+  const error = lastError && asPrivatemodeError(lastError);
+  const epoch = session.current();
+  return {
+    ...rest,
+    state: session.state(),
+    lastError:
+      error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
+    epoch:
+      epoch === undefined
+        ? null
+        : {
+            secretId: epoch.secretId,
+            manifestSha256: epoch.manifestSha256,
+            verdictSha256: epoch.verdictSha256,
+            attestedAt: epoch.attestedAt,
+            renewAt: epoch.renewAt,
+            expiresAt: epoch.expiresAt,
+          },
+    ...(instance === undefined ? {} : { receipts: { instance, ...counters.receipts } }),
+  };
 }

@@ -1,6 +1,19 @@
 /** The checks of a verdict as a chain of trust, from the hardware to the secret, for people who look at the status page. */
 import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
-import type { ChainLink } from './verification-document.ts';
+
+/**
+ * One link of the chain of trust, from the hardware to the secret: each is vouched for by the one before it. `outcome`: `pass` where every
+ * check that applies held, `fail` where one did not, `unknown` where it did not come to that.
+ */
+export interface ChainLink {
+  readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
+  /** For a person: what the link is, and what its checks establish. */
+  readonly title: string;
+  readonly meaning: string;
+  readonly outcome: 'pass' | 'fail' | 'unknown';
+  /** Its checks, which stand in the verdict under the same ids. */
+  readonly checks: readonly { readonly id: string; readonly title: string }[];
+}
 
 type LinkRow = Pick<ChainLink, 'id' | 'title' | 'meaning'> & {
   /** Which checks belong to it, by their ids. Each id matches exactly one link. */

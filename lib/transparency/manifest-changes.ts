@@ -1,5 +1,12 @@
 /** What changed between two manifests that were enforced one after the other, for a person to judge. */
-import type { ManifestChange } from './verification-document.ts';
+
+/** One difference between two manifests. `path`: JSON pointer (RFC 6901); a value that is not there is undefined. */
+export interface ManifestChange {
+  readonly path: string;
+  readonly concerns: 'policies' | 'measurements' | 'tcb' | 'other';
+  readonly before?: unknown;
+  readonly after?: unknown;
+}
 
 /** What a change is about, by the first pattern that its JSON pointer matches. */
 const CONCERNS: readonly (readonly [RegExp, ManifestChange['concerns']])[] = [

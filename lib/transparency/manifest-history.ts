@@ -2,9 +2,20 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { manifestChanges } from './manifest-changes.ts';
+import { type ManifestChange, manifestChanges } from './manifest-changes.ts';
 import { LOG_LINE } from './manifest-log.ts';
-import type { EnforcedManifest } from './verification-document.ts';
+
+/** A manifest that was enforced, with what changed against the one before it in the log. */
+export interface EnforcedManifest {
+  /** RFC 3339, as it stands in the log. */
+  readonly since: string;
+  /** Null where the file cannot be read. */
+  readonly sha256: string | null;
+  /** Name of the file below `<workspace>/manifests`. */
+  readonly file: string;
+  /** Undefined for the first one, and where one of the two cannot be read. */
+  readonly changes?: readonly ManifestChange[] | undefined;
+}
 
 /** The last `most` entries of the log, newest first; empty where there is no log that can be read. */
 export async function manifestHistory(workspace: string, most = 50): Promise<readonly EnforcedManifest[]> {

@@ -2,7 +2,33 @@
 import { type Check, firstFailure } from '../attestation/check.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { TrustRoots, Verdict } from '../attestation/verify.ts';
-import type { VerdictReport } from './verification-document.ts';
+
+/** A verdict with all its checks, as `privatemode-proxy verify --json` prints it. */
+export interface VerdictReport {
+  readonly outcome: string;
+  readonly tee: 'snp' | 'tdx' | null;
+  readonly manifestSha256: string | null;
+  /** RFC 3339 in UTC: the moment that all dates were compared with. */
+  readonly at: string;
+  /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
+  readonly roots: 'vendor' | 'custom';
+  readonly checks: readonly {
+    readonly id: string;
+    readonly outcome: string;
+    readonly expected: string;
+    readonly found: string;
+    readonly source: string;
+    readonly age?: number | undefined;
+    readonly code?: string | undefined;
+  }[];
+  readonly failure: {
+    readonly id: string | null;
+    readonly code: string;
+    readonly expected: string | null;
+    readonly found: string;
+    readonly source: string | null;
+  } | null;
+}
 
 const MEMBERS = ['id', 'outcome', 'expected', 'found', 'source', 'age', 'code'] as const;
 

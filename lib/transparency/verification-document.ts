@@ -1,71 +1,20 @@
 /** What `GET /verification` says: what protects requests now, and how that was established. Its schema: docs/verification.schema.json. */
+import type { TrustRoots, Verdict } from '../attestation/verify.ts';
+import { type ChainLink, chainOfTrust } from './chain-of-trust.ts';
+import { type EnforcedManifest, manifestHistory } from './manifest-history.ts';
+import { type VerdictReport, verdictReport } from './verdict-report.ts';
 
-/** A verdict with all its checks, as `privatemode-proxy verify --json` prints it. */
-export interface VerdictReport {
-  readonly outcome: string;
-  readonly tee: 'snp' | 'tdx' | null;
-  readonly manifestSha256: string | null;
-  /** RFC 3339 in UTC: the moment that all dates were compared with. */
-  readonly at: string;
-  /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
-  readonly roots: 'vendor' | 'custom';
-  readonly checks: readonly {
-    readonly id: string;
-    readonly outcome: string;
-    readonly expected: string;
-    readonly found: string;
-    readonly source: string;
-    readonly age?: number | undefined;
-    readonly code?: string | undefined;
-  }[];
-  readonly failure: {
-    readonly id: string | null;
-    readonly code: string;
-    readonly expected: string | null;
-    readonly found: string;
-    readonly source: string | null;
-  } | null;
-}
-
-/** One difference between two manifests. `path`: JSON pointer (RFC 6901); a value that is not there is undefined. */
-export interface ManifestChange {
-  readonly path: string;
-  readonly concerns: 'policies' | 'measurements' | 'tcb' | 'other';
-  readonly before?: unknown;
-  readonly after?: unknown;
-}
-
-/** A manifest that was enforced, with what changed against the one before it in the log. */
-export interface EnforcedManifest {
-  /** RFC 3339, as it stands in the log. */
-  readonly since: string;
-  /** Null where the file cannot be read. */
-  readonly sha256: string | null;
-  /** Name of the file below `<workspace>/manifests`. */
-  readonly file: string;
-  /** Undefined for the first one, and where one of the two cannot be read. */
-  readonly changes?: readonly ManifestChange[] | undefined;
-}
-
-/**
- * One link of the chain of trust, from the hardware to the secret: each is vouched for by the one before it. `outcome`: `pass` where every
- * check that applies held, `fail` where one did not, `unknown` where it did not come to that.
- */
-export interface ChainLink {
-  readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
-  /** For a person: what the link is, and what its checks establish. */
-  readonly title: string;
-  readonly meaning: string;
-  readonly outcome: 'pass' | 'fail' | 'unknown';
-  /** Its checks, which stand in the verdict under the same ids. */
-  readonly checks: readonly { readonly id: string; readonly title: string }[];
-}
+export type { ChainLink } from './chain-of-trust.ts';
+export type { ManifestChange } from './manifest-changes.ts';
+export type { EnforcedManifest } from './manifest-history.ts';
+export type { VerdictReport } from './verdict-report.ts';
 
 export interface VerificationDocument {
   readonly version: string;
   readonly protocol: string;
   /** When the document was made, RFC 3339 in UTC. */
   readonly now: string;
+  /** Whether an epoch is in force, so that requests may be sent. A renewal that fails does not end it. */
   readonly verified: boolean;
   readonly epoch: {
     readonly secretId: string;
@@ -81,4 +30,106 @@ export interface VerificationDocument {
   readonly chain: readonly ChainLink[];
   /** Newest first. */
   readonly manifests: readonly EnforcedManifest[];
+}
+
+/** The times of an epoch in ms since 1970, and the digests it goes by. */
+interface EpochFacts {
+  readonly secretId: string;
+  readonly manifestSha256: string;
+  readonly verdictSha256: string;
+  readonly attestedAt: number;
+  readonly renewAt: number;
+  readonly expiresAt: number;
+}
+
+interface VerificationFacts {
+  readonly version: string;
+  readonly protocol: string;
+  readonly now: Date;
+  /** The one that requests may use; undefined: none. */
+  readonly epoch: EpochFacts | undefined;
+  readonly verdict: Verdict | undefined;
+  /** The roots that the verdict was found with. */
+  readonly roots: TrustRoots;
+  readonly manifests: readonly EnforcedManifest[];
+}
+
+/** Checks that compare digests over the nonce of this attestation. Whoever may read the document has no use for these. */
+const OF_NONCE: ReadonlySet<string | null> = new Set(['snp.report_data', 'tdx.policy.report_data']);
+const DIGEST = 'the digest over nonce, manifest and both CA certificates';
+
+/** The document; of the epoch it takes what is named in its type, and no key. */
+export function verificationDocument(facts: VerificationFacts): VerificationDocument {
+  const { version, protocol, now, epoch, verdict, roots, manifests } = facts;
+  const iso = (ms: number): string => new Date(ms).toISOString();
+  return {
+    version,
+    protocol,
+    now: now.toISOString(),
+    verified: epoch !== undefined,
+    epoch:
+      epoch === undefined
+        ? null
+        : {
+            secretId: epoch.secretId,
+            manifestSha256: epoch.manifestSha256,
+            verdictSha256: epoch.verdictSha256,
+            attestedAt: iso(epoch.attestedAt),
+            renewAt: iso(epoch.renewAt),
+            expiresAt: iso(epoch.expiresAt),
+          },
+    verdict: verdict === undefined ? null : withoutNonce(verdictReport(verdict, roots)),
+    chain: verdict === undefined ? [] : chainOfTrust(verdict.checks),
+    manifests,
+  };
+}
+
+/** The body of GET /verification. */
+export const verificationText = (document: VerificationDocument): string =>
+  `${JSON.stringify(document, undefined, 2)}\n`;
+
+function withoutNonce(report: VerdictReport): VerdictReport {
+  const inWords = <Row extends { readonly id: string | null }>(row: Row, holds: boolean): Row =>
+    OF_NONCE.has(row.id)
+      ? { ...row, expected: DIGEST, found: holds ? 'that digest' : 'another digest' }
+      : row;
+  const checks = report.checks.map((check) =>
+    check.outcome === 'pass' || check.outcome === 'fail' ? inWords(check, check.outcome === 'pass') : check,
+  );
+  return { ...report, checks, failure: report.failure && inWords(report.failure, false) };
+}
+
+/**
+ * The document as it is whenever somebody asks. It reads the manifest log once and again after `changed`, which is to be called with
+ * every event of the session, so that asking often costs no disk.
+ */
+export function createVerification({
+  epoch,
+  verdict,
+  workspace,
+  ...fixed
+}: Pick<VerificationFacts, 'version' | 'protocol' | 'roots'> & {
+  readonly epoch: () => EpochFacts | undefined;
+  readonly verdict: () => Verdict | undefined;
+  readonly workspace: string;
+}) {
+  let history: Promise<readonly EnforcedManifest[]> | undefined;
+  async function document(): Promise<VerificationDocument> {
+    history ??= manifestHistory(workspace);
+    const manifests = await history;
+    return verificationDocument({
+      ...fixed,
+      now: new Date(),
+      epoch: epoch(),
+      verdict: verdict(),
+      manifests,
+    });
+  }
+  return {
+    document,
+    text: async (): Promise<string> => verificationText(await document()),
+    changed(): void {
+      history = undefined;
+    },
+  };
 }

@@ -36,11 +36,16 @@ export async function runVerify(
     return 0;
   }
   for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
+  // Somebody waits at a terminal; programs read the verdict.
+  const showSteps = stderr.isTTY === true && !request.json;
+  const onStep = (step: string, ms: number, holds: boolean): void => {
+    if (showSteps) stderr.write(`${holds ? '✓' : '✗'} ${step} ${(ms / 1_000).toFixed(2)} s\n`);
+  };
   const verifying =
     request.mode === 'offline'
       ? verifyFiles(request, deps.now?.() ?? new Date())
       : // What speaks to the network is loaded here only.
-        import('./live.ts').then(({ verifyLive }) => verifyLive(request, env));
+        import('./live.ts').then(({ verifyLive }) => verifyLive(request, env, onStep));
   const { judgement, report, warning, keep } = await verifying;
   stderr.write(warning);
   const colours = stdout.isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';

@@ -13,14 +13,14 @@ export function jsonReport({ failure, ...judgement }: Judgement) {
   };
 }
 
+export const renderJson = (judgement: Judgement): string => `${safeJson(jsonReport(judgement), 2)}\n`;
+
 /** JSON text, escaped so that no terminal obeys anything in it. */
-export function renderJson(judgement: Judgement): string {
-  const escaped = JSON.stringify(jsonReport(judgement), undefined, 2).replace(
+export const safeJson = (value: unknown, indentation?: number): string =>
+  JSON.stringify(value, undefined, indentation).replace(
     /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
-  return `${escaped}\n`;
-}
 
 function reasonOf({ check, error }: NonNullable<Judgement['failure']>) {
   const { id = null, expected = null, found = error.message, source = null } = check ?? {};

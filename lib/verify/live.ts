@@ -24,8 +24,18 @@ import { readManifest } from './offline.ts';
 import { type LiveExchange, prepareSave, saveExchange } from './save.ts';
 import { foreignRoots, rootsFrom, type Verified } from './text-report.ts';
 
-/** Failures of the network are a judgement as well. Throws config_invalid and unsafe_roots_refused before any request. */
-export async function verifyLive(request: LiveRequest, env: Environment): Promise<Verified> {
+/** Called when a step has ended, with the ms it took, and whether the next one may follow. */
+export type OnStep = (step: string, ms: number, holds: boolean) => void;
+
+/**
+ * Failures of the network are a judgement as well. `onStep` hears of each step as it ends. Throws config_invalid and
+ * unsafe_roots_refused before any request.
+ */
+export async function verifyLive(
+  request: LiveRequest,
+  env: Environment,
+  onStep: OnStep = () => {},
+): Promise<Verified> {
   const { save, manifestPath } = request;
   if (save !== undefined) prepareSave(save);
   const config = { ...parseConfig(request.proxyArgv, env).config, manifestPath };
@@ -35,7 +45,7 @@ export async function verifyLive(request: LiveRequest, env: Environment): Promis
   const roots = trustRoots(config);
   const outbound = createOutbound(env, config.connectTimeout);
   const call = createHttpCall(outbound.dispatcher);
-  const asking = askService(config, apiKey, roots, call);
+  const asking = askService(config, apiKey, { roots, call, onStep });
   const { judgement, exchange } = await asking.finally(() => outbound.close());
   const subject = `https://${urlHost(apiEndpoint.host)}:${apiEndpoint.port}`;
   const report = {
@@ -59,19 +69,22 @@ export async function verifyLive(request: LiveRequest, env: Environment): Promis
 async function askService(
   { cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl, unsafeTrustRoots }: Config,
   apiKey: string,
-  roots: TrustRoots,
-  call: HttpCall,
+  { roots, call, onStep }: { readonly roots: TrustRoots; readonly call: HttpCall; readonly onStep: OnStep },
 ): Promise<{ readonly judgement: Judgement; readonly exchange: LiveExchange | undefined }> {
   const rootsKind = unsafeTrustRoots === undefined ? 'vendor' : 'custom';
   const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion: PROTOCOL_VERSION });
   const nonce = new Uint8Array(randomBytes(32));
   let manifest: Uint8Array | undefined;
   let document: Uint8Array;
+  const { step, end } = stepwise(onStep);
   try {
     const published = managedManifest({ call, cdnBaseUrl });
+    step('manifest');
     manifest = manifestPath === undefined ? await published.newest() : readManifest(manifestPath);
+    step('evidence');
     document = await control.attest(apiKey, nonce);
   } catch (error) {
+    end(false);
     if (!(error instanceof PrivatemodeError)) throw error;
     const manifestSha256 = manifest && createHash('sha256').update(manifest).digest('hex');
     const judgement = notJudged(error, { at: new Date(), roots: rootsKind, manifestSha256 });
@@ -83,12 +96,31 @@ async function askService(
   const sent = { nonce, document, manifest, roots };
   let messages: SecretMessages | undefined;
   async function secret(): Promise<SecretMessages> {
+    step('secret exchange');
     // The secret itself is not wanted: its private key is dropped with the exchange object.
     const { publicKey } = await startSecretExchange();
     messages = { publicKey, ...(await control.secret(apiKey, publicKey)) };
     return messages;
   }
   const asked = { collateral: collateral.source, secret, at: new Date(), live: true };
+  step('checks of the evidence');
   const judgement = await judge({ ...sent, ...asked, rootsKind });
+  end(judgement.outcome === 'accepted');
   return { judgement, exchange: { ...sent, secret: messages, collateral: collateral.recorded() } };
+}
+
+/** Steps one after the other: each begins where the one before it has ended well. */
+function stepwise(onStep: OnStep) {
+  let running: { readonly name: string; readonly since: number } | undefined;
+  function end(holds: boolean): void {
+    if (running !== undefined) onStep(running.name, performance.now() - running.since, holds);
+    running = undefined;
+  }
+  return {
+    end,
+    step(name: string): void {
+      end(true);
+      running = { name, since: performance.now() };
+    },
+  };
 }

@@ -4,6 +4,7 @@
  */
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { RequestReceipt } from '../transparency/receipt.ts';
@@ -36,7 +37,12 @@ export type SessionNews =
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 
 type Order = { readonly type: 'collect'; readonly id: number } | { readonly type: 'reload' | 'drain' };
-export type ToWorker = Start | SessionNews | Order;
+/** The text of GET /verification, made when the worker asked for it: a worker that kept one would show it after its time. */
+export type Verification = { readonly type: 'verification'; readonly id: number } & (
+  | { readonly text: string; readonly error?: never }
+  | { readonly error: ErrorWire }
+);
+export type ToWorker = Start | SessionNews | Verification | Order;
 
 /** What a worker asks of the session; `id` comes back in the answer. */
 export type Question = { readonly id: number } & (
@@ -49,7 +55,8 @@ export type ToPrimary =
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
   | { readonly type: 'failed'; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
-  | { readonly type: 'collected'; readonly id: number; readonly metrics: readonly object[] };
+  | { readonly type: 'ask-verification'; readonly id: number }
+  | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined };
 
 export const epochToWire = ({ key, ...rest }: Epoch): EpochWire => ({ ...rest, keyBytes: key.export() });
 

@@ -2,6 +2,7 @@ import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { setTimeout as after } from 'node:timers/promises';
 import { PrivatemodeError } from '../errors.ts';
+import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
@@ -10,7 +11,8 @@ import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
-export interface WorkerPoolDeps extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log'> {
+export interface WorkerPoolDeps
+  extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log' | 'verification'> {
   readonly count: number;
   readonly session: AttestedSession;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
@@ -31,7 +33,7 @@ const COLLECT_TIMEOUT = 1_000;
 export async function startWorkers(deps: WorkerPoolDeps) {
   const { count, session, sharedSalt, fd, log, receipts } = deps;
   const workers = new Set<Worker>();
-  const collections = new Map<number, (metrics: readonly object[]) => void>();
+  const collections = new Map<number, (collected: Collected | undefined) => void>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
   let nextCollection = 1;
   let closing = false;
@@ -55,6 +57,14 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     }
   }
 
+  async function sendVerification(worker: Worker, id: number): Promise<void> {
+    try {
+      send(worker, { type: 'verification', id, text: (await deps.verification?.()) ?? '' });
+    } catch (thrown) {
+      send(worker, { type: 'verification', id, error: errorToWire(thrown) });
+    }
+  }
+
   function fork(): void {
     if (closing) return;
     const bornAt = performance.now();
@@ -72,7 +82,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       if (message.type === 'listening') first.resolve(message);
       else if (message.type === 'failed') first.reject(errorFromWire(message.error));
       else if (message.type === 'receipt') receipts?.add(message.receipt);
-      else if (message.type === 'collected') collections.get(message.id)?.(message.metrics);
+      else if (message.type === 'collected') collections.get(message.id)?.(message.collected);
+      else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
       else void answer(worker, message);
     });
     worker.once('exit', (code, signal) => {
@@ -88,12 +99,12 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     });
   }
 
-  function collectFrom(worker: Worker): Promise<readonly object[]> {
+  function collectFrom(worker: Worker): Promise<Collected | undefined> {
     const id = nextCollection++;
-    const { promise, resolve } = Promise.withResolvers<readonly object[]>();
+    const { promise, resolve } = Promise.withResolvers<Collected | undefined>();
     collections.set(id, resolve);
     send(worker, { type: 'collect', id });
-    const none = after(COLLECT_TIMEOUT, [], { ref: false });
+    const none = after(COLLECT_TIMEOUT, undefined, { ref: false });
     return Promise.race([promise, none]).finally(() => collections.delete(id));
   }
 
@@ -124,8 +135,13 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     announce(): void {
       for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
     },
-    /** The metrics of every worker that answers within a second. */
-    collect: () => Promise.all([...workers].map(collectFrom)),
+    /** The metrics and the traffic of every worker that answers within a second. */
+    async collect(): Promise<readonly Collected[]> {
+      const collected = await Promise.all([...workers].map(collectFrom));
+      return collected.filter((each) => each !== undefined);
+    },
+    /** This process sends no streams. */
+    chunks: () => 0,
     reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },

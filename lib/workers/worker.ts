@@ -5,8 +5,16 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
+import { watchRequests } from '../observe/watch-requests.ts';
 import { type Service, type ServiceDeps, startService } from '../service.ts';
-import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
+import {
+  errorFromWire,
+  errorToWire,
+  type Start,
+  type ToPrimary,
+  type ToWorker,
+  type Verification,
+} from './messages.ts';
 import { createRemoteSession } from './remote-session.ts';
 
 /**
@@ -26,19 +34,22 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const start = (await inbox.next()).value[0] as Start;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
-  const metrics =
+  let service: Service | undefined;
+  const watch =
     config.adminAddress &&
-    (await import('../observe/metrics.ts')).createMetrics({
+    (await watchRequests({
       counters,
+      chunks: () => service?.chunks() ?? 0,
       protection: () => undefined, // the primary shows it
       serverAddress: config.apiEndpoint.host,
-    });
-  let service: Service | undefined;
+    }));
   const collect = async (id: number): Promise<void> =>
-    send({ type: 'collected', id, metrics: (await metrics?.snapshot()) ?? [] });
+    send({ type: 'collected', id, collected: await watch?.collect() });
+  const verification = askingFor((id) => send({ type: 'ask-verification', id }));
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
       if (message.type === 'standing' || message.type === 'answer') session.receive(message);
+      else if (message.type === 'verification') verification.receive(message);
       else if (message.type === 'collect') void collect(message.id);
       else if (message.type === 'reload') service?.reload();
       else if (message.type === 'drain') end(0);
@@ -58,7 +69,8 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       counters,
       receipts,
       log: log.child({ worker: cluster.worker?.id }),
-      observe: metrics?.observe ?? (() => {}),
+      observe: watch?.observe ?? (() => {}),
+      verification: config.exposeVerification ? verification.ask : undefined,
       configuredKey: session.configuredKey,
       sharedSalt: start.sharedSalt,
       fd: start.fd,
@@ -74,4 +86,25 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   await outbound.close();
   if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
   return code;
+}
+
+/** The document is asked of the primary each time, which knows the verdict and what is in force at that moment. */
+function askingFor(send: (id: number) => void) {
+  const waiting = new Map<number, PromiseWithResolvers<string>>();
+  let nextId = 1;
+  return {
+    ask(): Promise<string> {
+      const id = nextId++;
+      const answer = Promise.withResolvers<string>();
+      waiting.set(id, answer);
+      send(id);
+      return answer.promise;
+    },
+    receive(message: Verification): void {
+      const answer = waiting.get(message.id);
+      waiting.delete(message.id);
+      if (message.error === undefined) answer?.resolve(message.text);
+      else answer?.reject(errorFromWire(message.error));
+    },
+  };
 }

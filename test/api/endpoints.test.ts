@@ -159,6 +159,23 @@ describe('paths that are answered here', () => {
   }
 });
 
+describe('GET /verification, which is answered here where it is offered', () => {
+  for (const path of ['/verification', '/verification/', '//verification?x=1']) {
+    it(`${path} is a path of the proxy with --expose-verification, and none without`, () => {
+      for (const method of ['GET', 'HEAD'])
+        assert.deepEqual(matchEndpoint(method, path, ['verification']), {
+          kind: 'local',
+          id: 'verification',
+          format: 'plain',
+        });
+      const post = matchEndpoint('POST', path, ['verification']);
+      assert.equal(post.kind === 'refusal' && post.error.code, 'method_not_allowed');
+      for (const method of ['GET', 'HEAD', 'POST'])
+        assert.equal(refusalOf(method, path).code, 'unknown_path', `${method} ${path}`);
+    });
+  }
+});
+
 describe('the count of tokens, which is answered here', () => {
   const paths = [
     '/v1/messages/count_tokens',

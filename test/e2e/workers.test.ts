@@ -5,10 +5,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { main } from '../../lib/cli.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { schemaErrors } from '../support/json-schema.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
 
+const SCHEMA = JSON.parse(
+  readFileSync(join(import.meta.dirname, '../../docs/verification.schema.json'), 'utf8'),
+);
 const METRICS_PORT = 29_464;
 
 describe('--workers 2', { timeout: 60_000 }, () => {
@@ -26,6 +33,7 @@ describe('--workers 2', { timeout: 60_000 }, () => {
         `--unsafe-trust-roots=${join(directory, 'roots')}`,
         `--workspace=${join(directory, 'workspace')}`,
         `--admin-address=127.0.0.1:${METRICS_PORT}`,
+        '--expose-verification',
         '--listen-address=127.0.0.1',
         '--port=0',
         '--shutdown-grace=5s',
@@ -45,6 +53,23 @@ describe('--workers 2', { timeout: 60_000 }, () => {
       headers: { authorization: 'Bearer some-key', 'content-type': 'application/json', connection: 'close' },
       body: JSON.stringify({ model, stream, messages: [{ role: 'user', content: 'hello' }] }),
     });
+
+  /** One connection each, so that every worker is asked. */
+  const verifications = (): Promise<VerificationDocument[]> =>
+    Promise.all(
+      Array.from({ length: 6 }, async () => {
+        const response = await fetch(`${proxy.url}/verification`, { headers: { connection: 'close' } });
+        assert.equal(response.status, 200);
+        return (await response.json()) as VerificationDocument;
+      }),
+    );
+
+  it('says that nothing is verified before the first key, whichever worker is asked', async () => {
+    for (const document of await verifications()) {
+      assert.deepEqual(schemaErrors(SCHEMA, document), []);
+      assert.deepEqual([document.verified, document.epoch, document.verdict], [false, null, null]);
+    }
+  });
 
   it("attests once, with the first client's key, for all workers", async () => {
     assert.equal(proxy.children().length, 2);
@@ -70,6 +95,44 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     const text = await (await fetch(`http://127.0.0.1:${METRICS_PORT}/metrics`)).text();
     assert.match(text, /privatemode_proxy_requests_total\{route="chat",method="POST",code="200"\} 14\n/);
     assert.match(text, /privatemode_proxy_manifest_info\{digest="[0-9a-f]{64}"\} 1\n/);
+  });
+
+  it('shows the verification document of the one session, whichever worker is asked', async () => {
+    const digests = new Set<string | undefined>();
+    for (const document of await verifications()) {
+      assert.deepEqual(schemaErrors(SCHEMA, document), []);
+      const { verified, epoch, chain, manifests } = document;
+      digests.add(epoch?.verdictSha256);
+      assert.deepEqual([verified, manifests.length], [true, 1]);
+      assert.deepEqual([...new Set(chain.map(({ outcome }) => outcome))], ['pass']);
+    }
+    assert.equal(digests.size, 1);
+  });
+
+  it('adds the traffic of all workers, and tells it the command status', async () => {
+    const stream = await ask('sim-20x50', true);
+    const status = async (): Promise<StatusReport> =>
+      (await fetch(`http://127.0.0.1:${METRICS_PORT}/status`)).json() as Promise<StatusReport>;
+    const during = await status();
+    assert.deepEqual([during.traffic.inFlight, during.workers, during.state], [1, 2, 'ready']);
+    await stream.text();
+    let { traffic } = await status();
+    for (let i = 0; i < 100 && traffic.inFlight > 0; i++) {
+      await delay(20);
+      ({ traffic } = await status());
+    }
+    const { finished, seconds } = traffic;
+    assert.equal(finished.length, 15);
+    assert.deepEqual([finished[0]?.model, finished[0]?.outcome], ['sim-20x50', 'answered']);
+    assert.ok(seconds.reduce((sum, { chunks }) => sum + chunks, 0) >= 20);
+    const written = { stdout: '', stderr: '' };
+    const io = {
+      stdout: { write: (text: string) => (written.stdout += text) },
+      stderr: { write: (text: string) => (written.stderr += text) },
+    };
+    const code = await main(['status'], { PRIVATEMODE_PROXY_ADMIN_ADDRESS: `127.0.0.1:${METRICS_PORT}` }, io);
+    assert.deepEqual([code, written.stderr], [0, '']);
+    assert.match(written.stdout, /2 workers[\s\S]*sim-20x50/);
   });
 
   it('replaces a worker that dies, and the other one goes on', async () => {

@@ -4,11 +4,14 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { healthzAnswer, probe, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { verificationDocument } from '../../lib/transparency/verification-document.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 describe('readiness', () => {
@@ -61,9 +64,24 @@ describe('the listener of --admin-address', () => {
     serverAddress: 'api.example',
     processMetrics: false,
   });
+  const traffic = { inFlight: 2, seconds: [], finished: [] };
+  const status: StatusReport = {
+    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1, state: 'starting' },
+    ...{ lastError: null, epoch: null, traffic },
+  };
+  const verification = verificationDocument({
+    ...{ version: '1', protocol: 'v1', now: new Date(0), roots: PRODUCTION_ROOTS, manifests: [] },
+    ...{ epoch: undefined, verdict: undefined },
+  });
+  const shown = {
+    metrics,
+    readiness: () => readiness,
+    status: async () => status,
+    verification: async () => verification,
+  };
   beforeEach(async () => {
     readiness = { state: 'starting', lastError: undefined };
-    admin = await startAdmin({ host: '127.0.0.1', port: 0, metrics, readiness: () => readiness, admit });
+    admin = await startAdmin({ host: '127.0.0.1', port: 0, ...shown, admit });
   });
   afterEach(() => admin.close());
   const admit = (req: IncomingMessage): void => {
@@ -84,8 +102,35 @@ describe('the listener of --admin-address', () => {
     readiness = { state: 'ready', lastError: undefined };
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
+  it('serves the status and the verification document as JSON that nobody stores', async () => {
+    for (const [path, expected] of [
+      ['/status', status],
+      ['/verification', verification],
+    ] as const) {
+      const response = await ask(`${path}?x`);
+      const { headers } = response;
+      assert.deepEqual(
+        [response.status, headers.get('content-type'), headers.get('cache-control')],
+        [200, 'application/json', 'no-store'],
+      );
+      assert.deepEqual(await response.json(), expected);
+      const head = await ask(path, 'HEAD');
+      assert.deepEqual([head.status, await head.text()], [200, '']);
+    }
+  });
+  it('serves the status page', async () => assert.equal((await ask('/')).status, 200));
+  it('says that it failed where something cannot be collected, and not why', async () => {
+    await admin.close();
+    const failing = async (): Promise<never> => {
+      throw new Error('CANARY');
+    };
+    admin = await startAdmin({ host: '127.0.0.1', port: 0, ...shown, status: failing, admit });
+    const response = await ask('/status');
+    assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [500, 'internal']);
+    assert.ok(!(await response.text()).includes('CANARY'));
+  });
   it('serves nothing else', async () => {
-    for (const path of ['/', '/v1/models', '/constructor']) {
+    for (const path of ['/v1/models', '/constructor', '/status/']) {
       const { status, headers } = await ask(path);
       assert.deepEqual([status, headers.get('privatemode-proxy-error')], [404, 'unknown_path']);
     }
@@ -94,7 +139,7 @@ describe('the listener of --admin-address', () => {
     assert.equal(post.headers.get('privatemode-proxy-error'), 'method_not_allowed');
   });
   it('serves nobody whom it must not admit, on any path', async () => {
-    for (const path of ['/metrics', '/healthz', '/readyz', '/'])
+    for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
       for (const [asks, status, code] of [
         ['page', 403, 'origin_forbidden'],
         ['fault', 500, 'internal'],
@@ -108,17 +153,14 @@ describe('the listener of --admin-address', () => {
       }
   });
   it('lets no browser guess at types', async () => {
-    for (const path of ['/metrics', '/healthz', '/readyz', '/'])
+    for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
       assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
   it('says which address is taken', async () => {
-    await assert.rejects(
-      startAdmin({ host: '127.0.0.1', port: admin.port, metrics, readiness: () => readiness, admit }),
-      {
-        code: 'listen_failed',
-        message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
-      },
-    );
+    await assert.rejects(startAdmin({ host: '127.0.0.1', port: admin.port, ...shown, admit }), {
+      code: 'listen_failed',
+      message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
+    });
   });
   it('is what a health check can ask', async () => {
     readiness = { state: 'ready', lastError: undefined };

@@ -30,6 +30,9 @@ const REQUEST: RequestObservation = {
   status: 200,
   operation: 'chat',
   stats: STATS,
+  requestId: 'r',
+  outcome: 'answered',
+  firstTokenMs: 1_000,
 };
 
 function setUp(protection: () => ProtectionStatus | undefined = () => undefined) {

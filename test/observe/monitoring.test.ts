@@ -48,6 +48,9 @@ async function rendered(): Promise<Series> {
       method: 'POST',
       status,
       operation: 'chat',
+      requestId: 'proxy_1',
+      outcome: 'answered',
+      firstTokenMs: 1_000,
       stats: {
         startedAt: 0,
         uploadedAt: 500,

@@ -42,6 +42,8 @@ export async function verifyCommand(
   options: {
     readonly env?: Readonly<Record<string, string>>;
     readonly terminal?: { readonly isTTY: boolean; readonly columns?: number };
+    /** Whether stderr is a terminal. */
+    readonly stderrIsTTY?: boolean;
     /** What the clock says; default: the moment by which the vectors are good. */
     readonly now?: string;
   } = {},
@@ -49,7 +51,7 @@ export async function verifyCommand(
   const written = { stdout: '', stderr: '' };
   const io = {
     stdout: { write: (text: string) => (written.stdout += text), ...options.terminal },
-    stderr: { write: (text: string) => (written.stderr += text) },
+    stderr: { write: (text: string) => (written.stderr += text), isTTY: options.stderrIsTTY === true },
     now: () => new Date(options.now ?? EVALUATE_AT),
   };
   const code = await main(['verify', ...argv], options.env ?? {}, io);

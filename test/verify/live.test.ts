@@ -84,6 +84,37 @@ describe('verify, live', () => {
     });
   }
 
+  it('tells a terminal each step with its time, on stderr, and nobody else', async () => {
+    const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
+    const stepsOf = async (...more: string[]) => {
+      const { stderr } = await verifyCommand([...flags('snp'), ...more], { env, stderrIsTTY: true });
+      return (stderr.match(/^[✓✗] .*$/gm) ?? []).map((line) => line.replace(/ \d+\.\d\d s$/, ' TIME'));
+    };
+    const good = ['✓ manifest TIME', '✓ evidence TIME', '✓ checks of the evidence TIME'];
+    assert.deepEqual(await stepsOf(), [...good, '✓ secret exchange TIME']);
+    assert.deepEqual(await stepsOf('--json'), []);
+    assert.doesNotMatch((await verify('snp')).stderr, /[✓✗]/);
+    const { faults } = simulators.snp;
+    faults.set('secret-signature', true);
+    assert.deepEqual(await stepsOf(), [...good, '✗ secret exchange TIME']);
+    faults.clear();
+    faults.set('evidence-debug', true);
+    assert.deepEqual(await stepsOf(), [...good.slice(0, 2), '✗ checks of the evidence TIME']);
+    faults.clear();
+    faults.set('attest-status', 500);
+    assert.deepEqual(await stepsOf(), ['✓ manifest TIME', '✗ evidence TIME']);
+  });
+
+  it('writes the same on stdout whether or not stderr is a terminal', async () => {
+    const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
+    const [plain, watched] = await Promise.all(
+      [false, true].map((stderrIsTTY) => verifyCommand(flags('snp'), { env, stderrIsTTY })),
+    );
+    // Values that each attestation has anew: times, and digests over nonce and keys.
+    const steady = (text = '') => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z|[0-9a-f]{40,}…?|\d+ s\b/g, 'X');
+    assert.equal(steady(watched?.stdout), steady(plain?.stdout));
+  });
+
   it('has an exit code of its own for what is accepted under other roots, unless told to accept them', async () => {
     const argv = flags('snp').filter((flag) => flag !== '--accept-custom-roots');
     const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };

@@ -1,0 +1,52 @@
+/** What the admin listener shows of the requests of one process: the metrics, and the traffic of the last minutes. */
+import type { Counters } from './counters.ts';
+import type { createMetrics, RequestObservation } from './metrics.ts';
+import { createTrafficLog } from './traffic.ts';
+
+/** What a process tells of its requests when it is asked: its metrics as prom-client joins them, and its traffic. */
+export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>>;
+
+/**
+ * Starts to watch; `observe` is to be called once per request, when it is over. `chunks`: pieces of streams that the requests sent which
+ * run now, asked for once a second. Loads prom-client, which takes a tenth of a start: only for the admin listener.
+ */
+export async function watchRequests({
+  chunks,
+  ...options
+}: Parameters<typeof createMetrics>[0] & { readonly counters: Counters; readonly chunks: () => number }) {
+  const metrics = (await import('./metrics.ts')).createMetrics(options);
+  let ended = 0;
+  const traffic = createTrafficLog({
+    inFlight: () => options.counters.inFlight,
+    chunks: () => ended + chunks(),
+  });
+  return {
+    metrics,
+    traffic,
+    observe(observation: RequestObservation): void {
+      metrics.observe(observation);
+      const { route, status, requestId, outcome, firstTokenMs, stats } = observation;
+      const { startedAt, firstChunkAt, endedAt, model, usage, error } = stats;
+      ended += stats.chunks;
+      const gaps = stats.chunks - 1;
+      const isPaced = firstTokenMs !== undefined && firstChunkAt !== undefined && gaps > 0;
+      const finished = {
+        id: requestId,
+        at: Date.now(),
+        endpoint: route,
+        model: model ?? null,
+        status: status === 0 ? null : status,
+        outcome,
+        code: error?.code ?? null,
+        durationMs: Math.round(endedAt - startedAt),
+        firstTokenMs: firstTokenMs ?? null,
+        tokensIn: usage?.prompt ?? null,
+        tokensOut: usage?.completion ?? null,
+      };
+      traffic.observe(finished, isPaced ? (endedAt - firstChunkAt) / gaps : undefined);
+    },
+    async collect() {
+      return { metrics: await metrics.snapshot(), traffic: traffic.snapshot() };
+    },
+  };
+}

@@ -1,0 +1,191 @@
+/** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
+import { printable } from '../attestation/check.ts';
+import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
+import type {
+  ChainLink,
+  EnforcedManifest,
+  VerificationDocument,
+} from '../transparency/verification-document.ts';
+
+export interface StatusFacts {
+  readonly status: StatusReport;
+  readonly verification: VerificationDocument;
+}
+
+const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
+type Paint = (style: keyof typeof STYLES, text: string) => string;
+
+const MARKS = {
+  pass: ['good', '✓'],
+  fail: ['bad', '✗'],
+  unknown: ['plain', '?'],
+} as const satisfies Record<ChainLink['outcome'], readonly [keyof typeof STYLES, string]>;
+
+/** Why nothing is verified where no check failed, by the state of the session. */
+const WAITING: Readonly<Record<StatusReport['state'], string>> = {
+  'awaiting-key': 'The proxy waits for the first request with an API key, to verify the service with it.',
+  starting: 'The service is being verified.',
+  failing: 'The service could not be verified.',
+  ready: 'The secret has expired.',
+};
+
+const MOST_REQUESTS = 8;
+const MOST_MANIFESTS = 5;
+/** Complete seconds over which the rate of tokens is taken. */
+const RATE_SECONDS = 10;
+
+/** The text, ending with a line feed. Text of the service or of applications is shown with control characters escaped. */
+export function renderStatus(facts: StatusFacts, { colours }: { readonly colours: boolean }): string {
+  const { status, verification } = harmless(facts) as StatusFacts;
+  const paint: Paint = (style, text) => (colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text);
+  const parts = [
+    protection(status, verification, paint),
+    chainLines(verification, paint),
+    failureLines(status, verification, paint),
+    trafficLines(status, paint),
+    requestLines(status.traffic.finished, paint),
+    manifestLines(verification.manifests, paint),
+  ];
+  const shown = parts.filter((lines) => lines.length > 0).map((lines) => lines.join('\n'));
+  return `${shown.join('\n\n')}\n`;
+}
+
+const LONGEST_TEXT = 400;
+
+/** The same value, with every text in it made safe for a terminal. */
+function harmless(value: unknown): unknown {
+  if (typeof value === 'string') return printable(value, LONGEST_TEXT);
+  if (Array.isArray(value)) return value.map(harmless);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
+}
+
+function protection(
+  status: StatusReport,
+  { verified, verdict }: VerificationDocument,
+  paint: Paint,
+): string[] {
+  const { epoch, now, version, protocol, workers } = status;
+  const row = (name: string, value: string): string => `  ${name.padEnd(10)}${value}`;
+  const lines = verified
+    ? [paint('good', '✓ Verified: requests are encrypted for a service that proved what it is.')]
+    : [paint('bad', `✗ Not verified: nothing is sent. ${WAITING[status.state]}`)];
+  if (epoch !== null) {
+    lines.push(row('since', timeOf(epoch.attestedAt)));
+    lines.push(row('until', `${timeOf(epoch.expiresAt)}, in ${duration(epoch.expiresAt - now)}`));
+    lines.push(row('renewal', epoch.renewAt > now ? `in ${duration(epoch.renewAt - now)}` : 'due'));
+    lines.push(row('manifest', epoch.manifestSha256));
+  }
+  lines.push(row('proxy', `v${version}, protocol ${protocol}, ${plural(workers, 'worker')}`));
+  if (verdict?.roots === 'custom')
+    lines.push(
+      paint('caution', '! Not under the roots of AMD and Intel: this says nothing about real hardware.'),
+    );
+  return lines;
+}
+
+function chainLines({ chain }: VerificationDocument, paint: Paint): string[] {
+  if (chain.length === 0) return [];
+  const width = Math.max(...chain.map(({ title }) => title.length));
+  const lines = chain.map(({ outcome, title, meaning, checks }) => {
+    const [style, mark] = MARKS[outcome] ?? MARKS.unknown;
+    const count = plural(checks.length, 'check').padEnd(9);
+    return `  ${paint(style, mark)} ${title.padEnd(width)}  ${count}  ${paint('plain', meaning)}`;
+  });
+  return [paint('bold', 'Chain of trust'), ...lines];
+}
+
+/** The check that the last verdict failed for, or the error that the last renewal ended with. */
+function failureLines(
+  { lastError, state }: StatusReport,
+  { verdict, chain }: VerificationDocument,
+  paint: Paint,
+) {
+  const failure = verdict?.failure ?? null;
+  if (failure === null && lastError === null) return [];
+  const heading = state === 'ready' ? 'The last renewal failed; the secret in force goes on' : 'What failed';
+  const lines = [paint('bold', heading)];
+  if (failure !== null) {
+    const titles = chain.flatMap(({ checks }) => checks);
+    const title = titles.find(({ id }) => id === failure.id)?.title ?? failure.id ?? failure.code;
+    lines.push(`  ${paint('bad', `✗ ${title}`)}${failure.id === null ? '' : ` (${failure.id})`}`);
+    if (failure.expected !== null) lines.push(`      expected  ${failure.expected}`);
+    lines.push(`      found     ${failure.found}`);
+  }
+  if (lastError !== null) {
+    // The error of a failed check says what the check says.
+    if (failure === null) lines.push(`  ${paint('bad', `✗ ${lastError.message}`)} [${lastError.code}]`);
+    lines.push(`      ${lastError.remedy}`);
+  }
+  return lines;
+}
+
+function trafficLines({ traffic, now, receipts }: StatusReport, paint: Paint): string[] {
+  const row = (name: string, value: string): string => `  ${name.padEnd(13)}${value}`;
+  const { seconds, inFlight } = traffic;
+  const current = Math.floor(now / 1000) * 1000;
+  const inRate = seconds.filter(({ at }) => at < current && at >= current - RATE_SECONDS * 1000);
+  const rate = inRate.reduce((sum, { chunks }) => sum + chunks, 0) / RATE_SECONDS;
+  const lines = [
+    paint('bold', 'Traffic'),
+    row('in flight', plural(inFlight, 'request')),
+    row('tokens', `${rate.toFixed(1)} per second`),
+    row('first token', spread(seconds, now, 'firstTokenMs')),
+    row('token gap', spread(seconds, now, 'gapMs')),
+  ];
+  if (receipts !== undefined) {
+    const lost = receipts.lost === 0 ? 'none lost' : paint('bad', `${receipts.lost} LOST`);
+    lines.push(row('receipts', `${receipts.written} written, ${lost}`));
+  }
+  return lines;
+}
+
+/** Median and highest of the last minute. */
+function spread(seconds: readonly TrafficSecond[], now: number, of: 'firstTokenMs' | 'gapMs'): string {
+  const recent = seconds.filter(({ at }) => at > now - 60_000);
+  const samples = recent.flatMap((second) => second[of]).toSorted((a, b) => a - b);
+  if (samples.length === 0) return 'none in the last minute';
+  const median = samples[Math.floor((samples.length - 1) / 2)] as number;
+  return `median ${milliseconds(median)}, highest ${milliseconds(samples.at(-1) as number)} in the last minute`;
+}
+
+function requestLines(finished: readonly FinishedRequest[], paint: Paint): string[] {
+  if (finished.length === 0) return [];
+  const lines = finished.slice(0, MOST_REQUESTS).map((request) => {
+    const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;
+    const facts = [
+      paint('plain', timeOf(at).slice(11, 19)),
+      paint(outcome === 'answered' ? 'good' : 'bad', outcome.padEnd(14)),
+      String(status ?? '-').padEnd(3),
+      endpoint.padEnd(13),
+      (model ?? '-').padEnd(24),
+      milliseconds(durationMs).padStart(8),
+      tokensOut === null ? '' : plural(tokensOut, 'token'),
+      code ?? '',
+    ];
+    return `  ${facts.join('  ').trimEnd()}`;
+  });
+  return [paint('bold', 'Last requests'), ...lines];
+}
+
+function manifestLines(manifests: readonly EnforcedManifest[], paint: Paint): string[] {
+  if (manifests.length === 0) return [];
+  const lines = manifests.slice(0, MOST_MANIFESTS).map(({ since, sha256, changes }) => {
+    const changed = changes === undefined ? '' : `  ${plural(changes.length, 'change')}`;
+    return `  ${since}  ${sha256 ?? 'cannot be read'}${changed}`;
+  });
+  const more = manifests.length - lines.length;
+  if (more > 0) lines.push(paint('plain', `  and ${more} before`));
+  return [paint('bold', 'Enforced manifests'), ...lines];
+}
+
+const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
+/** As 2026-12-01 12:34:56 UTC. */
+const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+
+const milliseconds = (ms: number): string =>
+  ms < 10 ? `${ms.toFixed(1)} ms` : ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`;
+
+const duration = (ms: number): string =>
+  ms < 120_000 ? `${Math.max(0, Math.round(ms / 1_000))} s` : `${Math.floor(ms / 60_000)} min`;

@@ -1,0 +1,327 @@
+/** GET /verification of whole simulated deployments, held to its schema, and GET /status beside it. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
+import { CANARY_KEY } from '../support/canaries.ts';
+import { freePort } from '../support/foreign-programs.ts';
+import { schemaErrors } from '../support/json-schema.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+
+const DOCS = join(import.meta.dirname, '../../docs');
+const SCHEMA = JSON.parse(readFileSync(join(DOCS, 'verification.schema.json'), 'utf8'));
+
+async function withStack(
+  options: NonNullable<Parameters<typeof startStack>[0]>,
+  use: (stack: Stack, admin: string) => Promise<void>,
+): Promise<void> {
+  const [port, remote] = [await freePort(), await freePort()];
+  const flags = [
+    ...[`--admin-address=127.0.0.1:${port}`, '--expose-verification'],
+    ...[`--intel-pcs-url=https://localhost:${remote}`, `--amd-kds-url=https://localhost:${remote}`],
+  ];
+  const simulator = { ...options.simulator, port: remote };
+  const stack = await startStack({ managedManifest: true, ...options, simulator, flags });
+  try {
+    await use(stack, `http://127.0.0.1:${port}`);
+  } finally {
+    await stack.close();
+  }
+}
+
+async function json<T>(url: string): Promise<T> {
+  const response = await fetch(url, { headers: { connection: 'close' } });
+  assert.equal(response.status, 200, url);
+  return (await response.json()) as T;
+}
+
+/** Asks until it holds. */
+async function until<T>(url: string, holds: (answer: T) => boolean): Promise<T> {
+  const deadline = Date.now() + 15_000;
+  for (;;) {
+    const answer = await json<T>(url);
+    if (holds(answer)) return answer;
+    assert.ok(Date.now() < deadline, `it never held: ${JSON.stringify(answer).slice(0, 2_000)}`);
+    await delay(20);
+  }
+}
+
+const chat = (url: string, model: string, stream = false): Promise<Response> =>
+  fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', connection: 'close' },
+    body: JSON.stringify({ model, stream, messages: [{ role: 'user', content: 'a-word-of-the-prompt' }] }),
+  });
+
+describe('the verification document', { timeout: 120_000 }, () => {
+  for (const tee of ['snp', 'tdx'] as const) {
+    it(`of an accepted ${tee} deployment is as its schema says, on both listeners`, async () => {
+      await withStack({ simulator: { tee } }, async ({ url, proxy, simulator }, admin) => {
+        assert.equal((await chat(url, 'sim-echo')).status, 200);
+        const document = await json<VerificationDocument>(`${url}/verification`);
+        assert.deepEqual(schemaErrors(SCHEMA, document), []);
+        const { verified, epoch, verdict, chain, manifests } = document;
+        assert.deepEqual(
+          [verified, verdict?.outcome, verdict?.tee, verdict?.failure],
+          [true, 'accepted', tee, null],
+        );
+        assert.equal(verdict?.roots, 'custom');
+        assert.equal(epoch?.manifestSha256, simulator.manifestSha256);
+        assert.ok(Date.parse(epoch?.expiresAt ?? '') > Date.parse(epoch?.renewAt ?? ''));
+        assert.deepEqual(
+          chain.map(({ id, outcome }) => `${id} ${outcome}`),
+          [...['hardware pass', 'manifest pass', 'coordinator pass', 'mesh pass', 'secret pass']],
+        );
+        assert.deepEqual(
+          manifests.map(({ sha256 }) => sha256),
+          [simulator.manifestSha256],
+        );
+        const { now: _, ...onAdmin } = await json<VerificationDocument>(`${admin}/verification`);
+        const { now: __, ...onMain } = document;
+        assert.deepEqual(onAdmin, onMain);
+
+        // What the proxy and the service alone know is not in it.
+        const text = JSON.stringify(document);
+        const verdictOf = proxy.session.lastVerdict();
+        const reportData = verdictOf?.checks.find(
+          ({ id }) => /report_data$/.test(id) && !id.includes('qe'),
+        )?.found;
+        assert.match(reportData ?? '', /^[0-9a-f]{128}$/);
+        const nonces = simulator.recorder
+          .requests()
+          .filter(({ path }) => path.endsWith('/attest'))
+          .map(({ body }) => Buffer.from(JSON.parse(body.toString()).Nonce, 'base64'));
+        assert.ok(nonces.length > 0);
+        const secrets = [...nonces, Buffer.from(proxy.session.current()?.key.export() ?? '')];
+        const forbidden = secrets.flatMap((bytes) => [bytes.toString('hex'), bytes.toString('base64')]);
+        for (const secret of [...forbidden, reportData as string, CANARY_KEY, 'a-word-of-the-prompt']) {
+          assert.ok(secret.length > 10 && !text.includes(secret), 'a secret is in the document');
+        }
+      });
+    });
+
+    it(`of a rejected ${tee} deployment is as its schema says, and names the check`, async () => {
+      const simulator = { tee, faults: { 'evidence-stale-nonce': true } };
+      await withStack({ simulator }, async ({ url, proxy }, admin) => {
+        const document = await until<VerificationDocument>(
+          `${url}/verification`,
+          ({ verdict }) => verdict !== null,
+        );
+        assert.deepEqual(schemaErrors(SCHEMA, document), []);
+        const { verified, epoch, verdict, chain } = document;
+        const id = tee === 'snp' ? 'snp.report_data' : 'tdx.policy.report_data';
+        assert.deepEqual(
+          [verified, epoch, verdict?.outcome, verdict?.failure?.id],
+          [false, null, 'rejected', id],
+        );
+        assert.equal(verdict?.failure?.found, 'another digest');
+        assert.doesNotMatch(
+          JSON.stringify(document),
+          new RegExp(proxy.session.lastVerdict()?.failure?.found as string),
+        );
+        assert.equal(chain.find(({ outcome }) => outcome === 'fail')?.id, 'coordinator');
+        assert.equal(chain.at(-1)?.outcome, 'unknown');
+        const status = await until<StatusReport>(`${admin}/status`, ({ lastError }) => lastError !== null);
+        assert.deepEqual(
+          [status.state, status.epoch, status.lastError?.code],
+          ['failing', null, 'attestation_failed'],
+        );
+        assert.ok((status.lastError?.remedy ?? '').length > 10);
+      });
+    });
+  }
+
+  it('shows what changed from one enforced manifest to the next', async () => {
+    await withStack({}, async ({ url, simulator }) => {
+      await until<VerificationDocument>(`${url}/verification`, ({ verified }) => verified);
+      const first = simulator.manifestSha256;
+      await simulator.rotateManifest();
+      simulator.secrets.dropAll();
+      assert.equal((await chat(url, 'sim-echo')).status, 200);
+      const document = await json<VerificationDocument>(`${url}/verification`);
+      assert.deepEqual(schemaErrors(SCHEMA, document), []);
+      assert.deepEqual(
+        document.manifests.map(({ sha256 }) => sha256),
+        [simulator.manifestSha256, first],
+      );
+      const [newest, oldest] = document.manifests;
+      assert.ok((newest?.changes?.length ?? 0) > 0);
+      assert.ok(newest?.changes?.every(({ path }) => path.startsWith('/')));
+      assert.equal(oldest?.changes, undefined);
+    });
+  });
+
+  it('still says that requests are protected while a renewal fails, and no longer once the secret expires', async () => {
+    const simulator = { secretLifetime: 60_000 };
+    // Renewed after 0.3 s, used for 4 s.
+    const lifetimes = { renewAfter: 300, jitter: 0, usable: 4_000 };
+    await withStack({ simulator, lifetimes }, async ({ url, simulator: { faults } }) => {
+      await until<VerificationDocument>(`${url}/verification`, ({ verified }) => verified);
+      faults.set('evidence-signature', true);
+      const failing = await until<VerificationDocument>(
+        `${url}/verification`,
+        ({ verdict }) => verdict?.outcome === 'rejected',
+      );
+      assert.deepEqual([failing.verified, failing.chain[0]?.outcome], [true, 'fail']);
+      const expired = await until<VerificationDocument>(`${url}/verification`, ({ verified }) => !verified);
+      assert.deepEqual([expired.epoch, schemaErrors(SCHEMA, expired)], [null, []]);
+    });
+  });
+});
+
+describe('GET /verification for applications', { timeout: 60_000 }, () => {
+  it('is there with --expose-verification only, for GET and HEAD, without a key, and never for foreign pages', async () => {
+    await withStack({ apiKey: null }, async ({ url, simulator }) => {
+      const ask = (method: string, headers: Record<string, string> = {}) =>
+        fetch(`${url}/verification`, { method, headers: { connection: 'close', ...headers } });
+      const get = await ask('GET');
+      assert.deepEqual(
+        [get.status, get.headers.get('content-type'), get.headers.get('cache-control')],
+        [200, 'application/json', 'no-store'],
+      );
+      assert.equal(get.headers.get('x-content-type-options'), 'nosniff');
+      const before = (await get.json()) as VerificationDocument;
+      assert.deepEqual(schemaErrors(SCHEMA, before), []);
+      assert.deepEqual(
+        [before.verified, before.verdict, before.chain, before.manifests],
+        [false, null, [], []],
+      );
+      const head = await ask('HEAD');
+      assert.deepEqual([head.status, await head.text()], [200, '']);
+      const post = await ask('POST');
+      assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
+      const foreign = await ask('GET', { origin: 'https://evil.example' });
+      assert.deepEqual(
+        [foreign.status, foreign.headers.get('privatemode-proxy-error')],
+        [403, 'origin_forbidden'],
+      );
+      assert.deepEqual(
+        simulator.recorder.requests().filter(({ path }) => path.includes('verification')),
+        [],
+      );
+    });
+    const stack = await startStack();
+    try {
+      for (const method of ['GET', 'HEAD', 'POST'])
+        assert.equal((await fetch(`${stack.url}/verification`, { method })).status, 404, method);
+    } finally {
+      await stack.close();
+    }
+  });
+});
+
+describe('GET /status', { timeout: 60_000 }, () => {
+  it('counts what runs, what was streamed and how requests ended', async () => {
+    await withStack({}, async ({ url }, admin) => {
+      const streaming = await chat(url, 'sim-20x50', true);
+      const reader = streaming.body?.getReader();
+      await reader?.read();
+      const during = await until<StatusReport>(
+        `${admin}/status`,
+        ({ traffic }) => traffic.inFlight === 1 && traffic.seconds.some(({ chunks }) => chunks > 0),
+      );
+      assert.deepEqual(during.traffic.finished, []);
+      for (let done = false; !done; ) done = (await reader?.read())?.done ?? true;
+      await (await chat(url, 'sim-echo')).text();
+      const after = await until<StatusReport>(
+        `${admin}/status`,
+        ({ traffic }) => traffic.finished.length === 2,
+      );
+      const [whole, streamed] = after.traffic.finished;
+      assert.deepEqual(
+        [streamed?.endpoint, streamed?.model, streamed?.status, streamed?.outcome, streamed?.code],
+        ['chat', 'sim-20x50', 200, 'answered', null],
+      );
+      assert.match(streamed?.id ?? '', /^proxy_/);
+      assert.ok((streamed?.firstTokenMs ?? -1) >= 0 && (streamed?.durationMs ?? 0) > 0);
+      assert.deepEqual([whole?.model, whole?.firstTokenMs], ['sim-echo', null]);
+      const { seconds, inFlight } = after.traffic;
+      assert.equal(inFlight, 0);
+      assert.equal(
+        seconds.reduce((sum, { requests }) => sum + requests, 0),
+        2,
+      );
+      assert.ok(seconds.reduce((sum, { chunks }) => sum + chunks, 0) >= 20);
+      assert.ok(seconds.some(({ firstTokenMs, gapMs }) => firstTokenMs.length === 1 && gapMs.length === 1));
+      const { state, workers, lastError, epoch, receipts, version, protocol } = after;
+      assert.deepEqual([state, workers, lastError, receipts], ['ready', 1, null, undefined]);
+      assert.ok(epoch !== null && epoch.expiresAt > epoch.renewAt && epoch.renewAt > epoch.attestedAt);
+      assert.ok(version.length > 0 && protocol.startsWith('v'));
+      assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));
+    });
+  });
+});
+
+describe('the schema of the verification document', () => {
+  const time = '2026-12-01T00:00:00.000Z';
+  const digest = 'a'.repeat(64);
+  const check = { id: 'i', outcome: 'pass', expected: 'e', found: 'f', source: 's' };
+  const failure = { id: 'i', code: 'c', expected: 'e', found: 'f', source: 's' };
+  const good = {
+    ...{ version: '1', protocol: 'v1', now: time, verified: true },
+    epoch: {
+      ...{ secretId: 'x', manifestSha256: digest, verdictSha256: digest },
+      ...{ attestedAt: time, renewAt: time, expiresAt: time },
+    },
+    verdict: {
+      ...{ outcome: 'rejected', tee: null, manifestSha256: null, at: time, roots: 'vendor' },
+      ...{ checks: [check, { ...check, age: 5, code: 'c' }], failure },
+    },
+    chain: [{ id: 'mesh', title: 't', meaning: 'm', outcome: 'unknown', checks: [{ id: 'i', title: 't' }] }],
+    manifests: [
+      { since: time, sha256: digest, file: '1.json', changes: [{ path: '/a', concerns: 'tcb', after: 1 }] },
+    ],
+  };
+  const planted: readonly (readonly [what: string, document: unknown])[] = [
+    ['no object', []],
+    ['a missing member', { ...good, chain: undefined }],
+    ['a member that is not described', { ...good, key: 'k' }],
+    ['a secret beside the epoch', { ...good, epoch: { ...good.epoch, key: 'k' } }],
+    ['a text for a truth', { ...good, verified: 'true' }],
+    ['a time in ms', { ...good, now: 5 }],
+    ['a time with an offset', { ...good, now: '2026-12-01T00:00:00+01:00' }],
+    ['a short digest', { ...good, epoch: { ...good.epoch, verdictSha256: 'aa' } }],
+    ['an unknown outcome', { ...good, verdict: { ...good.verdict, outcome: 'fine' } }],
+    [
+      'a check without a source',
+      { ...good, verdict: { ...good.verdict, checks: [{ ...check, source: undefined }] } },
+    ],
+    ['an age in words', { ...good, verdict: { ...good.verdict, checks: [{ ...check, age: 'old' }] } }],
+    ['an unknown link', { ...good, chain: [{ ...good.chain[0], id: 'gpu' }] }],
+    [
+      'a change without a path',
+      { ...good, manifests: [{ ...good.manifests[0], changes: [{ concerns: 'tcb' }] }] },
+    ],
+  ];
+  const asSent = (document: unknown): unknown => JSON.parse(JSON.stringify(document));
+
+  it('accepts a document', () => assert.deepEqual(schemaErrors(SCHEMA, asSent(good)), []));
+  for (const [what, document] of planted) {
+    it(`refuses ${what}`, () => assert.notDeepEqual(schemaErrors(SCHEMA, asSent(document)), []));
+  }
+  it('describes every member', () => {
+    const bare: string[] = [];
+    const walk = (part: unknown, path: string): void => {
+      if (typeof part !== 'object' || part === null) return;
+      for (const [name, value] of Object.entries((part as { properties?: object }).properties ?? {}))
+        if ((value as { description?: string }).description === undefined) bare.push(`${path}/${name}`);
+      for (const [name, value] of Object.entries(part)) walk(value, `${path}/${name}`);
+    };
+    walk(SCHEMA, '');
+    assert.deepEqual(bare, []);
+  });
+  it('is linked by docs/verification.md', () => {
+    const page = readFileSync(join(DOCS, 'verification.md'), 'utf8');
+    assert.ok(page.includes('](verification.schema.json)'));
+  });
+});
+
+describe('the validator of schemas', () => {
+  it('knows every keyword it is given, or says that it does not', () => {
+    assert.throws(() => schemaErrors({ minimum: 3 }, 1), /does not know the keyword minimum/);
+    assert.throws(() => schemaErrors({ $ref: '#/$defs/none' }, 1), /leads nowhere/);
+  });
+});
