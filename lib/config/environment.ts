@@ -17,7 +17,10 @@ const SERVICE_ADDRESS = /^(?:tcp|udp):\/\//;
 export const variableOf = (flag: string): string => `${PREFIX}${flag.toUpperCase().replaceAll('-', '_')}`;
 
 const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
-  FLAGS.filter((flag) => !flag.retired && !flag.commandLineOnly).map((flag) => [variableOf(flag.name), flag]),
+  FLAGS.filter((flag) => !flag.retired && !flag.commandLineOnly).flatMap((flag) => {
+    const aliases = (flag.aliases ?? []).filter(({ deprecated, inverted }) => !deprecated && !inverted);
+    return [flag, ...aliases].map(({ name }) => [variableOf(name), flag] as const);
+  }),
 );
 
 /**

@@ -3,9 +3,9 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
 import { type VerificationDocument, verificationText } from '../transparency/verification-document.ts';
-import { VERSION } from '../version.ts';
 import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
+import { loadStatusPage, verdictFacts } from './status-page.ts';
 import type { StatusReport } from './status-report.ts';
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
@@ -18,12 +18,14 @@ export interface Shown {
   readonly verification: () => Promise<VerificationDocument>;
 }
 
-type Route = (shown: Shown) => HealthAnswer | Promise<HealthAnswer>;
+type Route = (
+  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
+) => HealthAnswer | Promise<HealthAnswer>;
 
 const ROUTES: Readonly<Record<string, Route>> = {
-  '/': () => ({
-    ...healthzAnswer(),
-    body: `privatemode-proxy v${VERSION}: /status, /verification, /metrics\n`,
+  '/': async ({ status, verification, page }) => ({
+    status: 200,
+    ...page.renderStatusPage(verdictFacts(await status(), await verification())),
   }),
   '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
   '/verification': async ({ verification }) => json(verificationText(await verification())),
@@ -58,6 +60,7 @@ export async function startAdmin({
   /** Throws the error for a request that a foreign web page sends, by its head. */
   readonly admit: (req: IncomingMessage) => void;
 }) {
+  const page = loadStatusPage();
   const answer = async (req: IncomingMessage): Promise<HealthAnswer> => {
     try {
       admit(req);
@@ -70,7 +73,7 @@ export async function startAdmin({
     if (route === undefined) return refusal(404, 'unknown_path', `use ${Object.keys(ROUTES).join(', ')}`);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
-    return route(options);
+    return route({ ...options, page });
   };
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
     const { status, headers, body } = await answer(req).catch(() =>

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
+import type { VerificationDocument } from '../transparency/verification-document.ts';
 import type { StatusReport } from './status-report.ts';
 
 /** What the verdict says. Times in ms since 1970; null: nothing is attested. */
@@ -20,6 +21,25 @@ export interface VerdictFacts {
   readonly failedCheck: { readonly title: string; readonly expected: string; readonly found: string } | null;
 }
 
+/** What the verdict says, from what the listener shows as data. */
+export function verdictFacts(status: StatusReport, { verdict, chain }: VerificationDocument): VerdictFacts {
+  const { state, now, epoch, lastError } = status;
+  const { failure = null } = verdict ?? {};
+  const check = chain.flatMap(({ checks }) => checks).find(({ id }) => id === failure?.id);
+  return {
+    verified: epoch !== null,
+    roots: verdict?.roots ?? 'vendor',
+    ...{ state, now, lastError },
+    attestedAt: epoch?.attestedAt ?? null,
+    expiresAt: epoch?.expiresAt ?? null,
+    failedCheck: failure && {
+      title: check?.title ?? failure.code,
+      expected: failure.expected ?? 'every check to pass',
+      found: failure.found,
+    },
+  };
+}
+
 export interface StatusPage {
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
@@ -27,11 +47,15 @@ export interface StatusPage {
 
 const FILE = 'status-page.html';
 const PLACE = /<!-- verdict -->[\s\S]*?<!-- \/verdict -->/;
+const TABLE = /<script type="application\/json" id="verdict-table">([\s\S]*?)<\/script>/;
 
 /** Reads the page: an asset of the single executable, else a file beside this module or beside the built program. Throws where it is missing. */
 export function loadStatusPage(): { renderStatusPage(facts: VerdictFacts): StatusPage } {
   const html = isSea() ? getAsset(FILE, 'utf8') : readFileSync(join(import.meta.dirname, FILE), 'utf8');
-  if (!PLACE.test(html)) throw new Error(`${FILE} has no place for the verdict`);
+  const [, table] = TABLE.exec(html) ?? [];
+  if (!PLACE.test(html) || table === undefined)
+    throw new Error(`${FILE} has no place or no words for the verdict`);
+  const rows = JSON.parse(table) as readonly VerdictRow[];
   const headers = {
     'content-type': 'text/html; charset=utf-8',
     'content-security-policy': policyOf(html),
@@ -40,7 +64,10 @@ export function loadStatusPage(): { renderStatusPage(facts: VerdictFacts): Statu
     'cache-control': 'no-store',
   };
   return {
-    renderStatusPage: (facts) => ({ headers, body: html.replace(PLACE, () => renderVerdict(facts)) }),
+    renderStatusPage: (facts) => ({
+      headers,
+      body: html.replace(PLACE, () => renderVerdict(facts, chooseRow(rows, facts))),
+    }),
   };
 }
 
@@ -64,57 +91,48 @@ function hashesOf(html: string, tag: 'script' | 'style'): string {
   return hashes.length === 0 ? "'none'" : hashes.join(' ');
 }
 
-type Words = readonly [tone: 'good' | 'warn' | 'bad' | 'plain', title: string, meaning: string];
-
-const UNVERIFIED: Readonly<Record<StatusReport['state'], Words>> = {
-  ready: ['bad', '✗ Not verified', 'The attestation has expired. No request leaves this machine.'],
-  failing: ['bad', '✗ Not verified', 'The service could not be verified. No request leaves this machine.'],
-  starting: ['plain', '… Not verified yet', 'The service is being verified. Requests wait.'],
-  'awaiting-key': [
-    'plain',
-    '… Not verified yet',
-    'The first client that brings an API key starts the verification.',
-  ],
-};
-
-function wordsOf({ verified, roots, state }: VerdictFacts): Words {
-  if (!verified) return UNVERIFIED[state];
-  if (roots === 'custom')
-    return [
-      'warn',
-      '! Verified under custom roots',
-      'The roots are not those of AMD and Intel: this says nothing about real hardware.',
-    ];
-  if (state === 'failing')
-    return [
-      'warn',
-      '! Verified, but the renewal fails',
-      'Requests are protected until the attestation expires.',
-    ];
-  return ['good', '✓ Verified', 'Requests are encrypted for the service that the hardware attests.'];
+/** A row of the table of verdicts in the page: it applies where all its conditions hold. */
+interface VerdictRow {
+  readonly when: Readonly<Record<string, unknown>>;
+  readonly tone: string;
+  readonly title: string;
+  readonly meaning: string;
 }
 
-function renderVerdict(facts: VerdictFacts): string {
+/** The first row that applies; the page chooses from the same rows by the same rule. A server that renders a verdict has all of it in hand. */
+function chooseRow(rows: readonly VerdictRow[], facts: VerdictFacts): VerdictRow {
+  const known: Readonly<Record<string, unknown>> = { ...facts, connected: true, whole: true };
+  const row = rows.find(({ when }) => Object.entries(when).every(([name, value]) => known[name] === value));
+  if (row === undefined) throw new Error(`no words for ${JSON.stringify(facts)}`);
+  return row;
+}
+
+function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictRow): string {
   const { now, attestedAt, expiresAt, lastError, failedCheck } = facts;
-  const [tone, title, meaning] = wordsOf(facts);
-  const lines = [
-    attestedAt !== null && `Attested at ${timeOf(attestedAt)}`,
-    expiresAt !== null && `${expiresAt > now ? 'Valid until' : 'Expired at'} ${timeOf(expiresAt)}`,
+  const check =
     failedCheck &&
-      escaped(
-        `Failed check: ${failedCheck.title}. Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`,
-      ),
-    lastError && escaped(`${lastError.code}: ${lastError.message}. ${lastError.remedy}`),
-  ].flatMap((line) => (line ? [`<p>${line}</p>`] : []));
+    `Failed check: ${failedCheck.title}. Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`;
+  const error = lastError && `${lastError.code}: ${lastError.message}. ${lastError.remedy}`;
+  const line = (id: string, text: string | null): string =>
+    `<p id="${id}"${text === null ? ' hidden' : ''}>${escaped(text ?? '')}</p>`;
   return `<section id="verdict" data-tone="${tone}" aria-labelledby="verdict-title">
-    <h2 id="verdict-title">${escaped(title)}</h2>
-    <p>${escaped(meaning)}</p>
-    ${lines.join('\n    ')}
-    <p class="soft">As of ${timeOf(now)}. Reload the page to ask again.</p>
+    <svg class="icon seal" aria-hidden="true"><use id="verdict-icon" href="#icon-${tone}"/></svg>
+    <div id="verdict-words" aria-live="polite" aria-atomic="true">
+      <h2 id="verdict-title">${escaped(title)}</h2>
+      ${line('verdict-meaning', meaning)}
+      ${line('verdict-check', check)}
+      ${line('verdict-error', error)}
+    </div>
+    <dl id="verdict-times">
+      <div><dt>Attested</dt><dd id="verdict-since">${timeOf(attestedAt)}</dd></div>
+      <div><dt id="verdict-until-name">${expiresAt !== null && expiresAt <= now ? 'Expired' : 'Valid until'}</dt><dd id="verdict-until">${timeOf(expiresAt)}</dd></div>
+      <div><dt>As of</dt><dd id="verdict-asked">${timeOf(now)}. Reload the page to ask again.</dd></div>
+    </dl>
   </section>`;
 }
 
-function timeOf(at: number): string {
+function timeOf(at: number | null): string {
+  if (at === null) return '–';
   const iso = new Date(at).toISOString();
   return `<time datetime="${iso}">${iso.slice(0, 19).replace('T', ' ')} UTC</time>`;
 }

@@ -9,6 +9,8 @@ export interface TrafficSecond {
   readonly at: number;
   /** Requests that ended in it. */
   readonly requests: number;
+  /** The most requests that were running in it, looked at once. */
+  readonly inFlight: number;
   /** Pieces of streams that went to applications; a piece is a token or a few. */
   readonly chunks: number;
   /** ms from the head of a request to the first piece of its stream; at most 20 samples. */

@@ -30,15 +30,19 @@ export function createTrafficLog(
     const last = seconds.at(-1);
     if (last?.at === at) return last;
     seconds = seconds.filter((second) => second.at > at - KEPT * 1000 && second.at < at);
-    const next: Second = { at, requests: 0, chunks: 0, firstTokenMs: [], gapMs: [] };
+    const next: Second = { at, requests: 0, inFlight: 0, chunks: 0, firstTokenMs: [], gapMs: [] };
     seconds.push(next);
     return next;
   }
 
-  /** The pieces that went out since it was asked last count for this second. */
+  /** The pieces that went out since it was asked last count for this second, and so do the requests that run. */
   function sample(): void {
     const all = chunks();
-    if (all !== counted) currentSecond().chunks += all - counted;
+    const running = inFlight();
+    if (all === counted && running === 0) return;
+    const second = currentSecond();
+    second.chunks += all - counted;
+    second.inFlight = Math.max(second.inFlight, running);
     counted = all;
   }
 
@@ -73,6 +77,7 @@ export function joinTraffic(parts: readonly Traffic[]): Traffic {
     seconds.set(second.at, {
       at: second.at,
       requests: (known?.requests ?? 0) + second.requests,
+      inFlight: (known?.inFlight ?? 0) + second.inFlight,
       chunks: (known?.chunks ?? 0) + second.chunks,
       firstTokenMs: samples('firstTokenMs'),
       gapMs: samples('gapMs'),

@@ -18,6 +18,8 @@ export interface ChainLink {
 type LinkRow = Pick<ChainLink, 'id' | 'title' | 'meaning'> & {
   /** Which checks belong to it, by their ids. Each id matches exactly one link. */
   readonly checks: RegExp;
+  /** Of these at least one must have been made: the others are preliminaries, which prove nothing about the link. */
+  readonly needs: RegExp;
 };
 
 const LINKS: readonly LinkRow[] = [
@@ -28,12 +30,14 @@ const LINKS: readonly LinkRow[] = [
       'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',
     checks:
       /^(?:evidence\.(?:form|type)|snp\.(?:report\.|vcek\.|product|roots|chain\.|crl\.|platform\.|tcb\.|firmware\.|mitigation\.|chip_id\.|migration_agent)|tdx\.(?!policy\.))/,
+    needs: /^(?:snp|tdx)\./,
   },
   {
     id: 'manifest',
     title: 'Manifest',
     meaning: 'The service runs under the manifest that is expected, which names every program that may run.',
     checks: /^(?:manifest\.|document\.policies|evidence\.reference_values)/,
+    needs: /^manifest\./,
   },
   {
     id: 'coordinator',
@@ -42,6 +46,7 @@ const LINKS: readonly LinkRow[] = [
       'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered just now.',
     checks:
       /^(?:nonce\.|document\.form|snp\.(?:report_data|host_data|measurement|id_key|id_block|vmpl|policy\.)|tdx\.policy\.)/,
+    needs: /^(?:snp|tdx)\./,
   },
   {
     id: 'mesh',
@@ -49,6 +54,7 @@ const LINKS: readonly LinkRow[] = [
     meaning:
       'The coordinator vouches for the other programs with certificates of its own, and the secret service has one of them.',
     checks: /^(?:document\.mesh_ca|mesh\.)/,
+    needs: /^mesh\./,
   },
   {
     id: 'secret',
@@ -56,6 +62,7 @@ const LINKS: readonly LinkRow[] = [
     meaning:
       'The secret service agreed on a key with this proxy and signed it. Prompts are encrypted with that key.',
     checks: /^secret\./,
+    needs: /^secret\./,
   },
 ];
 
@@ -69,10 +76,11 @@ export const linkOf = (id: string): ChainLink['id'] | undefined =>
 
 /** The links with the checks that were made, in the order of trust. A link none of whose checks passed or failed is unknown. */
 export function chainOfTrust(checks: readonly Check[]): readonly ChainLink[] {
-  return LINKS.map(({ checks: pattern, ...link }) => {
+  return LINKS.map(({ checks: pattern, needs, ...link }) => {
     const own = checks.filter(({ id }) => pattern.test(id));
     const outcomes = new Set(own.map(({ outcome }) => outcome));
-    const isOpen = outcomes.has('not-evaluated') || !outcomes.has('pass');
+    const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');
+    const isOpen = outcomes.has('not-evaluated') || !isMade;
     const outcome = outcomes.has('fail') ? 'fail' : isOpen ? 'unknown' : 'pass';
     return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: TITLES.get(id) ?? id })) };
   });

@@ -9,10 +9,10 @@ const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequ
   ...more,
 });
 
-function scene() {
+function scene(running = 3) {
   let now = 1_000_000;
   let pieces = 0;
-  const traffic = createTrafficLog({ inFlight: () => 3, chunks: () => pieces }, () => now);
+  const traffic = createTrafficLog({ inFlight: () => running, chunks: () => pieces }, () => now);
   return {
     traffic,
     pass(ms: number): void {
@@ -32,19 +32,19 @@ describe('the traffic log', () => {
     send(5);
     const first = traffic.snapshot();
     assert.deepEqual(first.seconds, [
-      { at: 1_000_000, requests: 2, chunks: 5, firstTokenMs: [7], gapMs: [12] },
+      { at: 1_000_000, requests: 2, inFlight: 3, chunks: 5, firstTokenMs: [7], gapMs: [12] },
     ]);
     assert.equal(first.inFlight, 3);
     pass(2_500);
     send(4);
     assert.deepEqual(traffic.snapshot().seconds.at(-1), {
-      ...{ at: 1_002_000, requests: 0, chunks: 4, firstTokenMs: [], gapMs: [] },
+      ...{ at: 1_002_000, requests: 0, inFlight: 3, chunks: 4, firstTokenMs: [], gapMs: [] },
     });
     traffic.close();
   });
 
   it('forgets what is older than two minutes, whether anything happens or not', () => {
-    const { traffic, pass } = scene();
+    const { traffic, pass } = scene(0);
     traffic.observe(finished('a'), undefined);
     pass(119_000);
     assert.equal(traffic.snapshot().seconds.length, 1);
@@ -77,7 +77,7 @@ describe('the traffic log', () => {
 
   it('joins the traffic of several workers', () => {
     const second = (at: number, sample: number) => ({
-      ...{ at, requests: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
+      ...{ at, requests: 1, inFlight: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
     });
     const joined = joinTraffic([
       { inFlight: 1, seconds: [second(1000, 1), second(2000, 2)], finished: [finished('old', { at: 1 })] },
@@ -85,7 +85,10 @@ describe('the traffic log', () => {
     ]);
     assert.deepEqual(joined, {
       inFlight: 3,
-      seconds: [second(1000, 1), { at: 2000, requests: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] }],
+      seconds: [
+        second(1000, 1),
+        { at: 2000, requests: 2, inFlight: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] },
+      ],
       finished: [finished('new', { at: 2 }), finished('old', { at: 1 })],
     });
   });

@@ -56,6 +56,14 @@ describe('the chain of trust', () => {
     );
   });
 
+  it('does not pass a link by its preliminaries: a mesh CA without a mesh certificate', () => {
+    const links = chainOfTrust(checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)));
+    assert.deepEqual(
+      links.map((link) => `${link.id} ${link.outcome}`),
+      ['hardware unknown', 'manifest pass', 'coordinator unknown', 'mesh unknown', 'secret pass'],
+    );
+  });
+
   it('knows nothing of a link whose checks were not made', () => {
     const links = chainOfTrust(checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.')));
     assert.deepEqual(links.at(-1)?.outcome, 'unknown');

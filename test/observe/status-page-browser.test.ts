@@ -1,0 +1,188 @@
+/** The status page in a real browser: what a person sees, by mouse, keyboard and screen reader, whatever the proxy says. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, describe, it } from 'node:test';
+import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
+import { program } from '../support/foreign-programs.ts';
+import {
+  failedScene,
+  type Scene,
+  type StatusServer,
+  serveStatusPage,
+  verifiedScene,
+  withNewManifest,
+} from '../support/status-page.ts';
+
+const CHROMIUM = program('chromium');
+const AXE = readFileSync(new URL('../../node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');
+
+describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000 }, () => {
+  let browser: Browser;
+  const servers: StatusServer[] = [];
+  before(async () => {
+    browser = await launchBrowser(CHROMIUM, ['localhost']);
+  });
+  after(async () => {
+    await browser?.close();
+    for (const server of servers) await server.close().catch(() => {});
+  });
+
+  async function open(scene: Scene): Promise<{ page: Page; server: StatusServer }> {
+    const server = await serveStatusPage(scene);
+    servers.push(server);
+    return { server, page: await browser.open(server.url) };
+  }
+
+  /** Resolves once the expression is true in the page. */
+  const holds = (page: Page, expression: string): Promise<boolean> =>
+    page.evaluate(`new Promise((resolve, reject) => {
+      const began = Date.now();
+      (function look() {
+        if (${expression}) resolve(true);
+        else if (Date.now() - began > 15000) reject(new Error('never: ' + document.body.innerText.slice(0, 600)));
+        else setTimeout(look, 50);
+      })();
+    })`);
+  const title = (words: string): string =>
+    `document.querySelector('#verdict-title').textContent === ${JSON.stringify(words)}`;
+  const text = (page: Page): Promise<string> => page.evaluate('document.body.innerText');
+
+  it('says in one glance that the service is verified, since when and until when', async () => {
+    const { page } = await open(await verifiedScene());
+    await holds(page, title('Verified'));
+    assert.equal(await page.evaluate("document.querySelector('#verdict').dataset.tone"), 'good');
+    assert.match(
+      await page.evaluate("document.querySelector('#verdict-times').innerText"),
+      /4 min ago[\s\S]*min left/,
+    );
+    assert.match(
+      await text(page),
+      /Requests in flight[\s\S]*Tokens per second[\s\S]*Time to first token[\s\S]*Gap between tokens/,
+    );
+    assert.match(await text(page), /broken off[\s\S]*stream_unfinished/);
+    await page.close();
+  });
+
+  it('opens the checks of a link by keyboard, in words', async () => {
+    const { page } = await open(await verifiedScene());
+    await holds(page, "document.querySelectorAll('.link').length === 5");
+    await page.evaluate("document.querySelectorAll('.link')[3].focus()");
+    assert.equal(await page.evaluate('document.activeElement.getAttribute("aria-expanded")'), 'false');
+    await page.evaluate('document.activeElement.click()'); // what Enter and Space do to a button
+    assert.equal(await page.evaluate('document.activeElement.tagName'), 'BUTTON');
+    assert.equal(await page.evaluate('document.activeElement.getAttribute("aria-expanded")'), 'true');
+    const panel = 'document.getElementById(document.activeElement.getAttribute("aria-controls"))';
+    assert.match(
+      await page.evaluate(`${panel}.innerText`),
+      /Issuer of the mesh certificate[\s\S]*Must hold[\s\S]*Found/,
+    );
+    await page.close();
+  });
+
+  it('shows the check that failed beside the verdict, and opens its link', async () => {
+    const { page } = await open(await failedScene());
+    await holds(page, title('Not verified'));
+    await holds(page, "document.querySelector('.link[aria-expanded=true]') !== null");
+    assert.match(await text(page), /Failed check: Reported TCB\. Must hold: [^\n]*\n?Found: bootloader 10/);
+    assert.match(await text(page), /No request leaves this machine/);
+    await page.close();
+  });
+
+  it('notices a new manifest, and says what changed', async () => {
+    const scene = await verifiedScene();
+    const { page, server } = await open(scene);
+    await holds(page, title('Verified'));
+    server.scene = withNewManifest(scene);
+    await holds(page, "document.querySelectorAll('.manifest').length === 4");
+    await page.evaluate("document.querySelector('.manifest button').click()");
+    assert.match(await text(page), /Policies[\s\S]*Measurements[\s\S]*TCB floors[\s\S]*SNPVersion\s*27\s*28/);
+    await page.close();
+  });
+
+  it('does not look verified when the proxy is gone', async () => {
+    const { page, server } = await open(await verifiedScene());
+    await holds(page, title('Verified'));
+    await server.close();
+    await holds(page, title('No connection to the proxy'));
+    assert.notEqual(await page.evaluate("document.querySelector('#verdict').dataset.tone"), 'good');
+    await page.close();
+  });
+
+  it('does not look verified when the secret has expired, whatever the proxy says', async () => {
+    const scene = await verifiedScene();
+    const epoch = scene.status.epoch;
+    assert.ok(epoch !== null);
+    const soon = Date.now() + 2_000;
+    const { page } = await open({
+      ...scene,
+      status: { ...scene.status, epoch: { ...epoch, expiresAt: soon } },
+    });
+    await holds(page, "document.querySelector('#verdict').dataset.tone === 'good'");
+    await holds(page, "document.querySelector('#verdict').dataset.tone === 'bad'");
+    await page.close();
+  });
+
+  it('is never green under roots that are not those of AMD and Intel', async () => {
+    const scene = await verifiedScene();
+    const { verdict } = scene.verification;
+    assert.ok(verdict !== null);
+    const verification = { ...scene.verification, verdict: { ...verdict, roots: 'custom' as const } };
+    const { page } = await open({ ...scene, verification });
+    await holds(page, "document.querySelector('#verdict').dataset.tone === 'warn'");
+    assert.match(await page.evaluate("document.querySelector('#verdict').innerText"), /roots/);
+    await page.close();
+  });
+
+  it('shows what the service wrote as text, never as a page', async () => {
+    const scene = await failedScene();
+    const attack = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
+    const { verdict } = scene.verification;
+    assert.ok(verdict !== null);
+    const checks = verdict.checks.map((check) => ({ ...check, found: attack, expected: attack }));
+    const { page } = await open({
+      status: {
+        ...scene.status,
+        lastError: { code: attack, message: attack, remedy: attack },
+        traffic: {
+          ...scene.status.traffic,
+          finished: [
+            { ...(await verifiedScene()).status.traffic.finished[0]!, model: attack, endpoint: attack },
+          ],
+        },
+      },
+      verification: { ...scene.verification, verdict: { ...verdict, checks } },
+    });
+    await holds(page, `document.body.innerText.includes('onerror')`);
+    assert.equal(await page.evaluate("document.querySelectorAll('img').length"), 0);
+    assert.match(await page.evaluate('document.title'), /privatemode-proxy/);
+    await page.close();
+  });
+
+  for (const [name, scene] of [
+    ['verified', verifiedScene],
+    ['not verified', failedScene],
+  ] as const) {
+    for (const [look, width, scheme] of [
+      ['light', 1180, 'light'],
+      ['dark', 1180, 'dark'],
+      ['phone', 360, 'light'],
+    ] as const) {
+      it(`has no violation that axe finds: ${name}, ${look}`, async () => {
+        const { page } = await open(await scene());
+        await page.screenshot({ width, height: 900, scheme });
+        await holds(page, "document.querySelectorAll('.link').length === 5");
+        await page.evaluate("document.querySelector('.manifest button').click()");
+        await page.evaluate(`${AXE};0`);
+        const found = await page.evaluate<readonly { id: string; nodes: readonly { html: string }[] }[]>(
+          'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(({ html }) => ({ html })) })))',
+        );
+        assert.deepEqual(found, []);
+        assert.ok(
+          await page.evaluate('document.documentElement.scrollWidth <= innerWidth'),
+          'nothing sticks out',
+        );
+        await page.close();
+      });
+    }
+  }
+});

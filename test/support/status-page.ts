@@ -1,0 +1,262 @@
+/** The status page on a server of its own, with what the proxy would say given by the test. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { loadStatusPage } from '../../lib/observe/status-page.ts';
+import type { FinishedRequest, StatusReport, TrafficSecond } from '../../lib/observe/status-report.ts';
+import { chainOfTrust } from '../../lib/transparency/chain-of-trust.ts';
+import type {
+  EnforcedManifest,
+  VerdictReport,
+  VerificationDocument,
+} from '../../lib/transparency/verification-document.ts';
+import { flagsOf, secretFlagsOf, verifyCommand } from './verify.ts';
+
+/** What the proxy says; a test changes it while the page is open. */
+export interface Scene {
+  status: StatusReport;
+  verification: VerificationDocument;
+}
+
+const SHA = {
+  now: 'c8d91525defe00bc823da47b4bf9e5a13a4a6f398aaeb36f508fd776a8b91917',
+  before: '384a2137e534357d74392bf3940373ff49d309d91551376b5a7f828e372af42b',
+  first: '0f6c1f3b7bd2f1a0b5e4d1c29a7788e6635f2f0f9f3d3a1de0c4b5a697887766',
+  verdict: '7d1a54127b222502f5b79b5fb0803061152a44f92b37e23c6527baf665d4da9a',
+};
+const MINUTE = 60_000;
+
+/** A verdict on real evidence, as under the roots of AMD; `failing`: the id of a check that failed, with what was found. */
+async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<VerdictReport> {
+  const argv = [...flagsOf('synthetic'), ...secretFlagsOf('synthetic'), '--json'];
+  const verdict: VerdictReport = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
+  if (failing === undefined) return verdict;
+  const code = 'attestation_failed';
+  const checks = verdict.checks.map((check) =>
+    check.id === failing.id ? { ...check, ...failing, outcome: 'fail', code } : check,
+  );
+  const failed = checks.find(({ id }) => id === failing.id);
+  if (failed === undefined) throw new Error(`no check ${failing.id}`);
+  return { ...verdict, outcome: 'rejected', checks, failure: { ...failed, code } };
+}
+
+/** Attested 4 minutes ago, with traffic, at this moment. */
+export async function verifiedScene(now = Date.now()): Promise<Scene> {
+  const verdict = await verdictOf();
+  const times = { attestedAt: now - 4 * MINUTE, renewAt: now + 5 * MINUTE, expiresAt: now + 6 * MINUTE };
+  const ids = { secretId: '5b1f0a52-8a0e-4f0b', manifestSha256: SHA.now, verdictSha256: SHA.verdict };
+  const about = { version: '0.1.0', protocol: 'v1' };
+  const inRfc3339 = Object.fromEntries(
+    Object.entries(times).map(([name, at]) => [name, new Date(at).toISOString()]),
+  ) as Record<keyof typeof times, string>;
+  return {
+    status: {
+      ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, state: 'ready', lastError: null },
+      epoch: { ...ids, ...times },
+      traffic: { inFlight: 7, seconds: traffic(now), finished: finished(now) },
+      receipts: { instance: 'a1b2', written: 1482, lost: 0 },
+    },
+    verification: {
+      ...{ ...about, now: new Date(now).toISOString(), verified: true, verdict },
+      epoch: { ...ids, ...inRfc3339 },
+      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0]),
+      manifests: manifests(now).slice(1),
+    },
+  };
+}
+
+/** Nothing is attested: a check failed. */
+export async function failedScene(now = Date.now()): Promise<Scene> {
+  const { status, verification } = await verifiedScene(now);
+  const verdict = await verdictOf({
+    id: 'snp.tcb.reported',
+    found: 'bootloader 10, tee 0, snp 27, microcode 88',
+  });
+  const lastError = {
+    code: 'attestation_failed',
+    message: 'the service failed the check snp.tcb.reported',
+    remedy: 'Do not send anything; run privatemode-proxy verify for all checks',
+  };
+  const idle = { inFlight: 0, seconds: [], finished: [] };
+  return {
+    status: { ...status, state: 'failing', epoch: null, lastError, traffic: idle },
+    verification: {
+      ...{ ...verification, verified: false, epoch: null, verdict },
+      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0]),
+    },
+  };
+}
+
+/** The same service under a new manifest. */
+export function withNewManifest({ status, verification }: Scene, now = Date.now()): Scene {
+  const manifestSha256 = '9e4a6c0d17b8f2e35a90c4417d6b8e2f0c5d9a3b1e7f64820d5c3b2a19088f7e';
+  const epoch = status.epoch && { ...status.epoch, manifestSha256, secretId: '91c0de77-2b4d-4d1c' };
+  const ids = { manifestSha256, secretId: '91c0de77-2b4d-4d1c' };
+  const newest = manifests(now)[0] as EnforcedManifest;
+  return {
+    status: { ...status, epoch },
+    verification: {
+      ...verification,
+      epoch: verification.epoch && { ...verification.epoch, ...ids },
+      manifests: [{ ...newest, sha256: manifestSha256 }, ...verification.manifests],
+    },
+  };
+}
+
+function manifests(now: number): readonly EnforcedManifest[] {
+  const entry = (daysAgo: number, sha256: string): EnforcedManifest => {
+    const since = `${new Date(now - daysAgo * 1440 * MINUTE).toISOString().slice(0, 19)}Z`;
+    return { since, sha256, file: `manifest_${since}.json` };
+  };
+  const tcb = '/ReferenceValues/snp/0/MinimumTCB';
+  return [
+    {
+      ...entry(0, SHA.now),
+      changes: [
+        { path: `/Policies/${'4b'.repeat(32)}/SANs/1`, concerns: 'policies', after: 'inference-gpt-oss' },
+        {
+          ...{ path: '/ReferenceValues/snp/0/TrustedMeasurement', concerns: 'measurements' },
+          ...{ before: '9972ef889aa7b062'.repeat(6), after: '31c4d0a7be25f913'.repeat(6) },
+        },
+        { path: `${tcb}/SNPVersion`, concerns: 'tcb', before: 27, after: 28 },
+        { path: `${tcb}/MicrocodeVersion`, concerns: 'tcb', before: 86, after: 88 },
+      ],
+    },
+    {
+      ...entry(12, SHA.now),
+      changes: [{ path: `${tcb}/MicrocodeVersion`, concerns: 'tcb', before: 84, after: 86 }],
+    },
+    {
+      ...entry(40, SHA.before),
+      changes: [
+        { path: '/WorkloadOwnerKeyDigests/0', concerns: 'other', before: 'a1'.repeat(32) },
+        { path: `/Policies/${'c7'.repeat(32)}/WorkloadSecretID`, concerns: 'policies', after: 'vllm' },
+      ],
+    },
+    entry(97, SHA.first),
+  ];
+}
+
+/** Two minutes of traffic that rises and falls, the same at every call. */
+function traffic(now: number): readonly TrafficSecond[] {
+  const end = Math.floor(now / 1000) * 1000;
+  return Array.from({ length: 120 }, (_, i) => {
+    const wave = Math.sin(i / 17) * 90 + Math.sin(i / 5) * 30 + ((i * 37) % 23);
+    return {
+      ...{
+        at: end - (120 - i) * 1000,
+        requests: i % 3 === 0 ? 1 : 0,
+        inFlight: 7 + Math.round(3 * Math.sin(i / 13)),
+        chunks: Math.round(290 + wave),
+      },
+      firstTokenMs: i % 4 === 0 ? [380 + ((i * 53) % 190), 410 + ((i * 31) % 260)] : [],
+      gapMs: i % 2 === 0 ? [19 + ((i * 7) % 9), 21 + ((i * 5) % 6)] : [],
+    };
+  });
+}
+
+function finished(now: number): readonly FinishedRequest[] {
+  const chat = { endpoint: '/v1/chat/completions', model: 'gpt-oss-120b', status: 200, outcome: 'answered' };
+  const rows = [
+    { ...chat, firstTokenMs: 412, tokensIn: 1840, tokensOut: 311, durationMs: 7312 },
+    { ...chat, firstTokenMs: 388, tokensIn: 96, tokensOut: 1204, durationMs: 26_040 },
+    {
+      ...chat,
+      endpoint: '/v1/messages',
+      firstTokenMs: 497,
+      tokensIn: 22_410,
+      tokensOut: 640,
+      durationMs: 14_870,
+    },
+    {
+      ...chat,
+      endpoint: '/v1/embeddings',
+      model: 'qwen3-embedding-4b',
+      firstTokenMs: null,
+      tokensIn: 512,
+      tokensOut: null,
+      durationMs: 84,
+    },
+    {
+      ...chat,
+      status: 429,
+      outcome: 'service_error',
+      firstTokenMs: null,
+      tokensIn: null,
+      tokensOut: null,
+      durationMs: 61,
+    },
+    {
+      ...chat,
+      outcome: 'client_aborted',
+      firstTokenMs: 402,
+      tokensIn: null,
+      tokensOut: null,
+      durationMs: 3120,
+    },
+    {
+      ...chat,
+      outcome: 'broken_off',
+      code: 'stream_unfinished',
+      firstTokenMs: 455,
+      tokensIn: null,
+      tokensOut: null,
+      durationMs: 9207,
+    },
+    {
+      ...chat,
+      model: null,
+      status: 400,
+      outcome: 'refused',
+      code: 'body_invalid',
+      firstTokenMs: null,
+      tokensIn: null,
+      tokensOut: null,
+      durationMs: 2,
+    },
+    { ...chat, firstTokenMs: 371, tokensIn: 310, tokensOut: 95, durationMs: 2411 },
+  ];
+  return rows.map((row, i) => ({ code: null, ...row, id: `request-${i}`, at: now - 900 - i * 4_300 }));
+}
+
+export interface StatusServer {
+  readonly url: string;
+  scene: Scene;
+  /** Paths that were asked for, `/status` left out. */
+  readonly asked: string[];
+  close(): Promise<void>;
+}
+
+/** Serves the page as the admin listener does. `frozen`: /status says `now` as the scene has it; else the time of each answer. */
+export async function serveStatusPage(scene: Scene, { frozen = false } = {}): Promise<StatusServer> {
+  const page = loadStatusPage();
+  const served = { scene, asked: [] as string[] };
+  const server = createServer((request, response) => {
+    const { status, verification } = served.scene;
+    const path = request.url ?? '';
+    if (path !== '/status') served.asked.push(path);
+    const now = frozen ? status.now : Date.now();
+    const json = (body: unknown) =>
+      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    if (path === '/status') json({ ...status, now });
+    else if (path === '/verification') json(verification);
+    else if (path === '/') {
+      const { epoch, state, lastError } = status;
+      const { headers, body } = page.renderStatusPage({
+        ...{ verified: epoch !== null && epoch.expiresAt > now, state, now, lastError, failedCheck: null },
+        roots: verification.verdict?.roots ?? 'custom',
+        attestedAt: epoch?.attestedAt ?? null,
+        expiresAt: epoch?.expiresAt ?? null,
+      });
+      response.writeHead(200, headers).end(body);
+    } else response.writeHead(404).end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return Object.assign(served, {
+    url: `http://127.0.0.1:${port}/`,
+    close(): Promise<void> {
+      server.closeAllConnections();
+      return new Promise((resolve) => server.close(() => resolve()));
+    },
+  });
+}
