@@ -86,7 +86,7 @@ export const barTable = (measured: readonly Measured[]): string =>
 
 const barOf = ({ bar }: Row): string => `${SIGNS[bar.kind]} ${bar.limit}`;
 
-/** The README's part: what was measured, shortly, with the chart; the whole is in bench/results. */
+/** The README's part: what was measured with a verdict, shortly, with the chart; the whole is in bench/results. */
 export const readmeSection = ({ version, date, machine, measured }: Report): string =>
   `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}, load average before the run
 ${machine.loadBefore}. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
@@ -94,13 +94,15 @@ ${machine.loadBefore}. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\
 ${table(
   ['what', 'measured', 'bar', 'verdict'],
   measured.flatMap(({ rows }) =>
-    rows.map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
+    rows
+      .filter(({ verdict }) => verdict !== 'unclear')
+      .map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
   ),
 )}
 
 ![Time between tokens with and without the proxy](bench/results/inter-token.svg)
 
-The whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
+The rows with a verdict; the whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
 \`npm run bench\` measures again; [bench/README.md](bench/README.md) tells how, and how to enter another proxy.`;
 
 export function toMarkdown({ version, date, quick, machine, measured }: Report): string {
