@@ -60,6 +60,13 @@ function harmless(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
 }
 
+function headline(verified: boolean, roots: string | undefined, waiting: string, paint: Paint): string {
+  if (!verified) return paint('bad', `✗ Not verified: nothing is sent. ${waiting}`);
+  if (roots === 'custom')
+    return paint('caution', '! Verified under roots that are not those of AMD and Intel: a simulator?');
+  return paint('good', '✓ Verified: requests are encrypted for a service that proved what it is.');
+}
+
 function protection(
   status: StatusReport,
   { verified, verdict }: VerificationDocument,
@@ -67,9 +74,7 @@ function protection(
 ): string[] {
   const { epoch, now, version, protocol, workers } = status;
   const row = (name: string, value: string): string => `  ${name.padEnd(10)}${value}`;
-  const lines = verified
-    ? [paint('good', '✓ Verified: requests are encrypted for a service that proved what it is.')]
-    : [paint('bad', `✗ Not verified: nothing is sent. ${WAITING[status.state]}`)];
+  const lines = [headline(verified, verdict?.roots, WAITING[status.state], paint)];
   if (epoch !== null) {
     lines.push(row('since', timeOf(epoch.attestedAt)));
     lines.push(row('until', `${timeOf(epoch.expiresAt)}, in ${duration(epoch.expiresAt - now)}`));
@@ -77,10 +82,6 @@ function protection(
     lines.push(row('manifest', epoch.manifestSha256));
   }
   lines.push(row('proxy', `v${version}, protocol ${protocol}, ${plural(workers, 'worker')}`));
-  if (verdict?.roots === 'custom')
-    lines.push(
-      paint('caution', '! Not under the roots of AMD and Intel: this says nothing about real hardware.'),
-    );
   return lines;
 }
 

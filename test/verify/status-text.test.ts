@@ -119,7 +119,7 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
   [
     'roots that are not the vendors',
     { verification: { verdict: { roots: 'custom', failure: null } } },
-    ['! Not under the roots of AMD and Intel: this says nothing about real hardware.'],
+    ['! Verified under roots that are not those of AMD and Intel: a simulator?'],
   ],
   [
     'the traffic: tokens of the last ten complete seconds, times of the last minute',
