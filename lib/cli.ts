@@ -43,7 +43,7 @@ const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
 ];
 
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
-const runApp: Run = async (config, warnings, io) => (await import('./proxy.ts')).run(config, warnings, io);
+const runApp: Run = async (config, warnings, io) => (await import('./run.ts')).run(config, warnings, io);
 
 /** Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. */
 export async function main(

@@ -1,8 +1,6 @@
 /** The composition root: the only file that imports every room, and the place where things are wired together. */
-import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
-import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
@@ -20,13 +18,13 @@ import type { Environment } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
-import { createLogger, type Logger, type LogOutput, type StatusOutput, statusLine } from './observe/log.ts';
+import type { Logger, StatusOutput } from './observe/log.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
-import { inheritedSocket, serviceManager } from './server/service-manager.ts';
+import { inheritedSocket } from './server/service-manager.ts';
 import { type Service, type ServiceDeps, startService } from './service.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
@@ -39,7 +37,6 @@ import { openReceiptLog, type ReceiptLog } from './transparency/receipt-log.ts';
 import { createVerification } from './transparency/verification-document.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
-import { runWorker } from './workers/worker.ts';
 
 /** `reload` reads the key file again too. */
 export interface RunningProxy extends Omit<Service, 'chunks'> {
@@ -224,53 +221,4 @@ async function openSession(
         : staticManifest(await readManifestFile(manifestPath)),
     manifestLog: createManifestLog(workspace),
   });
-}
-
-/** Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT and a drain, with 1 after a permanent error. */
-export async function run(
-  config: Config,
-  warnings: readonly string[],
-  io: { readonly stderr: LogOutput },
-): Promise<number> {
-  const status = cluster.isWorker || config.logFormat === 'json' ? undefined : statusLine(io.stderr);
-  const output = status ?? io.stderr;
-  const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
-  if (cluster.isWorker) return runWorker(config, log, process.env);
-  log.info({ version: `v${VERSION}`, protocol: PROTOCOL_VERSION }, 'Privatemode encryption proxy');
-  for (const warning of warnings) log.warn(warning);
-
-  const { promise: ended, resolve: end } = Promise.withResolvers<number>();
-  const proxy = await startProxy(config, {
-    env: process.env,
-    log,
-    status,
-    onPermanent({ code, message: reason, remedy }) {
-      log.error({ code, reason, remedy }, 'The proxy cannot go on');
-      end(1);
-    },
-  });
-  let stopping = false;
-  const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
-    if (stopping) endNow(signal, log);
-    stopping = true;
-    end(0);
-  };
-  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
-  for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
-  const manager = serviceManager(process.env, (reason) =>
-    log.warn({ reason }, 'The service manager cannot be told'),
-  );
-  await manager.ready(`listening on ${proxy.url}`);
-  const code = await ended;
-  log.info('Shutting down server');
-  await Promise.all([manager.stopping(), proxy.close()]);
-  for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
-  return code;
-}
-
-/** On a second signal: no stream is finished, and the exit code is that of the signal. */
-function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
-  log.warn({ signal }, 'A second signal, ending at once');
-  for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');
-  process.exit(128 + constants.signals[signal]);
 }

@@ -63,11 +63,12 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ],
   service: ['config', 'gateway', 'network', 'pipeline', 'server'],
   workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe', 'transparency'],
+  run: ['version', 'envelope', 'config', 'observe', 'server', 'proxy', 'workers'],
   cli: [
     'errors',
     'version',
     'config',
-    'proxy',
+    'run',
     'network',
     'session',
     'attestation',
