@@ -3,7 +3,7 @@ import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
 
 /**
  * One link of the chain of trust, from the hardware to the secret: each is vouched for by the one before it. `outcome`: `pass` where every
- * check that applies held, `fail` where one did not, `unknown` where it did not come to that.
+ * check that applies held and the links before it pass, `fail` where one did not hold, else `unknown`.
  */
 export interface ChainLink {
   readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
@@ -74,14 +74,19 @@ const TITLES = new Map(
 export const linkOf = (id: string): ChainLink['id'] | undefined =>
   LINKS.find(({ checks }) => checks.test(id))?.id;
 
-/** The links with the checks that were made, in the order of trust. A link none of whose checks passed or failed is unknown. */
+/**
+ * The links with the checks that were made, in the order of trust. A link is unknown where one of its checks is open, and where a link before
+ * it did not pass: nothing vouches for it then.
+ */
 export function chainOfTrust(checks: readonly Check[]): readonly ChainLink[] {
+  let vouched = true;
   return LINKS.map(({ checks: pattern, needs, ...link }) => {
     const own = checks.filter(({ id }) => pattern.test(id));
     const outcomes = new Set(own.map(({ outcome }) => outcome));
     const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');
-    const isOpen = outcomes.has('not-evaluated') || !isMade;
-    const outcome = outcomes.has('fail') ? 'fail' : isOpen ? 'unknown' : 'pass';
+    const holds = vouched && isMade && !outcomes.has('not-evaluated');
+    const outcome = outcomes.has('fail') ? 'fail' : holds ? 'pass' : 'unknown';
+    vouched = outcome === 'pass';
     return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: TITLES.get(id) ?? id })) };
   });
 }

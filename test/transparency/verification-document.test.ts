@@ -48,7 +48,7 @@ describe('the chain of trust', () => {
       outcomes((id) =>
         id === 'snp.measurement' ? 'fail' : id.startsWith('mesh.') ? 'not-evaluated' : 'pass',
       ),
-      ['hardware pass', 'manifest pass', 'coordinator fail', 'mesh unknown', 'secret pass'],
+      ['hardware pass', 'manifest pass', 'coordinator fail', 'mesh unknown', 'secret unknown'],
     );
     assert.deepEqual(
       outcomes((id) => (id.startsWith('tdx.') ? 'not-applicable' : 'pass')),
@@ -60,7 +60,14 @@ describe('the chain of trust', () => {
     const links = chainOfTrust(checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)));
     assert.deepEqual(
       links.map((link) => `${link.id} ${link.outcome}`),
-      ['hardware unknown', 'manifest pass', 'coordinator unknown', 'mesh unknown', 'secret pass'],
+      ['hardware unknown', 'manifest unknown', 'coordinator unknown', 'mesh unknown', 'secret unknown'],
+    );
+  });
+
+  it('passes no link behind one that does not, for nothing vouches for it', () => {
+    assert.deepEqual(
+      outcomes((id) => (id === 'snp.tcb.reported' ? 'fail' : 'pass')),
+      ['hardware fail', 'manifest unknown', 'coordinator unknown', 'mesh unknown', 'secret unknown'],
     );
   });
 
