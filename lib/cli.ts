@@ -25,6 +25,7 @@ type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<numb
 type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
 const COMMANDS: Readonly<Record<CommandName, Command>> = {
+  clients: async (argv, io) => (await import('./clients/command.ts')).runClients(argv, io),
   healthcheck,
   /** As `--help` of the command that is named, or of the program. */
   help: ([name, ...rest], io, env) =>

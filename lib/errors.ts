@@ -50,7 +50,12 @@ export const ERRORS = {
   ...rows(403, 'client', {
     origin_forbidden:
       'Allow the origin with --cors-allowed-origins, or the host name with --allowed-hosts, if you trust the page.',
+    client_forbidden: 'Use what this client may use, or ask whoever runs this gateway (--clients).',
   }),
+  ...rows(401, 'client', {
+    client_unknown: 'Send the token that you were given for this gateway, as a bearer token or in x-api-key.',
+  }),
+  ...rows(429, 'client', { client_throttled: 'Wait a minute, then send a token that this gateway knows.' }),
   ...rows(404, 'client', { unknown_path: 'Use one of the documented endpoints under /v1.' }),
   ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),

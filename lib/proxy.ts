@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
+import { checkClients } from './clients/clients.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
@@ -75,6 +76,8 @@ export async function startProxy(
   opened.defer(() => outbound.close());
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   let configuredKey = apiKey;
+  if (config.clients !== undefined)
+    await checkClients({ path: config.clients, needsKeys: apiKey === undefined });
   const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
   opened.defer(() => receipts?.close());
   let pool: WorkerPool | undefined;

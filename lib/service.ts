@@ -1,4 +1,5 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
+import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
@@ -17,7 +18,7 @@ export interface Service {
   /** http(s)://ADDRESS:PORT */
   readonly url: string;
   readonly port: number;
-  /** Looks at the certificate files now. */
+  /** Looks at the files of certificate and clients now. */
   reload(): void;
   /** Pieces of streams that the requests which run now have sent. */
   chunks(): number;
@@ -52,8 +53,22 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const { listenAddress, port, maxBodyBytes, minUploadRate } = config;
   const { connectTimeout, firstByteTimeout, streamIdleTimeout, streamKeepalive } = config;
   const uploadBudget = createUploadBudget(Math.floor(config.maxBufferedBytes / config.workers), { counters });
+  // The key, once configured, never goes away: a bad key file leaves the old one.
+  const clients =
+    config.clients === undefined
+      ? undefined
+      : await openClients({
+          path: config.clients,
+          needsKeys: shared.configuredKey() === undefined,
+          sharedSalt: shared.sharedSalt,
+          changed: (count) =>
+            log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
+          failed: ({ message: reason }) =>
+            log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
+        });
   const gateway = createGateway({
     ...shared,
+    clients,
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
@@ -82,7 +97,10 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const listener = await listen(
     { listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme, response },
     gateway.handle,
-  );
+  ).catch((refused: unknown) => {
+    clients?.close();
+    throw refused;
+  });
   const boundTo = fd === undefined ? listenAddress : listener.address;
   const url = `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   const tlsWatch =
@@ -100,10 +118,14 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   return {
     url,
     port: listener.port,
-    reload: () => void tlsWatch?.reload(),
+    reload() {
+      tlsWatch?.reload();
+      void clients?.reload();
+    },
     chunks: gateway.chunks,
     async close() {
       tlsWatch?.close();
+      clients?.close();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
     },
   };

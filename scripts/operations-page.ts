@@ -39,6 +39,10 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   too_many_headers: 'The request has more headers than are read.',
   unsupported_encoding: 'The body is compressed, so that its members cannot be encrypted.',
   origin_forbidden: 'A web page that is not allowed to use the proxy has asked.',
+  client_forbidden: 'The file of `--clients` does not allow this client the endpoint or the model.',
+  client_unknown:
+    'The request has no token, one that is not in the file of `--clients`, or one that has expired.',
+  client_throttled: 'More than 20 requests without a known token came from one address within a minute.',
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
@@ -95,6 +99,7 @@ const COMMON_FIELDS = {
     "the request, as in the response's `x-request-id` (or `request-id`) and in the receipt",
   ],
   clientRequestId: ['text', "the client's own `x-request-id`"],
+  client: ['text', 'the name of the client, with `--clients`; absent where its token was not known'],
   worker: ['integer', 'the process, with `--workers`'],
 } as const satisfies Readonly<Record<string, FieldRow>>;
 

@@ -27,6 +27,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observe: ['errors', 'version', 'session', 'transparency'],
   config: ['errors', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe', 'watch-files'],
+  clients: ['errors', 'crypto', 'attestation', 'api', 'pipeline', 'config', 'watch-files'],
   gateway: [
     'errors',
     'version',
@@ -38,6 +39,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'envelope',
     'session',
     'transparency',
+    'clients',
   ],
   verify: [
     'errors',
@@ -61,7 +63,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'transparency',
     'verify',
   ],
-  service: ['config', 'gateway', 'network', 'pipeline', 'server'],
+  service: ['clients', 'config', 'gateway', 'network', 'pipeline', 'server'],
   workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe', 'transparency'],
   run: ['version', 'envelope', 'config', 'observe', 'server', 'proxy', 'workers'],
   cli: [
@@ -69,6 +71,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'version',
     'config',
     'run',
+    'clients',
     'network',
     'session',
     'attestation',

@@ -25,6 +25,7 @@ const ANY_5XX = { openai: 'server_error', anthropic: 'api_error' };
 /** Seconds after which trying again is worth it, for what passes by itself. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   not_ready: 2,
+  client_throttled: 60,
   too_many_uploads: 2,
   shutting_down: 2,
   manifest_unavailable: 5,

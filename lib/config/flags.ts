@@ -57,6 +57,9 @@ const GROUPS = {
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
+    setting('clients', text('FILE', values.parsePath), {
+      help: 'File of the clients that may use the proxy, each with tokens of its own (docs/operations.md, "A gateway for a team"; read again when it changes and on SIGHUP). If unset, everybody who reaches the port may.',
+    }),
     setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
       help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. Empty: none, and pages of other origins are refused.',
     }),

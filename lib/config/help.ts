@@ -19,6 +19,7 @@ streams the answers back decrypted.`,
       'status [flags]         what a running proxy does, and how it verified the remote',
       'verify [flags]         whether the remote is genuine: every check, by name',
       'receipts verify [flags]  whether receipts are whole and unchanged',
+      'clients new NAME       a token for a client of the gateway (--clients)',
     ],
     [
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),

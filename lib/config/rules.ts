@@ -40,21 +40,36 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
 /** What starts all the same, and should be known. */
 export const CAUTIONS: readonly Rule[] = [
   {
-    applies: ({ given }) => !given.has('api-key'),
+    applies: ({ given, clients }) => !given.has('api-key') && clients === undefined,
     message: 'No API key provided. The proxy will not authenticate with the API.',
   },
   {
-    applies: ({ given }) => given.has('api-key') && !given.has('api-key-fallback'),
+    applies: ({ given, clients }) =>
+      given.has('api-key') && !given.has('api-key-fallback') && clients === undefined,
     message:
       '--api-key-fallback is not set: it means always today and will mean never in a future release; set it to keep ' +
       'what you have',
   },
   {
-    applies: ({ given }) => !given.has('api-key') && given.has('api-key-fallback'),
+    applies: ({ given, clients }) => clients !== undefined && given.has('api-key-fallback'),
+    message:
+      '--api-key-fallback has no effect with --clients: what requests bring are tokens of this gateway, which never leave',
+  },
+  {
+    applies: ({ given, clients }) =>
+      !given.has('api-key') && given.has('api-key-fallback') && clients === undefined,
     message: '--api-key-fallback has no effect without --api-key: requests keep their own keys',
   },
   {
-    applies: ({ given, apiKeyFallback, listenAddress }) =>
+    applies: ({ given, clients, listenAddress }) =>
+      clients !== undefined && !given.has('tls-cert-path') && !isLoopback(listenAddress),
+    message:
+      'listening beyond this machine without TLS: the tokens of --clients and all prompts cross the network in plain text; ' +
+      'set --tls-cert-path and --tls-key-path, or --listen-address=127.0.0.1 behind a reverse proxy that serves TLS',
+  },
+  {
+    applies: ({ given, clients, apiKeyFallback, listenAddress }) =>
+      clients === undefined &&
       given.has('api-key') &&
       apiKeyFallback !== 'never' &&
       !given.has('tls-cert-path') &&
@@ -64,8 +79,11 @@ export const CAUTIONS: readonly Rule[] = [
       'prompts cross the network in plain text; set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path',
   },
   {
-    applies: ({ given, apiKeyFallback, corsAllowedOrigins }) =>
-      given.has('api-key') && apiKeyFallback !== 'never' && corsAllowedOrigins.includes('*'),
+    applies: ({ given, clients, apiKeyFallback, corsAllowedOrigins }) =>
+      clients === undefined &&
+      given.has('api-key') &&
+      apiKeyFallback !== 'never' &&
+      corsAllowedOrigins.includes('*'),
     message:
       '--cors-allowed-origins=* lets every web page that is open on this machine spend the configured key',
   },

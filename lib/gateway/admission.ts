@@ -8,7 +8,9 @@ import { isIP } from 'node:net';
 import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { type Client, requireEndpoint } from '../clients/authenticate.ts';
+import type { Clients } from '../clients/clients.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { RECEIPT_HEADER_NAMES } from '../pipeline/response-head.ts';
 import { headerPairs } from '../pipeline/rewrite-auth.ts';
 
@@ -28,16 +30,58 @@ export type Admission =
   | Refusal
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
+/** `client` is known where a token of it came, also where it is refused what it asked for. */
+interface Admitted {
+  readonly admission: Admission;
+  readonly client: Client | undefined;
+}
+
 /**
- * In this order: an ambiguous head, a preflight, a foreign web page, and what no table has. `headers` go with every response.
- * `offered`: the optional paths that are served.
+ * In this order: an ambiguous head, a preflight, a foreign web page, what no table has and, with `clients`, a stranger and what a
+ * client may not use. `headers` go with every response. `offered`: the
+ * optional paths that are served.
  */
 export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
-  offered: readonly LocalId[] = [],
-): { readonly admission: Admission; readonly headers: Readonly<Record<string, string>> } {
-  return { admission: admissionOf(req, policy, offered), headers: corsHeaders(req.headers.origin, policy) };
+  {
+    offered = [],
+    clients,
+  }: {
+    readonly offered?: readonly LocalId[];
+    readonly clients?: Pick<Clients, 'authenticate'> | undefined;
+  } = {},
+): Admitted & { readonly headers: Readonly<Record<string, string>> } {
+  const admission = admissionOf(req, policy, offered);
+  const headers = corsHeaders(req.headers.origin, policy);
+  if (clients === undefined) return { admission, client: undefined, headers };
+  return { ...admitClient(req, admission, clients), headers };
+}
+
+/** What the proxy says about itself to everybody. */
+const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'hello', 'healthz', 'readyz']);
+
+function admitClient(
+  req: IncomingMessage,
+  admission: Admission,
+  clients: Pick<Clients, 'authenticate'>,
+): Admitted {
+  let client: Client | undefined;
+  if (admission.kind === 'refusal' || admission.kind === 'preflight') return { admission, client };
+  if (admission.kind === 'local' && OPEN.has(admission.id)) return { admission, client };
+  try {
+    client = clients.authenticate({
+      authorization: req.headers.authorization,
+      apiKeyHeader: req.headers['x-api-key'] as string | undefined,
+      address: req.socket.remoteAddress,
+    });
+    if (admission.kind === 'endpoint') requireEndpoint(client, admission.endpoint.id);
+    else if (admission.id === 'count_tokens') requireEndpoint(client, 'messages');
+    return { admission, client };
+  } catch (thrown) {
+    const error = asPrivatemodeError(thrown);
+    return { admission: { kind: 'refusal', error, format: admission.format }, client };
+  }
 }
 
 function admissionOf(req: IncomingMessage, policy: CorsPolicy, offered: readonly LocalId[]): Admission {

@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import type { Client } from '../clients/authenticate.ts';
+import type { Clients } from '../clients/clients.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
 import { type Counters, newRequestStats, type RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
@@ -30,6 +32,8 @@ export interface GatewayDeps {
   readonly apiKeyFallback: FallbackMode;
   /** The salt that all requests share; undefined: each request gets one of its own. */
   readonly sharedSalt: string | undefined;
+  /** Who may use the gateway; undefined without --clients: everybody who reaches it. */
+  readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
   /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
@@ -89,6 +93,12 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     /** Aborted when the application goes away, or a shutdown ends its patience. */
     control: new AbortController(),
     stats,
+    /** Who asks, with --clients; set by setClient. */
+    client: undefined as Client | undefined,
+    /** For a body without a salt; undefined: it gets one of its own. */
+    sharedSalt: deps.sharedSalt,
+    /** What replaces the salt that a body brings, if anything. */
+    mixSalt: undefined as Client['mixSalt'],
     /** For whatever response: CORS headers, and the id that the application gave its request. */
     headers: (clientRequestId
       ? { 'x-request-id': clientRequestId, [RECEIPT_HEADERS.requestId]: requestId }
@@ -108,6 +118,15 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     /** What the request asked for, known once its body is complete. The response must be of that kind. */
     asked: NOTHING_ASKED,
   };
+}
+
+/** Notes who asks: for its key and salts, and for its lines in the log. */
+export function setClient(exchange: Exchange, client: Client): void {
+  exchange.client = client;
+  exchange.sharedSalt = client.sharedSalt;
+  exchange.mixSalt = client.mixSalt;
+  exchange.log = exchange.log.child({ client: client.name });
+  if (exchange.stage !== undefined) exchange.stage = stageLog(exchange.log, exchange.stats);
 }
 
 /**

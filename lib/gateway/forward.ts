@@ -25,6 +25,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       apiKeyHeader: req.headers['x-api-key'] as string | undefined,
       configuredKey: deps.configuredKey(),
       fallback: deps.apiKeyFallback,
+      client: exchange.client,
     });
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
@@ -32,7 +33,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
 
     // The body arrives while the session verifies the remote. The first failure of the two becomes the response.
     let [body] = await Promise.all([
-      takeIn(exchange).then((taken) => taken && injectSalt(taken, deps.sharedSalt)),
+      takeIn(exchange).then((taken) => taken && injectSalt(taken, exchange.sharedSalt)),
       verified().then(() => exchange.stage?.('epoch')),
     ]);
     const newest = await verified(); // a slow upload may have outlived the first one

@@ -9,7 +9,7 @@ import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/healt
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
-import { type Exchange, type GatewayDeps, newExchange } from './exchange.ts';
+import { type Exchange, type GatewayDeps, newExchange, setClient } from './exchange.ts';
 import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { receive } from './receive-body.ts';
@@ -91,7 +91,8 @@ export function createGateway(deps: GatewayDeps) {
     const exchange = newExchange(deps, req, res);
     res.once('close', () => end(exchange));
     try {
-      const { admission, headers } = admit(req, deps.cors(), offered);
+      const { admission, headers, client } = admit(req, deps.cors(), { offered, clients: deps.clients });
+      if (client !== undefined) setClient(exchange, client);
       exchange.headers = { ...headers, ...exchange.headers };
       proceed(exchange, admission);
     } catch (thrown) {

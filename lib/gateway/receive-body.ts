@@ -1,3 +1,4 @@
+import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/join-pieces.ts';
@@ -107,13 +108,15 @@ export async function receive<T extends object>(
 }
 
 /**
- * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. A body where none belongs is read
+ * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. Rejects with client_forbidden
+ * where that model is not for its client. A body where none belongs is read
  * and dropped: GET requests may carry one, nothing of it is sent on. It is not waited for, so the response ends the connection; nobody
  * watches how long the body would take.
  */
 export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody | undefined> {
-  const { req, res, deps, match, stats } = exchange;
-  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], deps.sharedSalt);
+  const { req, res, match, stats, client } = exchange;
+  const { sharedSalt, mixSalt } = exchange;
+  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], sharedSalt, mixSalt);
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     joinPieces(req, SHORT_PIECE, 0);
@@ -124,6 +127,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
   exchange.stage?.('received');
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
+  if (client !== undefined) requireModel(client, model);
   exchange.asked = { streaming, choices, format, usage };
   return body;
 }

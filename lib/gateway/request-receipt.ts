@@ -25,7 +25,8 @@ const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
 };
 
 /** Hands over the receipt of an exchange that is over, where it gets one. */
-export function addReceipt({ deps, requestId, res, stats, receipt }: Exchange, outcome: Outcome): void {
+export function addReceipt(exchange: Exchange, outcome: Outcome): void {
+  const { deps, requestId, res, stats, receipt, client } = exchange;
   if (receipt === undefined) return;
   const { startedAt, endedAt, usage, error } = stats;
   const { endpoint, request, epoch } = receipt;
@@ -35,6 +36,7 @@ export function addReceipt({ deps, requestId, res, stats, receipt }: Exchange, o
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
     endpoint,
+    client: client?.name ?? null,
     model: stats.model ?? null,
     status: res.headersSent ? res.statusCode : null,
     request: request.digest(),

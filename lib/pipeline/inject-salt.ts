@@ -26,7 +26,7 @@ export interface SaltedBody extends ParsedBody {
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * The body with a salt, and its shard key. A body's own salt counts; one without any gets `sharedSalt`, the one its shard key was
+ * The body with a salt, and its shard key. A body's own salt counts, or the one that was mixed from it; one without any gets `sharedSalt`, the one its shard key was
  * hashed under while it arrived, or else a random one and no shard key. Bodies of other endpoints stay as they are.
  * Throws salt_too_short where the body's own salt has less than 32 bytes, and context_too_large.
  */
@@ -40,15 +40,16 @@ export function injectSalt<B extends ParsedBody>(
     return { ...body, shardKey: undefined, edit: undefined };
   }
   const shardKey = content.shardKeyScan.finish();
-  const edit = content.shardKeyScan.hasOwnSalt ? undefined : saltEdit(content, sharedSalt ?? random());
-  return { ...body, shardKey, edit };
+  const { hasOwnSalt, mixedSalt } = content.shardKeyScan;
+  const salt = hasOwnSalt ? mixedSalt : (sharedSalt ?? random());
+  return { ...body, shardKey, edit: salt === undefined ? undefined : saltEdit(content, salt) };
 }
 
-/** The edit that gives the body that salt in place of its empty one, or after the last member. */
+/** The edit that gives the body that salt in place of the one that it has, or after the last member. */
 function saltEdit({ members, bodyStart }: JsonContent, salt: string): MemberEdit {
   const value = [Buffer.from(JSON.stringify(salt), 'utf8')];
-  const empty = members.find(({ name }) => name === SALT_MEMBER);
-  if (empty !== undefined) return { ...empty, prefix: '', value };
+  const present = members.find(({ name }) => name === SALT_MEMBER);
+  if (present !== undefined) return { ...present, prefix: '', value };
   const last = members.at(-1);
   const at = last?.end ?? bodyStart;
   const prefix = `${last === undefined ? '' : ','}"${SALT_MEMBER}":`;

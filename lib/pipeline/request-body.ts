@@ -13,7 +13,7 @@ import {
   type UsageWanted,
 } from './json/plain-values.ts';
 import { createMediaScan } from './media-scan.ts';
-import { createShardKeyScan, type ShardKeyScan } from './shard-key.ts';
+import { createShardKeyScan, type MixSalt, type ShardKeyScan } from './shard-key.ts';
 
 export type { UsageWanted };
 
@@ -70,17 +70,18 @@ type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
  * Begins to take in a request body of that endpoint; undefined where it has none. `sharedSalt` must be the one that injectSalt
- * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. Throws invalid_multipart where
+ * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. `mixSalt` replaces a salt that the body brings. Throws invalid_multipart where
  * the endpoint takes a form and the content type is none.
  */
 export function createRequestBody(
   endpoint: BodyRules,
   contentType: string | undefined,
   sharedSalt: string | undefined,
+  mixSalt?: MixSalt,
 ): RequestBody | undefined {
   switch (endpoint.codec) {
     case 'json':
-      return createJsonBody(endpoint, sharedSalt);
+      return createJsonBody(endpoint, sharedSalt, mixSalt);
     case 'multipart':
       return createFormBody(endpoint, contentType);
     case 'raw':
@@ -94,13 +95,17 @@ export function createRequestBody(
  * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
  * context_too_large; `finish` throws invalid_json, missing_model, invalid_model, invalid_plain_member and media_url_refused.
  */
-function createJsonBody({ id, requestPlain: plain, salted }: BodyRules, sharedSalt?: string): RequestBody {
+function createJsonBody(
+  { id, requestPlain: plain, salted }: BodyRules,
+  sharedSalt?: string,
+  mixSalt?: MixSalt,
+): RequestBody {
   const chain = createByteChain();
   // Where there is a salt there are messages, whose media URLs the service inspects.
   const media = salted ? createMediaScan() : undefined;
   const prompts = id === 'completions' ? createPromptCounts() : [];
   const index = createJsonIndex({ visitors: media === undefined ? prompts : [media, ...prompts] });
-  const shardKeyScan = salted ? createShardKeyScan(chain, index, sharedSalt) : undefined;
+  const shardKeyScan = salted ? createShardKeyScan(chain, index, sharedSalt, mixSalt) : undefined;
 
   return {
     feed(chunk) {

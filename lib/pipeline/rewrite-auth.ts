@@ -9,14 +9,18 @@ interface AuthInput {
   readonly apiKeyHeader: string | undefined;
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
+  /** The client of --clients that sends the request, and its key of the service, if it has one. */
+  readonly client?: { readonly apiKey: string | undefined } | undefined;
 }
 
 /**
  * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds; `x-api-key` counts only
  * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak. `authorization` is the header towards
- * the remote, or none; `offeredKey` the application's own key, which may attest where no key is configured.
+ * the remote, or none; `offeredKey` the application's own key, which may attest where no key is configured. A `client` has sent a token of this gateway, which stays here:
+ * its own key takes its place, or the configured one.
  */
 export function rewriteAuth(input: AuthInput) {
+  if (input.client !== undefined) return authOfClient(input.client.apiKey, input.configuredKey);
   const own = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
   if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
 
@@ -25,8 +29,14 @@ export function rewriteAuth(input: AuthInput) {
   return { authorization: replace ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
 }
 
+function authOfClient(apiKey: string | undefined, configuredKey: string | undefined) {
+  const key = apiKey ?? configuredKey;
+  const offeredKey = configuredKey === undefined ? apiKey : undefined;
+  return { authorization: key === undefined ? undefined : `Bearer ${key}`, offeredKey };
+}
+
 /** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
-function bearerToken(authorization: string | undefined): string | undefined {
+export function bearerToken(authorization: string | undefined): string | undefined {
   const words = authorization?.split(' ') ?? [];
   return words.length === 2 && words[0]?.toLowerCase() === 'bearer' && words[1] !== '' ? words[1] : undefined;
 }

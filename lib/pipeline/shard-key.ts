@@ -106,14 +106,22 @@ export function createShardKeyHash(salt: Uint8Array) {
   };
 }
 
+/** The salt that takes the place of the one that a body brings; `own`: the text of that, in UTF-8. */
+export type MixSalt = (own: Uint8Array) => string;
+
 export type ShardKeyScan = ReturnType<typeof createShardKeyScan>;
 
 /**
  * Hashes the shard key of a body while it arrives, as long as its members come in the order of the content and no other salt turns
  * up; otherwise once more from the start when the body is complete. `sharedSalt` counts where the body has no salt of its own.
- * Both functions throw context_too_large and salt_too_short.
+ * `mixSalt` makes the salt that takes the place of the body's own. Both functions throw context_too_large and salt_too_short.
  */
-export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSalt: string | undefined) {
+export function createShardKeyScan(
+  chain: ByteChain,
+  index: JsonIndex,
+  sharedSalt: string | undefined,
+  mixSalt?: MixSalt,
+) {
   let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
   let early: ReturnType<typeof createShardKeyHash> | undefined;
   let possible = true; // to hash early
@@ -125,8 +133,10 @@ export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSal
     const own = saltText(chain, member);
     if (own.length === 0) return;
     scan.hasOwnSalt = true;
-    if (early !== undefined && !own.equals(salt!)) possible = false;
-    salt = own;
+    scan.mixedSalt = mixSalt?.(own);
+    const next = scan.mixedSalt === undefined ? own : Buffer.from(scan.mixedSalt, 'utf8');
+    if (early !== undefined && !next.equals(salt!)) possible = false;
+    salt = next;
   };
 
   /** Hashes a content member, or what has arrived of an array or an object. */
@@ -146,6 +156,8 @@ export function createShardKeyScan(chain: ByteChain, index: JsonIndex, sharedSal
   const scan = {
     /** Whether the body has a salt of its own; final once it is complete. */
     hasOwnSalt: false,
+    /** The salt that takes the place of the body's own; undefined: that one stays. */
+    mixedSalt: undefined as string | undefined,
     /** To be called after the index took a chunk: hashes what can be hashed already. */
     advance(): void {
       for (; done < index.members.length; done++) {

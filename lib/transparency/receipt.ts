@@ -25,6 +25,8 @@ export interface RequestReceipt {
   readonly durationMs: number;
   /** Id of the endpoint table; null where there is no such endpoint. */
   readonly endpoint: string | null;
+  /** Name of the client of --clients; null without that, and where its token was not known. */
+  readonly client: string | null;
   readonly model: string | null;
   readonly status: number | null;
   /** The body as it was received from the application, as far as it was read. */

@@ -48,6 +48,7 @@ describe('error answers', () => {
     ['internal', 'server_error', 'api_error'],
     ['not_supported', 'invalid_request_error', 'invalid_request_error'],
     ['upstream_reset', 'server_error', 'api_error'],
+    ['client_throttled', 'rate_limit_error', 'rate_limit_error'],
     ['not_ready', 'server_error', 'overloaded_error'],
     ['first_byte_timeout', 'server_error', 'timeout_error'],
   ];
@@ -102,6 +103,7 @@ describe('error answers', () => {
       secret_exchange_failed: '5',
       control_api_failed: '5',
       too_many_uploads: '2',
+      client_throttled: '60',
     });
   });
 

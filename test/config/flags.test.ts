@@ -334,6 +334,13 @@ const ROWS: readonly Row[] = [
     refuses: ['0', '-1', 'all'],
   },
   {
+    flag: 'clients',
+    key: 'clients',
+    byDefault: undefined,
+    accepts: [[['--clients', '/etc/clients.json'], '/etc/clients.json']],
+    refuses: [''],
+  },
+  {
     flag: 'receipts',
     key: 'receipts',
     byDefault: false,

@@ -48,6 +48,12 @@ describe('warnings', () => {
     ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],
     ['a key on a host name without TLS', ['--api-key=k', '--listen-address=gpu-box'], /without TLS/],
     ['a key for every page', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
+    [
+      'a fallback with clients',
+      ['--clients=c', '--api-key=k', '--api-key-fallback=always'],
+      /no effect with --clients/,
+    ],
+    ['clients beyond this machine without TLS', ['--clients=c'], /the tokens of --clients.*in plain text/],
     ['dumps', ['--dump-requests'], /--dump-requests writes every prompt/],
     ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
     [
@@ -82,6 +88,8 @@ describe('warnings', () => {
       'beyond it with TLS',
       ['--api-key=k', '--api-key-fallback=always', '--tls-cert-path=c', '--tls-key-path=k'],
     ],
+    ['clients on loopback, with a key', ['--clients=c', '--api-key=k', '--listen-address=127.0.0.1']],
+    ['clients on loopback, with keys of their own', ['--clients=c', '--listen-address=127.0.0.1']],
     ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
   ];
   for (const [name, argv] of quiet)

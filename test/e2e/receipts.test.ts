@@ -87,7 +87,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.deepEqual([v, typeof seq, (sig as string).length, (prev as string).length], [1, 'number', 88, 64]);
     assert.ok(id !== '' && instance !== '');
     assert.deepEqual(said, {
-      ...{ type: 'request', endpoint: 'chat', model: 'sim-echo', status: 200 },
+      ...{ type: 'request', endpoint: 'chat', client: null, model: 'sim-echo', status: 200 },
       request: { sha256: sha256(body), bytes: body.length },
       response: { sha256: sha256(answer), bytes: answer.length, events: 0 },
       ...{ epoch: epoch(), outcome: 'complete', code: null },

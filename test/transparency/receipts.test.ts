@@ -31,6 +31,7 @@ function receipt(id: string, more: Partial<RequestReceipt> = {}): RequestReceipt
     time: '2026-12-01T12:00:00.000Z',
     durationMs: 12,
     endpoint: 'chat',
+    client: null,
     model: 'a-model',
     status: 200,
     request: { sha256: '0'.repeat(64), bytes: 3 },
@@ -90,8 +91,8 @@ describe('a receipt', () => {
     assert.equal(lines.length, 6);
     const [first, second] = lines as [string, string];
     assert.deepEqual(Object.keys(JSON.parse(second)), [
-      ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'model', 'status'],
-      ...['request', 'response', 'tokens', 'epoch', 'outcome', 'code', 'sig'],
+      ...['v', 'instance', 'seq', 'prev', 'type', 'id', 'time', 'durationMs', 'endpoint', 'client'],
+      ...['model', 'status', 'request', 'response', 'tokens', 'epoch', 'outcome', 'code', 'sig'],
     ]);
     assert.equal(JSON.parse(second).prev, createHash('sha256').update(first).digest('hex'));
     assert.equal(JSON.parse(first).prev, '0'.repeat(64));

@@ -1,0 +1,130 @@
+/** The clients as they are now: reads the file and the keys that it names, and follows both. */
+import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { readApiKey } from '../config/api-key.ts';
+import { unreadable } from '../config/files.ts';
+import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { watchFiles } from '../watch-files.ts';
+import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
+import { clientSalt, mixedSalt } from './client-salt.ts';
+import { type ClientEntry, parseClientsFile } from './clients-file.ts';
+
+/** A client that is taken out of the file is refused within a second. */
+const POLL_MS = 500;
+
+export interface ClientsOptions {
+  /** Of the file. The key files in it are relative to its directory. */
+  readonly path: string;
+  /** No key is configured, so each client must bring one. */
+  readonly needsKeys: boolean;
+  /** The salt of the shared prompt cache, if there is one. */
+  readonly sharedSalt: string | undefined;
+}
+
+/** What the files hold. */
+interface State {
+  /** Of the clients file. */
+  readonly bytes: Uint8Array;
+  readonly entries: readonly ClientEntry[];
+  /** Key file → the key in it. */
+  readonly keys: ReadonlyMap<string, string>;
+}
+
+export type Clients = Awaited<ReturnType<typeof openClients>>;
+
+/** Reads the files, for its errors. Throws config_invalid. */
+export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>): Promise<void> {
+  await readState(options);
+}
+
+/**
+ * Reads the clients and follows their files. `changed` is called with the number of clients after each change, `failed` with the reason
+ * why something stays as it was, once per reason: a bad clients file changes nothing, a bad key file leaves that key as it was. Throws
+ * config_invalid.
+ */
+export async function openClients(
+  options: ClientsOptions & {
+    readonly changed: (clients: number) => void;
+    readonly failed: (error: PrivatemodeError) => void;
+  },
+) {
+  let state = await readState(options);
+  let clients = clientsOf(state, options);
+  const throttle = createThrottle();
+  const told = new Map<string, string>();
+  const keyFailed = (path: string, error: PrivatemodeError | undefined): void => {
+    if (error === undefined) told.delete(path);
+    else if (told.get(path) !== error.message) {
+      told.set(path, error.message);
+      options.failed(error);
+    }
+  };
+  const watch = watchFiles({
+    known: state,
+    read: () => readState(options, { before: state, keyFailed }),
+    changed(next) {
+      state = next;
+      clients = clientsOf(next, options);
+      options.changed(clients.length);
+    },
+    failed: options.failed,
+    interval: POLL_MS,
+  });
+  return {
+    /** The client that a request comes from. Throws client_unknown and client_throttled. */
+    authenticate: (credentials: Credentials): Client => authenticate(credentials, clients, throttle),
+    reload: watch.reload,
+    close: watch.close,
+  };
+}
+
+/** What the files hold now. Of those that hold what they held `before`, nothing is read anew. */
+async function readState(
+  { path, needsKeys }: Omit<ClientsOptions, 'sharedSalt'>,
+  known?: {
+    readonly before: State;
+    readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
+  },
+): Promise<State> {
+  const bytes = await readFile(path).catch((thrown: unknown) => {
+    throw unreadable(`the file ${JSON.stringify(path)} of --clients`)(thrown);
+  });
+  const before = known?.before;
+  const entries =
+    before !== undefined && bytes.equals(before.bytes)
+      ? before.entries
+      : parseClientsFile(bytes, { needsKeys });
+  const keys = new Map<string, string>();
+  for (const { apiKeyFile } of entries) {
+    if (apiKeyFile === undefined || keys.has(apiKeyFile)) continue;
+    try {
+      keys.set(apiKeyFile, await readKey(resolve(dirname(path), apiKeyFile)));
+      known?.keyFailed(apiKeyFile, undefined);
+    } catch (thrown) {
+      const old = before?.keys.get(apiKeyFile);
+      if (old === undefined) throw thrown;
+      keys.set(apiKeyFile, old);
+      known?.keyFailed(apiKeyFile, asPrivatemodeError(thrown));
+    }
+  }
+  return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
+}
+
+/** Throws config_invalid, as for --api-key @FILE. */
+async function readKey(path: string): Promise<string> {
+  const read = await readFile(path).catch((thrown: Error) => thrown);
+  return readApiKey({ kind: 'file', path }, () => {
+    if (read instanceof Error) throw read;
+    return read;
+  });
+}
+
+function clientsOf({ entries, keys }: State, { sharedSalt }: ClientsOptions): readonly Client[] {
+  return entries.map(({ apiKeyFile, cacheSalt, ...entry }) => ({
+    ...entry,
+    apiKey: apiKeyFile === undefined ? undefined : keys.get(apiKeyFile),
+    sharedSalt:
+      sharedSalt === undefined || cacheSalt === 'shared' ? sharedSalt : clientSalt(sharedSalt, entry.name),
+    mixSalt: cacheSalt === 'client' ? (own) => mixedSalt(sharedSalt, entry.name, own) : undefined,
+  }));
+}

@@ -1,0 +1,202 @@
+/** The program with --clients, in processes of its own, in front of a simulated deployment. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { KEY_MARK } from '../support/canaries.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { sharedHardware, startStack } from '../support/stack.ts';
+
+const ANN = `${KEY_MARK}token-of-ann`;
+const BOB = `${KEY_MARK}token-of-bob`;
+const SALT = 'a literal salt of 32 bytes or more, for all';
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+const client = (name: string, token: string, more: object = {}) => ({
+  name,
+  tokens: [sha256(token)],
+  ...more,
+});
+
+interface Place {
+  readonly directory: string;
+  readonly simulator: Simulator;
+  readonly file: string;
+  readonly flags: readonly string[];
+  readonly env: Record<string, string>;
+}
+
+async function place(): Promise<Place> {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-team-'));
+  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  const file = join(directory, 'clients.json');
+  const flags = [
+    `--clients=${file}`,
+    `--api-endpoint=localhost:${simulator.port}`,
+    `--manifest-path=${join(directory, 'manifest.json')}`,
+    `--unsafe-trust-roots=${join(directory, 'roots')}`,
+    `--workspace=${join(directory, 'workspace')}`,
+    '--listen-address=127.0.0.1',
+    '--port=0',
+  ];
+  return { directory, simulator, file, flags, env: { SSL_CERT_FILE: join(directory, 'ca.pem') } };
+}
+
+const leave = async ({ simulator, directory }: Place): Promise<void> => {
+  await simulator.close();
+  rmSync(directory, { recursive: true, force: true });
+};
+
+describe('--clients with two workers and no key of the proxy', { timeout: 60_000 }, () => {
+  let here: Place;
+  let proxy: ProxyProcess;
+  before(async () => {
+    here = await place();
+    writeFileSync(join(here.directory, 'ann.key'), 'key-of-ann');
+    writeFileSync(join(here.directory, 'bob.key'), 'key-of-bob');
+    writeFileSync(here.file, JSON.stringify({ clients: both() }));
+    const more = ['--workers=2', '--receipts', '--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`];
+    proxy = await startProxyProcess([...here.flags, ...more], here.env);
+  });
+  after(async () => {
+    await proxy.stop('SIGKILL');
+    await leave(here);
+  });
+
+  const both = () => [client('ann', ANN, { apiKey: '@ann.key' }), client('bob', BOB, { apiKey: '@bob.key' })];
+  /** Each on a connection of its own, so that both workers get some. */
+  const ask = (token: string, stream = false): Promise<Response> =>
+    fetch(`${proxy.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', connection: 'close' },
+      body: JSON.stringify({ model: 'sim-echo', stream, messages: [{ role: 'user', content: 'hello' }] }),
+    });
+  const statuses = async (token: string, times = 8): Promise<number[]> => {
+    const answers = await Promise.all(Array.from({ length: times }, () => ask(token)));
+    await Promise.all(answers.map((answer) => answer.arrayBuffer()));
+    return [...new Set(answers.map(({ status }) => status))].toSorted();
+  };
+
+  it('lets its clients in, each with the key and the salt of its own', async () => {
+    assert.deepEqual(await statuses(ANN), [200]);
+    const salts = new Map<string, string>();
+    for (const [token, key] of [
+      [ANN, 'key-of-ann'],
+      [BOB, 'key-of-bob'],
+    ] as const) {
+      assert.match(await (await ask(token, true)).text(), /data: \[DONE\]\n\n$/);
+      const { headers } = here.simulator.recorder.requests().at(-1) as { headers: Record<string, string> };
+      assert.equal(headers['authorization'], `Bearer ${key}`);
+      const opened = JSON.parse(here.simulator.exchanges.last()?.opened ?? '') as { cache_salt: string };
+      assert.match(opened.cache_salt, /^[0-9a-f]{64}$/);
+      salts.set(token, opened.cache_salt);
+    }
+    assert.notEqual(salts.get(ANN), salts.get(BOB));
+    assert.deepEqual(await statuses('nobody', 4), [401]);
+    assert.deepEqual(here.simulator.exchanges.violations(), []);
+  });
+
+  it('refuses in every worker who was taken out, within a second', async () => {
+    writeFileSync(here.file, JSON.stringify({ clients: both().slice(0, 1) }));
+    const begun = performance.now();
+    const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
+    while (heard() < 2 && performance.now() - begun < 5_000) await delay(5);
+    assert.ok(performance.now() - begun < 1_000, 'it took longer');
+    assert.deepEqual(await statuses(BOB), [401]);
+    assert.deepEqual(await statuses(ANN), [200]);
+  });
+
+  it('keeps what it has in every worker where the new file is bad, and says so', async () => {
+    writeFileSync(here.file, `{"clients":[{"name":"${ANN}"}]}`);
+    proxy.process.kill('SIGHUP');
+    const told = (): number =>
+      proxy.log().match(/The clients file, or a key in it, cannot be used/g)?.length ?? 0;
+    for (let i = 0; i < 300 && told() < 2; i++) await delay(10);
+    assert.equal(told(), 2);
+    assert.deepEqual(await statuses(ANN), [200]);
+    assert.match(proxy.log(), /clients\[0\]\.tokens: expected a list of at least one/);
+  });
+
+  it('reads it again on SIGHUP', async () => {
+    writeFileSync(here.file, JSON.stringify({ clients: both().slice(1) }));
+    proxy.process.kill('SIGHUP');
+    for (let i = 0; i < 100 && (await statuses(BOB, 4)).join() !== '200'; i++) await delay(10);
+    assert.deepEqual([await statuses(BOB), await statuses(ANN)], [[200], [401]]);
+  });
+
+  it('names the client in the log and in receipts, and no token anywhere', async () => {
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+    const folder = join(here.directory, 'workspace/receipts');
+    const names = readdirSync(folder).filter((name) => name.endsWith('.jsonl'));
+    const text = names.map((name) => readFileSync(join(folder, name), 'utf8')).join('');
+    const receipts = text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+      .filter(({ type }) => type === 'request');
+    assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set(['ann', 'bob', null]));
+    for (const { client: name, code } of receipts) assert.equal(name === null, code === 'client_unknown');
+    assert.match(proxy.log(), /Request ended.*client="?ann/);
+    for (const written of [text, proxy.log(), JSON.stringify(here.simulator.recorder.requests())]) {
+      for (const token of [ANN, BOB]) {
+        assert.ok(!written.includes(token) && !written.includes(sha256(token)), 'a token was written down');
+      }
+    }
+  });
+});
+
+describe('a file of clients that is bad at the start', { timeout: 60_000 }, () => {
+  const files: [what: string, text: string | undefined, flags: string[], words: RegExp][] = [
+    ['missing', undefined, ['--api-key=k'], /failed to read the file .* of --clients: ENOENT/],
+    ['no JSON', '{', ['--api-key=k'], /--clients: not JSON at character 1/],
+    [
+      'without keys where none is configured',
+      JSON.stringify({ clients: [client('ann', ANN)] }),
+      [],
+      /clients\[0\]\.apiKey/,
+    ],
+    [
+      'with a key file that is missing',
+      JSON.stringify({ clients: [client('ann', ANN, { apiKey: '@no' })] }),
+      [],
+      /API key file/,
+    ],
+  ];
+  for (const workers of ['--workers=1', '--workers=2']) {
+    for (const [what, text, flags, words] of files) {
+      it(`ends the start (${what}, ${workers})`, async () => {
+        const here = await place();
+        try {
+          if (text !== undefined) writeFileSync(here.file, text);
+          const start = startProxyProcess([...here.flags, ...flags, workers], here.env);
+          await assert.rejects(
+            start.then((proxy) => proxy.stop('SIGKILL')),
+            words,
+          );
+        } finally {
+          await leave(here);
+        }
+      });
+    }
+  }
+});
+
+describe('without --clients', () => {
+  it('tokens are keys of the service, as ever, and receipts say that nobody is known', async () => {
+    const stack = await startStack({ apiKey: null });
+    try {
+      const headers = { authorization: 'Bearer key-of-a-client' };
+      assert.equal((await fetch(`${stack.url}/v1/models`, { headers })).status, 200);
+      assert.equal(
+        stack.simulator.recorder.requests().at(-1)?.headers['authorization'],
+        headers.authorization,
+      );
+      assert.ok(!stack.logLines.some((line) => line.includes('"client"')));
+    } finally {
+      await stack.close();
+    }
+  });
+});
