@@ -232,12 +232,14 @@ describe('a request with a known token', () => {
         const members = Object.keys(receipts[0] ?? {});
         assert.equal(members[members.indexOf('endpoint') + 1], 'client');
         const folder = join(gateway.directory, 'requests');
-        const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) =>
-          name.endsWith('.txt'),
-        );
-        assert.equal(names.length, 6);
+        const dumps = (): string[] =>
+          readdirSync(folder, { recursive: true, encoding: 'utf8' })
+            .filter((name) => name.endsWith('.txt'))
+            .map((name) => readFileSync(join(folder, name), 'utf8'));
+        const isThere = (): boolean => dumps().filter((text) => text !== '').length === 6;
+        await until(isThere, 'not all dumps were written');
         const written = [
-          ...names.map((name) => readFileSync(join(folder, name), 'utf8')),
+          ...dumps(),
           ...gateway.logLines,
           JSON.stringify(receipts),
           JSON.stringify(gateway.observations),
