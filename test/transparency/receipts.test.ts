@@ -325,11 +325,14 @@ describe('writing receipts', () => {
 
   it('stands a disk that fails: receipts wait, the failure is told once, and nothing is lost', async () => {
     const told: string[] = [];
+    let now = DAY;
     const log = await opened({
       onFailure: () => told.push('failure'),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+      now: () => now,
     });
     const mend = breakDirectory();
+    now += 86_400_000; // a new file is due
     for (let i = 0; i < 20; i++) log.add(receipt(`r${i}`, { epoch: null }));
     await until(() => told.length > 0);
     await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
@@ -345,12 +348,15 @@ describe('writing receipts', () => {
 
   it('counts what does not fit while the disk fails, and notes it in the chain', async () => {
     const told: string[] = [];
+    let now = DAY;
     const log = await opened({
       mostPending: 5,
       onFailure: () => told.push('failure'),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+      now: () => now,
     });
     const mend = breakDirectory();
+    now += 86_400_000; // a new file is due
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
     await until(() => told.length > 0);
     mend();
