@@ -34,6 +34,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   const { count, session, sharedSalt, fd, log, receipts } = deps;
   const workers = new Set<Worker>();
   const collections = new Map<number, (collected: Collected | undefined) => void>();
+  const latest = new WeakMap<Worker, Collected>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
   let nextCollection = 1;
   let closing = false;
@@ -99,13 +100,17 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     });
   }
 
-  function collectFrom(worker: Worker): Promise<Collected | undefined> {
+  /** What a worker that does not answer in time said last stands in: counters that are missing once look like a restart. */
+  async function collectFrom(worker: Worker): Promise<Collected | undefined> {
     const id = nextCollection++;
     const { promise, resolve } = Promise.withResolvers<Collected | undefined>();
     collections.set(id, resolve);
     send(worker, { type: 'collect', id });
     const none = after(COLLECT_TIMEOUT, undefined, { ref: false });
-    return Promise.race([promise, none]).finally(() => collections.delete(id));
+    const collected = await Promise.race([promise, none]);
+    collections.delete(id);
+    if (collected !== undefined) latest.set(worker, collected);
+    return latest.get(worker);
   }
 
   async function drain(worker: Worker): Promise<void> {
@@ -135,7 +140,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     announce(): void {
       for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
     },
-    /** The metrics and the traffic of every worker that answers within a second. */
+    /** The metrics and the traffic of every worker, at most a second later. */
     async collect(): Promise<readonly Collected[]> {
       const collected = await Promise.all([...workers].map(collectFrom));
       return collected.filter((each) => each !== undefined);
