@@ -29,14 +29,16 @@ export function createTrafficLog(
     const at = Math.floor(now() / 1000) * 1000;
     const last = seconds.at(-1);
     if (last?.at === at) return last;
-    seconds = seconds.filter((second) => second.at > at - KEPT * 1000 && second.at < at);
+    seconds = seconds.filter((second) => second.at < at); // the clock may have been set back
     const next: Second = { at, requests: 0, inFlight: 0, chunks: 0, firstTokenMs: [], gapMs: [] };
     seconds.push(next);
     return next;
   }
 
-  /** The pieces that went out since it was asked last count for this second, and so do the requests that run. */
+  /** The pieces that went out since it was asked last count for this second, and so do the requests that run; what is too old is forgotten. */
   function sample(): void {
+    const oldest = now() - KEPT * 1000;
+    seconds = seconds.filter(({ at }) => at > oldest);
     const all = chunks();
     const running = inFlight();
     if (all === counted && running === 0) return;
@@ -60,8 +62,7 @@ export function createTrafficLog(
     },
     snapshot(): Traffic {
       sample();
-      const oldest = now() - KEPT * 1000;
-      return { inFlight: inFlight(), seconds: seconds.filter(({ at }) => at > oldest), finished };
+      return { inFlight: inFlight(), seconds, finished };
     },
     close: (): void => clearInterval(timer),
   };

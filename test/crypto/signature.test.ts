@@ -186,6 +186,14 @@ describe('RSASSA-PSS with SHA-384', () => {
     }
   });
 
+  it('refuses a key that is for another hash only', async () => {
+    const narrow = generateKeyPairSync('rsa-pss', {
+      ...{ modulusLength: 2048, hashAlgorithm: 'sha256', mgf1HashAlgorithm: 'sha256' },
+    });
+    const read = publicKeyFromSpki(narrow.publicKey.export({ type: 'spki', format: 'der' }));
+    assert.equal(await verifyRsaPssSha384(read.key, data, new Uint8Array(256)), false);
+  });
+
   it('refuses another hash, padding, key type, altered data and short signatures', async () => {
     assert.equal(await verifyRsaPssSha384(key, data, signed(48, 'sha256')), false);
     assert.equal(await verifyRsaPssSha384(key, data, sign('sha384', data, privateKey)), false);

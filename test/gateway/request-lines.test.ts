@@ -415,6 +415,19 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.deepEqual(debugged, [], 'work for lines that nobody sees');
   });
 
+  it('names the query parameters that were dropped, where there are any', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    for (const query of ['', '?one=1', '?one=1&two=2']) {
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      await ask(post(chatBody(), { path: `/v1/chat/completions${query}` }));
+    }
+    const told = gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => /dropped/.test(msg));
+    assert.deepEqual(
+      told.map(({ parameters }) => parameters),
+      ['one', 'one, two'],
+    );
+  });
+
   it('is not written before the response is over', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const rest = Promise.withResolvers<void>();

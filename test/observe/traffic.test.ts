@@ -37,18 +37,19 @@ describe('the traffic log', () => {
     assert.equal(first.inFlight, 3);
     pass(2_500);
     send(4);
-    assert.deepEqual(traffic.snapshot().seconds.at(-1), {
-      ...{ at: 1_002_000, requests: 0, inFlight: 3, chunks: 4, firstTokenMs: [], gapMs: [] },
-    });
+    assert.deepEqual(traffic.snapshot().seconds, [
+      ...first.seconds,
+      { at: 1_002_000, requests: 0, inFlight: 3, chunks: 4, firstTokenMs: [], gapMs: [] },
+    ]);
     traffic.close();
   });
 
   it('forgets what is older than two minutes, whether anything happens or not', () => {
     const { traffic, pass } = scene(0);
     traffic.observe(finished('a'), undefined);
-    pass(119_000);
+    pass(119_999);
     assert.equal(traffic.snapshot().seconds.length, 1);
-    pass(2_000);
+    pass(1);
     assert.equal(traffic.snapshot().seconds.length, 0);
     traffic.close();
   });

@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
-import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
+import { giveBack, sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
@@ -99,6 +99,22 @@ describe('an encrypted body', () => {
     await once(first, 'close');
     assert.ok(used.has(await memoryOf(third)));
     for (const stream of [second, third]) stream.destroy();
+  });
+
+  it('leaves the memory of two bodies to the next ones, not of all', () => {
+    const memories = (): Buffer[] => {
+      const buffers: Buffer[] = [];
+      const bytes = Array.from({ length: 3 }, () => Buffer.alloc(512 * 1024));
+      const body = { pieces: [{ bytes }], contentLength: 3 * 512 * 1024 };
+      for (const _ of sealedSlices(body, buffers));
+      assert.equal(buffers.length, 2);
+      return buffers;
+    };
+    const first = [memories(), memories(), memories()];
+    const used = new Set(first.flat());
+    for (const buffers of first) giveBack(buffers, true);
+    const next = [memories(), memories(), memories()].flat();
+    assert.equal(next.filter((buffer) => used.has(buffer)).length, 4);
   });
 
   it('keeps its memory from others where it is cut off', async () => {

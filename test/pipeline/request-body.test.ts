@@ -63,6 +63,7 @@ describe('a JSON request body, what is read from the body', () => {
   it('model, decoded', () => {
     assert.equal(prepareText('{"mo\\u0064el":"a\\u00e9\u{1f600}"}').model, 'aé😀');
     assert.equal(prepareText(`{"model":"${'é'.repeat(128)}"}`).model, 'é'.repeat(128));
+    assert.equal(prepareText(`{"messages":"${'x'.repeat(4096)}","model":"m"}`).model, 'm');
   });
 
   it('streaming only where stream is true', () => {

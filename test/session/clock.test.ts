@@ -31,6 +31,11 @@ describe('system clock', () => {
     assert.ok(before <= theirs && theirs <= systemClock.monotonic(), `${before}, ${stdout}`);
   });
 
+  it('counts milliseconds', (t) => {
+    t.mock.method(process.hrtime, 'bigint', () => 86_400_000_999_999n);
+    assert.equal(systemClock.monotonic(), 86_400_000);
+  });
+
   it('runs a timer once, and not when it was cancelled', async () => {
     let runs = 0;
     systemClock.after(10, () => runs++, 'waiting');

@@ -50,6 +50,7 @@ describe('control API', () => {
     assert.equal(call?.headers?.['privatemode-version'], 'v1.40.0');
     assert.deepEqual(JSON.parse(call?.body ?? ''), { Nonce: Buffer.from(NONCE).toString('base64') });
     assert.equal(call?.maxBytes, 16 * 1024 * 1024);
+    assert.equal(call?.timeout, 30_000);
   });
 
   it('puts an IPv6 endpoint into brackets', async () => {
@@ -134,6 +135,17 @@ describe('control API', () => {
   it('ignores members it does not know', async () => {
     const { api: control } = api(200, '{"New":[1,{"a":2}],"AttestationDoc":"aGk="}');
     assert.equal(Buffer.from(await control.attest(KEY, NONCE)).toString(), 'hi');
+  });
+
+  it('reads an answer of 8 levels and 256 values, and no larger one', async () => {
+    const answer = (more: string): Promise<Uint8Array> =>
+      api(200, `{"AttestationDoc":"aGk=","more":${more}}`).api.attest(KEY, NONCE);
+    const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
+    const list = (items: number): string => `[${'0,'.repeat(items - 1)}0]`;
+    // With the object itself; it, the document and the list are values, too.
+    for (const more of [nested(7), list(253)]) assert.equal(String(Buffer.from(await answer(more))), 'hi');
+    for (const more of [nested(8), list(254)])
+      await assert.rejects(answer(more), withCode('evidence_malformed'));
   });
 
   it('takes no encapsulated key of another size', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { failureMessage } from '../../lib/session/events.ts';
+import { cureOf, failureMessage } from '../../lib/session/events.ts';
 
 describe('the message of a failed renewal', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
@@ -26,6 +26,38 @@ describe('the message of a failed renewal', () => {
   ];
   for (const [code, retryIn, words] of rows) {
     it(words, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
+  }
+
+  const causes: [code: ErrorCode, what: string, cure?: 'time' | 'newer manifest'][] = [
+    ['upstream_unreachable', 'The service cannot be reached', 'time'],
+    ['upstream_connect_timeout', 'The service does not answer in time', 'time'],
+    ['upstream_reset', 'The service closed the connection', 'time'],
+    ['upstream_redirect', 'The service answered with a redirect'],
+    ['upstream_tls_untrusted', 'A TLS certificate is not trusted'],
+    ['control_api_failed', 'The service answered with an error', 'time'],
+    ['api_key_rejected', 'The service does not accept the API key'],
+    ['manifest_unavailable', 'The manifest cannot be fetched', 'time'],
+    ['manifest_mismatch', 'The service does not run under the expected manifest', 'newer manifest'],
+    ['manifest_unsupported', 'The manifest needs a newer version of this program', 'newer manifest'],
+    ['manifest_invalid', 'The manifest cannot be used', 'newer manifest'],
+    ['manifest_log_failed', 'The workspace cannot be written'],
+    [
+      'collateral_unavailable',
+      'The certificates or revocation lists of AMD or Intel cannot be fetched',
+      'time',
+    ],
+    ['secret_exchange_failed', 'The secret exchange failed', 'time'],
+    ['attestation_failed', 'Attestation of the remote failed', 'newer manifest'],
+    ['evidence_malformed', 'The evidence of the remote cannot be read', 'time'],
+    ['resources_exhausted', 'This machine has no resources left for a connection'],
+    ['internal', 'The remote could not be verified'],
+  ];
+  for (const [code, what, cure] of causes) {
+    it(`says for ${code}: ${what}, which ${cure ?? 'nothing'} may cure`, () => {
+      const error = new PrivatemodeError(code, 'x');
+      assert.equal(failureMessage(error, 1_500), `${what}; trying again in 2 seconds at the latest`);
+      assert.equal(cureOf(error), cure);
+    });
   }
 
   it('speaks of a failed attestation for no other cause', () => {

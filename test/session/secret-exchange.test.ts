@@ -166,6 +166,17 @@ describe('secret exchange', () => {
     }
   });
 
+  it('advises to look at the clock where a certificate is out of force, and there only', async () => {
+    for (const [found, remedy] of [
+      ['valid from 2026-01-01 to 2026-02-01, over at 2026-03-01', /^Check the clock of this machine first/],
+      ['another one', /^Try again; report it if it persists\.$/],
+    ] as const) {
+      const exchange = await startSecretExchange();
+      const refused = exchange.complete(answer(new Uint8Array(1120)), () => [{ ...check('fail'), found }]);
+      await assert.rejects(refused, { code: 'secret_exchange_failed', remedy });
+    }
+  });
+
   describe('with the vectors of attestation/synthetic, judged by the rules of the mesh', () => {
     const set = 'attestation/synthetic';
     const { cases } = read(`${set}/negative/index.json`) as { cases: { file: string; kind: string }[] };

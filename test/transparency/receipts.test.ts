@@ -13,9 +13,11 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import fs from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
@@ -172,11 +174,35 @@ describe('checking receipts', () => {
       ...{ kind: 'changed', line: 2, message: /no receipt/ },
     },
     {
+      what: 'a line that is a number',
+      change: (lines) => lines.with(1, '7'),
+      ...{ kind: 'changed', line: 2, message: /no receipt/ },
+    },
+    {
       what: 'a line without a signature',
       change: (lines) => lines.with(1, (lines[1] as string).replace(/,"sig":"[^"]*"/, '')),
       ...{ kind: 'changed', line: 2, message: /signature/ },
     },
   ];
+  const NO_LINES: readonly object[] = [
+    { v: 2 },
+    { instance: 7 },
+    { seq: 2.5 },
+    { prev: 0 },
+    { type: 'else' },
+  ];
+  for (const members of NO_LINES) {
+    it(`takes no line with ${JSON.stringify(members)} for a receipt, even signed with the key`, async () => {
+      const file = await fourReceipts();
+      const lines = linesOf(file);
+      const key = readFileSync(join(directory, 'key.pem'), 'utf8');
+      store(file, lines.with(3, signedAgain(lines[3] as string, members, key)));
+      const { findings } = await checkReceipts(directory);
+      const message = 'is no receipt';
+      assert.deepEqual(findings, [{ kind: 'changed', file, line: 4, message }]);
+    });
+  }
+
   for (const { what, change, ...expected } of CHANGES) {
     it(`names ${what}`, async () => {
       const file = await fourReceipts();
@@ -281,6 +307,22 @@ describe('checking receipts', () => {
     );
   });
 
+  it('follows the chain from where the days that were asked for begin', async () => {
+    let now = DAY;
+    const log = await opened({ now: () => now });
+    log.add(receipt('r1', { epoch: null }));
+    await until(() => log.counters.written === 1);
+    now += 86_400_000;
+    for (const id of ['r2', 'r3']) log.add(receipt(id, { epoch: null }));
+    await log.close();
+    const file = `2026-12-02.${log.instance}.jsonl`;
+    const lines = linesOf(file);
+    const key = readFileSync(join(directory, 'key.pem'), 'utf8');
+    store(file, lines.with(0, signedAgain(lines[0] as string, { model: 'another' }, key)));
+    const { ok, findings } = await checkReceipts(directory, { since: '2026-12-02' });
+    assert.deepEqual([ok, findings.map(({ kind, line }) => [kind, line])], [false, [['changed', 1]]]);
+  });
+
   it('takes a public key from elsewhere, and says so where there is none', async () => {
     await fourReceipts();
     const { publicKey } = generateKeyPairSync('ed25519');
@@ -380,6 +422,67 @@ describe('writing receipts', () => {
     assert.match(findings[0]?.message as string, /an unknown number of receipts/);
   });
 
+  it('opens a file once a day, and stands a file that cannot be closed', async (t) => {
+    const realOpen = fs.open;
+    const names: string[] = [];
+    const told: string[] = [];
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      if (!path.endsWith('.jsonl') || rest[0] !== 'a') return handle;
+      names.push(path.slice(directory.length + 1, directory.length + 11));
+      const close = handle.close.bind(handle);
+      let failed = names.length > 1;
+      handle.close = async () => {
+        if (failed) return close();
+        failed = true;
+        throw errno('EIO');
+      };
+      return handle;
+    });
+    let now = DAY;
+    const log = await opened({
+      now: () => now,
+      onFailure: ({ message }) => told.push(message),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    for (const count of [1, 2, 3]) {
+      log.add(receipt(`r${count}`, { epoch: null }));
+      await until(() => log.counters.written === count);
+    }
+    assert.deepEqual(names, ['2026-12-01']);
+    now += 86_400_000;
+    log.add(receipt('r4', { epoch: null }));
+    await until(() => log.counters.written === 4);
+    await log.close();
+    assert.deepEqual(
+      [names, told],
+      [
+        ['2026-12-01', '2026-12-02'],
+        ['EIO', 'recovery, 0 lost'],
+      ],
+    );
+    const { ok, requests } = await checkReceipts(directory);
+    assert.deepEqual([ok, requests], [true, 4]);
+  });
+
+  it('says why no key could be made', async (t) => {
+    breakFs(t, 'link', async () => {
+      throw errno('EIO');
+    });
+    await assert.rejects(opened(), { code: 'receipts_unavailable', message: /\(EIO\)$/ });
+  });
+
+  it('makes its key where the file system knows no links', async (t) => {
+    breakFs(t, 'link', async () => {
+      throw errno('EPERM');
+    });
+    const { publicKey, close } = await opened();
+    await close();
+    const again = await opened();
+    await again.close();
+    assert.equal(again.publicKey, publicKey);
+  });
+
   it('refuses to begin where nothing can be written', async () => {
     writeFileSync(directory, 'a file');
     await assert.rejects(opened(), { code: 'receipts_unavailable' });
@@ -426,6 +529,18 @@ describe('writing receipts', () => {
     assert.match(findings[0]?.message as string, /cut off/);
   });
 });
+
+/** Replaces a function of node:fs/promises until the test's end. */
+function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: never[]) => unknown): void {
+  t.mock.method(fs, name, replacement as never);
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+}
+
+const errno = (code: string): Error => Object.assign(new Error(code), { code });
 
 /** In the place of the directory lies a file: nothing can be written, by whatever user. Gives back how to mend it. */
 function breakDirectory(): () => void {

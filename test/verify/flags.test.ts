@@ -34,6 +34,7 @@ describe('the command line of verify', () => {
       '2026-12-01T00:00:00',
       '2026-02-30T00:00:00Z',
       '2026-13-01T00:00:00Z',
+      '2026-12-01T00:00:00Z, or so',
       '1764547200',
     ].map((at): [string[], string[]] => [
       [...FILES, `--at=${at}`],
