@@ -67,10 +67,40 @@ describe('request dumps', { concurrency: true }, () => {
     assert.ok(req.endsWith(`\r\n\r\n${chatBody()}`), req);
     assert.match(req, /Authorization: Bearer \[redacted\]\r\n/);
     assert.match(resp, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.match(resp, /\r\ncontent-type: application\/json\r\n/);
     assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
     assert.doesNotMatch(req + resp, /CANARY-KEY/);
     for (const path of paths) assert.equal(statSync(path).mode & 0o777, 0o600);
     assert.equal(statSync(join(paths[0] as string, '..')).mode & 0o777, 0o700);
+  });
+
+  it('hold the error event of a stream that broke off', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true });
+    const { upstream, ask } = fixture;
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      scripted.end();
+    });
+    await ask(post(STREAMING));
+    const { resp } = await dumps(fixture, 2);
+    assert.match(resp, /"hel"[\s\S]*"error"[\s\S]*\n\n$/);
+  });
+
+  it('hold the comments that keep a silent stream alive', async (t) => {
+    const fixture = await gatewayFixture(t, { dump: true, deps: { streamKeepalive: 10 } });
+    const { upstream, client } = fixture;
+    const asking = client();
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(STREAM_HEAD);
+      await asking.until(/: keepalive/);
+      scripted.end();
+    });
+    asking.send(post(STREAMING));
+    await answerTo(asking);
+    const { resp } = await dumps(fixture, 2);
+    assert.match(resp, /\r\n\r\n: keepalive\n\n/);
   });
 
   it('hold a stream as it was shown, event by event', async (t) => {

@@ -415,6 +415,16 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.deepEqual(debugged, [], 'work for lines that nobody sees');
   });
 
+  it('has a metric of the time between the last byte of the upload and the first to the service', async (t) => {
+    const seen: { uploadedAt: number | undefined; sentAt: number | undefined }[] = [];
+    const { upstream, ask } = await gatewayFixture(t, { deps: { observe: ({ stats }) => seen.push(stats) } });
+    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    await ask(post());
+    await until(() => seen.length > 0, 'nothing was observed');
+    const [{ uploadedAt = Number.NaN, sentAt = Number.NaN } = {}] = seen;
+    assert.ok(sentAt >= uploadedAt, `${uploadedAt}, ${sentAt}`);
+  });
+
   it('names the query parameters that were dropped, where there are any', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     for (const query of ['', '?one=1', '?one=1&two=2']) {

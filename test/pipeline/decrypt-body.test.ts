@@ -264,6 +264,7 @@ describe('unary responses, what a success consists of', () => {
     ['an object for a document', 'unstructured', { detail: 'x' }],
     ['an object of elements for a document', 'unstructured', { detail: [{}] }],
     ['elements that are none', 'unstructured', [{}, 'x']],
+    ['an element with a brace in it that is none', 'unstructured', ['x {']],
     ['elements of elements that are none', 'unstructured', [['x']]],
   ];
   for (const [name, id, value, failure = 'response_not_authentic'] of refused) {

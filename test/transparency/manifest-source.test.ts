@@ -101,6 +101,14 @@ describe('managed manifest', () => {
     );
   });
 
+  it('passes on a defect as it is', async () => {
+    const defect = new TypeError('a defect');
+    const source = managed(async () => {
+      throw defect;
+    });
+    await assert.rejects(source.newest(), (thrown) => thrown === defect);
+  });
+
   it('passes on the reason it was cancelled for', async () => {
     const reason = new PrivatemodeError('shutting_down', 'closing');
     const source = managed(async ({ signal }) => {
