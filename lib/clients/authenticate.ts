@@ -89,7 +89,7 @@ function covers(pattern: string, text: string): boolean {
   return at <= end;
 }
 
-/** Failures from one address within the window, after which further ones are told to wait. */
+/** After so many failures from one address within the window, further ones get client_throttled. */
 const MOST_FAILURES = 20;
 const WINDOW_MS = 60_000;
 const MOST_ADDRESSES = 1024;

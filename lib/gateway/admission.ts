@@ -38,8 +38,7 @@ interface Admitted {
 
 /**
  * In this order: an ambiguous head, a preflight, a foreign web page, what no table has and, with `clients`, a stranger and what a
- * client may not use. `headers` go with every response. `offered`: the
- * optional paths that are served.
+ * client may not use. `headers` go with every response. `offered`: the optional paths that are served.
  */
 export function admit(
   req: IncomingMessage,

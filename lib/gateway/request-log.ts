@@ -15,7 +15,7 @@ export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): 
   log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
 }
 
-/** The end of an exchange, when its response has been closed: how it ended, which the log and the metrics are told. */
+/** Logs and counts an exchange whose response has been closed, and returns how it ended. */
 export function reportEnd(exchange: Exchange): Outcome {
   const { deps, log, req, res, match, stats } = exchange;
   stats.endedAt = performance.now();

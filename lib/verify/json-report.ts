@@ -1,14 +1,12 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
+import { checkReports } from '../transparency/verdict-report.ts';
 import type { Judgement } from './judge.ts';
-
-const MEMBERS = ['id', 'outcome', 'expected', 'found', 'source', 'age', 'code'] as const;
 
 /** The verdict as data; `failure` is null exactly if accepted. */
 export function jsonReport({ failure, ...judgement }: Judgement) {
   const { outcome, tee = null, manifestSha256 = null, at, roots, checks } = judgement;
-  const inOrder = checks.map((check) => Object.fromEntries(MEMBERS.map((name) => [name, check[name]])));
   return {
-    ...{ outcome, tee, manifestSha256, at, roots, checks: inOrder },
+    ...{ outcome, tee, manifestSha256, at, roots, checks: checkReports(checks) },
     failure: failure === undefined ? null : reasonOf(failure),
   };
 }
