@@ -6,22 +6,45 @@ import type { BodyDigest } from '../transparency/receipt.ts';
 /** SHA-256 of no bytes. */
 const OF_NOTHING = createHash('sha256').digest('hex');
 
+/** Bytes that are gathered before they are hashed: a call for each event of a stream costs 3 us, a copy next to nothing. */
+const GATHERED_BYTES = 4096;
+
 /** SHA-256 over bytes as they come, and their number. */
 export class BodyHash {
   #hash: Hash | undefined;
+  #gathered: Buffer | undefined;
+  #filled = 0;
   #bytes = 0;
 
   update(chunk: Uint8Array | string): void {
-    this.#hash ??= createHash('sha256');
-    this.#hash.update(chunk);
-    this.#bytes += typeof chunk === 'string' ? Buffer.byteLength(chunk) : chunk.length;
+    const piece = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
+    this.#bytes += piece.length;
+    if (this.#filled + piece.length > GATHERED_BYTES) this.#flush();
+    if (piece.length > GATHERED_BYTES / 2) {
+      this.#flush();
+      this.#hash = (this.#hash ?? createHash('sha256')).update(piece);
+    } else {
+      this.#gathered ??= Buffer.allocUnsafeSlow(GATHERED_BYTES);
+      this.#gathered.set(piece, this.#filled);
+      this.#filled += piece.length;
+    }
   }
 
   /** To be called once. */
   digest(): BodyDigest {
+    this.#flush();
     return { sha256: this.#hash?.digest('hex') ?? OF_NOTHING, bytes: this.#bytes };
   }
+
+  /** Hashes what was gathered. */
+  #flush(): void {
+    if (this.#filled === 0) return;
+    this.#hash = (this.#hash ?? createHash('sha256')).update(this.#gathered!.subarray(0, this.#filled));
+    this.#filled = 0;
+  }
 }
+
+type Write<Result> = (chunk: unknown, encoding: unknown, callback: unknown) => Result;
 
 /** Takes the place of Node's response on a listener whose requests get receipts. */
 export class DigestedResponse<
@@ -29,14 +52,14 @@ export class DigestedResponse<
 > extends ServerResponse<Request> {
   readonly body = new BodyHash();
 
-  override write(chunk: unknown, ...rest: unknown[]): boolean {
+  override write(chunk: unknown, encoding?: unknown, callback?: unknown): boolean {
     this.#note(chunk);
-    return (super.write as (...args: unknown[]) => boolean)(chunk, ...rest);
+    return (super.write as Write<boolean>)(chunk, encoding, callback);
   }
 
-  override end(...args: unknown[]): this {
-    this.#note(args[0]);
-    return (super.end as (...args: unknown[]) => this)(...args);
+  override end(chunk?: unknown, encoding?: unknown, callback?: unknown): this {
+    this.#note(chunk);
+    return (super.end as Write<this>)(chunk, encoding, callback);
   }
 
   /** Node drops the body of a response to HEAD, and all that comes after the end. */

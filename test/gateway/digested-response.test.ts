@@ -39,6 +39,14 @@ describe('the digest of a response', () => {
     'given at its end': (res: DigestedResponse) => res.end(new Uint8Array([1, 2, 3])),
     'piped into it': (res: DigestedResponse) =>
       pipeline(Readable.from([Buffer.from('a'), Buffer.from('b')]), res),
+    'written in many short pieces, a long one among them': (res: DigestedResponse) => {
+      for (const length of [1, 700, 2047, 2048, 2049, 3, 4096, 5000, 1, 2048, 2048, 2048, 90]) {
+        const piece = Buffer.alloc(length, length);
+        res.write(piece);
+        res.write(''); // nothing
+      }
+      res.end();
+    },
     'of no body': (res: DigestedResponse) => res.writeHead(204).end(),
     'written after its end': (res: DigestedResponse) => {
       res.on('error', () => {});
