@@ -55,7 +55,13 @@ export const ERRORS = {
   ...rows(401, 'client', {
     client_unknown: 'Send the token that you were given for this gateway, as a bearer token or in x-api-key.',
   }),
-  ...rows(429, 'client', { client_throttled: 'Wait a minute, then send a token that this gateway knows.' }),
+  ...rows(429, 'client', {
+    client_throttled: 'Wait a minute, then send a token that this gateway knows.',
+    requests_per_minute_reached: 'Wait as long as Retry-After says, then send fewer requests per minute.',
+    tokens_per_day_reached: 'Wait until the day ends (UTC), or ask whoever runs this gateway (--clients).',
+    max_concurrent_reached: 'Wait until one of your own requests is over, then try again.',
+    max_in_flight_reached: 'Wait as long as Retry-After says; if it persists, raise --max-in-flight.',
+  }),
   ...rows(404, 'client', { unknown_path: 'Use one of the documented endpoints under /v1.' }),
   ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
@@ -89,6 +95,7 @@ export const ERRORS = {
     resources_exhausted: 'Raise the limits of the machine (open files, local ports), or run more replicas.',
     too_many_uploads: 'Try again; if it persists, raise --max-buffered-bytes.',
     shutting_down: 'Try again; the proxy is being restarted.',
+    limits_unavailable: 'Try again; if it persists, check the store of the limits (--limits-store).',
   }),
 
   // The attested session (docs/protocol/attestation.md).
@@ -133,12 +140,23 @@ export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
   readonly code: ErrorCode;
   readonly #remedy: string | undefined;
+  /** Seconds after which it is worth trying again, where that is known. */
+  readonly retryAfter: number | undefined;
 
   /** `remedy` replaces that of the table, where the cause is known better than the code tells. */
-  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; remedy?: string | undefined }) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options?: {
+      cause?: unknown;
+      remedy?: string | undefined;
+      retryAfter?: number | undefined;
+    },
+  ) {
     super(message, options);
     this.code = code;
     this.#remedy = options?.remedy;
+    this.retryAfter = options?.retryAfter;
   }
 
   get status(): number {

@@ -43,6 +43,12 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   client_unknown:
     'The request has no token, one that is not in the file of `--clients`, or one that has expired.',
   client_throttled: 'More than 20 requests without a known token came from one address within a minute.',
+  requests_per_minute_reached:
+    'The client began as many requests within a minute as its entry in `--clients` allows.',
+  tokens_per_day_reached:
+    'The client used up the tokens that its entry in `--clients` allows for a day (UTC).',
+  max_concurrent_reached: 'As many requests of the client run as its entry in `--clients` allows.',
+  max_in_flight_reached: 'As many requests run as `--max-in-flight` allows, and none ended in time.',
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
@@ -64,6 +70,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   stream_idle_timeout: 'The answer paused for longer than `--stream-idle-timeout`.',
   resources_exhausted: 'This machine has no file descriptor or local port left.',
   too_many_uploads: 'Other request bodies fill `--max-buffered-bytes`.',
+  limits_unavailable: 'The store of the limits (`--limits-store`) could not be reached.',
   shutting_down: 'The proxy was told to stop, and the answer did not end within `--shutdown-grace`.',
   not_ready: 'The remote has not been verified yet; the words say what is in the way.',
   api_key_missing: 'Neither the proxy nor the request has a key.',

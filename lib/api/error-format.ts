@@ -27,6 +27,7 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   not_ready: 2,
   client_throttled: 60,
   too_many_uploads: 2,
+  limits_unavailable: 2,
   shutting_down: 2,
   manifest_unavailable: 5,
   collateral_unavailable: 5,
@@ -35,10 +36,11 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
 };
 
 /**
- * Answers of status 5xx that stay the same however often a client asks. Both SDKs repeat every 5xx unless
+ * Answers that stay the same however often a client asks. Both SDKs repeat every 5xx, and 429, unless
  * `x-should-retry: false` says otherwise.
  */
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'tokens_per_day_reached',
   'upstream_tls_untrusted',
   'upstream_redirect',
   'attestation_failed',
@@ -76,7 +78,7 @@ export function errorResponse(
     ...INERT_HEADERS,
     ...requestIdHeader(context),
   };
-  const retryAfter = RETRY_AFTER[code];
+  const retryAfter = error.retryAfter ?? RETRY_AFTER[code];
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
   if (FINAL.has(code)) headers['x-should-retry'] = 'false';
   if (status === 401) headers['www-authenticate'] = 'Bearer';

@@ -104,11 +104,19 @@ describe('error answers', () => {
       control_api_failed: '5',
       too_many_uploads: '2',
       client_throttled: '60',
+      limits_unavailable: '2',
     });
+  });
+
+  it('tells how long this error lasts, where that is known better', () => {
+    const late = new PrivatemodeError('requests_per_minute_reached', 'so it is', { retryAfter: 17 });
+    const { headers } = errorResponse(late, { format: 'openai', requestId: 'proxy-1' });
+    assert.equal(headers['retry-after'], '17');
   });
 
   it('asks clients not to repeat what stays as it is, and only that', () => {
     assert.deepEqual(having('x-should-retry'), {
+      tokens_per_day_reached: 'false',
       upstream_tls_untrusted: 'false',
       upstream_redirect: 'false',
       attestation_failed: 'false',

@@ -1,0 +1,37 @@
+/**
+ * What a client may use of the gateway in a time, and what keeps count of it: this process (count-requests.ts), the process of the
+ * primary for its workers, or a Redis that several replicas share.
+ */
+
+/** Of one client; undefined: no limit. */
+export interface Limits {
+  /** Requests that are admitted within any 60 s. */
+  readonly requestsPerMinute: number | undefined;
+  /** Tokens in and out of a day (UTC). A request is admitted while fewer are counted, so the last one may go beyond. */
+  readonly tokensPerDay: number | undefined;
+  /** Requests that run at the same time. */
+  readonly maxConcurrent: number | undefined;
+}
+
+/** Whom a request is counted for. */
+export interface LimitedClient {
+  readonly name: string;
+  readonly limits: Limits;
+}
+
+/** The place of a request that runs. */
+export interface Permit {
+  /** To be called once, when the request is over. `tokens`: in and out, as the service counted them; 0 where it did not say. */
+  release(tokens: number): void;
+}
+
+export interface RequestCounts {
+  /**
+   * Counts a request and gives it a place, at once where that needs nobody else. Throws, or rejects with, requests_per_minute_reached,
+   * tokens_per_day_reached and max_concurrent_reached, each with the seconds after which it is worth trying again, and
+   * limits_unavailable where nobody can keep count. A request that is refused is not counted.
+   */
+  admit(client: LimitedClient): Permit | Promise<Permit>;
+  /** Stores what is not stored yet. */
+  close(): Promise<void>;
+}
