@@ -7,6 +7,9 @@ const ROOT = join(import.meta.dirname, '..');
 /** The page that lib/observe/status-page.ts reads: beside the built program, an asset of the single executable. */
 export const STATUS_PAGE = join(ROOT, 'lib/observe/status-page.html');
 
+/** What went into lib/crypto/ghash/module.ts; scripts/build-ghash.ts writes it. */
+export const GHASH_CRATES = join(ROOT, 'lib/crypto/ghash/crates.json');
+
 /** Modules of CommonJS packages ask for Node's own by `require`, which an ES module does not have. */
 export const REQUIRE =
   "import { createRequire as requireIn } from 'node:module'; const require = requireIn(process.execPath);";
@@ -66,18 +69,24 @@ export function bundledPackages(inputs: readonly string[]): BundledPackage[] {
   }
   const packages = [...files].map(([directory, sources]) => {
     const about = JSON.parse(readFileSync(join(ROOT, directory, 'package.json'), 'utf8'));
-    const text = licenceFiles(directory) || notices(sources);
+    const text = licenceFiles(join(ROOT, directory)) || notices(sources);
     if (text === '') throw new Error(`${directory} has no licence text`);
     return { name: about.name, version: about.version, licence: about.license, text };
   });
-  return packages.sort((a, b) => (`${a.name} ${a.version}` < `${b.name} ${b.version}` ? -1 : 1));
+  const crates: BundledPackage[] = inputs.some((input) => input.includes('lib/crypto/ghash/'))
+    ? JSON.parse(readFileSync(GHASH_CRATES, 'utf8'))
+    : [];
+  return [...packages, ...crates].sort((a, b) =>
+    `${a.name} ${a.version}` < `${b.name} ${b.version}` ? -1 : 1,
+  );
 }
 
-function licenceFiles(directory: string): string {
-  return readdirSync(join(ROOT, directory))
+/** The texts of the licence files in a directory, joined. */
+export function licenceFiles(directory: string): string {
+  return readdirSync(directory)
     .filter((name) => /^(licen[cs]e|copying|notice)\b/i.test(name))
     .sort()
-    .map((name) => readFileSync(join(ROOT, directory, name), 'utf8').trim())
+    .map((name) => readFileSync(join(directory, name), 'utf8').trim())
     .join('\n\n');
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, an emulator with the
-# libraries that the arm64 executable needs, and what the lines of docs/install.md call. Nothing is done where it is all there.
+# libraries that the arm64 executable needs, what the lines of docs/install.md call, and the compiler of lib/crypto/ghash. Nothing
+# is done where it is all there.
 set -euo pipefail
 
 missing=()
@@ -13,6 +14,9 @@ if [ "$(uname -m)" = x86_64 ]; then
 fi
 command -v unshare >/dev/null || missing+=(util-linux)
 command -v curl >/dev/null || missing+=(curl)
+[ -x /usr/bin/rustc ] && [ -x /usr/bin/cargo ] || missing+=(rustc cargo)
+[ -d /usr/lib/rustlib/wasm32-unknown-unknown ] || missing+=(libstd-rust-dev-wasm32)
+[ -x /usr/bin/wasm-ld-14 ] || missing+=(lld-14)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()
