@@ -118,7 +118,7 @@ export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
   for (let k = 0; k < count; k++) end = writeCounters(slots[k]!, end);
   const stream = contextOf(key).update(blocks.subarray(0, end));
   subkey.set(stream.subarray(0, BLOCK)); // section 7.2, step 2: H = CIPH(0^128)
-  stream.fill(0, 0, BLOCK); // the plaintexts will be parts of the same memory
+  for (let i = 0; i < BLOCK; i++) stream[i] = 0; // the plaintexts will be parts of the same memory
   for (let k = 0, at = BLOCK; k < count; k++) {
     if (!isAuthentic(slots[k]!, stream, at)) return undefined;
     at += BLOCK + padded(slots[k]!.size);
