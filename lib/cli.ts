@@ -32,6 +32,7 @@ const COMMANDS: Readonly<Record<CommandName, Command>> = {
     main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
   status: async (argv, io, env) => (await import('./verify/status.ts')).runStatus(argv, env, io),
   receipts: async (argv, io) => (await import('./verify/receipts.ts')).runReceipts(argv, io),
+  usage: async (argv, io) => (await import('./clients/usage-command.ts')).runUsage(argv, io),
   version: (argv, io, env) => main(['--version', ...argv], env, io),
   verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),
 };

@@ -114,6 +114,7 @@ export async function startProxy(
       protection: () => session.current(),
       serverAddress: config.apiEndpoint.host,
       maxBufferedBytes: config.maxBufferedBytes,
+      clients: config.clients !== undefined,
       ...(config.workers > 1
         ? { others: async () => (await pool?.collect())?.map(({ metrics }) => metrics) ?? [] }
         : {}),

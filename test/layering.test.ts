@@ -27,7 +27,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observe: ['errors', 'version', 'session', 'transparency'],
   config: ['errors', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe', 'watch-files'],
-  clients: ['errors', 'crypto', 'attestation', 'api', 'pipeline', 'config', 'watch-files'],
+  clients: ['errors', 'crypto', 'attestation', 'api', 'pipeline', 'config', 'transparency', 'watch-files'],
   gateway: [
     'errors',
     'version',

@@ -126,7 +126,16 @@ function stray(word: string, before?: GivenFlag): PrivatemodeError {
   );
 }
 
-const COMMANDS = ['verify', 'status', 'receipts', 'clients', 'healthcheck', 'help', 'version'] as const;
+const COMMANDS = [
+  'verify',
+  'status',
+  'receipts',
+  'clients',
+  'usage',
+  'healthcheck',
+  'help',
+  'version',
+] as const;
 export type CommandName = (typeof COMMANDS)[number];
 /** What other programs call what this one does without a command. */
 const STARTS: readonly string[] = ['serve', 'server', 'start', 'run', 'up', 'proxy', 'listen'];

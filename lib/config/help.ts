@@ -20,6 +20,7 @@ streams the answers back decrypted.`,
       'verify [flags]         whether the remote is genuine: every check, by name',
       'receipts verify [flags]  whether receipts are whole and unchanged',
       'clients new NAME       a token for a client of the gateway (--clients)',
+      'usage [flags]          who used what, by the receipts of a gateway (--clients)',
     ],
     [
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),

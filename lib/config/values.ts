@@ -91,6 +91,22 @@ export function parseLogLevel(flag: string, text: string): number {
   return 10 * (level + 2);
 }
 
+const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$/;
+
+/** A moment with a zone (RFC 3339); cuts off fractions beyond milliseconds. `wanted`: what the error asks for. */
+export function parseMoment(
+  flag: string,
+  text: string,
+  wanted = 'a moment such as 2026-12-01T00:00:00Z',
+): Date {
+  const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
+  const date = new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
+  // Date makes 2 March of 30 February.
+  if (Number.isNaN(date.getTime()) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
+    throw wants(flag, wanted, text);
+  return date;
+}
+
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */
 export function parseHostPort(flag: string, text: string, defaultPort: number | undefined): HostPort {
   const wanted = defaultPort === undefined ? 'HOST:PORT' : 'HOST or HOST:PORT';

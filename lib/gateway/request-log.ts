@@ -1,6 +1,7 @@
 /** What the log and the metrics say of a request: what it failed with, and one line at its end. */
 import { pathForLog } from '../api/match-endpoint.ts';
 import type { PrivatemodeError } from '../errors.ts';
+import { countError } from '../observe/counters.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
@@ -17,18 +18,21 @@ export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): 
 
 /** Logs and counts an exchange whose response has been closed, and returns how it ended. */
 export function reportEnd(exchange: Exchange): Outcome {
-  const { deps, log, req, res, match, stats } = exchange;
+  const { deps, log, req, res, match, stats, client } = exchange;
   stats.endedAt = performance.now();
   // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
   const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
   const outcome = outcomeOf(exchange);
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
+  const { error } = stats;
+  if (deps.clients !== undefined && error !== undefined) countError(deps.counters, client?.name, error.code);
   if (match === undefined) return outcome;
   const { id: route, encrypted, operation } = match.endpoint;
   deps.observe({
     ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
     operation: encrypted ? operation : undefined,
     requestId: exchange.requestId,
+    client: client?.name,
     outcome,
     firstTokenMs: firstTokenMs(exchange),
   });

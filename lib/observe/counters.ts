@@ -1,4 +1,4 @@
-import type { PrivatemodeError } from '../errors.ts';
+import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
 /** What the program counts while it works; read by tests, soak and the metrics endpoint. */
 export function createCounters() {
@@ -15,6 +15,8 @@ export function createCounters() {
     upstreamRetries: new Map<string, number>(),
     attestations: new Map<'accepted' | 'failed', number>(),
     receipts: { written: 0, lost: 0 },
+    /** With --clients: requests that ended in an error of ours, by the name of the client, empty where it is not known, and by code. */
+    errors: new Map<string, Map<ErrorCode, number>>(),
   };
 }
 
@@ -22,6 +24,14 @@ export type Counters = ReturnType<typeof createCounters>;
 
 export function count<K>(map: Map<K, number>, key: K): void {
   map.set(key, (map.get(key) ?? 0) + 1);
+}
+
+/** Counts an error for `client`; undefined: it is not known. */
+export function countError({ errors }: Counters, client: string | undefined, code: ErrorCode): void {
+  const name = client ?? '';
+  const codes = errors.get(name) ?? new Map<ErrorCode, number>();
+  errors.set(name, codes);
+  count(codes, code);
 }
 
 export type RequestStats = ReturnType<typeof newRequestStats>;

@@ -13,6 +13,8 @@ export interface RequestObservation {
   /** `gen_ai.operation.name`; undefined where nothing was inferred. */
   readonly operation: string | undefined;
   readonly stats: RequestStats;
+  /** Name of the client of --clients; undefined without that. */
+  readonly client?: string | undefined;
   readonly requestId: string;
   /** As in the log: lib/gateway/request-log.ts. */
   readonly outcome: string;
@@ -53,6 +55,8 @@ export function createMetrics(options: {
   readonly serverAddress: string;
   /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
   readonly maxBufferedBytes?: number;
+  /** Whether there is --clients. Without it nothing of clients is shown. */
+  readonly clients?: boolean;
   /** Off where several registries live in one process, as in tests. */
   readonly processMetrics?: boolean;
   /** Snapshots of the processes that share the work, asked for at each scrape. */
@@ -63,6 +67,7 @@ export function createMetrics(options: {
   const registers = [registry];
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
+  if (options.clients) exposeErrors(options.counters, registers);
   exposeProtection(options.protection, options.now ?? Date.now, registers);
   const { maxBufferedBytes } = options;
   if (maxBufferedBytes !== undefined) {
@@ -77,13 +82,14 @@ export function createMetrics(options: {
   const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
     histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
 
-  const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code');
+  const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code', 'client');
   const tokensTotal = counter(
     'tokens_total',
     'Tokens, by the count of the service.',
     'route',
     'model',
     'type',
+    'client',
   );
   const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
   const addedHelp = 'Time this proxy added before the first byte of an answer.';
@@ -95,6 +101,11 @@ export function createMetrics(options: {
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
   const tokensHelp = 'Tokens of a request, by the count of the service.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
+  // The duration by model and error (above) times clients would be too many series.
+  const clientDurationHelp = 'Duration of the requests of a client.';
+  const clientDuration = options.clients
+    ? histogram(`${PREFIX}client_request_duration_seconds`, clientDurationHelp, DURATIONS, 'client')
+    : undefined;
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
@@ -106,9 +117,11 @@ export function createMetrics(options: {
     },
     snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
     /** Once per request, never per token. */
-    observe({ route, method, status, operation, stats }: RequestObservation): void {
+    observe({ route, method, status, operation, stats, client }: RequestObservation): void {
       const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt } = stats;
-      requests.inc({ route, method, code: String(status) });
+      const ofClient = client === undefined ? undefined : { client }; // prom-client shows no label that has no value
+      requests.inc({ route, method, code: String(status), ...ofClient });
+      if (ofClient !== undefined) clientDuration?.observe(ofClient, (endedAt - startedAt) / 1000);
       bytes.inc({ direction: 'in', leg: 'client' }, stats.bytes.fromClient);
       bytes.inc({ direction: 'out', leg: 'remote' }, stats.bytes.toRemote);
       bytes.inc({ direction: 'in', leg: 'remote' }, stats.bytes.fromRemote);
@@ -128,7 +141,7 @@ export function createMetrics(options: {
       for (const [type, count] of Object.entries(counts)) {
         if (count === undefined) continue;
         tokens.observe({ ...labels, gen_ai_token_type: type }, count);
-        tokensTotal.inc({ route, model, type }, count);
+        tokensTotal.inc({ route, model, type, ...ofClient }, count);
       }
       if (firstChunkAt === undefined) return;
       firstChunk.observe(labels, (firstChunkAt - startedAt) / 1000);
@@ -166,6 +179,15 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
     aggregator: 'first',
     registers,
   }).set({ version: VERSION }, 1);
+}
+
+function exposeErrors({ errors }: Counters, registers: Registry[]): void {
+  const values = (): Values =>
+    Array.from(errors, ([client, codes]) =>
+      Array.from(codes, ([code, value]) => [value, { client, code }] as const),
+    ).flat();
+  const help = 'Requests that ended in an error of the proxy; client is empty where nobody is known.';
+  scraped(registers, Counter, 'errors_total', help, values, 'client', 'code');
 }
 
 function exposeProtection(

@@ -106,16 +106,27 @@ export async function checkReceipts(
   }
 }
 
-async function* linesOf(directory: string, files: readonly string[]): AsyncGenerator<PlacedLine> {
+/** Characters; `opened` lines grow with the number of chains they found, all others are far shorter. */
+const LONGEST_LINE = 1024 * 1024;
+
+/** The lines of receipt files, one after the other. One that is longer than any receipt has an empty text, so that it fits into memory. */
+export async function* linesOf(directory: string, files: readonly string[]): AsyncGenerator<PlacedLine> {
   for (const file of files) {
     let number = 0;
     let rest = '';
+    let isTooLong = false;
     for await (const chunk of createReadStream(join(directory, file), 'utf8')) {
       const texts = (rest + chunk).split('\n');
       rest = texts.pop() as string;
-      for (const text of texts) yield { file, number: ++number, text, complete: true };
+      for (const text of texts) {
+        yield { file, number: ++number, text: isTooLong ? '' : text, complete: true };
+        isTooLong = false;
+      }
+      if (rest.length <= LONGEST_LINE) continue;
+      isTooLong = true;
+      rest = '';
     }
-    if (rest !== '') yield { file, number: ++number, text: rest, complete: false };
+    if (rest !== '' || isTooLong) yield { file, number: ++number, text: rest, complete: false };
   }
 }
 

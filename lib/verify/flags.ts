@@ -4,7 +4,7 @@ import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
-import { invalid, wants } from '../config/values.ts';
+import { invalid, parseMoment } from '../config/values.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from './outcome.ts';
 
 const FILE = text('FILE', required);
@@ -32,9 +32,13 @@ const OFFLINE = [
   setting('roots', DIRECTORY, {
     help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
   }),
-  setting('at', text('TIME', parseMoment), {
-    help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
-  }),
+  setting(
+    'at',
+    text('TIME', (flag, given) => parseMoment(flag, required(flag, given))),
+    {
+      help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
+    },
+  ),
 ] as const;
 
 /** For both. */
@@ -110,18 +114,6 @@ function offlineRequest({ values, warnings }: Given, own: Own, because: string) 
 function required(flag: string, text: string): string {
   if (text === '') throw invalid(`${flag} wants a value, and got none`);
   return text;
-}
-
-const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$/;
-
-/** A moment with a zone; cuts off fractions beyond milliseconds. */
-function parseMoment(flag: string, text: string): Date {
-  const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(required(flag, text)) ?? [];
-  const date = new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
-  // Date makes 2 March of 30 February.
-  if (Number.isNaN(date.getTime()) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
-    throw wants(flag, 'a moment such as 2026-12-01T00:00:00Z', text);
-  return date;
 }
 
 /** Flags of the proxy, with their help texts for verify. */

@@ -42,6 +42,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       chunks: () => service?.chunks() ?? 0,
       protection: () => undefined, // the primary shows it
       serverAddress: config.apiEndpoint.host,
+      clients: config.clients !== undefined,
     }));
   const collect = async (id: number): Promise<void> =>
     send({ type: 'collected', id, collected: await watch?.collect() });

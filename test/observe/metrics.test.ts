@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { count, createCounters } from '../../lib/observe/counters.ts';
+import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import {
   createMetrics,
   type Metrics,
@@ -35,7 +35,7 @@ const REQUEST: RequestObservation = {
   firstTokenMs: 1_000,
 };
 
-function setUp(protection: () => ProtectionStatus | undefined = () => undefined) {
+function setUp(protection: () => ProtectionStatus | undefined = () => undefined, clients?: boolean) {
   const counters = createCounters();
   const metrics = createMetrics({
     counters,
@@ -43,6 +43,7 @@ function setUp(protection: () => ProtectionStatus | undefined = () => undefined)
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
     processMetrics: false,
+    ...(clients === undefined ? {} : { clients }),
     now: () => 100_000,
   });
   return { counters, metrics };
@@ -173,6 +174,57 @@ describe('metrics of requests', () => {
     assert.equal(counts.length, 101);
     assert.equal(counts.find(([name]) => name.includes('model="other"'))?.[1], 50);
     assert.equal(counts.find(([name]) => name.includes('model="m3"'))?.[1], 2);
+  });
+});
+
+describe('metrics of clients', () => {
+  const ofAnn: RequestObservation = { ...REQUEST, client: 'ann' };
+
+  it('are requests, tokens and durations of each', async () => {
+    const { metrics } = setUp(undefined, true);
+    metrics.observe(ofAnn);
+    metrics.observe({ ...ofAnn, status: 429, stats: { ...STATS, usage: undefined, endedAt: 10 } });
+    metrics.observe({ ...REQUEST, client: 'bob' });
+    const seen = await samples(metrics);
+    const expected: [string, number][] = [
+      ['privatemode_proxy_requests_total{route="chat",method="POST",code="200",client="ann"}', 1],
+      ['privatemode_proxy_requests_total{route="chat",method="POST",code="429",client="ann"}', 1],
+      ['privatemode_proxy_requests_total{route="chat",method="POST",code="200",client="bob"}', 1],
+      ['privatemode_proxy_tokens_total{route="chat",model="m1",type="input",client="ann"}', 5],
+      ['privatemode_proxy_tokens_total{route="chat",model="m1",type="output",client="ann"}', 1_000],
+      ['privatemode_proxy_client_request_duration_seconds_sum{client="ann"}', 3.01],
+      ['privatemode_proxy_client_request_duration_seconds_count{client="ann"}', 2],
+      ['privatemode_proxy_client_request_duration_seconds_bucket{le="0.01",client="ann"}', 1],
+      ['privatemode_proxy_client_request_duration_seconds_count{client="bob"}', 1],
+    ];
+    for (const [name, value] of expected) assert.equal(seen.get(name), value, name);
+  });
+
+  it('are errors by code too, also of requests from nobody', async () => {
+    const { metrics, counters } = setUp(undefined, true);
+    countError(counters, undefined, 'client_unknown');
+    countError(counters, undefined, 'client_unknown');
+    countError(counters, 'ann', 'requests_per_minute_reached');
+    countError(counters, 'ann', 'tokens_per_day_reached');
+    const errors = [...(await samples(metrics))].filter(([name]) => name.includes('errors_total'));
+    assert.deepEqual(errors, [
+      ['privatemode_proxy_errors_total{client="",code="client_unknown"}', 2],
+      ['privatemode_proxy_errors_total{client="ann",code="requests_per_minute_reached"}', 1],
+      ['privatemode_proxy_errors_total{client="ann",code="tokens_per_day_reached"}', 1],
+    ]);
+  });
+
+  it('are not there without --clients', async () => {
+    for (const clients of [undefined, false]) {
+      const { metrics, counters } = setUp(undefined, clients);
+      metrics.observe(REQUEST);
+      metrics.observe({ ...REQUEST, client: undefined });
+      countError(counters, undefined, 'client_unknown');
+      const text = await metrics.render();
+      assert.doesNotMatch(text, /errors_total|client_request|client=/);
+      assert.match(text, /^privatemode_proxy_requests_total\{route="chat",method="POST",code="200"\} 2$/m);
+      assert.match(text, /^privatemode_proxy_tokens_total\{route="chat",model="m1",type="input"\} 10$/m);
+    }
   });
 });
 

@@ -1,0 +1,127 @@
+/** What /metrics says of clients, of two workers as of one. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { startSimulator } from '../../simulator/simulator.ts';
+import { startProxyProcess } from '../support/proxy-process.ts';
+import { sharedHardware } from '../support/stack.ts';
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** The samples of one metric: labels in the order of the text → value. */
+const samplesOf = (text: string, name: string): Map<string, number> =>
+  new Map(
+    [...text.matchAll(new RegExp(`^${name}\\{(.*)\\} (\\S+)$`, 'gm'))].map(([, labels = '', value]) => [
+      labels.split(',').toSorted().join(),
+      Number(value),
+    ]),
+  );
+
+describe('/metrics with --clients', { timeout: 60_000 }, () => {
+  for (const workers of [1, 2]) {
+    it(`counts requests, tokens, durations and errors for each client (${workers} processes)`, async () => {
+      await using opened = new AsyncDisposableStack();
+      const directory = mkdtempSync(join(tmpdir(), 'privatemode-metrics-'));
+      opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+      const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+      opened.defer(() => simulator.close());
+      const clients = [
+        { name: 'ann', tokens: [sha256('token-of-ann')] },
+        { name: 'bob', tokens: [sha256('token-of-bob')], endpoints: ['chat'] },
+      ];
+      writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients }));
+      const admin = `127.0.0.1:${await freePort()}`;
+      const proxy = await startProxyProcess(
+        [
+          ...[`--workers=${workers}`, '--api-key=k', `--admin-address=${admin}`],
+          `--clients=${join(directory, 'clients.json')}`,
+          `--api-endpoint=localhost:${simulator.port}`,
+          `--manifest-path=${join(directory, 'manifest.json')}`,
+          `--unsafe-trust-roots=${join(directory, 'roots')}`,
+          `--workspace=${join(directory, 'workspace')}`,
+          ...['--listen-address=127.0.0.1', '--port=0'],
+        ],
+        { SSL_CERT_FILE: join(directory, 'ca.pem') },
+      );
+      opened.defer(async () => void (await proxy.stop('SIGKILL')));
+
+      /** Each on a connection of its own, so that both workers get some. */
+      const ask = async (token: string, path: string, body: object): Promise<number> => {
+        const response = await fetch(proxy.url + path, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${token}`, connection: 'close' },
+          body: JSON.stringify({
+            ...{ model: 'sim-echo', max_tokens: 9, messages: [{ role: 'user', content: 'hello' }] },
+            ...body,
+          }),
+        });
+        await response.arrayBuffer();
+        return response.status;
+      };
+      const [openai, anthropic] = ['/v1/chat/completions', '/v1/messages'];
+      const statuses: number[] = [];
+      for (let i = 0; i < 4; i++) {
+        const asked = [
+          ask('token-of-ann', openai, {}),
+          ask('token-of-ann', anthropic, { stream: true }),
+          ask('token-of-bob', openai, { stream: true }),
+          ask('token-of-bob', anthropic, {}),
+          ask('nobody', openai, {}),
+        ];
+        statuses.push(...(await Promise.all(asked)));
+      }
+      assert.deepEqual(statuses, Array(4).fill([200, 200, 200, 403, 401]).flat());
+
+      // A request counts once its connection has closed, which this side may see first.
+      let text = '';
+      const count = 'privatemode_proxy_client_request_duration_seconds_count';
+      const errors = 'privatemode_proxy_errors_total';
+      const deadline = Date.now() + 5_000;
+      for (let sum = 0; sum < 20 && Date.now() < deadline; ) {
+        text = await (await fetch(`http://${admin}/metrics`)).text();
+        const counted = [...samplesOf(text, count).values(), ...samplesOf(text, errors).values()];
+        sum = counted.reduce((all, value) => all + value, 0);
+      }
+      assert.deepEqual(Object.fromEntries(samplesOf(text, 'privatemode_proxy_requests_total')), {
+        'client="ann",code="200",method="POST",route="chat"': 4,
+        'client="ann",code="200",method="POST",route="messages"': 4,
+        'client="bob",code="200",method="POST",route="chat"': 4,
+      });
+      assert.deepEqual(Object.fromEntries(samplesOf(text, errors)), {
+        'client="",code="client_unknown"': 4,
+        'client="bob",code="client_forbidden"': 4,
+      });
+      assert.deepEqual(Object.fromEntries(samplesOf(text, count)), { 'client="ann"': 8, 'client="bob"': 4 });
+      const tokens = samplesOf(text, 'privatemode_proxy_tokens_total');
+      for (const [client, route] of [
+        ['ann', 'chat'],
+        ['ann', 'messages'],
+        ['bob', 'chat'],
+      ] as const) {
+        for (const type of ['input', 'output']) {
+          const labels = `client="${client}",model="sim-echo",route="${route}",type="${type}"`;
+          const value = tokens.get(labels) ?? 0;
+          assert.ok(value > 0 && value % 4 === 0, `${labels}: ${value}`);
+        }
+      }
+      assert.equal(tokens.size, 6);
+      for (const {
+        tokens: [digest = ''],
+      } of clients)
+        assert.ok(!text.includes(digest));
+    });
+  }
+});

@@ -1,0 +1,379 @@
+/** `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines that are none. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import { cleanEnvironment } from '../support/proxy-process.ts';
+import { ROOT } from '../support/tools.ts';
+
+const EPOCH = { secretId: 's', manifestSha256: 'a'.repeat(64), verdictSha256: 'b'.repeat(64) };
+
+let ids = 0;
+/** A complete request of ann with 10 tokens in and 5 out that took 1.5 s. */
+const receipt = (time: string, more: Partial<RequestReceipt> = {}): RequestReceipt => ({
+  id: `proxy_${ids++}`,
+  time,
+  durationMs: 1_500,
+  endpoint: 'chat',
+  client: 'ann',
+  model: 'm1',
+  status: 200,
+  request: { sha256: '0'.repeat(64), bytes: 3 },
+  response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
+  tokens: { in: 10, out: 5 },
+  epoch: EPOCH,
+  outcome: 'complete',
+  code: null,
+  ...more,
+});
+
+let workspace: string;
+let directory: string;
+beforeEach(() => {
+  workspace = mkdtempSync(join(tmpdir(), 'usage-'));
+  directory = join(workspace, 'receipts');
+});
+afterEach(() => rmSync(workspace, { recursive: true, force: true }));
+
+/** An instance that writes these at that time, and ends. Gives the name of its file. */
+async function write(
+  time: string,
+  receipts: readonly RequestReceipt[],
+  mostPending = 1000,
+  gap = false,
+): Promise<string> {
+  const log = await openReceiptLog({
+    ...{ workspace, version: '1', mostPending, now: () => Date.parse(time) },
+    onFailure: (reason) => assert.fail(reason),
+    onRecovery: () => {},
+  });
+  for (const each of receipts) log.add(each);
+  if (gap) log.noteGap();
+  await log.close();
+  return `${time.slice(0, 10)}.${log.instance}.jsonl`;
+}
+
+interface Run {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** The program, in a process of its own. */
+function run(...argv: string[]): Promise<Run> {
+  const program = join(ROOT, 'bin/privatemode-proxy.ts');
+  const child = spawn(process.execPath, [program, 'usage', `--dir=${directory}`, ...argv], {
+    env: cleanEnvironment(),
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 30_000,
+  });
+  const texts = { out: '', err: '' };
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (texts.out += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (texts.err += text));
+  return new Promise((resolve) => child.once('close', (code) => resolve({ code, ...texts })));
+}
+
+/** The report as JSON, of a run that leaves no line out. */
+async function json(...argv: string[]) {
+  const { code, out, err } = await run('--json', ...argv);
+  assert.deepEqual([code, err], [0, '']);
+  return JSON.parse(out);
+}
+
+/** Three clients, one of them nobody, in two months. */
+const november = (): Promise<string> =>
+  write('2026-11-30T23:59:59.999Z', [
+    receipt('2026-11-01T00:00:00.000Z'),
+    receipt('2026-11-02T10:00:00.000Z', { outcome: 'aborted', tokens: null }),
+    receipt('2026-11-02T09:00:00.000Z', { client: 'bob', model: 'm2', tokens: { in: 7, out: null } }),
+    receipt('2026-11-03T08:00:00.000Z', { client: 'bob', outcome: 'failed', tokens: null, status: 502 }),
+    receipt('2026-11-03T08:00:01.000Z', { client: 'bob', outcome: 'truncated', tokens: { in: 3, out: 1 } }),
+    receipt('2026-11-04T00:00:00.000Z', {
+      ...{ client: null, model: null, outcome: 'refused', tokens: null, epoch: null, durationMs: 1 },
+    }),
+    receipt('2026-11-30T23:59:59.999Z'),
+  ]);
+
+const SUMS_OF_ANN = {
+  ...{ client: 'ann', requests: 3, complete: 2, refused: 0, failed: 0, truncated: 0, aborted: 1 },
+  ...{ tokensIn: 20, tokensOut: 10, withoutTokens: 1, durationMs: 4_500 },
+  ...{ first: '2026-11-01T00:00:00.000Z', last: '2026-11-30T23:59:59.999Z' },
+};
+const SUMS_OF_BOB = {
+  ...{ client: 'bob', requests: 3, complete: 1, refused: 0, failed: 1, truncated: 1, aborted: 0 },
+  ...{ tokensIn: 10, tokensOut: 1, withoutTokens: 1, durationMs: 4_500 },
+  ...{ first: '2026-11-02T09:00:00.000Z', last: '2026-11-03T08:00:01.000Z' },
+};
+const SUMS_OF_NOBODY = {
+  ...{ client: null, requests: 1, complete: 0, refused: 1, failed: 0, truncated: 0, aborted: 0 },
+  ...{ tokensIn: 0, tokensOut: 0, withoutTokens: 0, durationMs: 1 },
+  ...{ first: '2026-11-04T00:00:00.000Z', last: '2026-11-04T00:00:00.000Z' },
+};
+
+describe('usage', { timeout: 120_000 }, () => {
+  it('sums the requests of each client, as JSON with names that stay', async () => {
+    await november();
+    assert.deepEqual(await json(), {
+      ...{ since: null, until: null, by: ['client'] },
+      rows: [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY],
+      total: {
+        ...{ requests: 7, complete: 3, refused: 1, failed: 1, truncated: 1, aborted: 1 },
+        ...{ tokensIn: 30, tokensOut: 11, withoutTokens: 2, durationMs: 9_001 },
+        ...{ first: '2026-11-01T00:00:00.000Z', last: '2026-11-30T23:59:59.999Z' },
+      },
+      lost: { receipts: 0, unknown: 0 },
+      files: 1,
+      lines: { unreadable: 0, repeated: 0, cutOff: 0, first: null },
+    });
+  });
+
+  it('prints a table whose columns stand below each other, with a total', async () => {
+    await november();
+    const { code, out, err } = await run('--since=2026-11-01', '--until', '2026-12-01');
+    assert.deepEqual([code, err], [0, '']);
+    assert.equal(
+      out.replace(directory, 'DIR'),
+      [
+        '7 requests since 2026-11-01 and before 2026-12-01 by the receipts in DIR',
+        '',
+        'client  requests  complete  refused  failed  truncated  aborted  tokens in  tokens out  no count  duration       first (UTC)        last (UTC)',
+        'ann            3         2        0       0          0        1         20          10         1   0:00:05  2026-11-01 00:00  2026-11-30 23:59',
+        'bob            3         1        0       1          1        0         10           1         1   0:00:05  2026-11-02 09:00  2026-11-03 08:00',
+        '(none)         1         0        1       0          0        0          0           0         0   0:00:00  2026-11-04 00:00  2026-11-04 00:00',
+        'total          7         3        1       1          1        1         30          11         2   0:00:09  2026-11-01 00:00  2026-11-30 23:59',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  it('prints CSV with line ends of RFC 4180, by several keys in the order asked for', async () => {
+    await november();
+    const { code, out, err } = await run('--csv', '--by', 'day,client,model', '--since', '2026-11-03');
+    assert.deepEqual([code, err], [0, '']);
+    assert.deepEqual(out.split('\r\n'), [
+      'day,client,model,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensOut,withoutTokens,durationMs,first,last',
+      '2026-11-03,bob,m1,2,0,0,1,1,0,3,1,1,3000,2026-11-03T08:00:00.000Z,2026-11-03T08:00:01.000Z',
+      '2026-11-04,(none),(none),1,0,1,0,0,0,0,0,0,1,2026-11-04T00:00:00.000Z,2026-11-04T00:00:00.000Z',
+      '2026-11-30,ann,m1,1,1,0,0,0,0,10,5,0,1500,2026-11-30T23:59:59.999Z,2026-11-30T23:59:59.999Z',
+      '',
+    ]);
+  });
+
+  it('counts a request by when it came, and the end of a period not with it', async () => {
+    await november();
+    await write('2026-12-01T00:10:00.000Z', [
+      receipt('2026-11-30T23:59:59.998Z', { client: 'late' }), // its receipt is in the file of the next day
+      receipt('2026-12-01T00:00:00.000Z', { client: 'next' }),
+    ]);
+    const periods: [argv: string[], clients: (string | null)[], requests: number][] = [
+      [['--until=2026-12-01'], ['ann', 'bob', 'late', null], 8],
+      [['--since=2026-12-01'], ['next'], 1],
+      [['--since=2026-11-30', '--until=2026-12-01'], ['ann', 'late'], 2],
+      [['--since=2026-11-02T10:00:00.001+01:00', '--until=2026-11-02T09:00:00.002Z'], [], 0],
+      [['--since=2026-11-02T10:00:00+01:00', '--until=2026-11-02T09:00:00.001Z'], ['bob'], 1],
+    ];
+    for (const [argv, clients, requests] of periods) {
+      const { rows, total } = await json(...argv);
+      const names = rows.map(({ client }: { client: string | null }) => client);
+      assert.deepEqual([names, total.requests], [clients, requests], argv.join(' '));
+    }
+  });
+
+  it('says in a sentence that there is nothing', async () => {
+    await november();
+    const never = await run('--since=2027-01-01');
+    assert.deepEqual(
+      [never.code, never.out.replace(directory, 'DIR')],
+      [0, 'No receipts since 2027-01-01 lie in DIR.\n'],
+    );
+    const nobody = await run('--until=2026-11-01');
+    assert.deepEqual([nobody.code, nobody.out], [0, 'No requests before 2026-11-01.\n']);
+    assert.deepEqual(await run('--until=2026-11-01', '--csv'), {
+      code: 0,
+      out: 'client,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensOut,withoutTokens,durationMs,first,last\r\n',
+      err: '',
+    });
+  });
+
+  it('says how many receipts were lost in the period', async () => {
+    const many = Array.from({ length: 5 }, (_, i) => receipt(`2026-11-01T00:00:0${i}.000Z`));
+    await write('2026-11-05T00:00:00.000Z', many, 2); // three of them do not fit
+    await write('2026-11-06T00:00:00.000Z', [], 2, true);
+    assert.deepEqual((await json()).lost, { receipts: 3, unknown: 1 });
+    assert.deepEqual((await json('--since=2026-11-06')).lost, { receipts: 0, unknown: 1 });
+    assert.deepEqual((await json('--until=2026-11-05')).lost, { receipts: 0, unknown: 0 });
+    const text = 'Receipts lost: 3, and once nobody knows how many.\n';
+    assert.ok((await run()).out.endsWith(text));
+    assert.equal((await run('--csv')).err, text);
+  });
+
+  it('makes formulas and control characters of a model harmless', async () => {
+    const models: [model: string, shown: string][] = [
+      ['=HYPERLINK("http://x")', `"'=HYPERLINK(""http://x"")"`],
+      ['+1', "'+1"],
+      ['-1', "'-1"],
+      ['@x', "'@x"],
+      [' =1', "' =1"],
+      ['\uff1d1', "'\uff1d1"],
+      ['a,b', '"a,b"'],
+      ['a\u001b[31m\nb', 'a\\u{1b}[31m\\u{a}b'],
+      ['a\u202eb', 'a\\u{202e}b'],
+      ['gpt-oss-120b', 'gpt-oss-120b'],
+    ];
+    const at = '2026-11-01T00:00:00.000Z';
+    await write(
+      at,
+      models.map(([model]) => receipt(at, { model })),
+    );
+    const { out } = await run('--csv', '--by=model');
+    for (const [model, shown] of models)
+      assert.ok(out.includes(`\r\n${shown},1,1,`), `${JSON.stringify(model)} as ${shown}:\n${out}`);
+    const { rows } = await json('--by=model');
+    assert.deepEqual(
+      new Set(rows.map(({ model }: { model: string }) => model)),
+      new Set(models.map(([model]) => model)),
+    );
+    assert.doesNotMatch((await run('--by=model')).out, /[\u0000-\u0009\u000b-\u001f\u202e]/);
+  });
+
+  const wrong: [argv: string[], words: RegExp][] = [
+    [['--since=2026-02-30'], /^Error: --since wants a day such as/],
+    [['--since=yesterday'], /^Error: --since wants a day such as/],
+    [['--until=2026-11-01T00:00:00'], /^Error: --until wants a day such as/],
+    [['--since=2026-11-02', '--until=2026-11-02'], /^Error: --since is not before --until/],
+    [['--by=endpoint'], /^Error: --by wants one of client, model, day/],
+    [['--by='], /^Error: --by wants some of client, model, day/],
+    [['--json', '--csv'], /^Error: --json and --csv/],
+    [['--dir=nowhere-at-all'], /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT\)/],
+  ];
+  it('refuses flags and directories that are wrong, and prints no sums', async () => {
+    await november();
+    for (const [argv, words] of wrong) {
+      const { code, out, err } = await run(...argv);
+      assert.deepEqual([code, out], [1, ''], argv.join(' '));
+      assert.match(err, words);
+    }
+  });
+
+  it('has a help text that says what it does not check, and is in that of the program', async () => {
+    const { code, out } = await run('--help');
+    assert.equal(code, 0);
+    for (const word of [
+      'Checks no signature',
+      'receipts verify',
+      '--since',
+      '--until',
+      '--by',
+      '--csv',
+      '  10',
+    ])
+      assert.ok(out.includes(word), word);
+  });
+});
+
+describe('lines that usage leaves out', { timeout: 120_000 }, () => {
+  /** A line that says something else. */
+  const changed = (line: string, change: object): string =>
+    JSON.stringify({ ...JSON.parse(line), ...change });
+  const seq = (line: string, to: number, change: object = {}): string =>
+    changed(line, { seq: to, ...change });
+
+  /** What stands behind the lines of a whole file, whose last one is number 8; `line` is one of ann's. */
+  const cases: [what: string, behind: (line: string) => string, unreadable: number, repeated: number][] = [
+    ['that is no JSON', () => 'x\n', 1, 0],
+    ['that is empty', () => '\n', 1, 0],
+    ['of another version', (line) => `${seq(line, 9, { v: 2 })}\n`, 1, 0],
+    ['without a time', (line) => `${seq(line, 9, { time: '2026-11-01' })}\n`, 1, 0],
+    ['of another outcome', (line) => `${seq(line, 9, { outcome: '__proto__' })}\n`, 1, 0],
+    ['with a client that is no text', (line) => `${seq(line, 9, { client: { a: 1 } })}\n`, 1, 0],
+    ['with a model that is too long', (line) => `${seq(line, 9, { model: 'x'.repeat(257) })}\n`, 1, 0],
+    ['with tokens below zero', (line) => `${seq(line, 9, { tokens: { in: -1, out: 1 } })}\n`, 1, 0],
+    ['with tokens that are texts', (line) => `${seq(line, 9, { tokens: { in: '1', out: 1 } })}\n`, 1, 0],
+    ['with tokens of a wrong shape', (line) => `${seq(line, 9, { tokens: 5 })}\n`, 1, 0],
+    ['with a duration that is no number', (line) => `${seq(line, 9, { durationMs: null })}\n`, 1, 0],
+    ['without an epoch member', (line) => `${seq(line, 9, { epoch: undefined })}\n`, 1, 0],
+    [
+      'with a count of lost ones that is none',
+      (line) => `${seq(line, 9, { type: 'lost', count: 'x' })}\n`,
+      1,
+      0,
+    ],
+    ['of two megabytes', (line) => `${seq(line, 9, { code: 'x'.repeat(2_000_000) })}\n`, 1, 0],
+    ['that stands there twice', (line) => `${line}\n`, 0, 1],
+    ['of another instance', (line) => `${seq(line, 9, { instance: 'abcdefghijkl' })}\n`, 0, 1],
+    ['of several kinds', (line) => `x\n${line}\nx\n`, 2, 1],
+  ];
+  for (const [what, behind, unreadable, repeated] of cases) {
+    it(`${what}: names it, exits with 10, and counts all others`, async () => {
+      const file = await november();
+      const path = join(directory, file);
+      const line = readFileSync(path, 'utf8').split('\n')[1] as string;
+      const more = seq(line, 20, { client: 'behind' });
+      appendFileSync(path, `${behind(line)}${more}\n`);
+      const { code, out, err } = await run('--json');
+      const report = JSON.parse(out);
+      assert.deepEqual(report.lines, { unreadable, repeated, cutOff: 0, first: { file, line: 10 } });
+      assert.deepEqual([code, report.total.requests], [10, 8]);
+      assert.deepEqual(report.rows.slice(0, 1), [SUMS_OF_ANN]);
+      assert.ok(err.startsWith('Not counted: ') && err.endsWith(`; the first is ${file} line 10.\n`), err);
+      assert.equal(err.includes('cannot be read'), unreadable > 0);
+      assert.equal(err.includes('stood there before'), repeated > 0);
+    });
+  }
+
+  it('counts no file twice that was copied under another name', async () => {
+    const file = await november();
+    const text = readFileSync(join(directory, file), 'utf8');
+    writeFileSync(join(directory, file.replace('2026-11-30', '2026-12-01')), text);
+    writeFileSync(join(directory, '2026-12-01.abcdefghijkl.jsonl'), text);
+    writeFileSync(join(directory, `${file}.bak`), text);
+    const { code, out } = await run('--json');
+    const { rows, lines } = JSON.parse(out);
+    assert.deepEqual([code, rows], [10, [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY]]);
+    assert.deepEqual([lines.repeated, lines.unreadable], [18, 0]);
+  });
+
+  it('says that a line was cut off, which is no fault', async () => {
+    const file = await november();
+    appendFileSync(join(directory, file), '{"v":1,"instance":');
+    const { code, out, err } = await run('--json');
+    assert.deepEqual([code, JSON.parse(out).lines.cutOff], [0, 1]);
+    assert.equal(err, '1 file ended in the middle of a line, which was not counted.\n');
+  });
+
+  it('counts receipts of older versions, which name no client', async () => {
+    const file = await november();
+    const path = join(directory, file);
+    const old = readFileSync(path, 'utf8').replaceAll(/"client":(?:"\w+"|null),/g, '');
+    writeFileSync(path, old);
+    const { rows } = await json();
+    assert.deepEqual(
+      rows.map(({ client, requests }: { client: string | null; requests: number }) => [client, requests]),
+      [[null, 7]],
+    );
+  });
+
+  it('has as many rows as fit into memory, and one for the requests of all further ones', async () => {
+    const file = await november();
+    const path = join(directory, file);
+    const [opened = '', line = ''] = readFileSync(path, 'utf8').split('\n');
+    const lines = Array.from({ length: 50_003 }, (_, i) => seq(line, i + 1, { model: `m${i}` }));
+    writeFileSync(path, `${[opened, ...lines].join('\n')}\n`);
+    const { rows, total } = await json('--by=client,model');
+    assert.deepEqual([rows.length, total.requests, total.tokensIn], [50_001, 50_003, 500_030]);
+    const { client, model, requests } = rows.at(-1);
+    assert.deepEqual([client, model, requests], ['(other)', '(other)', 3]);
+  });
+
+  it('does not read the files of days long before the period', async () => {
+    await november();
+    writeFileSync(join(directory, '2026-10-30.abcdefghijkl.jsonl'), 'x\n'.repeat(3));
+    assert.equal((await json('--since=2026-11-01')).files, 1);
+    assert.equal((await run()).code, 10);
+    assert.equal(readdirSync(directory).filter((name) => name.endsWith('.jsonl')).length, 2);
+  });
+});
