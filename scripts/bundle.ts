@@ -17,6 +17,11 @@ export const REQUIRE =
 /** Asked for by `debug` in a try block; a development tool brings it, a user does not. */
 const LEFT_OUT = ['supports-color'];
 
+/** Packages under the MIT licence, as ours, that come without its text: the line of their copyright, from their repository. */
+const MIT_WITHOUT_TEXT: Readonly<Record<string, string>> = {
+  '@redis/client': 'Copyright (c) 2022-2025, Redis, inc.',
+};
+
 export interface BundledPackage {
   readonly name: string;
   readonly version: string;
@@ -69,7 +74,7 @@ export function bundledPackages(inputs: readonly string[]): BundledPackage[] {
   }
   const packages = [...files].map(([directory, sources]) => {
     const about = JSON.parse(readFileSync(join(ROOT, directory, 'package.json'), 'utf8'));
-    const text = licenceFiles(join(ROOT, directory)) || notices(sources);
+    const text = licenceFiles(join(ROOT, directory)) || notices(sources) || mitLicence(about);
     if (text === '') throw new Error(`${directory} has no licence text`);
     return { name: about.name, version: about.version, licence: about.license, text };
   });
@@ -88,6 +93,13 @@ export function licenceFiles(directory: string): string {
     .sort()
     .map((name) => readFileSync(join(directory, name), 'utf8').trim())
     .join('\n\n');
+}
+
+/** The text of our own licence, with the copyright of that package. */
+function mitLicence({ name, license }: { readonly name: string; readonly license?: string }): string {
+  const copyright = MIT_WITHOUT_TEXT[name];
+  if (copyright === undefined || license !== 'MIT') return '';
+  return readFileSync(join(ROOT, 'LICENSE'), 'utf8').replace(/^Copyright .*$/m, copyright);
 }
 
 /** The distinct comments with which the files begin, where they speak of rights. */

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the programs of others that the tests run: from Debian's packages and its kin a browser, an HTTP proxy, and one
-# that opens TLS; into .tools/python the Python SDKs. Tests of an absent program are skipped, by name, unless CI=true, where
-# they fail. Nothing is done where it is all there.
+# Installs the programs of others that the tests run: from Debian's packages and its kin a browser, an HTTP proxy, one
+# that opens TLS, and a Redis server; into .tools/python the Python SDKs. Tests of an absent program are skipped, by name, unless
+# CI=true, where they fail. Nothing is done where it is all there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-for program in chromium tinyproxy mitmdump python3; do
+for program in chromium tinyproxy mitmdump redis-server python3; do
   case $program in
     mitmdump) package=mitmproxy ;;
     *) package=$program ;;
@@ -19,7 +19,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo)
   "${as_root[@]}" apt-get update
-  # Installing tinyproxy starts it as a service of the system; nothing here wants that.
+  # Installing tinyproxy or redis-server starts it as a service of the system; nothing here wants that.
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --no-install-recommends "${missing[@]}"
 fi
 

@@ -8,12 +8,18 @@ import { parseArgv } from './argv.ts';
 import { type Environment, withEnvironment } from './environment.ts';
 import { parseSalt, type ReadFile, readIfThere } from './files.ts';
 import { FLAGS, type Settings } from './flags.ts';
+import { readLimitsStore } from './limits-store.ts';
 import { requireManifest } from './manifest-file.ts';
 import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
 import { valuesOf } from './setting.ts';
 import { invalid } from './values.ts';
 
-type Changed = 'apiKey' | 'promptCacheSalt' | 'gpuOcspRevokedGracePeriod' | 'maxBufferedBytes';
+type Changed =
+  | 'apiKey'
+  | 'promptCacheSalt'
+  | 'gpuOcspRevokedGracePeriod'
+  | 'maxBufferedBytes'
+  | 'limitsStore';
 
 /**
  * The whole configuration, validated and frozen: the value of each flag, under the flag's name in camel case. Durations in
@@ -27,6 +33,8 @@ export interface Config extends Omit<Settings, Changed> {
   readonly gpuOcspRevokedGracePeriodHours: number;
   /** Of the bodies of all requests together, in all workers. */
   readonly maxBufferedBytes: number;
+  /** URL, checked; may hold a password. Undefined: each process counts for itself. */
+  readonly limitsStore: string | undefined;
 }
 
 export interface ParsedConfig {
@@ -36,7 +44,7 @@ export interface ParsedConfig {
 }
 
 /**
- * Command line and environment → configuration. Reads the files that settings name (key, salt, manifest), to complain about
+ * Command line and environment → configuration. Reads the files that settings name (key, salt, store, manifest), to complain about
  * them now rather than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
  */
 export function parseConfig(
@@ -66,12 +74,17 @@ export function parseConfig(
   }
 
   // Files come last: an error in the flags alone is reported first.
-  const { apiKey, gpuOcspRevokedGracePeriod, maxBufferedBytes, promptCacheSalt, ...unchanged } = settings;
+  const { apiKey, gpuOcspRevokedGracePeriod, limitsStore, maxBufferedBytes, promptCacheSalt, ...unchanged } =
+    settings;
   const config: Config = {
     ...unchanged,
     apiKey: apiKey === undefined ? undefined : parseApiKey(apiKey, readFile, given.label('api-key')),
     promptCacheSalt: parseSalt(promptCacheSalt, readFile),
     gpuOcspRevokedGracePeriodHours: gpuOcspRevokedGracePeriod,
+    limitsStore:
+      limitsStore === undefined
+        ? undefined
+        : readLimitsStore(limitsStore, readFile, given.label('limits-store')),
     maxBufferedBytes: maxBufferedBytes ?? Math.floor(memoryLimit(readFile) / 4),
   };
   if (config.manifestPath !== undefined) requireManifest(config.manifestPath, readFile);

@@ -108,6 +108,13 @@ const GROUPS = {
       default: '30s',
       help: 'On SIGTERM, time for running answers to finish.',
     }),
+    setting('limits-store', text('URL|@FILE', values.asWritten), {
+      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or a file with such a URL, prefixed with @. If unset, each counts for itself.',
+    }),
+    setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
+      default: 'closed',
+      help: 'What becomes of the requests of clients with limits while that store cannot be used: closed refuses them with 503, open admits them and counts nothing.',
+    }),
   ],
   Operation: [
     setting('workspace', text('DIR', values.parsePath), {

@@ -35,6 +35,13 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'unknown OCSP statuses are disallowed (--gpu-ocsp-allow-unknown=false), but revoked statuses are allowed for a ' +
       'while: add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',
   },
+  {
+    flags: ['limits-store', 'clients'],
+    applies: ({ limitsStore, clients }) => limitsStore !== undefined && clients === undefined,
+    message:
+      '--limits-store counts the requests of clients, and there are none: name the file of the clients with --clients, or ' +
+      'drop --limits-store',
+  },
 ];
 
 /** What starts all the same, and should be known. */
@@ -59,6 +66,10 @@ export const CAUTIONS: readonly Rule[] = [
     applies: ({ given, clients }) =>
       !given.has('api-key') && given.has('api-key-fallback') && clients === undefined,
     message: '--api-key-fallback has no effect without --api-key: requests keep their own keys',
+  },
+  {
+    applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,
+    message: '--limits-store-failure has no effect without --limits-store',
   },
   {
     applies: ({ given, clients, listenAddress }) =>

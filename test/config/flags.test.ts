@@ -6,7 +6,7 @@ import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { configOf, parsed, refused } from '../support/config.ts';
 
 const SALT = 'a-salt-of-exactly-thirty-two-by.';
-const FILES = { 'key.txt': 'sk-file\n', 'm.json': '{}' };
+const FILES = { 'key.txt': 'sk-file\n', 'm.json': '{}', 'store.url': ' redis://:in-a-file@store:6380\n' };
 
 interface Row {
   readonly flag: string;
@@ -339,6 +339,30 @@ const ROWS: readonly Row[] = [
     byDefault: undefined,
     accepts: [[['--clients', '/etc/clients.json'], '/etc/clients.json']],
     refuses: [''],
+  },
+  {
+    flag: 'limits-store',
+    key: 'limitsStore',
+    byDefault: undefined,
+    accepts: [
+      [['--clients=c', '--limits-store=redis://store'], 'redis://store'],
+      [
+        ['--clients=c', '--limits-store', 'rediss://me:pass%40word@[::1]:7000/15'],
+        'rediss://me:pass%40word@[::1]:7000/15',
+      ],
+      [['--clients=c', '--limits-store=@store.url'], 'redis://:in-a-file@store:6380'],
+    ],
+    refuses: ['', 'store:6379', '@missing'],
+  },
+  {
+    flag: 'limits-store-failure',
+    key: 'limitsStoreFailure',
+    byDefault: 'closed',
+    accepts: [
+      [['--clients=c', '--limits-store=redis://store', '--limits-store-failure=open'], 'open'],
+      [['--limits-store-failure=closed'], 'closed'],
+    ],
+    refuses: ['', 'ajar'],
   },
   {
     flag: 'receipts',

@@ -15,6 +15,7 @@ describe('flags that contradict each other', () => {
       ['--disable-prompt-cache=true', `--prompt-cache-salt=${'x'.repeat(32)}`],
     ],
     ['GPU certificates: unknown refused, revoked accepted', ['--gpu-ocsp-allow-unknown=false']],
+    ['a store for limits that nobody has', ['--limits-store=redis://store']],
     ['the same in older words', ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1']],
   ];
   for (const [name, argv] of contradictions) {
@@ -54,6 +55,11 @@ describe('warnings', () => {
       /no effect with --clients/,
     ],
     ['clients beyond this machine without TLS', ['--clients=c'], /the tokens of --clients.*in plain text/],
+    [
+      'what to do without a store that there is not',
+      ['--clients=c', '--limits-store-failure=open'],
+      /--limits-store-failure has no effect without --limits-store/,
+    ],
     ['dumps', ['--dump-requests'], /--dump-requests writes every prompt/],
     ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
     [

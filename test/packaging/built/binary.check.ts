@@ -96,6 +96,7 @@ describe('single executable', { timeout: 600_000 }, () => {
           '@noble/ciphers',
           '@bufbuild/protobuf',
           'mri',
+          '@redis/client',
         ]) {
           assert.ok(
             titles.some((title) => title.startsWith(`${name} `)),

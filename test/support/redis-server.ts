@@ -1,0 +1,42 @@
+/** A Redis server of a test's own on loopback, which keeps nothing on disk. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { createClient } from '@redis/client';
+import { freePort, program, type RunningProgram, runBeside, waitFor } from './foreign-programs.ts';
+
+export const REDIS = program('redis-server');
+
+export interface RedisServer extends RunningProgram {
+  readonly port: number;
+  /** Without user and password. */
+  readonly url: string;
+}
+
+/** Runs one until the test ends; `more` are further arguments. Resolves when it accepts connections. */
+export async function startRedis(
+  t: Pick<TestContext, 'after'>,
+  { port, more = [] }: { readonly port?: number; readonly more?: readonly string[] } = {},
+): Promise<RedisServer> {
+  const own = port ?? (await freePort());
+  const directory = mkdtempSync(join(tmpdir(), 'redis-server-'));
+  const settings = { bind: '127.0.0.1', port: String(own), dir: directory, save: '', appendonly: 'no' };
+  const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+  const running = runBeside(t, REDIS, [...args, ...more]);
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  await waitFor('the Redis server', () => running.output().includes('Ready to accept connections'), running);
+  return { ...running, port: own, url: `redis://127.0.0.1:${own}` };
+}
+
+/** Sends it commands, each with a connection of its own. */
+export async function ask(url: string, ...command: readonly (string | number)[]): Promise<unknown> {
+  const client = createClient({ url, RESP: 2, socket: { reconnectStrategy: false, connectTimeout: 5_000 } });
+  client.on('error', () => {}); // the command rejects
+  await client.connect();
+  try {
+    return await client.sendCommand(command.map(String));
+  } finally {
+    client.destroy();
+  }
+}
