@@ -1,6 +1,6 @@
-/** Files that survive a crash, under names that come into being with the whole file behind them. */
-import { randomUUID } from 'node:crypto';
-import { link, open, unlink } from 'node:fs/promises';
+/** Files that survive a crash: those that come into being whole, and those that grow by whole lines. */
+import { randomInt, randomUUID } from 'node:crypto';
+import { link, mkdir, open, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -48,3 +48,98 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
     if (error.code !== code) throw error;
     return undefined;
   });
+
+const LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
+
+/** The name of a writer in those of its files: 12 letters and digits, 62 random bits. No two write to one file. */
+export const newInstance = (): string =>
+  Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+
+/** Appends whole lines to files that nobody else writes to, of which one is open at a time: the last. */
+export function createLineWriter() {
+  let file: Awaited<ReturnType<typeof openLineFile>> | undefined;
+  return {
+    /** Writes all of the text, or throws. Makes the file where it is not there, also where it was deleted, and its directory. */
+    async append(path: string, text: string): Promise<void> {
+      if (file !== undefined && !(file.path === path && (await file.isOpen()))) {
+        await file.close();
+        file = undefined;
+      }
+      file ??= await openLineFile(path);
+      await file.append(text);
+    },
+    close: async (): Promise<void> => file?.close(),
+  };
+}
+
+async function openLineFile(path: string) {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const handle = await open(path, 'a', 0o600);
+  let good = (await handle.stat()).size;
+  let clean = true;
+  return {
+    path,
+    /** First cuts off what a failed write left: a part of a line must not stand between lines. */
+    async append(text: string): Promise<void> {
+      const bytes = Buffer.from(text);
+      if (!clean) await handle.truncate(good);
+      clean = false;
+      const { bytesWritten } = await handle.write(bytes);
+      if (bytesWritten < bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
+      await handle.datasync();
+      clean = true;
+      good += bytes.length;
+    },
+    /** Whether the file has a name still: what is written to a deleted one is gone. */
+    isOpen: async (): Promise<boolean> => (await handle.stat()).nlink > 0,
+    close: (): Promise<void> => handle.close(),
+  };
+}
+
+/** A disk that failed is tried more rarely. */
+const RETRY_FACTOR = 8;
+
+/**
+ * Writes in batches, off the way of the requests. `write` stores all that waits, and resolves with the number of records that were lost
+ * since it last did; where it fails it is called again, later. `onFailure` is called once until it succeeds, then `onRecovery` with the
+ * number of the lost. `interval`: ms between two batches.
+ */
+export function writeInBatches(deps: {
+  readonly interval: number;
+  readonly write: () => Promise<number>;
+  readonly onFailure: (reason: Error) => void;
+  readonly onRecovery: (lost: number) => void;
+}) {
+  let failing = false;
+  let writing: Promise<void> = Promise.resolve();
+  let timer: NodeJS.Timeout | undefined;
+
+  function later(): void {
+    timer ??= setTimeout(flush, failing ? deps.interval * RETRY_FACTOR : deps.interval).unref();
+  }
+  async function write(): Promise<void> {
+    try {
+      const lost = await deps.write();
+      if (failing) deps.onRecovery(lost);
+      failing = false;
+    } catch (error) {
+      if (!failing) deps.onFailure(error as Error);
+      failing = true;
+      later();
+    }
+  }
+  function flush(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    writing = writing.then(write);
+    return writing;
+  }
+  return {
+    /** Has a batch written soon; waits for nothing. */
+    later,
+    /** Resolves when all that waits is written, or could not be. */
+    flush,
+    /** Ends the attempts to write what could not be written. */
+    stop: (): void => clearTimeout(timer),
+  };
+}

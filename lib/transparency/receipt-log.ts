@@ -1,15 +1,9 @@
 /** Writes receipts (lib/transparency/receipt.ts) in batches to `<workspace>/receipts`, off the way of the requests. */
-import {
-  createPrivateKey,
-  createPublicKey,
-  generateKeyPairSync,
-  type KeyObject,
-  randomInt,
-} from 'node:crypto';
+import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { mkdir, open, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { publish, unless } from './durable-file.ts';
+import { createLineWriter, newInstance, publish, unless, writeInBatches } from './durable-file.ts';
 import {
   type ChainEnd,
   lineDigest,
@@ -52,8 +46,6 @@ export interface ReceiptLogOptions {
 const LINES_PER_TURN = 16;
 /** Lines of one write. */
 const MOST_LINES = 500;
-/** A disk that failed is tried more rarely. */
-const RETRY_FACTOR = 8;
 
 /**
  * Begins the chain of a new instance, with its first line on disk when this resolves. The key is made where there is none.
@@ -72,15 +64,12 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   const verdicts = new Map<string, string>();
   let seq = 0;
   let prev = NOTHING_BEFORE;
-  let file: ReceiptFile | undefined;
-  let failing = false;
+  const writer = createLineWriter();
   /** Dropped since the last line. */
   let dropped = 0;
-  let writing: Promise<void> = Promise.resolve();
-  let timer: NodeJS.Timeout | undefined;
 
   /** Writes what is pending, some at a time. The chain moves on only when lines are on disk: what failed is written anew. */
-  async function writePending(key: KeyObject): Promise<void> {
+  async function writePending(key: KeyObject): Promise<number> {
     for (const [sha256, verdict] of verdicts) {
       const path = join(directory, VERDICTS, `${sha256}.json`);
       await mkdir(dirname(path), { recursive: true, mode: 0o700 });
@@ -91,8 +80,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const lost = dropped;
     if (lost > 0) await writeBatch([{ type: 'lost', time: time(), count: lost }], key);
     dropped -= lost;
-    if (failing) onRecovery(lost);
-    failing = false;
+    return lost;
   }
 
   async function writeBatch(batch: readonly ReceiptRecord[], key: KeyObject): Promise<void> {
@@ -104,34 +92,11 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       nextSeq += 1;
       if (nextSeq % LINES_PER_TURN === 0) await new Promise(setImmediate);
     }
-    const path = join(directory, receiptFileName(time(), instance));
-    if (file !== undefined && !(file.path === path && (await file.isOpen()))) {
-      await file.close();
-      file = undefined;
-    }
-    file ??= await openFile(path);
-    await file.append(text);
+    await writer.append(join(directory, receiptFileName(time(), instance)), text);
     [seq, prev] = [nextSeq, nextPrev];
     const written = new Set(batch);
     pending = pending.filter((record) => !written.has(record));
     counters.written += batch.filter(({ type }) => type === 'request').length;
-  }
-
-  function flush(key: KeyObject): Promise<void> {
-    clearTimeout(timer);
-    timer = undefined;
-    writing = writing
-      .then(() => writePending(key))
-      .catch((error: Error) => {
-        if (!failing) onFailure(error);
-        failing = true;
-        later(key);
-      });
-    return writing;
-  }
-
-  function later(key: KeyObject): void {
-    timer ??= setTimeout(flush, failing ? interval * RETRY_FACTOR : interval, key).unref();
   }
 
   try {
@@ -140,6 +105,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory) }];
     await writePending(key);
     const publicKey = createPublicKey(key);
+    const batches = writeInBatches({ interval, write: () => writePending(key), onFailure, onRecovery });
 
     function enqueue(record: ReceiptRecord): void {
       if (pending.length < mostPending) pending.push(record);
@@ -147,7 +113,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
         dropped += 1;
         counters.lost += 1;
       }
-      later(key);
+      batches.later();
     }
     return {
       instance,
@@ -161,15 +127,15 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       /** Stores the text of a verdict under its digest, for receipts to point to; never throws, and waits for nothing. */
       keepVerdict(sha256: string, text: string): void {
         verdicts.set(sha256, text);
-        later(key);
+        batches.later();
       },
       /** Writes what is pending and the last line of the instance. What cannot be written now is lost. */
       async close(): Promise<void> {
-        await flush(key);
+        await batches.flush();
         pending.push({ type: 'closed', time: time() });
-        await flush(key);
-        clearTimeout(timer);
-        await file?.close();
+        await batches.flush();
+        batches.stop();
+        await writer.close();
       },
     };
   } catch (cause) {
@@ -177,39 +143,6 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const message = `receipts cannot be written to ${directory} (${code})`;
     throw new PrivatemodeError('receipts_unavailable', message, { cause });
   }
-}
-
-const LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
-
-/** 62 random bits. */
-const newInstance = (): string =>
-  Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
-
-type ReceiptFile = Awaited<ReturnType<typeof openFile>>;
-
-/** A file that takes whole lines, made where it is not there, with its directory. */
-async function openFile(path: string) {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const handle = await open(path, 'a', 0o600);
-  let good = (await handle.stat()).size;
-  let clean = true;
-  return {
-    path,
-    /** All of the text, or an error. What a failed write left goes first: a part of a line must not stand in the middle of the chain. */
-    async append(text: string): Promise<void> {
-      const bytes = Buffer.from(text);
-      if (!clean) await handle.truncate(good);
-      clean = false;
-      const { bytesWritten } = await handle.write(bytes);
-      if (bytesWritten < bytes.length) throw Object.assign(new Error('short write'), { code: 'ENOSPC' });
-      await handle.datasync();
-      clean = true;
-      good += bytes.length;
-    },
-    /** Whether the file has a name still: what is written to a deleted one is gone. */
-    isOpen: async (): Promise<boolean> => (await handle.stat()).nlink > 0,
-    close: (): Promise<void> => handle.close(),
-  };
 }
 
 /** The key of the workspace, made where there is none. Two processes that begin at once agree on one. */

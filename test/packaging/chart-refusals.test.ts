@@ -110,6 +110,25 @@ const REFUSED: readonly (readonly [behaviour: string, values: Values, words: rea
     { autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 2 } },
     ['autoscaling.minReplicas is greater'],
   ],
+  [
+    'a store of limits without clients',
+    { limits: { store: { existingSecret: 'r' } } },
+    ['limits.store.existingSecret', 'clients.existingSecret'],
+  ],
+  [
+    'a misspelt key of the clients',
+    { clients: { secretName: 'c' } },
+    ["/clients'", "'secretName' not allowed"],
+  ],
+  ['a misspelt key of the limits', { limits: { maxInflight: 1 } }, ["/limits'", "'maxInflight' not allowed"]],
+  [
+    'a URL in place of the secret with it',
+    { limits: { store: 'redis://r' } },
+    ['/limits/store', 'want object'],
+  ],
+  ['a negative number of requests', { limits: { maxInFlight: -1 } }, ['/limits/maxInFlight']],
+  ['an unknown policy', { limits: { storeFailure: 'ignore' } }, ['/limits/storeFailure', 'closed']],
+  ['the file of the clients as a flag', { extraArgs: ['--clients=/x'] }, ['--clients is set by the chart']],
   ['a flag that the chart sets', { extraArgs: ['--port=1'] }, ['--port is set by the chart']],
   ['an argument that is no flag', { extraArgs: ['healthcheck'] }, ['/extraArgs/0']],
   [

@@ -26,6 +26,8 @@ const MOUNTED = {
   '/etc/privatemode-proxy/api-key/apiKey': 'a-key\n',
   '/etc/privatemode-proxy/prompt-cache-salt/promptCacheSalt': '0123456789abcdef0123456789abcdef',
   '/etc/config/manifest.json': '{}',
+  '/etc/privatemode-proxy/clients/team.json': '{"clients":[]}',
+  '/etc/privatemode-proxy/limits-store/address': 'rediss://:password@redis.example:6380/0',
 };
 
 describe('chart files', () => {
@@ -103,6 +105,53 @@ if (HELM !== undefined) {
       assert.deepEqual(
         pod.volumes.map((volume) => volume['name']),
         ['workspace'],
+      );
+    });
+
+    it('gives the clients of a team as a directory, so that changes arrive, and the store as a file', () => {
+      const pod = podOf(
+        render({
+          clients: { existingSecret: 'my-team', fileName: 'team.json' },
+          limits: {
+            maxInFlight: 40,
+            store: { existingSecret: 'my-redis', key: 'address' },
+            storeFailure: 'open',
+          },
+        }).objects,
+      );
+      const { args, volumeMounts } = pod.containers[0];
+      const { config } = parsed(args, MOUNTED);
+      assert.equal(config.clients, '/etc/privatemode-proxy/clients/team.json');
+      assert.ok(args.includes('--max-in-flight=40'));
+      assert.ok(args.includes('--limits-store=@/etc/privatemode-proxy/limits-store/address'));
+      assert.ok(args.includes('--limits-store-failure=open'));
+      const mount = (name: string) => volumeMounts.find((entry) => entry.name === name);
+      assert.deepEqual(mount('clients'), {
+        name: 'clients',
+        mountPath: '/etc/privatemode-proxy/clients',
+        readOnly: true,
+      });
+      assert.deepEqual(
+        pod.volumes.filter(({ name }) => name === 'clients' || name === 'limits-store'),
+        [
+          { name: 'clients', secret: { secretName: 'my-team', defaultMode: 0o440 } },
+          {
+            name: 'limits-store',
+            secret: {
+              secretName: 'my-redis',
+              defaultMode: 0o440,
+              items: [{ key: 'address', path: 'address' }],
+            },
+          },
+        ],
+      );
+    });
+
+    it('knows no clients, no limits and no store unasked', () => {
+      const [{ args }] = podOf(render().objects).containers;
+      assert.deepEqual(
+        args.filter((arg) => /^--(clients|limits|max-in-flight)/.test(arg)),
+        [],
       );
     });
 

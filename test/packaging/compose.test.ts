@@ -142,6 +142,40 @@ describe('deploy/compose/compose.yaml', () => {
   });
 });
 
+describe('deploy/compose/team.yaml', () => {
+  const team = parse(readFileSync(join(DIRECTORY, 'team.yaml'), 'utf8')) as Compose;
+  const service = team.services['privatemode-proxy']!;
+
+  it('declares each secret that it mounts, and mounts each that its flags name', () => {
+    assert.deepEqual(Object.keys(team.secrets).sort(), [...service.secrets].sort());
+    const named = [...service.command.join(' ').matchAll(/\/run\/secrets\/([\w.-]+)/g)].map(
+      (match) => match[1],
+    );
+    assert.deepEqual(named.sort(), ['api-key', ...service.secrets].sort());
+    for (const { file } of Object.values(team.secrets)) assert.equal(resolve(DIRECTORY, file, '..'), ROOT);
+  });
+
+  it('starts the proxy with flags it accepts, among them those of compose.yaml', () => {
+    const { config } = parsed(service.command, {
+      [KEY]: 'key',
+      '/run/secrets/redis-url': 'redis://valkey',
+      '/run/secrets/clients.json': '{"clients":[]}',
+    });
+    assert.equal(config.clients, '/run/secrets/clients.json');
+    assert.equal(config.shutdownGrace, 30_000);
+    const health = service.healthcheck['test'] as string[];
+    for (const word of health.slice(3)) assert.ok(service.command.includes(word), word);
+  });
+
+  it('gives the Valkey no port of this machine, no capability and no root', () => {
+    const valkey = team.services['valkey'] as Service & { readonly user: string };
+    assert.deepEqual(
+      [valkey.ports, valkey.read_only, valkey.cap_drop, valkey.user],
+      [undefined, true, ['ALL'], '999:999'],
+    );
+  });
+});
+
 if (COMPOSE_GO !== undefined) {
   describe('the parser and the schema of the Compose Specification', () => {
     /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
@@ -173,6 +207,20 @@ if (COMPOSE_GO !== undefined) {
         ['127.0.0.1'],
       );
       assert.equal(model.secrets['api-key']!.file, join(scratch, 'key.txt'));
+    });
+
+    it('find nothing wrong with the two files together', () => {
+      const files = ['compose.yaml', 'team.yaml'];
+      const { status, stdout, stderr } = run(COMPOSE_GO, ['-format', 'json', ...files], { cwd: DIRECTORY });
+      assert.deepEqual([status, stderr], [0, '']);
+      const model = JSON.parse(stdout) as { services: Record<string, { secrets: { source: string }[] }> };
+      assert.deepEqual(model.services['privatemode-proxy']!.secrets.map(({ source }) => source).sort(), [
+        'api-key',
+        'clients.json',
+        'redis-url',
+        'tls.crt',
+        'tls.key',
+      ]);
     });
 
     for (const [what, from, to] of [

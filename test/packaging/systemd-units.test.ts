@@ -20,11 +20,13 @@ const settings = (unit: string, name: string): string[] =>
 const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service'];
 
 describe('systemd units', () => {
-  for (const name of [...SERVICES, 'privatemode-proxy.service.d/shared-cache.conf.example']) {
+  const DROP_INS = ['shared-cache', 'team'].map((name) => `privatemode-proxy.service.d/${name}.conf.example`);
+  for (const name of [...SERVICES, ...DROP_INS]) {
     it(`${name} starts the proxy with flags it accepts`, () => {
       const files = {
         '/creds/api-key': 'key',
         '/creds/prompt-cache-salt': 's'.repeat(32),
+        '/creds/clients.json': '{"clients":[]}',
         '/config/privatemode-proxy/api-key': 'key',
       };
       const command = settings(read(name), 'ExecStart').at(-1)!;
@@ -38,6 +40,7 @@ describe('systemd units', () => {
       assert.equal(config.workspace, '/state/privatemode-proxy');
       assert.equal(config.apiKey?.kind, 'file');
       assert.equal(config.promptCacheSalt !== undefined, name.includes('shared-cache'));
+      assert.equal(config.clients, name.includes('team') ? '/creds/clients.json' : undefined);
       // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is over
       const unit = read(name.includes('.service.d') ? SERVICES[0]! : name);
       assert.ok(
@@ -45,6 +48,17 @@ describe('systemd units', () => {
       );
     });
   }
+
+  it('has a drop-in for a team that loads each credential it names, and starts the unit’s flags otherwise', () => {
+    const team = read('privatemode-proxy.service.d/team.conf.example');
+    const command = settings(team, 'ExecStart').at(-1)!;
+    const loaded = settings(team, 'LoadCredential').map((value) => value.split(':')[0]);
+    const named = [...command.matchAll(/%d\/([\w.-]+)/g)].map((match) => match[1]);
+    assert.deepEqual(named.sort(), ['api-key', ...loaded].sort());
+    for (const word of settings(read('privatemode-proxy.service'), 'ExecStart')[0]!.split(' ')) {
+      if (!word.startsWith('--api-key-fallback')) assert.ok(command.split(' ').includes(word), word);
+    }
+  });
 
   for (const name of SERVICES) {
     it(`${name} takes its port from the socket unit, says when it is ready, and is watched`, () => {

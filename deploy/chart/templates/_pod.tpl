@@ -35,6 +35,16 @@
 {{- if $config.receipts }}
 {{- $args = append $args "--receipts=true" }}
 {{- end }}
+{{- if .Values.clients.existingSecret }}
+{{- $args = append $args (printf "--clients=/etc/privatemode-proxy/clients/%s" .Values.clients.fileName) }}
+{{- end }}
+{{- if gt (int .Values.limits.maxInFlight) 0 }}
+{{- $args = append $args (printf "--max-in-flight=%d" (int .Values.limits.maxInFlight)) }}
+{{- end }}
+{{- if .Values.limits.store.existingSecret }}
+{{- $args = append $args (printf "--limits-store=@/etc/privatemode-proxy/limits-store/%s" .Values.limits.store.key) }}
+{{- $args = append $args (printf "--limits-store-failure=%s" .Values.limits.storeFailure) }}
+{{- end }}
 {{- if .Values.metrics.enabled }}
 {{- $args = append $args (printf "--admin-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
 {{- end }}
@@ -63,6 +73,16 @@
 {{- if and $config.sharedPromptCache.enabled $config.sharedPromptCache.promptCacheSalt.enabled }}
 - name: prompt-cache-salt
   mountPath: /etc/privatemode-proxy/prompt-cache-salt
+  readOnly: true
+{{- end }}
+{{- if .Values.clients.existingSecret }}
+- name: clients
+  mountPath: /etc/privatemode-proxy/clients
+  readOnly: true
+{{- end }}
+{{- if .Values.limits.store.existingSecret }}
+- name: limits-store
+  mountPath: /etc/privatemode-proxy/limits-store
   readOnly: true
 {{- end }}
 {{- if $config.tls.enabled }}
@@ -108,6 +128,23 @@
     items:
       - { key: promptCacheSalt, path: promptCacheSalt }
 {{- end }}
+{{- with .Values.clients.existingSecret }}
+# A directory with all keys of the secret: a file that is mounted alone would never change.
+- name: clients
+  secret:
+    secretName: {{ . }}
+    defaultMode: 288 # 0440
+{{- end }}
+{{- with .Values.limits.store }}
+{{- if .existingSecret }}
+- name: limits-store
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 288 # 0440
+    items:
+      - { key: {{ .key }}, path: {{ .key }} }
+{{- end }}
+{{- end }}
 {{- if $config.tls.enabled }}
 - name: tls
   secret:
@@ -146,6 +183,9 @@
 {{- end }}
 {{- if and $config.sharedPromptCache.enabled $config.sharedPromptCache.promptCacheSalt.enabled }}
 {{- $_ := set $read "prompt-cache-salt" (list . "Secret" $config.sharedPromptCache.promptCacheSalt.secretName) }}
+{{- end }}
+{{- with .Values.limits.store.existingSecret }}
+{{- $_ := set $read "limits-store" (list $ "Secret" .) }}
 {{- end }}
 {{- if $config.manifest.enabled }}
 {{- $_ := set $read "manifest" (list . "ConfigMap" $config.manifest.configMapName) }}

@@ -1,0 +1,122 @@
+/** "A team of twenty on one gateway" in docs/operations.md, carried out: from nothing to three people with limits. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { sharedHardware } from '../support/stack.ts';
+import { ROOT, run } from '../support/tools.ts';
+
+const PAGE = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8');
+
+/** The block behind `<!-- MARK -->`, without the indent of its list. */
+function block(mark: string): string {
+  const [, text] = PAGE.match(new RegExp(`^ *<!-- ${mark} -->\n *\`\`\`\\w+\n([^\`]+)\`\`\`$`, 'm')) ?? [];
+  assert.ok(text !== undefined, `the page has no block ${mark}`);
+  return text;
+}
+
+describe('a team of twenty on one gateway', { timeout: 120_000 }, () => {
+  let directory: string;
+  let simulator: Simulator;
+  let proxy: ProxyProcess;
+  const tokens = new Map<string, string>();
+  const inDirectory = (...names: string[]): string => join(directory, ...names);
+
+  /** What is copied from the page, with the program of this checkout. */
+  function carryOut(mark: string): string {
+    const program = `privatemode-proxy() { "${process.execPath}" "${join(ROOT, 'bin/privatemode-proxy.ts')}" "$@"; }`;
+    const script = `${program}\n${block(mark)}`;
+    const { status, stdout, stderr } = run('bash', ['--norc', '-euc', script], { cwd: directory });
+    assert.equal(status, 0, stderr);
+    return stdout;
+  }
+
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'privatemode-page-'));
+    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    carryOut('block: team-certificate');
+    const made = carryOut('block: team-tokens');
+    let file = block('file: clients.json');
+    for (const [, name, token, digest] of made.matchAll(
+      /token of (\S+),.*?(pmp_\S+).*?"tokens":\["([0-9a-f]{64})"\]/gs,
+    )) {
+      tokens.set(name as string, token as string);
+      file = file.replace(
+        new RegExp(`("name": "${name}", "tokens": \\[")[0-9a-f]{64}`),
+        (_, head: string) => head + digest,
+      );
+    }
+    assert.deepEqual([...tokens.keys()], ['ann', 'bob', 'search-service']);
+    writeFileSync(inDirectory('clients.json'), file);
+    writeFileSync(inDirectory('key.txt'), 'a-key');
+    proxy = await start();
+  });
+  after(async () => {
+    await proxy?.stop('SIGKILL');
+    await simulator?.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  /** With the flags of the page, on a port of loopback, in front of the simulated service. */
+  function start(): Promise<ProxyProcess> {
+    const words = block('flags: team').replaceAll('\\\n', ' ').trim().split(/\s+/).slice(1);
+    const flags = words.map((word) =>
+      word.replace(/^(@?)([\w.-]+\.(?:json|txt|crt|key)|workspace)$/, `$1${directory}/$2`),
+    );
+    const here = [
+      '--listen-address=127.0.0.1',
+      '--port=0',
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${inDirectory('manifest.json')}`,
+      `--unsafe-trust-roots=${inDirectory('roots')}`,
+    ];
+    const kept = flags.join('\n').replace('--listen-address\n0.0.0.0\n--port\n8080', here.join('\n'));
+    return startProxyProcess(kept.split('\n'), { SSL_CERT_FILE: inDirectory('ca.pem') });
+  }
+
+  /** Status, code and Retry-After of the response. */
+  function ask(name: string | undefined, path = '/v1/chat/completions') {
+    const { promise, resolve, reject } = Promise.withResolvers<[number, string | undefined, boolean]>();
+    const request = https.request(new URL(path, proxy.url), {
+      ...{ method: 'POST', agent: false, ca: readFileSync(inDirectory('tls.crt')), timeout: 30_000 },
+      servername: 'gateway.example',
+      headers: {
+        'content-type': 'application/json',
+        ...(name !== undefined && { authorization: `Bearer ${tokens.get(name)}` }),
+      },
+    });
+    request.on('timeout', () => request.destroy(new Error('no response')));
+    request.on('error', reject);
+    request.on('response', async (response) => {
+      const body = Buffer.concat(await response.toArray()).toString();
+      const { error } = JSON.parse(body) as { error?: { code: string } };
+      resolve([response.statusCode as number, error?.code, response.headers['retry-after'] !== undefined]);
+    });
+    request.end(JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }));
+    return promise;
+  }
+
+  it('lets each in within the limits, also after a restart, and says what the page says', async () => {
+    assert.deepEqual(await ask('bob'), [200, undefined, false]);
+    assert.deepEqual(await ask('bob'), [200, undefined, false]);
+    assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
+    assert.deepEqual(await ask('ann'), [200, undefined, false]);
+    assert.deepEqual((await ask('search-service')).slice(0, 2), [403, 'client_forbidden']);
+    assert.deepEqual((await ask(undefined)).slice(0, 2), [401, 'client_unknown']);
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+    proxy = await start();
+    assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
+    assert.deepEqual(await ask('ann'), [200, undefined, false]);
+  });
+
+  it('names every code that its table has among the errors, with the status of the table', () => {
+    const table = [...PAGE.matchAll(/^ {3}\| (\d{3}) \| `(\w+)` \|/gm)];
+    assert.ok(table.length >= 8);
+    for (const [, status, code] of table)
+      assert.ok(PAGE.includes(`\n| \`${code}\` | ${status} | `), String(code));
+  });
+});
