@@ -4,6 +4,12 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
 import { checkClients } from './clients/clients.ts';
+import { openCountLog } from './clients/count-log.ts';
+import { createRequestCounts } from './clients/count-requests.ts';
+import { createFairQueue } from './clients/fair-queue.ts';
+import type { RequestCounts } from './clients/limits.ts';
+import { openRedisCounts } from './clients/redis-counts.ts';
+import { createRequestGate } from './clients/request-gate.ts';
 import { readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
@@ -15,7 +21,8 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createHttpCall } from './network/http-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
-import type { Environment } from './network/trust-store.ts';
+import { type Environment, loadTrustStore } from './network/trust-store.ts';
+
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Readiness } from './observe/health.ts';
@@ -78,6 +85,9 @@ export async function startProxy(
   let configuredKey = apiKey;
   if (config.clients !== undefined)
     await checkClients({ path: config.clients, needsKeys: apiKey === undefined });
+  const counts = config.clients === undefined ? undefined : await openCounts(config, { env, log, counters });
+  opened.defer(() => counts?.close());
+  const queue = config.maxInFlight === undefined ? undefined : createFairQueue(config.maxInFlight);
   const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
   opened.defer(() => receipts?.close());
   let pool: WorkerPool | undefined;
@@ -142,6 +152,7 @@ export async function startProxy(
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
     receipts,
+    gate: counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue }),
     log,
   };
   if (config.workers > 1) {
@@ -188,6 +199,37 @@ export async function startProxy(
     },
     close: () => running.disposeAsync(),
   };
+}
+
+/**
+ * What keeps count of the clients' requests and tokens, for all workers: a Redis, or the memory of this process, which begins with what
+ * was stored in the workspace.
+ */
+async function openCounts(
+  { workspace, limitsStore, limitsStoreFailure }: Config,
+  { env, log, counters }: { readonly env: Environment; readonly log: Logger; readonly counters: Counters },
+): Promise<RequestCounts> {
+  if (limitsStore !== undefined) {
+    return openRedisCounts({
+      ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
+      failed: ({ message: reason }) =>
+        log.error({ reason }, 'The store of the limits cannot be used for now'),
+      recovered: () => log.info('The store of the limits can be used again'),
+      uncounted() {
+        counters.uncounted += 1;
+      },
+    });
+  }
+  const stored = await openCountLog({
+    workspace,
+    onFailure: ({ message: reason }) =>
+      log.error({ reason }, 'The counts of the limits cannot be written for now'),
+    onRecovery: (lost) => log.warn({ lost }, 'The counts of the limits can be written again'),
+  });
+  const { before, unreadable: lines } = stored;
+  if (lines > 0)
+    log.warn({ lines }, 'Some lines of the counts of the limits cannot be read, and are left out');
+  return { ...createRequestCounts({ before, record: stored.add }), close: stored.close };
 }
 
 /** The receipts of this instance, with their first line on disk. Throws receipts_unavailable. */

@@ -29,7 +29,15 @@ export interface Service {
 export interface ServiceDeps
   extends Pick<
     GatewayDeps,
-    'session' | 'counters' | 'log' | 'observe' | 'configuredKey' | 'sharedSalt' | 'receipts' | 'verification'
+    | 'session'
+    | 'counters'
+    | 'log'
+    | 'observe'
+    | 'configuredKey'
+    | 'sharedSalt'
+    | 'receipts'
+    | 'verification'
+    | 'gate'
   > {
   readonly outbound: Outbound;
   /** A socket that listens already. */

@@ -64,7 +64,17 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'verify',
   ],
   service: ['clients', 'config', 'gateway', 'network', 'pipeline', 'server'],
-  workers: ['errors', 'crypto', 'config', 'network', 'service', 'session', 'observe', 'transparency'],
+  workers: [
+    'errors',
+    'crypto',
+    'clients',
+    'config',
+    'network',
+    'service',
+    'session',
+    'observe',
+    'transparency',
+  ],
   run: ['version', 'envelope', 'config', 'observe', 'server', 'proxy', 'workers'],
   cli: [
     'errors',

@@ -7,7 +7,8 @@ import { bearerToken } from '../pipeline/rewrite-auth.ts';
 import type { ClientEntry } from './clients-file.ts';
 
 /** A client as requests need it; made once for each state of the file. */
-export interface Client extends Pick<ClientEntry, 'name' | 'models' | 'endpoints' | 'expires' | 'tokens'> {
+export interface Client
+  extends Pick<ClientEntry, 'name' | 'models' | 'endpoints' | 'expires' | 'tokens' | 'limits'> {
   /** The service's key that its requests leave with; undefined: the configured one. */
   readonly apiKey: string | undefined;
   /** For its requests that bring no salt; undefined: each gets one of its own. */

@@ -1,6 +1,7 @@
 /** The file of --clients (docs/clients-file.schema.json): its text → who may use the gateway, and for what. */
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
 import {
+  JsonNumber,
   JsonObject,
   type JsonValue,
   type Path,
@@ -8,6 +9,7 @@ import {
   pathText,
 } from '../attestation/strict-json.ts';
 import { invalid } from '../config/values.ts';
+import type { Limits } from './limits.ts';
 
 const CACHE_SALTS = ['client', 'shared', 'own'] as const;
 
@@ -29,6 +31,7 @@ export interface ClientEntry {
    * a salt one of its own. `shared`: as without --clients.
    */
   readonly cacheSalt: (typeof CACHE_SALTS)[number];
+  readonly limits: Limits;
 }
 
 /** Of the text. Each request compares its token with all of them. */
@@ -62,6 +65,16 @@ const listOf =
     return Object.freeze(value.map((item: JsonValue, i) => read(item, [...at, i], refuse)));
   };
 
+/** More is no limit, and counts beyond 2^53 are not exact. */
+const MOST_OF_A_LIMIT = 2 ** 31;
+const limit: Read<number> = (value, at, refuse) => {
+  // As written: 1.0 and 1e3 are no whole numbers here.
+  const text = value instanceof JsonNumber ? value.text : '';
+  return /^[1-9]\d{0,9}$/.test(text) && Number(text) <= MOST_OF_A_LIMIT
+    ? Number(text)
+    : refuse(at, `a whole number from 1 to ${MOST_OF_A_LIMIT}`);
+};
+
 const digest: Read<Uint8Array> = (value, at, refuse) =>
   Buffer.from(matching(DIGEST, 'the SHA-256 of a token, 64 lower-case hex digits')(value, at, refuse), 'hex');
 
@@ -82,10 +95,10 @@ const MEMBERS = {
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
   apiKey: optional(matching(KEY_FILE, '@ and the path of a file; keys do not belong into this file')),
   cacheSalt: optional(oneOf(CACHE_SALTS)),
+  requestsPerMinute: optional(limit),
+  tokensPerDay: optional(limit),
+  maxConcurrent: optional(limit),
 } satisfies Readonly<Record<string, Read<unknown>>>;
-
-/** Planned, and refused until they are enforced: nobody shall believe in a limit that is none. */
-const LIMITS = new Set(['requestsPerMinute', 'tokensPerDay', 'maxConcurrent']);
 
 /**
  * Reads the file. `needsKeys`: no key is configured, so each client must bring one. Throws config_invalid, with the JSON path of what
@@ -121,8 +134,10 @@ export function parseClientsFile(
 const any: Read<JsonValue> = (value) => value;
 
 function entryOf(value: JsonValue, at: Path, refuse: Refuse): ClientEntry {
-  const { apiKey, cacheSalt = 'client', ...rest } = membersOf(value, at, MEMBERS, refuse);
-  return Object.freeze({ ...rest, apiKeyFile: apiKey?.slice(1), cacheSalt });
+  const members = membersOf(value, at, MEMBERS, refuse);
+  const { apiKey, cacheSalt = 'client', requestsPerMinute, tokensPerDay, maxConcurrent, ...rest } = members;
+  const limits = Object.freeze({ requestsPerMinute, tokensPerDay, maxConcurrent });
+  return Object.freeze({ ...rest, apiKeyFile: apiKey?.slice(1), cacheSalt, limits });
 }
 
 /** Reads the members of an object by a table, which has a row for each that may be there. */
@@ -134,7 +149,6 @@ function membersOf<Rows extends Readonly<Record<string, Read<unknown>>>>(
 ): { readonly [Name in keyof Rows]: ReturnType<Rows[Name]> } {
   if (!(value instanceof JsonObject)) return refuse(at, 'an object');
   for (const name of value.keys()) {
-    if (LIMITS.has(name)) refuse([...at, name], 'no limits: this version enforces none, leave it out');
     if (!Object.hasOwn(rows, name))
       refuse([...at, name], `no such member; there are ${Object.keys(rows).join(', ')}`);
   }

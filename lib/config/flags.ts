@@ -80,6 +80,9 @@ const GROUPS = {
     }),
   ],
   Limits: [
+    setting('max-in-flight', integer('N', 1), {
+      help: 'Requests that run at the same time, of all clients and workers together; further ones wait for up to 10 s and then get 429. If unset, there is no limit.',
+    }),
     setting('max-body-bytes', integer('BYTES', 1), {
       default: '134217728',
       help: 'Largest request body accepted (128 MiB).',

@@ -4,11 +4,13 @@ import type { ErrorFormat } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import type { Client } from '../clients/authenticate.ts';
 import type { Clients } from '../clients/clients.ts';
+import type { Permit } from '../clients/limits.ts';
+import type { RequestGate } from '../clients/request-gate.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
 import { type Counters, newRequestStats, type RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { Asked } from '../pipeline/decrypter.ts';
+import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
 import { RECEIPT_HEADERS } from '../pipeline/response-head.ts';
 import { type FallbackMode, newRequestId } from '../pipeline/rewrite-auth.ts';
 import type { Upstream } from '../pipeline/upstream.ts';
@@ -34,6 +36,8 @@ export interface GatewayDeps {
   readonly sharedSalt: string | undefined;
   /** Who may use the gateway; undefined without --clients: everybody who reaches it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
+  /** Where requests that are forwarded get their permits; undefined without --clients and --max-in-flight: they need none. */
+  readonly gate?: RequestGate | undefined;
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
   /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
@@ -105,6 +109,12 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
       : {}) as Readonly<Record<string, string>>,
     /** How the application understands errors. */
     format: 'plain' as ErrorFormat,
+    /** Of the gate, where there is one. */
+    permit: undefined as Permit | undefined,
+    /** The response is complete, or its connection gone: whatever comes now comes too late. */
+    over: false,
+    /** What decrypts the response, since what is known of its usage counts also where it is cut off. */
+    decrypter: undefined as Decrypter | undefined,
     /** Where it is forwarded; undefined: answered here. */
     match: undefined as EndpointMatch | undefined,
     /** What is noted for its receipt, if it gets one. `epoch`: of the attempt that was made last, where its body was encrypted. */

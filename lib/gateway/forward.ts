@@ -7,11 +7,11 @@ import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
 import { sendAttempt } from './attempts.ts';
 import type { ForwardedExchange } from './exchange.ts';
-import { takeIn } from './receive-body.ts';
+import { enterGate, takeIn } from './receive-body.ts';
 import { concludeFailed, respond } from './respond.ts';
 
 /**
- * Runs the exchange to its end: rewrite auth → take in the body → inject the salt → encrypt → upstream → decrypt → to the
+ * Runs the exchange to its end: rewrite auth → enter the gate → take in the body → inject the salt → encrypt → upstream → decrypt → to the
  * application, with at most one retry around the middle. Never rejects: every failure becomes a response, or the end of the
  * connection.
  */
@@ -27,6 +27,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       fallback: deps.apiKeyFallback,
       client: exchange.client,
     });
+    if (deps.gate !== undefined) await enterGate(exchange, deps.gate);
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
     const renewed = deps.session.renewAfterRejection;

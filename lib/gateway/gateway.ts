@@ -39,6 +39,8 @@ export function createGateway(deps: GatewayDeps) {
 
   function end(exchange: Exchange): void {
     if (running.delete(exchange)) deps.counters.inFlight = running.size;
+    exchange.over = true;
+    exchange.permit?.release(tokensOf(exchange));
     const outcome = reportEnd(exchange);
     if (exchange.receipt !== undefined) addReceipt(exchange, outcome);
     if (exchange.match === undefined || exchange.res.writableFinished || exchange.broken) return;
@@ -109,6 +111,12 @@ export function createGateway(deps: GatewayDeps) {
     /** Pieces of streams that the exchanges which are not finished have sent so far. */
     chunks: (): number => [...running].reduce((sum, { stats }) => sum + stats.chunks, 0),
   };
+}
+
+/** Tokens in and out, as far as the service has told them. */
+function tokensOf({ stats, decrypter }: Exchange): number {
+  const { prompt = 0, completion = 0 } = stats.usage ?? decrypter?.usage ?? {};
+  return prompt + completion;
 }
 
 const respondLocally = (exchange: Exchange, own: HealthAnswer): void =>

@@ -1,4 +1,5 @@
 import { requireModel } from '../clients/authenticate.ts';
+import type { RequestGate } from '../clients/request-gate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { joinPieces } from '../network/join-pieces.ts';
@@ -17,6 +18,21 @@ export type ReceivedBody<T = ParsedBody> = T & {
 
 /** Bytes; shorter pieces are joined with what comes at the same time. */
 const SHORT_PIECE = 4 * 1024;
+
+/**
+ * Gets the exchange its permit, which the end of the exchange releases; nothing of its body is read before that. Rejects with the codes
+ * of the gate, with ClientGone where the client left while it waited, and with the reason where the exchange is aborted.
+ */
+export async function enterGate(exchange: Exchange, gate: RequestGate): Promise<void> {
+  const { req, client, control } = exchange;
+  joinPieces(req, SHORT_PIECE, 0); // the first ones are in the buffer while it waits
+  const permit = await gate.enter({ client, signal: control.signal });
+  if (exchange.over) {
+    permit.release(0); // it comes too late
+    throw new ClientGone();
+  }
+  exchange.permit = permit;
+}
 
 /**
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it

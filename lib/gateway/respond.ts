@@ -83,6 +83,7 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   const status = response.statusCode as number;
   const asked = status < 400 ? exchange.asked : undefined;
   const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
+  exchange.decrypter = decrypter;
   const stream = decrypted(exchange, response, decrypter);
   const body = await buffer(stream);
   exchange.stats.usage = decrypter.usage;
@@ -110,6 +111,7 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   const { res, deps, stats } = exchange;
   const { response, cipher } = upstream;
   const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
+  exchange.decrypter = decrypter;
   res.writeHead(response.statusCode as number, {
     ...responseHeaders(exchange, upstream, 'text/event-stream'),
     'cache-control': 'no-cache',

@@ -43,7 +43,8 @@ let turning = false;
 
 /**
  * Joins the pieces of a body that are shorter than `short` bytes where many arrive in the same turn of the event loop, and has fewer
- * of them arrive in one. The first `few` of a turn pass as they come. To be called before the first piece is there.
+ * of them arrive in one. The first `few` of a turn pass as they come. To be called before the first piece is there; a second
+ * call changes nothing.
  *
  * Node gives a piece of one byte an object of hundreds, and spends as much on it as on one of 64 KiB, most of that in the
  * stream, so they are joined before it. It parses up to 350 000 of them in one turn, in which nobody else is served. Where a
@@ -51,6 +52,7 @@ let turning = false;
  * parts, and one part per turn whatever the number of such messages: they take turns with each other.
  */
 export function joinPieces(message: IncomingMessage, short: number, few: number): void {
+  if (joined.has(message)) return;
   joined.set(message, { short, few, held: [], bytes: 0, count: 0, turn: -1, total: 0 });
   message.push = pushJoined;
 }

@@ -17,6 +17,8 @@ export function createCounters() {
     receipts: { written: 0, lost: 0 },
     /** With --clients: requests that ended in an error of ours, by the name of the client, empty where it is not known, and by code. */
     errors: new Map<string, Map<ErrorCode, number>>(),
+    /** Requests that no limit was held against, since the store of the limits was away. */
+    uncounted: 0,
   };
 }
 

@@ -181,13 +181,15 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   }).set({ version: VERSION }, 1);
 }
 
-function exposeErrors({ errors }: Counters, registers: Registry[]): void {
+function exposeErrors(counters: Counters, registers: Registry[]): void {
   const values = (): Values =>
-    Array.from(errors, ([client, codes]) =>
+    Array.from(counters.errors, ([client, codes]) =>
       Array.from(codes, ([code, value]) => [value, { client, code }] as const),
     ).flat();
   const help = 'Requests that ended in an error of the proxy; client is empty where nobody is known.';
   scraped(registers, Counter, 'errors_total', help, values, 'client', 'code');
+  const away = 'Requests that no limit was held against, since --limits-store was away.';
+  scraped(registers, Counter, 'limits_uncounted_total', away, () => [[counters.uncounted]]);
 }
 
 function exposeProtection(

@@ -3,6 +3,7 @@
  * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { secretKey } from '#crypto/aead';
+import type { LimitedClient } from '../clients/limits.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
@@ -12,7 +13,9 @@ import type { RequestReceipt } from '../transparency/receipt.ts';
 /** An epoch with its key as bytes: a key does not cross processes. */
 export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
 
-export type ErrorWire = Pick<PrivatemodeError, 'code' | 'message'>;
+export interface ErrorWire extends Pick<PrivatemodeError, 'code' | 'message'> {
+  readonly retryAfter?: number | undefined;
+}
 
 /** Everything a worker needs to know at any moment; sent whole whenever it changes. */
 export interface Standing {
@@ -26,6 +29,8 @@ export interface Standing {
 export interface Start extends Pick<ServiceDeps, 'sharedSalt' | 'fd'> {
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly receiptInstance: string | undefined;
+  /** Whether requests need permits of the primary. */
+  readonly gated: boolean;
   readonly type: 'start';
   readonly standing: Standing;
 }
@@ -42,7 +47,13 @@ export type Verification = { readonly type: 'verification'; readonly id: number 
   | { readonly text: string; readonly error?: never }
   | { readonly error: ErrorWire }
 );
-export type ToWorker = Start | SessionNews | Verification | Order;
+/** What a request gets at the gate: its permit or, with an error, none. */
+export interface Entered {
+  readonly type: 'entered';
+  readonly id: number;
+  readonly error?: ErrorWire;
+}
+export type ToWorker = Start | SessionNews | Verification | Entered | Order;
 
 /** What a worker asks of the session; `id` comes back in the answer. */
 export type Question = { readonly id: number } & (
@@ -50,8 +61,19 @@ export type Question = { readonly id: number } & (
   | { readonly type: 'renew'; readonly secretId: string }
 );
 
+/**
+ * What a worker asks of the gate; `id` is that of the request. After `leave-queue` it wants no permit any more; one that was given
+ * meanwhile is released. `tokens`: as for Permit.release.
+ */
+export type AtGate = { readonly id: number } & (
+  | { readonly type: 'enter'; readonly client: LimitedClient | undefined }
+  | { readonly type: 'leave-queue' }
+  | { readonly type: 'release'; readonly tokens: number }
+);
+
 export type ToPrimary =
   | Question
+  | AtGate
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
   | { readonly type: 'failed'; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
@@ -66,7 +88,8 @@ export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
 }
 
 export const errorToWire = (thrown: unknown): ErrorWire => wireOf(asPrivatemodeError(thrown));
-const wireOf = ({ code, message }: PrivatemodeError): ErrorWire => ({ code, message });
+const wireOf = ({ code, message, retryAfter }: PrivatemodeError): ErrorWire =>
+  retryAfter === undefined ? { code, message } : { code, message, retryAfter };
 
-export const errorFromWire = ({ code, message }: ErrorWire): PrivatemodeError =>
-  new PrivatemodeError(code, message);
+export const errorFromWire = ({ code, message, retryAfter }: ErrorWire): PrivatemodeError =>
+  new PrivatemodeError(code, message, { retryAfter });

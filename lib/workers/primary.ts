@@ -8,11 +8,12 @@ import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
+import { createGateKeeper } from './remote-gate.ts';
 
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
-  extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log' | 'verification'> {
+  extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log' | 'verification' | 'gate'> {
   readonly count: number;
   readonly session: AttestedSession;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
@@ -31,7 +32,7 @@ const COLLECT_TIMEOUT = 1_000;
  * start with.
  */
 export async function startWorkers(deps: WorkerPoolDeps) {
-  const { count, session, sharedSalt, fd, log, receipts } = deps;
+  const { count, session, sharedSalt, fd, log, receipts, gate } = deps;
   const workers = new Set<Worker>();
   const collections = new Map<number, (collected: Collected | undefined) => void>();
   const latest = new WeakMap<Worker, Collected>();
@@ -70,6 +71,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     if (closing) return;
     const bornAt = performance.now();
     const worker = cluster.fork();
+    const keeper = gate && createGateKeeper(gate, (message) => send(worker, message));
     workers.add(worker);
     worker.on('error', () => {}); // 'exit' reports its end
     send(worker, {
@@ -77,6 +79,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       sharedSalt,
       fd,
       receiptInstance: receipts?.instance,
+      gated: gate !== undefined,
       standing: standing(),
     });
     worker.on('message', (message: ToPrimary) => {
@@ -85,8 +88,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'collected') collections.get(message.id)?.(message.collected);
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
-      else void answer(worker, message);
+      else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
+      else keeper?.receive(message);
     });
+    // Not on 'exit', which may come before the last of its messages.
+    worker.once('disconnect', () => keeper?.close());
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
       if (code !== 0) receipts?.noteGap(); // of its running requests nobody has a receipt

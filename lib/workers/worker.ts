@@ -15,6 +15,7 @@ import {
   type ToWorker,
   type Verification,
 } from './messages.ts';
+import { createRemoteGate } from './remote-gate.ts';
 import { createRemoteSession } from './remote-session.ts';
 
 /**
@@ -47,10 +48,12 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const collect = async (id: number): Promise<void> =>
     send({ type: 'collected', id, collected: await watch?.collect() });
   const verification = askingFor((id) => send({ type: 'ask-verification', id }));
+  const gate = start.gated ? createRemoteGate(send) : undefined;
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
       if (message.type === 'standing' || message.type === 'answer') session.receive(message);
       else if (message.type === 'verification') verification.receive(message);
+      else if (message.type === 'entered') gate?.receive(message);
       else if (message.type === 'collect') void collect(message.id);
       else if (message.type === 'reload') service?.reload();
       else if (message.type === 'drain') end(0);
@@ -75,6 +78,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       configuredKey: session.configuredKey,
       sharedSalt: start.sharedSalt,
       fd: start.fd,
+      gate,
     });
     send({ type: 'listening', url: service.url, port: service.port });
   } catch (thrown) {
@@ -84,6 +88,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const code = await ended;
   await service?.close();
   session.close();
+  gate?.close();
   await outbound.close();
   if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
   return code;

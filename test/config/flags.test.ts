@@ -257,6 +257,13 @@ const ROWS: readonly Row[] = [
     refuses: ['', 'a\0b'],
   },
   {
+    flag: 'max-in-flight',
+    key: 'maxInFlight',
+    byDefault: undefined,
+    accepts: [[['--max-in-flight=1'], 1]],
+    refuses: ['0', '-1', '1.5', 'many'],
+  },
+  {
     flag: 'max-body-bytes',
     key: 'maxBodyBytes',
     byDefault: 128 * 1024 * 1024,

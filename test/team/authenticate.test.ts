@@ -18,6 +18,7 @@ const digest = (token: string): Uint8Array => createHash('sha256').update(token)
 const client = (name: string, tokens: readonly string[], more: Partial<Client> = {}): Client => ({
   ...{ name, tokens: tokens.map(digest), expires: undefined, models: undefined, endpoints: undefined },
   ...{ apiKey: undefined, sharedSalt: undefined, mixSalt: undefined },
+  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined },
   ...more,
 });
 

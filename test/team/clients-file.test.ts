@@ -30,6 +30,16 @@ const ACCEPTED: [what: string, members: object, read: object][] = [
   ['a key file', { apiKey: '@keys/ann' }, { apiKeyFile: 'keys/ann' }],
   ['a shared cache', { cacheSalt: 'shared' }, { cacheSalt: 'shared' }],
   ['a cache by own salts', { cacheSalt: 'own' }, { cacheSalt: 'own' }],
+  [
+    'no limits',
+    {},
+    { limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined } },
+  ],
+  [
+    'limits, from the smallest to the largest',
+    { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 },
+    { limits: { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 } },
+  ],
 ];
 
 const REFUSED: [what: string, file: unknown, words: string][] = [
@@ -74,9 +84,15 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
     one({ cacheSalt: 'none' }),
     'clients[0].cacheSalt: expected one of client, shared, own',
   ],
-  ['requestsPerMinute', one({ requestsPerMinute: 1 }), 'clients[0].requestsPerMinute: expected no limits'],
-  ['tokensPerDay', one({ tokensPerDay: 1 }), 'clients[0].tokensPerDay: expected no limits'],
-  ['maxConcurrent', one({ maxConcurrent: 1 }), 'clients[0].maxConcurrent: expected no limits'],
+  ...['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'].flatMap((name) =>
+    ['0', '-1', '1.5', '1.0', '1e3', '2147483649', '99999999999999999999', '"1"', 'null', '[1]'].map(
+      (value): [string, unknown, string] => [
+        `${name} ${value}`,
+        `{"clients":[{"name":"ann","tokens":["${DIGEST}"],"${name}":${value}}]}`,
+        `clients[0].${name}: expected a whole number from 1 to 2147483648`,
+      ],
+    ),
+  ),
   [
     'two clients of one name',
     {
@@ -158,15 +174,23 @@ describe('the file of --clients', () => {
       readFileSync(join(import.meta.dirname, '../../docs/clients-file.schema.json'), 'utf8'),
     );
     const { properties } = schema.$defs.client;
-    const members = ['name', 'tokens', 'expires', 'models', 'endpoints', 'apiKey', 'cacheSalt'];
+    const limits = ['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'];
+    const members = ['name', 'tokens', 'expires', 'models', 'endpoints', 'apiKey', 'cacheSalt', ...limits];
     assert.deepEqual(Object.keys(properties), members);
+    for (const name of limits) {
+      const { type, minimum, maximum } = properties[name];
+      assert.equal(type, 'integer');
+      for (const value of [minimum, maximum]) parse(one({ [name]: value }));
+      for (const value of [minimum - 1, maximum + 1]) assert.throws(() => parse(one({ [name]: value })));
+    }
     const all = {
       name: 'a',
       tokens: [createHash('sha256').update('t').digest('hex')],
       expires: '2027-01-31T00:00:00Z',
     };
     const { enum: endpoints } = properties.endpoints.items as { enum: string[] };
-    const full = { ...all, models: ['*'], endpoints, apiKey: '@k', cacheSalt: 'own' };
+    const counts = { requestsPerMinute: 1, tokensPerDay: 1, maxConcurrent: 1 };
+    const full = { ...all, models: ['*'], endpoints, apiKey: '@k', cacheSalt: 'own', ...counts };
     assert.deepEqual(Object.keys(full), members);
     assert.deepEqual(parse({ clients: [full] })[0]?.endpoints, endpoints);
     assert.throws(

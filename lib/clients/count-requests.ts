@@ -1,0 +1,148 @@
+/** Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers. */
+import { PrivatemodeError } from '../errors.ts';
+import type { CountRecord } from './count-log.ts';
+import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
+
+const WINDOW_MS = 60_000;
+const DAY_MS = 86_400_000;
+
+/** What one client has used. */
+interface Used {
+  /** Times of its admissions, oldest first, on the monotonic clock. Those before `begin` are out of the window. */
+  times: number[];
+  begin: number;
+  /** Number of the UTC day since 1970 whose tokens these are. */
+  day: number;
+  tokens: number;
+  running: number;
+}
+
+export interface RequestCountsOptions {
+  /** Wall clock, ms since 1970: decides which day it is. */
+  readonly now?: () => number;
+  /** ms since some moment: times the minute, so that it keeps its length when somebody sets the wall clock. */
+  readonly monotonic?: () => number;
+  /** What was counted before a restart. Records of other days count no tokens, those older than a minute no requests. */
+  readonly before?: Iterable<CountRecord>;
+  /** Called with each admission, and with each release that brings tokens. */
+  readonly record?: ((record: CountRecord) => void) | undefined;
+}
+
+/**
+ * Counts that are exact: `admit` decides and counts in one step. Within any 60 s it admits at most requestsPerMinute requests of a
+ * client, those of `before` included. Tokens belong to the day on which their request ends. A time that lies ahead, because the wall
+ * clock was set back, counts as now, so nobody is refused for longer than a minute, or than today, because of it. A client costs
+ * memory for as long as something of it counts, 8 bytes for each admission of the last minute.
+ */
+export function createRequestCounts({
+  now = Date.now,
+  monotonic = () => performance.now(),
+  before = [],
+  record,
+}: RequestCountsOptions = {}): RequestCounts & { remembered(): { clients: string[]; times: number } } {
+  const clients = new Map<string, Used>();
+  let sweptAt = monotonic();
+
+  function usedBy(name: string, day: number): Used {
+    let used = clients.get(name);
+    if (used === undefined) {
+      used = { times: [], begin: 0, day, tokens: 0, running: 0 };
+      clients.set(name, used);
+    }
+    if (used.day < day) used.tokens = 0;
+    used.day = day;
+    return used;
+  }
+
+  /** Forgets those of whom nothing counts any more; at most once a minute. */
+  function sweep(at: number, day: number): void {
+    if (at - sweptAt < WINDOW_MS) return;
+    sweptAt = at;
+    for (const [name, used] of clients) {
+      dropOld(used, at);
+      const isIdle = used.running === 0 && used.times.length === 0;
+      if (isIdle && (used.tokens === 0 || used.day < day)) clients.delete(name);
+    }
+  }
+
+  function release(name: string, tokens: number): void {
+    const at = now();
+    const used = usedBy(name, dayOf(at));
+    used.running -= 1;
+    if (!(tokens > 0)) return;
+    used.tokens += tokens;
+    record?.({ client: name, at, requests: 0, tokens });
+  }
+
+  const startedAt = now();
+  const today = dayOf(startedAt);
+  for (const { client, at, requests, tokens } of before) {
+    const used = usedBy(client, today);
+    if (tokens > 0 && dayOf(at) >= today) used.tokens += tokens;
+    const age = Math.max(0, startedAt - at);
+    for (let i = 0; i < requests && age < WINDOW_MS; i++) used.times.push(sweptAt - age);
+  }
+  // Several gateways may have written them.
+  for (const { times } of clients.values()) times.sort((a, b) => a - b);
+
+  return {
+    admit({ name, limits }: LimitedClient): Permit {
+      const at = now();
+      const time = monotonic();
+      sweep(time, dayOf(at));
+      const used = usedBy(name, dayOf(at));
+      dropOld(used, time);
+      const { requestsPerMinute, tokensPerDay, maxConcurrent } = limits;
+      if (tokensPerDay !== undefined && used.tokens >= tokensPerDay) {
+        const message = `this client has used its ${tokensPerDay} tokens of today (UTC)`;
+        throw refused('tokens_per_day_reached', message, (dayOf(at) + 1) * DAY_MS - at);
+      }
+      if (requestsPerMinute !== undefined && used.times.length - used.begin >= requestsPerMinute) {
+        const message = `this client may begin ${requestsPerMinute} requests per minute`;
+        // The one with which there are too many: not the oldest, where the limit has been lowered.
+        const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
+        throw refused('requests_per_minute_reached', message, leaves - time);
+      }
+      if (maxConcurrent !== undefined && used.running >= maxConcurrent) {
+        const message = `this client may run ${maxConcurrent} requests at the same time`;
+        throw refused('max_concurrent_reached', message, 0);
+      }
+      used.running += 1;
+      if (requestsPerMinute !== undefined) used.times.push(time);
+      record?.({ client: name, at, requests: 1, tokens: 0 });
+      let isOver = false;
+      return {
+        release(tokens) {
+          if (isOver) return;
+          isOver = true;
+          release(name, tokens);
+        },
+      };
+    },
+    async close() {},
+    /** The clients that cost memory, and the times that are kept of all of them. For tests. */
+    remembered() {
+      const times = [...clients.values()].reduce((sum, used) => sum + used.times.length, 0);
+      return { clients: [...clients.keys()], times };
+    },
+  };
+}
+
+/** Drops the admissions that are out of the window. The array moves only when half of it is to go. */
+function dropOld(used: Used, now: number): void {
+  const { times } = used;
+  while (used.begin < times.length && times[used.begin]! <= now - WINDOW_MS) used.begin += 1;
+  if (used.begin === 0 || 2 * used.begin < times.length) return;
+  used.times = times.slice(used.begin);
+  used.begin = 0;
+}
+
+const dayOf = (at: number): number => Math.floor(at / DAY_MS);
+
+/** `waitMs`: after so long it is worth trying again; at least a second. */
+const refused = (
+  code: 'tokens_per_day_reached' | 'requests_per_minute_reached' | 'max_concurrent_reached',
+  message: string,
+  waitMs: number,
+): PrivatemodeError =>
+  new PrivatemodeError(code, message, { retryAfter: Math.max(1, Math.ceil(waitMs / 1000)) });

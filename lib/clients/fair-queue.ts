@@ -1,0 +1,138 @@
+/** The places of --max-in-flight, and the queue for them, in which a client that floods keeps nobody else waiting. */
+import { PrivatemodeError } from '../errors.ts';
+
+/** ms that a request waits for a place. */
+const WAIT = 10_000;
+/** Seconds: places become free at any time. */
+const RETRY_AFTER = 2;
+/** Requests that wait. Each holds a connection. */
+const MOST_WAITING = 1024;
+const MOST_WAITING_OF_ONE = 256;
+
+/** Gives the place back; a second call does nothing. */
+export type Leave = () => void;
+
+export type FairQueue = ReturnType<typeof createFairQueue>;
+
+interface Waiting {
+  readonly enter: () => void;
+  readonly refuse: () => void;
+}
+
+interface Queue {
+  running: number;
+  /** In order of arrival. */
+  readonly waiting: Set<Waiting>;
+}
+
+/** `limit`: requests that run at the same time. `wait`: ms. */
+export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?: number } = {}) {
+  /** Those of whom something runs or waits; undefined is one more client. Whoever was given a place last comes last. */
+  const clients = new Map<string | undefined, Queue>();
+  let running = 0;
+  let waitingInAll = 0;
+
+  function queueOf(name: string | undefined): Queue {
+    let queue = clients.get(name);
+    if (queue === undefined) {
+      queue = { running: 0, waiting: new Set() };
+      clients.set(name, queue);
+    }
+    return queue;
+  }
+
+  function take(name: string | undefined, queue: Queue): Leave {
+    running += 1;
+    queue.running += 1;
+    clients.delete(name);
+    clients.set(name, queue);
+    let hasLeft = false;
+    return () => {
+      if (hasLeft) return;
+      hasLeft = true;
+      running -= 1;
+      queue.running -= 1;
+      forget(name, queue);
+      if (waitingInAll > 0) next()?.enter();
+    };
+  }
+
+  function forget(name: string | undefined, queue: Queue): void {
+    if (queue.running === 0 && queue.waiting.size === 0) clients.delete(name);
+  }
+
+  /** Of whoever has the fewest running; of several the one who has been without a turn the longest. */
+  function next(): Waiting | undefined {
+    let chosen: Queue | undefined;
+    for (const queue of clients.values()) {
+      if (queue.waiting.size > 0 && (chosen === undefined || queue.running < chosen.running)) chosen = queue;
+    }
+    return chosen?.waiting.values().next().value;
+  }
+
+  /** Makes room where the queue is full: the newest of whoever has most waiting gives way to one who has fewer. */
+  function makeRoom(queue: Queue): void {
+    if (queue.waiting.size >= MOST_WAITING_OF_ONE) throw refused('too many of its requests wait already');
+    if (waitingInAll < MOST_WAITING) return;
+    let longest = queue;
+    for (const other of clients.values()) if (other.waiting.size > longest.waiting.size) longest = other;
+    if (longest.waiting.size <= queue.waiting.size + 1) throw refused('too many requests wait already');
+    [...longest.waiting].at(-1)?.refuse();
+  }
+
+  function waitIn(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
+    makeRoom(queue);
+    const { promise, resolve, reject } = Promise.withResolvers<Leave>();
+    const leaveQueue = (): void => {
+      clearTimeout(patience);
+      signal.removeEventListener('abort', interrupted);
+      queue.waiting.delete(waiting);
+      waitingInAll -= 1;
+    };
+    const giveUp = (reason: unknown): void => {
+      leaveQueue();
+      forget(name, queue);
+      reject(reason);
+    };
+    const interrupted = (): void => giveUp(signal.reason);
+    const waiting: Waiting = {
+      enter() {
+        leaveQueue();
+        resolve(take(name, queue));
+      },
+      refuse: () => giveUp(refused('too many requests wait already')),
+    };
+    const patience = setTimeout(() => giveUp(refused(`no place became free within ${wait / 1000} s`)), wait);
+    signal.addEventListener('abort', interrupted);
+    queue.waiting.add(waiting);
+    waitingInAll += 1;
+    return promise;
+  }
+
+  return {
+    /**
+     * A place, at once where fewer than `limit` requests run; otherwise when one becomes free. It goes to the client that has the
+     * fewest running, among equals to each in turn, and within a client in order of arrival. Throws, or rejects with,
+     * max_in_flight_reached after 10 s, or where 256 requests of the client or 1,024 in all wait already (of which the newest of the
+     * client with most gives way to clients with fewer), and the reason of `signal`.
+     */
+    enter(name: string | undefined, signal: AbortSignal): Leave | Promise<Leave> {
+      signal.throwIfAborted();
+      const queue = queueOf(name);
+      if (running < limit) return take(name, queue); // then nobody waits
+      try {
+        return waitIn(name, queue, signal);
+      } catch (thrown) {
+        forget(name, queue);
+        throw thrown;
+      }
+    },
+    /** Requests that run and that wait. For tests. */
+    size: () => ({ running, waiting: waitingInAll, clients: clients.size }),
+  };
+}
+
+const refused = (why: string): PrivatemodeError =>
+  new PrivatemodeError('max_in_flight_reached', `all places are taken (--max-in-flight), and ${why}`, {
+    retryAfter: RETRY_AFTER,
+  });
