@@ -84,7 +84,11 @@ export async function startProxy(
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   let configuredKey = apiKey;
   if (config.clients !== undefined)
-    await checkClients({ path: config.clients, needsKeys: apiKey === undefined });
+    await checkClients({
+      path: config.clients,
+      needsKeys: apiKey === undefined,
+      tokensOptional: config.tlsClientCa !== undefined,
+    });
   const counts = config.clients === undefined ? undefined : await openCounts(config, { env, log, counters });
   opened.defer(() => counts?.close());
   const queue = config.maxInFlight === undefined ? undefined : createFairQueue(config.maxInFlight);

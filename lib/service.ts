@@ -1,4 +1,5 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
+import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
@@ -11,14 +12,14 @@ import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
 import { drain, listen } from './server/listen.ts';
-import { loadTls, type TlsMaterial, watchTls } from './server/tls.ts';
+import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } from './server/tls.ts';
 
 /** The application side of the proxy, listening. */
 export interface Service {
   /** http(s)://ADDRESS:PORT */
   readonly url: string;
   readonly port: number;
-  /** Looks at the files of certificate and clients now. */
+  /** Looks at the files of certificate, CAs of clients, and clients now. */
   reload(): void;
   /** Pieces of streams that the requests which run now have sent. */
   chunks(): number;
@@ -54,7 +55,9 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const { counters, log } = shared;
   const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
   const tlsFiles = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
-  const tls = tlsFiles && loadTls(tlsFiles);
+  let tls = tlsFiles && loadTls(tlsFiles);
+  let clientCas = config.tlsClientCa === undefined ? undefined : loadClientCas(config.tlsClientCa);
+  const certificates = clientCas && createCertificates();
   let cors = corsPolicy(config, tls);
   const terminate = new AbortController();
 
@@ -68,6 +71,8 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
       : await openClients({
           path: config.clients,
           needsKeys: shared.configuredKey() === undefined,
+          tokensOptional: certificates !== undefined,
+          certificateOf: certificates?.of,
           sharedSalt: shared.sharedSalt,
           changed: (count) =>
             log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
@@ -103,7 +108,10 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   const response = shared.receipts && DigestedResponse;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
-    { listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme, response },
+    {
+      ...{ listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme, response },
+      clientCertificates: clientCas && certificates && { ...certificates, cas: clientCas },
+    },
     gateway.handle,
   ).catch((refused: unknown) => {
     clients?.close();
@@ -115,24 +123,39 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     tlsFiles &&
     watchTls(tlsFiles, tls as TlsMaterial, {
       changed(material) {
-        listener.replaceTls(material);
+        tls = material;
+        listener.replaceTls(material, clientCas);
         cors = corsPolicy(config, material);
         log.info('The TLS certificate was replaced');
       },
       failed: (error) =>
         log.error({ reason: error.message }, 'The new TLS certificate cannot be used, the old one stays'),
     });
+  const casWatch =
+    config.tlsClientCa !== undefined && clientCas !== undefined
+      ? watchClientCas(config.tlsClientCa, clientCas, {
+          changed(cas) {
+            clientCas = cas;
+            listener.replaceTls(tls as TlsMaterial, cas);
+            log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
+          },
+          failed: ({ message: reason }) =>
+            log.error({ reason }, 'The new CAs of client certificates cannot be used, the old ones stay'),
+        })
+      : undefined;
 
   return {
     url,
     port: listener.port,
     reload() {
       tlsWatch?.reload();
+      casWatch?.reload();
       void clients?.reload();
     },
     chunks: gateway.chunks,
     async close() {
       tlsWatch?.close();
+      casWatch?.close();
       clients?.close();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
     },

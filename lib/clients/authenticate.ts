@@ -1,9 +1,10 @@
-/** Who asks: the token in the head of a request → its client, or the error to respond with. */
+/** Who asks: the token in the head of a request, or the certificate of its connection → its client, or the error to respond with. */
 import { isIP } from 'node:net';
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { bearerToken } from '../pipeline/rewrite-auth.ts';
+import { CERTIFICATE_PROBLEMS, type CertificateProblem, type ClientCertificate } from './certificates.ts';
 import type { ClientEntry } from './clients-file.ts';
 
 /** A client as requests need it; made once for each state of the file. */
@@ -23,33 +24,89 @@ export interface Credentials {
   readonly apiKeyHeader: string | undefined;
   /** IP address of the connection. */
   readonly address: string | undefined;
+  /** What the connection showed; undefined: none, or nobody asked for one. */
+  readonly certificate?: ClientCertificate | undefined;
 }
 
 /**
- * The client that a request comes from. Authorization, if present, decides alone; `x-api-key` counts only without it. Throws
- * client_unknown where no client has the token, or where the client has expired, and client_throttled in its place where the address
- * has failed too often lately. `now`: ms since 1970.
+ * The client that a request comes from. Of tokens, Authorization, if present, decides alone; `x-api-key` counts only without it. A
+ * certificate needs no token; one that comes all the same must belong to the same client. A certificate that makes nobody a client does
+ * not matter beside a known token, unless it names several. Throws client_unknown where neither says who asks, or where the client has
+ * expired, and client_throttled in its place where the address has failed too often lately. `now`: ms since 1970.
  */
 export function authenticate(
-  { authorization, apiKeyHeader, address }: Credentials,
+  { authorization, apiKeyHeader, address, certificate }: Credentials,
   clients: readonly Client[],
   throttle: Throttle,
   now: number = Date.now(),
 ): Client {
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  const client = token === undefined ? undefined : clientOf(token, clients);
-  // A known token passes however often others failed: many people may share an address, that of a reverse proxy.
-  if (client !== undefined && !(client.expires !== undefined && now >= client.expires)) return client;
+  const byToken = token === undefined ? undefined : clientOf(token, clients);
+  let found: Client | string;
+  if (certificate === undefined) {
+    found = byToken ?? (token === undefined ? 'no token was sent' : 'the token is not known');
+  } else {
+    // An Authorization of another scheme is no token, but it is somebody's: it must not go unnoticed.
+    const bringsToken = token !== undefined || authorization !== undefined;
+    found = byCertificate(holderOf(certificate, clients, now), byToken, bringsToken);
+  }
+  // Who is known passes however often others failed: many people may share an address, that of a reverse proxy.
+  if (typeof found !== 'string' && !(found.expires !== undefined && now >= found.expires)) return found;
   if (throttle.failed(address, now)) {
     throw new PrivatemodeError('client_throttled', 'too many requests without a known token came from here');
   }
-  const what =
-    client !== undefined
-      ? 'the token has expired'
-      : token === undefined
-        ? 'no token was sent'
-        : 'the token is not known';
-  throw new PrivatemodeError('client_unknown', what);
+  const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
+  throw new PrivatemodeError('client_unknown', typeof found === 'string' ? found : expired, {
+    remedy: certificate && CERTIFICATE_REMEDY,
+  });
+}
+
+const CERTIFICATE_REMEDY =
+  'Use the certificate, or send the token, that you were given for this gateway; both together must belong to one client.';
+
+/** Who asks on a connection with a certificate, or why nobody does. */
+function byCertificate(
+  holder: Client | CertificateProblem,
+  byToken: Client | undefined,
+  bringsToken: boolean,
+): Client | string {
+  if (typeof holder !== 'string')
+    return !bringsToken || byToken === holder
+      ? holder
+      : 'the token is not one of the client that the certificate names';
+  if (byToken !== undefined && holder !== 'ambiguous') return byToken;
+  const problem = CERTIFICATE_PROBLEMS[holder];
+  return bringsToken && byToken === undefined ? `${problem}, and the token is not known` : problem;
+}
+
+/** The one client that a certificate names. */
+function holderOf(
+  { problem, names, notAfter }: ClientCertificate,
+  clients: readonly Client[],
+  now: number,
+): Client | CertificateProblem {
+  if (problem !== undefined) return problem;
+  if (now > notAfter) return 'expired'; // since the handshake
+  const table = tableOf(clients);
+  let holder: Client | undefined;
+  for (const name of names) {
+    const client = table.get(name);
+    if (client !== undefined && holder !== undefined) return 'ambiguous';
+    holder ??= client;
+  }
+  return holder ?? 'nameless';
+}
+
+const tables = new WeakMap<readonly Client[], ReadonlyMap<string, Client>>();
+
+/** The clients by name; made once for each state of the file. */
+function tableOf(clients: readonly Client[]): ReadonlyMap<string, Client> {
+  let table = tables.get(clients);
+  if (table === undefined) {
+    table = new Map(clients.map((client) => [client.name, client]));
+    tables.set(clients, table);
+  }
+  return table;
 }
 
 /** Looks at all digests, whichever fits: how long it takes says nothing about any of them. */

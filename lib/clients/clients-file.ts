@@ -17,7 +17,7 @@ const CACHE_SALTS = ['client', 'shared', 'own'] as const;
 export interface ClientEntry {
   /** Unique; letters, digits and `._@-`, at most 64. */
   readonly name: string;
-  /** SHA-256 of each of its tokens, 32 bytes. No two entries share one. */
+  /** SHA-256 of each of its tokens, 32 bytes. No two entries share one. None: known by its certificate only. */
   readonly tokens: readonly Uint8Array[];
   /** ms since 1970, from which on its tokens are refused. */
   readonly expires: number | undefined;
@@ -89,7 +89,7 @@ const MEMBERS = {
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  tokens: listOf(digest),
+  tokens: optional(listOf(digest)),
   expires: optional(readTime),
   models: optional(listOf(matching(PATTERN, 'the name of a model, in which * stands for any characters'))),
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
@@ -101,12 +101,15 @@ const MEMBERS = {
 } satisfies Readonly<Record<string, Read<unknown>>>;
 
 /**
- * Reads the file. `needsKeys`: no key is configured, so each client must bring one. Throws config_invalid, with the JSON path of what
- * is wrong; the error quotes no token, digest or other value.
+ * Reads the file. `needsKeys`: no key is configured, so each client must bring one. `tokensOptional`: clients may be known by their
+ * certificates. Throws config_invalid, with the JSON path of what is wrong; the error quotes no token, digest or other value.
  */
 export function parseClientsFile(
   bytes: Uint8Array,
-  { needsKeys }: { readonly needsKeys: boolean },
+  {
+    needsKeys,
+    tokensOptional = false,
+  }: { readonly needsKeys: boolean; readonly tokensOptional?: boolean | undefined },
 ): readonly ClientEntry[] {
   const refuse: Refuse = (at, expected) => {
     throw invalid(`--clients: ${withoutSecrets(pathText(at) || 'the file')}: expected ${expected}`);
@@ -123,7 +126,8 @@ export function parseClientsFile(
   );
   if (!Array.isArray(clients)) return refuse(['clients'], 'a list of clients');
   const entries = clients.map((value: JsonValue, i) => entryOf(value, ['clients', i], refuse));
-  for (const [i, { apiKeyFile }] of entries.entries()) {
+  for (const [i, { apiKeyFile, tokens }] of entries.entries()) {
+    if (!tokensOptional && tokens.length === 0) refuse(['clients', i, 'tokens'], 'a list of at least one');
     if (needsKeys && apiKeyFile === undefined)
       refuse(['clients', i, 'apiKey'], 'a key file, since there is no --api-key');
   }
@@ -135,9 +139,10 @@ const any: Read<JsonValue> = (value) => value;
 
 function entryOf(value: JsonValue, at: Path, refuse: Refuse): ClientEntry {
   const members = membersOf(value, at, MEMBERS, refuse);
-  const { apiKey, cacheSalt = 'client', requestsPerMinute, tokensPerDay, maxConcurrent, ...rest } = members;
+  const { apiKey, cacheSalt = 'client', tokens = [], ...others } = members;
+  const { requestsPerMinute, tokensPerDay, maxConcurrent, ...rest } = others;
   const limits = Object.freeze({ requestsPerMinute, tokensPerDay, maxConcurrent });
-  return Object.freeze({ ...rest, apiKeyFile: apiKey?.slice(1), cacheSalt, limits });
+  return Object.freeze({ ...rest, tokens, apiKeyFile: apiKey?.slice(1), cacheSalt, limits });
 }
 
 /** Reads the members of an object by a table, which has a row for each that may be there. */

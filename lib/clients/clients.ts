@@ -6,6 +6,7 @@ import { unreadable } from '../config/files.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
+import type { ClientCertificate } from './certificates.ts';
 import { clientSalt, mixedSalt } from './client-salt.ts';
 import { type ClientEntry, parseClientsFile } from './clients-file.ts';
 
@@ -17,6 +18,8 @@ export interface ClientsOptions {
   readonly path: string;
   /** No key is configured, so each client must bring one. */
   readonly needsKeys: boolean;
+  /** Clients may be known by certificates (--tls-client-ca), so they need no tokens. */
+  readonly tokensOptional?: boolean | undefined;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
 }
@@ -44,6 +47,8 @@ export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>):
  */
 export async function openClients(
   options: ClientsOptions & {
+    /** The certificate that a connection showed. */
+    readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
     readonly changed: (clients: number) => void;
     readonly failed: (error: PrivatemodeError) => void;
   },
@@ -70,9 +75,18 @@ export async function openClients(
     failed: options.failed,
     interval: POLL_MS,
   });
+  const { certificateOf = () => undefined } = options;
   return {
-    /** The client that a request comes from. Throws client_unknown and client_throttled. */
-    authenticate: (credentials: Credentials): Client => authenticate(credentials, clients, throttle),
+    /** The client that a request on `connection` (its socket) comes from. Throws client_unknown and client_throttled. */
+    authenticate: (
+      { authorization, apiKeyHeader, address }: Omit<Credentials, 'certificate'>,
+      connection: object,
+    ): Client =>
+      authenticate(
+        { authorization, apiKeyHeader, address, certificate: certificateOf(connection) },
+        clients,
+        throttle,
+      ),
     reload: watch.reload,
     close: watch.close,
   };
@@ -80,7 +94,7 @@ export async function openClients(
 
 /** What the files hold now. Of those that hold what they held `before`, nothing is read anew. */
 async function readState(
-  { path, needsKeys }: Omit<ClientsOptions, 'sharedSalt'>,
+  { path, needsKeys, tokensOptional }: Omit<ClientsOptions, 'sharedSalt'>,
   known?: {
     readonly before: State;
     readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
@@ -93,7 +107,7 @@ async function readState(
   const entries =
     before !== undefined && bytes.equals(before.bytes)
       ? before.entries
-      : parseClientsFile(bytes, { needsKeys });
+      : parseClientsFile(bytes, { needsKeys, tokensOptional });
   const keys = new Map<string, string>();
   for (const { apiKeyFile } of entries) {
     if (apiKeyFile === undefined || keys.has(apiKeyFile)) continue;

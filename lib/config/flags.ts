@@ -57,6 +57,9 @@ const GROUPS = {
       help: 'TLS private key (PEM).',
       aliases: [old('tlsKeyPath')],
     }),
+    setting('tls-client-ca', text('FILE', values.parsePath), {
+      help: 'CA certificates (PEM) for clients: a client certificate from one of them stands for a token of the client that it names (needs --clients and --tls-cert-path; docs/operations.md, "Certificates in place of tokens"; read again when it changes and on SIGHUP).',
+    }),
     setting('clients', text('FILE', values.parsePath), {
       help: 'File of the clients that may use the proxy, each with tokens of its own (docs/operations.md, "A gateway for a team"; read again when it changes and on SIGHUP). If unset, everybody who reaches the port may.',
     }),

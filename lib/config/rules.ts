@@ -21,6 +21,18 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'TLS certificate and key must be provided together: give both --tls-cert-path and --tls-key-path, or neither',
   },
   {
+    flags: ['tls-client-ca', 'tls-cert-path', 'tls-key-path'],
+    applies: ({ given }) => given.has('tls-client-ca') && !given.has('tls-cert-path'),
+    message:
+      '--tls-client-ca needs TLS that the proxy serves itself: add --tls-cert-path and --tls-key-path (behind a reverse proxy ' +
+      'that ends TLS, clients need tokens)',
+  },
+  {
+    flags: ['tls-client-ca', 'clients'],
+    applies: ({ given }) => given.has('tls-client-ca') && !given.has('clients'),
+    message: '--tls-client-ca needs the clients that certificates name: add --clients, or drop it',
+  },
+  {
     flags: ['prompt-cache-salt', 'disable-prompt-cache'],
     applies: ({ disablePromptCache, promptCacheSalt }) => disablePromptCache && promptCacheSalt !== 'random',
     message:

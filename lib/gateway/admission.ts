@@ -69,11 +69,14 @@ function admitClient(
   if (admission.kind === 'refusal' || admission.kind === 'preflight') return { admission, client };
   if (admission.kind === 'local' && OPEN.has(admission.id)) return { admission, client };
   try {
-    client = clients.authenticate({
-      authorization: req.headers.authorization,
-      apiKeyHeader: req.headers['x-api-key'] as string | undefined,
-      address: req.socket.remoteAddress,
-    });
+    client = clients.authenticate(
+      {
+        authorization: req.headers.authorization,
+        apiKeyHeader: req.headers['x-api-key'] as string | undefined,
+        address: req.socket.remoteAddress,
+      },
+      req.socket,
+    );
     if (admission.kind === 'endpoint') requireEndpoint(client, admission.endpoint.id);
     else if (admission.id === 'count_tokens') requireEndpoint(client, 'messages');
     return { admission, client };

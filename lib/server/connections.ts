@@ -15,6 +15,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   const accepted = new Set<Socket>();
   const responses = new Map<Socket, Set<ServerResponse>>();
   const used = new WeakSet<Socket>(); // sockets that have had a request
+  const ending = new WeakSet<Socket>(); // sockets that end after the responses under way on them
   let draining = false;
 
   server.on('connection', (socket: Socket) => {
@@ -31,10 +32,10 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     if (open === undefined) return; // gone already
     used.add(socket);
     open.add(res);
-    if (draining) res.setHeader('connection', 'close');
+    if (draining || ending.has(socket)) res.setHeader('connection', 'close');
     res.once('close', () => {
       open.delete(res);
-      if (draining && open.size === 0) socket.destroySoon();
+      if ((draining || ending.has(socket)) && open.size === 0) socket.destroySoon();
     });
   };
   server.on('request', track);
@@ -63,6 +64,15 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       for (const open of responses.values())
         for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
     },
+    /** Ends this connection: at once where it idles, else after the responses that are under way on it. */
+    endAfterItsResponses(socket: Socket): void {
+      const open = responses.get(socket);
+      if (open === undefined || open.size === 0) socket.destroy();
+      ending.add(socket);
+      for (const res of open ?? []) if (!res.headersSent) res.setHeader('connection', 'close');
+    },
+    /** Those whose handshake, if they need one, is done. */
+    established: (): readonly Socket[] => [...responses.keys()],
     /** Ends all of them now, also those that have not finished their TLS handshake. */
     destroyAll(): void {
       for (const socket of accepted) socket.destroy();

@@ -1,3 +1,4 @@
+import { constants } from 'node:crypto';
 import { once } from 'node:events';
 import {
   createServer as createHttpServer,
@@ -6,17 +7,29 @@ import {
   ServerResponse,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { listenFailed, PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
-import { trackConnections } from './connections.ts';
+import { type ConnectionTable, trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed-head.ts';
-import type { TlsMaterial } from './tls.ts';
+import type { ClientCas, TlsMaterial } from './tls.ts';
+
+/** Asks clients for certificates, which no handshake depends on. */
+export interface ClientCertificates {
+  readonly cas: ClientCas;
+  /** Called after each handshake, before the first request. False: the client showed none. */
+  readonly take: (socket: TLSSocket) => boolean;
+  /** Called where the CAs that a certificate was checked against have been replaced. */
+  readonly withdraw: (socket: Socket) => void;
+}
 
 export interface ListenerOptions {
   readonly listenAddress: string;
   readonly port: number;
   readonly tls: TlsMaterial | undefined;
+  /** Needs `tls`. */
+  readonly clientCertificates?: ClientCertificates | undefined;
   readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
@@ -46,18 +59,39 @@ const MALFORMED = {
   'content-length': 0,
 } as const;
 const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as const;
+/**
+ * A resumed session, or one that a client renegotiates, would bring along what OpenSSL found about another handshake, under the CAs of
+ * that time. Without tickets Node resumes none, since it keeps no sessions of its own.
+ */
+const FRESH_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
+
+/** What a replaced context needs anew. */
+const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
+  cert: tls.cert,
+  key: tls.key,
+  minVersion: TLS_OPTIONS.minVersion,
+  ...(cas === undefined ? {} : { ca: [...cas], secureOptions: FRESH_HANDSHAKES }),
+});
 
 /** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { listenAddress, fd, tls, maxBodyBytes, headTimeout = 15_000 } = options;
-  const { response = ServerResponse } = options;
+  const { response = ServerResponse, clientCertificates } = options;
   const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
   const server: Server | HttpsServer =
     tls === undefined
       ? createHttpServer(serverOptions)
-      : createHttpsServer({ ...serverOptions, ...TLS_OPTIONS, ...tls, handshakeTimeout: headTimeout });
+      : createHttpsServer({
+          ...serverOptions,
+          ...TLS_OPTIONS,
+          ...contextOptions(tls, clientCertificates?.cas),
+          handshakeTimeout: headTimeout,
+          ...(clientCertificates === undefined ? {} : { requestCert: true, rejectUnauthorized: false }),
+        });
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   const connections = trackConnections(server, { tls: tls !== undefined });
+  const certified =
+    clientCertificates && trackCertificates(server as HttpsServer, connections, clientCertificates);
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9, which has no headers and no errors.
     if (req.httpVersionMajor === 1) handle(req, res);
@@ -82,8 +116,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   return {
     address,
     port,
-    replaceTls({ cert, key }: TlsMaterial): void {
-      (server as HttpsServer).setSecureContext({ cert, key, minVersion: TLS_OPTIONS.minVersion });
+    /** `cas`: those of client certificates, where the listener asks for some. Connections that showed one end where these are others. */
+    replaceTls(next: TlsMaterial, cas?: ClientCas): void {
+      (server as HttpsServer).setSecureContext(contextOptions(next, cas));
+      if (cas !== undefined) certified?.replaced(cas);
     },
     /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
     drain(): Promise<void> {
@@ -92,6 +128,38 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     },
     /** Ends every connection now. */
     destroy: connections.destroyAll,
+  };
+}
+
+/**
+ * Has the certificate of each connection read after its handshake. OpenSSL checks it once, against the CAs of the context that the
+ * handshake began with; when these are replaced, it stands for nothing any more.
+ */
+function trackCertificates(
+  server: HttpsServer,
+  connections: ConnectionTable,
+  { cas, take, withdraw }: ClientCertificates,
+) {
+  let current = cas;
+  const begunWith = new WeakMap<Socket, ClientCas>();
+  const certified = new WeakSet<Socket>();
+  const end = (socket: Socket): void => {
+    withdraw(socket);
+    connections.endAfterItsResponses(socket);
+  };
+  server.on('connection', (accepted: Socket) => begunWith.set(accepted, current));
+  server.on('secureConnection', (socket: TLSSocket) => {
+    if (!take(socket)) return;
+    certified.add(socket);
+    const accepted = connections.acceptedUnder(socket);
+    if (accepted === undefined || begunWith.get(accepted) !== current) end(socket);
+  });
+  return {
+    replaced(next: ClientCas): void {
+      if (next === current) return;
+      current = next;
+      for (const socket of connections.established()) if (certified.has(socket)) end(socket);
+    },
   };
 }
 

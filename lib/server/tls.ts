@@ -14,6 +14,9 @@ export interface TlsMaterial {
   readonly key: string;
 }
 
+/** Certificates of CAs, PEM each. */
+export type ClientCas = readonly string[];
+
 /** Reads the pair and checks that the two belong together. Throws config_invalid naming the file. */
 export function loadTls(files: TlsFiles): TlsMaterial {
   const cert = read(files.certPath, '--tls-cert-path');
@@ -36,6 +39,45 @@ export const watchTls = (
   known: TlsMaterial,
   on: Pick<Parameters<typeof watchFiles<TlsMaterial>>[0], 'changed' | 'failed'>,
 ): FileWatch => watchFiles({ known, read: () => loadTls(files), interval: 10_000, ...on });
+
+/**
+ * Reads the CAs that certificates of clients must come from (--tls-client-ca): one or more CA certificates, each with its issuer down to
+ * a root, and nothing else in PEM. Throws config_invalid naming the file.
+ */
+export function loadClientCas(path: string): ClientCas {
+  const text = read(path, '--tls-client-ca');
+  const refuse = (what: string, cause?: unknown): never => {
+    throw new PrivatemodeError('config_invalid', `--tls-client-ca ${path} ${what}`, { cause });
+  };
+  // OpenSSL would stop at the first block that it cannot read, and say nothing.
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
+  if (blocks.length === 0) refuse('holds no certificate (PEM)');
+  if (blocks.length !== text.match(/-----BEGIN /g)?.length)
+    refuse('holds something besides whole certificates (PEM)');
+  let certificates: X509Certificate[] = [];
+  try {
+    certificates = blocks.map((block) => new X509Certificate(block));
+    createSecureContext({ ca: blocks });
+  } catch (cause) {
+    refuse('holds a certificate that cannot be read', cause);
+  }
+  // Trusted as a CA, the certificate of a client would vouch for itself.
+  if (!certificates.every(({ ca }) => ca)) refuse('holds a certificate that is not that of a CA');
+  // OpenSSL follows each chain to a root.
+  if (!certificates.every((each) => certificates.some((issuer) => isIssuedBy(each, issuer))))
+    refuse('holds a CA without its issuer: add the certificates above it, up to the root');
+  return blocks;
+}
+
+const isIssuedBy = (certificate: X509Certificate, issuer: X509Certificate): boolean =>
+  certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey);
+
+/** Follows the CAs like the pair. */
+export const watchClientCas = (
+  path: string,
+  known: ClientCas,
+  on: Pick<Parameters<typeof watchFiles<ClientCas>>[0], 'changed' | 'failed'>,
+): FileWatch => watchFiles({ known, read: () => loadClientCas(path), interval: 10_000, ...on });
 
 function read(path: string, flag: string): string {
   try {

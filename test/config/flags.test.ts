@@ -341,6 +341,15 @@ const ROWS: readonly Row[] = [
     refuses: ['0', '-1', 'all'],
   },
   {
+    flag: 'tls-client-ca',
+    key: 'tlsClientCa',
+    byDefault: undefined,
+    accepts: [
+      [['--tls-client-ca=a.pem', '--clients=c', '--tls-cert-path=c.pem', '--tls-key-path=k.pem'], 'a.pem'],
+    ],
+    refuses: [''],
+  },
+  {
     flag: 'clients',
     key: 'clients',
     byDefault: undefined,
