@@ -82,7 +82,17 @@ export async function openStream(
   prepared?: Buffer,
   rate?: number,
 ): Promise<RunningStream> {
-  const socket = await dial(target);
+  return openStreamOn(await dial(target), target, plan, prepared, rate);
+}
+
+/** The same on a connection that `dial` has opened. */
+export function openStreamOn(
+  socket: Socket,
+  target: Target,
+  plan: Partial<Plan>,
+  prepared?: Buffer,
+  rate?: number,
+): RunningStream {
   const body = prepared ?? (target.sealed ? sealedChatBody(plan) : chatBody(plan));
   const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + 1;
   const arrivals: number[] = [];

@@ -4,6 +4,7 @@ import { cancel } from './metrics/cancel.ts';
 import { streamsOnTwoCores } from './metrics/capacity.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
+import { link } from './metrics/link.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
@@ -30,5 +31,6 @@ export const METRICS: readonly Metric[] = [
   receipts,
   workers,
   timeToReady,
+  link,
   cancel,
 ];

@@ -6,6 +6,7 @@ import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LimitAnswer, LimitRequest } from './limit.ts';
+import type { LinkProfile } from './link.ts';
 import type { Target } from './load.ts';
 import { cleanEnvironment, listenerOn, message, type Place, pin, start, stop } from './processes.ts';
 import type { UpstreamNote } from './upstream.ts';
@@ -33,6 +34,8 @@ export interface LaunchOptions {
   readonly place?: Place;
   /** Return as soon as it is started, before it is ready. */
   readonly unready?: boolean;
+  /** What lies between the subject and the upstream; undefined: loopback alone. */
+  readonly link?: LinkProfile;
 }
 
 const HERE = import.meta.dirname;
@@ -66,7 +69,24 @@ export async function startSubjects(
     for (const child of children) child.kill(); // where the run is interrupted; otherwise they have ended before
   });
   const started = new Map<string, Promise<Subject>>();
+  const links = new Map<LinkProfile, Promise<number>>();
   let limitProcess: Promise<ChildProcess> | undefined;
+
+  /** The port at which the upstream is reached over that link. */
+  function portOver(link: LinkProfile | undefined): Promise<number> {
+    if (link === undefined) return Promise.resolve(ready.port);
+    const port = links.get(link) ?? startLink(link);
+    links.set(link, port);
+    return port;
+  }
+
+  async function startLink(link: LinkProfile): Promise<number> {
+    const child = start(join(HERE, 'link.ts'), [String(ready.port), JSON.stringify(link)]);
+    children.push(child);
+    const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
+    pin(child.pid as number, 'others');
+    return port;
+  }
 
   async function launchPassthrough({ execArgv = [], place = 'subject' }: LaunchOptions) {
     const child = start(join(HERE, 'passthrough.ts'), [String(ready.port), caFile], {
@@ -80,16 +100,16 @@ export async function startSubjects(
 
   async function launchOurs(
     name: string,
-    { execArgv = [], place = 'subject', unready = false }: LaunchOptions,
+    { execArgv = [], place = 'subject', unready = false, link }: LaunchOptions,
   ) {
-    const port = await freePort();
+    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link)]);
     const child = spawn(
       process.execPath,
       [
         ...execArgv,
         ...profiling,
         PROXY,
-        `--api-endpoint=localhost:${ready.port}`,
+        `--api-endpoint=localhost:${upstreamAt}`,
         `--manifest-path=${join(directory, 'manifest.json')}`,
         `--unsafe-trust-roots=${join(directory, 'roots')}`,
         `--workspace=${join(directory, 'workspace')}`,
@@ -109,7 +129,16 @@ export async function startSubjects(
     return { child, target: { port, host: '127.0.0.1', sealed: false } };
   }
 
+  const directTarget = (port: number): Target => ({
+    ...{ port, host: '127.0.0.1', sealed: true },
+    ca: readFileSync(caFile, 'utf8'),
+  });
+
   async function launch(name: string, options: LaunchOptions): Promise<Subject & { stop(): Promise<void> }> {
+    if (name === 'direct') {
+      const target = directTarget(await portOver(options.link));
+      return { name, target, pid: undefined, stop: async () => {} };
+    }
     const { child, target } =
       name === 'passthrough' ? await launchPassthrough(options) : await launchOurs(name, options);
     return { name, target, pid: child.pid, stop: () => stop(child) };
@@ -118,14 +147,6 @@ export async function startSubjects(
   async function find(name: string): Promise<Subject> {
     const url = externals[name];
     if (url !== undefined) return findExternal(name, url);
-    if (name === 'direct') {
-      const ca = readFileSync(caFile, 'utf8');
-      return {
-        name,
-        target: { port: ready.port, host: '127.0.0.1', ca, sealed: true },
-        pid: undefined,
-      };
-    }
     return launch(name, name.endsWith('workers') || name.endsWith('worker') ? { place: 'anywhere' } : {});
   }
 

@@ -47,7 +47,7 @@ import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
-export interface RunningProxy extends Omit<Service, 'chunks'> {
+export interface RunningProxy extends Omit<Service, 'chunks' | 'sessionChanged'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -114,7 +114,10 @@ export async function startProxy(
       report.observe(event);
       if (event.type === 'verdict') receipts?.keepVerdict(event.sha256, event.report);
       verification.changed();
-      setImmediate(() => pool?.announce()); // once the session stands at what the event says
+      setImmediate(() => {
+        pool?.announce(); // once the session stands at what the event says
+        serving?.sessionChanged();
+      });
     },
   });
   opened.defer(() => session.close());

@@ -21,6 +21,8 @@ export interface Service {
   readonly port: number;
   /** Looks at the files of certificate, CAs of clients, and clients now. */
   reload(): void;
+  /** The state of the session may have changed. */
+  sessionChanged(): void;
   /** Pieces of streams that the requests which run now have sent. */
   chunks(): number;
   /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
@@ -79,12 +81,19 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
           failed: ({ message: reason }) =>
             log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
         });
+  const { agent, keep, announce } = outbound.warmAgent(
+    { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
+    { keepAlive: true, maxFreeSockets: 256 },
+  );
+  let closing = false;
+  const sessionChanged = (): void => keep(!closing && shared.session.current() !== undefined);
   const gateway = createGateway({
     ...shared,
     clients,
     upstream: createUpstream({
       ...config.apiEndpoint,
-      agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
+      agent,
+      onIdleTimeout: announce,
       freshAgent: outbound.agent({ keepAlive: false }),
       connectTimeout,
       firstByteTimeout,
@@ -144,9 +153,11 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
         })
       : undefined;
 
+  sessionChanged();
   return {
     url,
     port: listener.port,
+    sessionChanged,
     reload() {
       tlsWatch?.reload();
       casWatch?.reload();
@@ -157,10 +168,16 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
       tlsWatch?.close();
       casWatch?.close();
       clients?.close();
+      closing = true;
+      sessionChanged();
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
     },
   };
 }
+
+/** Of a limit for all workers together; one each at least, unless it is 0. */
+const shareOf = (limit: number, workers: number): number =>
+  limit === 0 ? 0 : Math.max(1, Math.floor(limit / workers));
 
 function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
   const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];

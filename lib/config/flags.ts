@@ -101,6 +101,10 @@ const GROUPS = {
       default: '10s',
       help: 'Time to reach the remote API, TLS included.',
     }),
+    setting('warm-connections', integer('N', 0), {
+      default: '8',
+      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Shared evenly by the workers. 0 opens none ahead.',
+    }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
       help: 'Time from the end of a request to the start of its answer.',

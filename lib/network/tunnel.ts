@@ -15,6 +15,8 @@ export interface TunnelOptions {
   readonly secureContext: SecureContext;
   /** ms until the proxy must have answered; wall clock. */
   readonly timeout: number;
+  /** Gives it up. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -53,7 +55,7 @@ export async function openTunnel(options: TunnelOptions): Promise<Socket> {
   }
 }
 
-function connectRequest({ proxy, host, port, secureContext }: TunnelOptions) {
+function connectRequest({ proxy, host, port, secureContext, signal }: TunnelOptions) {
   const authority = `${urlHost(host)}:${port}`;
   const secure = proxy.protocol === 'https:';
   const hostname = proxy.hostname.replace(/^\[(.*)\]$/, '$1');
@@ -63,6 +65,7 @@ function connectRequest({ proxy, host, port, secureContext }: TunnelOptions) {
     method: 'CONNECT',
     path: authority,
     headers: { host: authority, ...credentials(proxy) },
+    signal,
   };
   if (!secure) return httpRequest({ ...options, agent: false });
   const servername = isIP(hostname) ? '' : hostname;

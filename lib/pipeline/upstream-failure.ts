@@ -6,7 +6,7 @@ import { describeTlsFailure } from '../network/tls-failure.ts';
 /** What is known of an attempt when it fails. */
 interface AttemptState {
   readonly heard: boolean; // any byte of a response, an informational one included
-  readonly reused: boolean; // a connection that had been used before
+  readonly reused: boolean; // a connection that had been used before, or opened ahead
   readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
   readonly sent: boolean; // the request has left completely
 }

@@ -6,6 +6,7 @@ import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import { joinPieces } from '../network/join-pieces.ts';
+import { openedAhead } from '../network/warm-connections.ts';
 import { upstreamFailure } from './upstream-failure.ts';
 
 /** Where the remote API is, and how to get there. */
@@ -20,6 +21,8 @@ interface UpstreamOptions {
   readonly agent: Agent;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
+  /** Gets the ms for which the service says that it keeps an idle connection. */
+  readonly onIdleTimeout?: (ms: number) => void;
 }
 
 /** One sending of a request; nothing of the application's own head goes out but what stands here. */
@@ -97,11 +100,16 @@ const SHORT_PIECE = 128;
 /** They cost little, and a response that breaks off keeps its last words. */
 const FEW_PIECES = 16;
 
+/** Seconds in a Keep-Alive header. */
+const KEPT_FOR = /\btimeout=(\d{1,6})\b/;
+
 /** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
-function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeout }: UpstreamOptions) {
+function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
+  const { connectTimeout, firstByteTimeout, onIdleTimeout } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
   let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
+  let waited = false; // the connection idled before, and may have been closed meanwhile
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
@@ -125,7 +133,7 @@ function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeou
     reject(
       upstreamFailure(thrown, {
         heard,
-        reused: request?.reusedSocket === true,
+        reused: waited,
         age: connectedAt && performance.now() - connectedAt,
         sent: request?.writableFinished === true,
       }),
@@ -165,13 +173,16 @@ function runAttempt({ signal, body }: Attempt, { connectTimeout, firstByteTimeou
       socket?.prependOnceListener('data', () => {
         heard = true;
       });
-      if (begun.reusedSocket || socket?.connecting === false) connected();
+      waited = begun.reusedSocket || (socket !== null && openedAhead(socket));
+      if (waited || socket?.connecting === false) connected();
       else socket?.once('secureConnect', connected);
     },
     responded(response: IncomingMessage): void {
       const sending = request;
       if (settled || sending === undefined) return void response.destroy();
       settle();
+      const hint = KEPT_FOR.exec(String(response.headers['keep-alive']))?.[1];
+      if (hint !== undefined) onIdleTimeout?.(1000 * Number(hint));
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
       // A response that is over before the upload is all there will be: the rest need not travel.
       response.once('end', () => {

@@ -151,8 +151,9 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       const collected = await Promise.all([...workers].map(collectFrom));
       return collected.filter((each) => each !== undefined);
     },
-    /** This process sends no streams. */
+    /** This process sends no streams, and opens no connections for them. */
     chunks: () => 0,
+    sessionChanged(): void {},
     reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },

@@ -51,8 +51,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const gate = start.gated ? createRemoteGate(send) : undefined;
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
-      if (message.type === 'standing' || message.type === 'answer') session.receive(message);
-      else if (message.type === 'verification') verification.receive(message);
+      if (message.type === 'standing' || message.type === 'answer') {
+        session.receive(message);
+        service?.sessionChanged();
+      } else if (message.type === 'verification') verification.receive(message);
       else if (message.type === 'entered') gate?.receive(message);
       else if (message.type === 'collect') void collect(message.id);
       else if (message.type === 'reload') service?.reload();

@@ -297,6 +297,16 @@ const ROWS: readonly Row[] = [
     refuses: ['0', '0s', '10', '-1s', '1d', 's', '', '1s ', '600h', '1us'],
   },
   {
+    flag: 'warm-connections',
+    key: 'warmConnections',
+    byDefault: 8,
+    accepts: [
+      [['--warm-connections=0'], 0],
+      [['--warm-connections=64'], 64],
+    ],
+    refuses: ['-1', '1.5', 'many', ''],
+  },
+  {
     flag: 'first-byte-timeout',
     key: 'firstByteTimeout',
     byDefault: 600_000,

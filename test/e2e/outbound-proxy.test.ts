@@ -13,6 +13,8 @@ import { createTestAuthority } from '../support/tls-authority.ts';
 
 const CANARY = 'canary-outbound-2b8e';
 const WAIT = { timeoutMs: 20_000 };
+/** So that connections can be counted. */
+const NONE_AHEAD = '--warm-connections=0';
 /** Names that resolve nowhere: only a proxy can know where they are. */
 const HOSTS = { api: 'api.sim.test', cdn: 'cdn.sim.test', vendor: 'vendor.sim.test' };
 
@@ -28,7 +30,7 @@ describe('behind an HTTP proxy', () => {
     t.after(() => connections.end());
     const { proxy } = await scene.start(
       { SSL_CERT_FILE: scene.bundle(simulator.caPem), https_proxy: `http://127.0.0.1:${connect.port}` },
-      hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor),
+      [...hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor), NONE_AHEAD],
     );
     await proxy.session.acquire(WAIT);
     const targets = (): string[] => connect.seen.map(({ target }) => target);
@@ -90,7 +92,7 @@ describe('no_proxy', () => {
           https_proxy: `127.0.0.1:${connect.port}`,
           no_proxy: noProxy,
         },
-        hostsAt(hosts.api, hosts.cdn, hosts.vendor),
+        [...hostsAt(hosts.api, hosts.cdn, hosts.vendor), NONE_AHEAD],
       );
       await proxy.session.acquire(WAIT);
       assert.equal((await streamChat(proxy, CANARY)).status, 200);
@@ -109,10 +111,10 @@ describe('connections of the data path', () => {
     const authority = createTestAuthority('Counting');
     const counting = await serveInspector(t, authority.issue(['localhost']), scene.simulator);
     const host = `localhost:${counting.port}`;
-    const { proxy } = await scene.start(
-      { SSL_CERT_FILE: scene.bundle(authority.pem) },
-      hostsAt(host, host, host),
-    );
+    const { proxy } = await scene.start({ SSL_CERT_FILE: scene.bundle(authority.pem) }, [
+      ...hostsAt(host, host, host),
+      NONE_AHEAD,
+    ]);
     await proxy.session.acquire(WAIT);
     const { connections } = counting;
     const control = { ...connections };

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
+import { codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import type { Script, Scripted } from '../support/scripted-upstream.ts';
 import { completion, exchangeOf } from '../support/sealed-answers.ts';
 
@@ -28,6 +28,31 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
       assert.deepEqual([...gateway.counters.upstreamRetries], [['stale_connection', 1]]);
     });
   }
+
+  for (const [name, close] of ways) {
+    it(`so does a request on a connection that was opened ahead and is ${name} unanswered`, async (t) => {
+      const { upstream, gateway, ask } = await gatewayFixture(t, { warmConnections: 1 });
+      await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
+      upstream.on(close, answering);
+      assert.equal((await ask(post())).status, 200);
+      const [stale, fresh] = upstream.requests.map(({ connection }) => connection);
+      assert.equal(stale, 0);
+      assert.notEqual(fresh, 0);
+      assert.equal(upstream.requests.length, 2);
+      assert.deepEqual([...gateway.counters.upstreamRetries], [['stale_connection', 1]]);
+    });
+  }
+
+  it('a connection that was opened ahead and closed meanwhile is not used at all', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t, { warmConnections: 1 });
+    await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
+    upstream.drop();
+    await until(() => upstream.connections.open === 0, 'it was not closed');
+    upstream.on(answering);
+    assert.equal((await ask(post())).status, 200);
+    assert.notEqual(upstream.requests[0]?.connection, 0);
+    assert.deepEqual([...gateway.counters.upstreamRetries], []);
+  });
 
   it('the retry does not try its luck with another kept connection', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);

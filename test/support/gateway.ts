@@ -101,6 +101,8 @@ export interface TestGatewayOptions {
   readonly connectTimeout?: number;
   readonly firstByteTimeout?: number;
   readonly streamIdleTimeout?: number;
+  /** Connections opened ahead; default 0. */
+  readonly warmConnections?: number;
   readonly cors?: CorsPolicy;
   readonly dump?: boolean;
   readonly deps?: Partial<GatewayDeps>;
@@ -123,10 +125,16 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
   const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, uploadRateGrace: 10_000, ...options.limits };
+  const { agent, keep, announce } = outbound.warmAgent(
+    { host: 'localhost', port: upstreamPort, limit: options.warmConnections ?? 0 },
+    { keepAlive: true, maxFreeSockets: 256 },
+  );
+  keep(true);
   const upstream = createUpstream({
     host: 'localhost',
     port: upstreamPort,
-    agent: outbound.agent({ keepAlive: true, maxFreeSockets: 256 }),
+    agent,
+    onIdleTimeout: announce,
     freshAgent: outbound.agent({ keepAlive: false }),
     connectTimeout,
     firstByteTimeout: options.firstByteTimeout ?? 5_000,

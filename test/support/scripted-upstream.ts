@@ -46,12 +46,14 @@ export interface ScriptedUpstream {
   readonly requests: readonly SeenRequest[];
   /** What no strict server would have accepted, in words. */
   readonly violations: readonly string[];
-  /** TCP connections accepted so far, and those still open. */
-  readonly connections: { readonly total: number; readonly open: number };
+  /** TCP connections accepted so far, how many of them came through the handshake, and those still open. */
+  readonly connections: { readonly total: number; readonly secure: number; readonly open: number };
   /** Every decrypted byte of every connection. */
   received(): Buffer;
   /** What happens to the next requests, in order; the last script stays. */
   on(...scripts: readonly Script[]): void;
+  /** Ends all connections, as a service does with idle ones. */
+  drop(): void;
   /** Forgets what was seen. */
   clear(): void;
   close(): Promise<void>;
@@ -69,6 +71,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   let violations: string[] = [];
   let received: Buffer[] = [];
   let total = 0;
+  let secure = 0;
 
   const server = createServer((raw) => {
     const connection = total++;
@@ -81,6 +84,9 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     });
     const tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['http/1.1'] });
     tls.on('error', () => {});
+    tls.once('secure', () => {
+      secure++;
+    });
     const reader = createStrictReader({
       connection,
       violated: (words) => violations.push(`connection ${connection}: ${words}`),
@@ -125,11 +131,14 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       return violations;
     },
     get connections() {
-      return { total, open: sockets.size };
+      return { total, secure, open: sockets.size };
     },
     received: () => Buffer.concat(received),
     on(...next) {
       scripts = [...next];
+    },
+    drop() {
+      for (const socket of sockets) socket.end();
     },
     clear() {
       requests = [];

@@ -1,0 +1,60 @@
+/** Connections that the program opens ahead of its requests: how many, with one process and with several, and their end. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { startProxyProcess } from '../support/proxy-process.ts';
+import { startRemote } from '../support/remote.ts';
+
+/** Stands before the service and counts the connections to it. */
+async function counting(port: number) {
+  const open = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = connect(port, '127.0.0.1');
+    open.add(near);
+    near
+      .on('error', () => {})
+      .once('close', () => {
+        open.delete(near);
+        far.destroy();
+      });
+    far.on('error', () => {}).once('close', () => near.destroy());
+    near.pipe(far).pipe(near);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, open, port: (server.address() as AddressInfo).port };
+}
+
+describe('connections opened ahead', { timeout: 60_000 }, () => {
+  // One more is of the control path.
+  for (const [flags, connections] of [
+    [['--warm-connections=5'], 6],
+    [['--warm-connections=0'], 1],
+    [['--warm-connections=5', '--workers=2'], 5],
+    [['--warm-connections=1', '--workers=2'], 3],
+    [['--warm-connections=0', '--workers=2'], 1],
+  ] as const) {
+    it(`${flags.join(' ')}: ${connections} connections, and none after the end`, async (t) => {
+      const remote = await startRemote();
+      t.after(() => remote.close());
+      const { server, open, port } = await counting(remote.simulator.port);
+      t.after(() => server.close());
+      const proxy = await startProxyProcess(
+        [...remote.flags, `--api-endpoint=localhost:${port}`, '--port=0', ...flags],
+        remote.env,
+      );
+      t.after(() => proxy.stop('SIGKILL'));
+      const until = async (condition: () => boolean): Promise<void> => {
+        for (const deadline = Date.now() + 15_000; !condition() && Date.now() < deadline; ) await delay(10);
+      };
+      await until(() => open.size >= connections);
+      await delay(500); // in which there would be more
+      assert.equal(open.size, connections);
+      assert.equal(await proxy.stop('SIGTERM'), 0);
+      await until(() => open.size === 0);
+      assert.equal(open.size, 0);
+      assert.equal(remote.simulator.counts['inference'], 0);
+    });
+  }
+});

@@ -1,0 +1,508 @@
+/** Connections opened ahead: when, how many, how they are used, and that they cost no request anything. */
+import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
+import { Agent, createServer as createHttpsServer, request as httpsRequest } from 'node:https';
+import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { before, describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { TLSSocket, TlsOptions } from 'node:tls';
+import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createOutbound, type Outbound, type WarmAgent } from '../../lib/network/outbound.ts';
+import { createWarmConnections, openedAhead } from '../../lib/network/warm-connections.ts';
+import { serveConnectProxy } from '../support/loopback.ts';
+import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+
+let authority: TestAuthority;
+let genuine: ServerCertificate;
+
+before(() => {
+  authority = createTestAuthority('Warm Root');
+  genuine = authority.issue(['localhost', 'api.example']);
+});
+
+/** Waits until it holds. */
+async function until(condition: () => boolean, what: string, ms = 5_000): Promise<void> {
+  for (const deadline = Date.now() + ms; !condition(); await delay(5)) {
+    assert.ok(Date.now() < deadline, `never came: ${what}`);
+  }
+}
+
+/** ms in which an opening that must not happen would have happened. */
+const QUIET = 400;
+
+/** Listens on a free port of 127.0.0.1 until the test ends; `open` are its connections. */
+async function listening(t: TestContext, server: Server): Promise<Pick<Service, 'port' | 'open' | 'total'>> {
+  const open = new Set<Socket>();
+  let total = 0;
+  server.on('connection', (socket: Socket) => {
+    total++;
+    open.add(socket);
+    socket.on('error', () => {}).once('close', () => open.delete(socket));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    for (const socket of open) socket.destroy();
+    server.close();
+  });
+  return { port: (server.address() as AddressInfo).port, open, total: () => total };
+}
+
+interface Service {
+  readonly port: number;
+  readonly open: ReadonlySet<Socket>;
+  /** TCP connections so far. */
+  readonly total: () => number;
+  /** TLS connections it accepted, in order, and whether each resumed a session. */
+  readonly accepted: TLSSocket[];
+  readonly resumed: boolean[];
+  readonly paths: (string | undefined)[];
+}
+
+/** Answers 'ok' to everything; /close ends the connection, /wait waits for the next request of that kind. */
+async function service(
+  t: TestContext,
+  certificate: ServerCertificate,
+  options: TlsOptions = {},
+): Promise<Service> {
+  const accepted: TLSSocket[] = [];
+  const resumed: boolean[] = [];
+  const paths: (string | undefined)[] = [];
+  const server = createHttpsServer({ ...certificate, ...options }, (request, response) => {
+    paths.push(request.url);
+    if (request.url === '/close') response.setHeader('Connection', 'close');
+    response.end('ok');
+  });
+  server.on('secureConnection', (socket: TLSSocket) => {
+    accepted.push(socket);
+    resumed.push(socket.isSessionReused());
+  });
+  server.on('tlsClientError', () => {});
+  return { ...(await listening(t, server)), accepted, resumed, paths };
+}
+
+function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_000): Outbound {
+  const directory = mkdtempSync(join(tmpdir(), 'warm-'));
+  const path = join(directory, 'ca.pem');
+  writeFileSync(path, authority.pem);
+  const created = createOutbound({ SSL_CERT_FILE: path, ...env }, timeout);
+  t.after(async () => {
+    await created.close();
+    rmSync(directory, { recursive: true });
+  });
+  return created;
+}
+
+const warm = (out: Outbound, port: number, limit: number, host = 'localhost'): WarmAgent =>
+  out.warmAgent({ host, port, limit }, { keepAlive: true });
+
+interface Answer {
+  readonly status: number | undefined;
+  /** The connection was opened ahead of its first request. */
+  readonly ahead: boolean;
+}
+
+async function get(agent: Agent, port: number, path = '/', host = 'localhost'): Promise<Answer> {
+  const request = httpsRequest({ agent, host, port, path }).end();
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  const ahead = openedAhead(response.socket);
+  response.resume();
+  await once(response, 'end');
+  return { status: response.statusCode, ahead };
+}
+
+async function control(out: Outbound, port: number): Promise<void> {
+  const call = createHttpCall(out.dispatcher);
+  await call({ method: 'GET', url: `https://localhost:${port}/control`, maxBytes: 100, timeout: 5_000 });
+}
+
+describe('connections opened ahead', { concurrency: true }, () => {
+  it('are none before the control path has reached the service, one then, and all once it is verified', async (t) => {
+    const remote = await service(t, genuine);
+    const out = outbound(t);
+    const { keep } = warm(out, remote.port, 3);
+    keep(false);
+    await delay(QUIET);
+    assert.equal(remote.accepted.length, 0);
+
+    await control(out, remote.port);
+    await until(() => remote.accepted.length === 2, 'the control connection and one ahead');
+    await delay(QUIET);
+    assert.equal(remote.accepted.length, 2);
+
+    keep(true);
+    await until(() => remote.accepted.length === 4, 'all that are allowed');
+    await delay(QUIET);
+    assert.equal(remote.accepted.length, 4);
+    assert.deepEqual(remote.paths, ['/control']);
+  });
+
+  it('one is opened where the control path was there before', async (t) => {
+    const remote = await service(t, genuine);
+    const out = outbound(t);
+    await control(out, remote.port);
+    warm(out, remote.port, 3);
+    await until(() => remote.accepted.length === 2, 'the control connection and one ahead');
+  });
+
+  it('carry the requests that come, and are replaced when they are used up', async (t) => {
+    const remote = await service(t, genuine);
+    const { agent, keep } = warm(outbound(t), remote.port, 3);
+    keep(true);
+    await until(() => remote.accepted.length === 3, 'three connections');
+    const answers = await Promise.all([1, 2, 3].map(() => get(agent, remote.port, '/close')));
+    assert.deepEqual(answers, Array(3).fill({ status: 200, ahead: true }));
+    await until(() => remote.accepted.length === 6 && remote.open.size === 3, 'three new ones');
+    assert.equal((await get(agent, remote.port)).ahead, true);
+  });
+
+  it('resume the TLS session of those before, and so do connections for retries', async (t) => {
+    const remote = await service(t, genuine);
+    const out = outbound(t);
+    const { agent, keep } = warm(out, remote.port, 1);
+    keep(true);
+    await until(() => remote.accepted.length === 1, 'the first');
+    await get(agent, remote.port, '/close');
+    await until(() => remote.accepted.length === 2, 'its successor');
+    await get(out.agent({ keepAlive: false }), remote.port);
+    assert.deepEqual(remote.resumed, [false, true, true]);
+  });
+
+  it('go through the HTTP proxy', async (t) => {
+    const remote = await service(t, genuine);
+    const proxy = await serveConnectProxy(t, { route: () => remote });
+    const { agent, keep } = warm(
+      outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` }),
+      8443,
+      2,
+      'api.example',
+    );
+    keep(true);
+    await until(() => remote.accepted.length === 2, 'two connections');
+    assert.equal((await get(agent, 8443, '/', 'api.example')).ahead, true);
+    assert.deepEqual(
+      proxy.seen.map(({ target }) => target),
+      ['api.example:8443', 'api.example:8443'],
+    );
+  });
+
+  it('carry no request for another server', async (t) => {
+    const [remote, other] = [await service(t, genuine), await service(t, genuine)];
+    const { agent, keep } = warm(outbound(t), remote.port, 2);
+    keep(true);
+    await until(() => remote.accepted.length === 2, 'two connections');
+    assert.equal((await get(agent, other.port)).ahead, false);
+    assert.deepEqual([remote.paths, other.paths], [[], ['/']]);
+  });
+
+  it('that the service closes, or speaks on before it is asked, are replaced', async (t) => {
+    const remote = await service(t, genuine);
+    const { agent, keep } = warm(outbound(t), remote.port, 1);
+    keep(true);
+    await until(() => remote.accepted.length === 1, 'the first');
+    remote.accepted[0]?.end();
+    await until(() => remote.accepted.length === 2, 'its successor');
+    remote.accepted[1]?.write('HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n');
+    await until(() => remote.accepted.length === 3, 'the third');
+    assert.deepEqual(await get(agent, remote.port), { status: 200, ahead: true });
+    assert.equal(remote.accepted.length, 3);
+  });
+
+  it('are not opened where there may be none', async (t) => {
+    const remote = await service(t, genuine);
+    const out = outbound(t);
+    const { agent, keep } = warm(out, remote.port, 0);
+    await control(out, remote.port);
+    keep(true);
+    await delay(QUIET);
+    assert.equal(remote.accepted.length, 1);
+    assert.equal((await get(agent, remote.port)).ahead, false);
+  });
+
+  it('to a service whose certificate is refused are tried again slowly, and no request gets one', async (t) => {
+    const remote = await service(t, authority.issue(['elsewhere.example']));
+    const { agent, keep } = warm(outbound(t), remote.port, 4);
+    keep(true);
+    await until(() => remote.total() > 0, 'a first attempt');
+    await delay(1_000);
+    assert.ok(remote.total() <= 6, `${remote.total()} attempts in a second`);
+    await assert.rejects(get(agent, remote.port), { code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
+    assert.deepEqual(remote.paths, []);
+  });
+
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    it(`a session of a refused certificate does not make it accepted (${version})`, async (t) => {
+      const remote = await service(t, authority.issue(['elsewhere.example']), {
+        minVersion: version,
+        maxVersion: version,
+      });
+      const agent = outbound(t).agent({ keepAlive: true });
+      for (let attempt = 0; attempt < 3; attempt++) {
+        await assert.rejects(get(agent, remote.port), { code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
+      }
+    });
+  }
+
+  it('are gone after the end, whatever stage they are in', async (t) => {
+    const remote = await service(t, genuine);
+    const mute = await listening(
+      t,
+      createTcpServer((socket) => socket.resume()),
+    );
+    const proxy = await listening(
+      t,
+      createTcpServer((socket) => socket.resume()),
+    );
+    const [ready, opening, tunnelled] = [
+      outbound(t),
+      outbound(t, {}, 60_000),
+      outbound(t, { https_proxy: `http://127.0.0.1:${proxy.port}` }, 60_000),
+    ];
+    warm(ready, remote.port, 2).keep(true);
+    warm(opening, mute.port, 2).keep(true);
+    warm(tunnelled, 8443, 2).keep(true);
+    const [a, b, c] = [remote.open, mute.open, proxy.open];
+    await until(() => remote.accepted.length === 2 && b.size === 2 && c.size === 2, 'two of each');
+    await Promise.all([ready.close(), opening.close(), tunnelled.close()]);
+    await until(() => a.size + b.size + c.size === 0, 'their end');
+    await delay(QUIET);
+    assert.equal(remote.total(), 2);
+  });
+
+  it('that do not get through in time are given up', async (t) => {
+    const mute = await listening(
+      t,
+      createTcpServer((socket) => socket.resume()),
+    );
+    warm(outbound(t, {}, 200), mute.port, 1).keep(true);
+    await until(() => mute.open.size === 1, 'an attempt');
+    await until(() => mute.open.size === 0, 'its end');
+  });
+});
+
+/** A connection without a network. */
+class FakeSocket extends EventEmitter {
+  writable = true;
+  ref(): this {
+    return this;
+  }
+  unref(): this {
+    return this;
+  }
+  resume(): this {
+    return this;
+  }
+  destroy(): void {
+    if (!this.writable) return;
+    this.writable = false;
+    this.emit('close');
+  }
+}
+
+/** Connections without a network, under a clock that the test moves. */
+function scene(t: TestContext, limit: number, open?: () => Promise<FakeSocket>) {
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'], now: 1_000_000 });
+  t.mock.method(Math, 'random', () => 0); // no jitter
+  const opened: FakeSocket[] = [];
+  const agent = new Agent({ keepAlive: true });
+  let attempts = 0;
+  const connections = createWarmConnections({
+    limit,
+    agent,
+    open: async () => {
+      attempts++;
+      const socket = (await open?.()) ?? new FakeSocket();
+      opened.push(socket);
+      return socket as unknown as TLSSocket;
+    },
+  });
+  t.after(() => connections.close());
+  return {
+    agent,
+    connections,
+    opened,
+    attempts: () => attempts,
+    alive: () => opened.filter(({ writable }) => writable).length,
+    /** Lets seconds pass, with everything that happens in them. */
+    async pass(seconds: number): Promise<void> {
+      for (let ms = 0; ms < 1000 * seconds; ms += 100) {
+        t.mock.timers.tick(100);
+        for (let turn = 0; turn < 8; turn++) await Promise.resolve();
+      }
+    },
+  };
+}
+
+describe('connections opened ahead, over time', () => {
+  it('are replaced after 45 s of idling, the old one ended once the new one is there', async (t) => {
+    const { connections, opened, alive, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(44);
+    assert.deepEqual([opened.length, alive()], [1, 1]);
+    await pass(10);
+    assert.deepEqual([opened.length, alive(), opened[0]?.writable], [2, 1, false]);
+  });
+
+  it('become as few as were lately in use at once, but one stays for ever', async (t) => {
+    const { connections, alive, pass } = scene(t, 8);
+    connections.keep(true);
+    await pass(10);
+    assert.equal(alive(), 8);
+    await pass(330);
+    assert.equal(alive(), 4);
+    await pass(2 * 3_600);
+    assert.equal(alive(), 1);
+  });
+
+  it('become more when more are in use at once, but never more than allowed', async (t) => {
+    const { agent, connections, alive, pass } = scene(t, 4);
+    connections.keep(true);
+    await pass(2 * 3_600);
+    assert.equal(alive(), 1);
+    const inUse = agent.sockets as Record<string, unknown[]>;
+    inUse['service'] = Array(5).fill({});
+    connections.began();
+    inUse['service'] = [];
+    await pass(60);
+    assert.equal(alive(), 4);
+  });
+
+  it('keep one ready beside those in use', async (t) => {
+    const { agent, connections, alive, pass } = scene(t, 4);
+    (agent.sockets as Record<string, unknown[]>)['service'] = Array(9).fill({});
+    connections.keep(true);
+    await pass(10);
+    assert.equal(alive(), 1);
+  });
+
+  it('are fewer by those that wait in the agent after a request', async (t) => {
+    const { agent, connections, alive, pass } = scene(t, 3);
+    const waiting = new FakeSocket();
+    (agent.freeSockets as Record<string, unknown[]>)['service'] = [waiting];
+    connections.idles(waiting);
+    connections.keep(true);
+    await pass(10);
+    assert.equal(alive(), 2);
+    let removed = false;
+    waiting.once('agentRemove', () => {
+      removed = true;
+    });
+    await pass(50);
+    assert.deepEqual([waiting.writable, removed, alive()], [false, true, 3]);
+  });
+
+  it('are replaced before the time that the service announces', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    connections.announce(10_000);
+    await pass(7);
+    assert.equal(opened.length, 1);
+    await pass(2.5);
+    assert.equal(opened.length, 2);
+  });
+
+  it('are replaced before the age at which the service closed two, one after the other', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    for (const index of [0, 1]) {
+      await pass(20);
+      opened[index]?.destroy();
+    }
+    await pass(1);
+    assert.equal(opened.length, 3);
+    await pass(17);
+    assert.equal(opened.length, 4);
+    assert.equal(opened[2]?.writable, false);
+  });
+
+  it('are replaced at once when the service closes them', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(20);
+    opened[0]?.destroy();
+    await pass(0.3);
+    assert.equal(opened.length, 2);
+  });
+
+  it('check the certificate anew after an hour', async (t) => {
+    const remote = await service(t, genuine);
+    const out = outbound(t);
+    const agent = out.agent({ keepAlive: false });
+    const start = Date.now();
+    t.mock.timers.enable({ apis: ['Date'], now: start });
+    await get(agent, remote.port);
+    for (const minutes of [40, 59, 61, 62]) {
+      t.mock.timers.setTime(start + 60_000 * minutes);
+      await get(agent, remote.port);
+    }
+    assert.deepEqual(remote.resumed, [false, true, true, false, true]);
+  });
+
+  it('learn nothing from a restart, which closes them all together', async (t) => {
+    const { connections, opened, alive, pass } = scene(t, 2);
+    connections.keep(true);
+    await pass(20);
+    for (const socket of opened.slice(0, 2)) socket.destroy();
+    await pass(40);
+    assert.deepEqual([opened.length, alive()], [4, 2]);
+  });
+
+  it('are retried ever more slowly, and at once the next time that all is well', async (t) => {
+    let down = true;
+    const { connections, attempts, alive, pass } = scene(t, 1, async () => {
+      if (down) throw new Error('unreachable');
+      return new FakeSocket();
+    });
+    connections.keep(true);
+    await pass(60);
+    assert.ok(attempts() >= 5 && attempts() <= 8, `${attempts()} attempts in a minute`);
+    const before = attempts();
+    await pass(600);
+    assert.ok(attempts() - before >= 9 && attempts() - before <= 11, `${attempts() - before} in ten minutes`);
+    down = false;
+    await pass(61);
+    assert.equal(alive(), 1);
+  });
+
+  it('that the service closes as soon as they are open are retried ever more slowly too', async (t) => {
+    const { connections, attempts, pass } = scene(t, 1, async () => {
+      const socket = new FakeSocket();
+      setTimeout(() => socket.destroy(), 50);
+      return socket;
+    });
+    connections.keep(true);
+    await pass(60);
+    assert.ok(attempts() >= 5 && attempts() <= 8, `${attempts()} attempts in a minute`);
+  });
+
+  it('that slept with the machine are not handed out', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(1);
+    t.mock.timers.setTime(Date.now() + 3_600_000);
+    assert.equal(connections.take(), undefined);
+    assert.equal(opened[0]?.writable, false);
+  });
+
+  it('that are about to end are not handed out', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(1);
+    if (opened[0]) opened[0].writable = false; // its 'close' is still to come
+    assert.equal(connections.take(), undefined);
+  });
+
+  it('are not renewed while the service is not verified', async (t) => {
+    const { connections, opened, pass } = scene(t, 2);
+    connections.keep(true);
+    await pass(10);
+    connections.keep(false);
+    for (const socket of opened) socket.destroy();
+    await pass(120);
+    assert.equal(opened.length, 2);
+  });
+});
