@@ -9,6 +9,7 @@ import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
 import { receipts } from './metrics/receipts.ts';
+import { requestCpu } from './metrics/request-cpu.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -20,6 +21,7 @@ export const METRICS: readonly Metric[] = [
   streamCpu,
   streamSaturated,
   firstTokenAdded,
+  requestCpu,
   interToken,
   streamsOnTwoCores,
   upload(2),
