@@ -194,6 +194,13 @@ describe('RSASSA-PSS with SHA-384', () => {
     assert.equal(await verifyRsaPssSha384(read.key, data, new Uint8Array(256)), false);
   });
 
+  it('refuses a signature without its leading zero (RFC 8017 8.1.2)', async () => {
+    let withZero = signed(48);
+    while (withZero[0] !== 0) withZero = signed(48); // one of 256 begins so
+    assert.equal(await verifyRsaPssSha384(key, data, withZero), true);
+    assert.equal(await verifyRsaPssSha384(key, data, withZero.subarray(1)), false);
+  });
+
   it('refuses another hash, padding, key type, altered data and short signatures', async () => {
     assert.equal(await verifyRsaPssSha384(key, data, signed(48, 'sha256')), false);
     assert.equal(await verifyRsaPssSha384(key, data, sign('sha384', data, privateKey)), false);

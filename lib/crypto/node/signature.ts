@@ -104,6 +104,8 @@ export async function verifyRsaPssSha384(
   signature: Uint8Array,
 ): Promise<boolean> {
   if (algorithmOf(key) !== 'rsa') return false;
+  // Step 1 of RFC 8017 8.1.2, which OpenSSL leaves out: it takes a signature without its leading zeros.
+  if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;
   const pss = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 };
   return isValid('sha384', data, pss, signature);
 }

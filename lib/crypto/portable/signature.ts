@@ -240,6 +240,9 @@ export async function verifyRsaPssSha384(
   try {
     const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' };
     const imported = await crypto.subtle.importKey('spki', owned(key.spki), algorithm, false, ['verify']);
+    // Step 1 of RFC 8017 8.1.2, which some engines leave out: they take a signature without its leading zeros.
+    const { modulusLength } = imported.algorithm as unknown as { readonly modulusLength: number };
+    if (8 * signature.length !== modulusLength) return false;
     return await crypto.subtle.verify(
       { name: 'RSA-PSS', saltLength: 48 },
       imported,
