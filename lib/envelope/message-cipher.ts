@@ -4,6 +4,7 @@
  */
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
 import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from '#crypto/short-messages';
+import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 /** The secret shared with the attested service (docs/protocol/inference.md, section 10). */
@@ -25,19 +26,6 @@ const SEQUENCE_LIMIT = 2 ** 32;
 
 /** Messages of one request. Each keeps its iv in hex until the response has been opened: 3 MiB at most. */
 const MAX_SEALED = 65_536;
-
-// One system call for 512 nonces and ivs, none of which is handed out twice.
-const pool = Buffer.alloc(512 * IV_BYTES);
-let drawn = pool.length;
-
-function randomBytes12(): Uint8Array {
-  if (drawn === pool.length) {
-    crypto.getRandomValues(pool);
-    drawn = 0;
-  }
-  drawn += IV_BYTES;
-  return pool.subarray(drawn - IV_BYTES, drawn);
-}
 
 /** Where the parts of the message located last stand in its text, in bytes; `size` of the ciphertext. */
 const place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
@@ -117,7 +105,11 @@ export function createRequestCipher(
   { id, key }: InferenceSecret,
   options: { readonly nonce?: Uint8Array; readonly ivs?: () => Uint8Array; readonly sequence?: number } = {},
 ) {
-  const { nonce = Uint8Array.from(randomBytes12()), ivs = randomBytes12, sequence: first = 0 } = options;
+  const {
+    nonce = randomBytes(NONCE_BYTES),
+    ivs = () => randomBytes(IV_BYTES),
+    sequence: first = 0,
+  } = options;
   checkKey(key);
   if (nonce.length !== NONCE_BYTES) throw internal('the nonce is not 12 bytes');
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
