@@ -24,7 +24,7 @@ export interface RequestCountsOptions {
   readonly monotonic?: () => number;
   /** What was counted before a restart. Records of other days count no tokens, those older than a minute no requests. */
   readonly before?: Iterable<CountRecord>;
-  /** Called with each admission, and with each release that brings tokens. */
+  /** Called with each admission of a client that has requestsPerMinute, and with each release that brings tokens. */
   readonly record?: ((record: CountRecord) => void) | undefined;
 }
 
@@ -108,8 +108,10 @@ export function createRequestCounts({
         throw refused('max_concurrent_reached', message, 0);
       }
       used.running += 1;
-      if (requestsPerMinute !== undefined) used.times.push(time);
-      record?.({ client: name, at, requests: 1, tokens: 0 });
+      if (requestsPerMinute !== undefined) {
+        used.times.push(time);
+        record?.({ client: name, at, requests: 1, tokens: 0 });
+      }
       let isOver = false;
       return {
         release(tokens) {
