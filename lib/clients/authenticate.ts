@@ -121,15 +121,24 @@ function clientOf(token: string, clients: readonly Client[]): Client | undefined
 
 /** Throws client_forbidden where the client may not use the endpoint. */
 export function requireEndpoint({ endpoints }: Client, id: EndpointId): void {
-  if (endpoints !== undefined && !endpoints.includes(id))
-    throw new PrivatemodeError('client_forbidden', 'this client may not use this endpoint');
+  if (endpoints === undefined || endpoints.includes(id)) return;
+  throw forbidden(`this client may not use this endpoint, only ${listed(endpoints)}`);
 }
 
 /** Throws client_forbidden where the client may not use the model. A request that names none passes. */
 export function requireModel({ models }: Client, model: string | undefined): void {
   if (models === undefined || model === undefined || models.some((pattern) => covers(pattern, model))) return;
-  throw new PrivatemodeError('client_forbidden', 'this client may not use this model');
+  throw forbidden(`this client may not use this model, only ${listed(models)}`);
 }
+
+const forbidden = (message: string): PrivatemodeError =>
+  new PrivatemodeError('client_forbidden', message, {
+    remedy: 'If you need more, ask whoever runs this gateway.',
+  });
+
+/** What the file has, for a message: the first few say enough. */
+const listed = (allowed: readonly string[]): string =>
+  allowed.length > 8 ? `${allowed.slice(0, 8).join(', ')} and others` : allowed.join(', ');
 
 /** Whether the pattern, in which `*` stands for any characters, covers all of the text; in time linear in both, unlike a regular expression. */
 function covers(pattern: string, text: string): boolean {

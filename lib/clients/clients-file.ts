@@ -59,9 +59,9 @@ const oneOf =
     words.find((word) => word === value) ?? refuse(at, `one of ${words.join(', ')}`);
 
 const listOf =
-  <T>(read: Read<T>): Read<readonly T[]> =>
+  <T>(read: Read<T>, expected = 'a list of at least one'): Read<readonly T[]> =>
   (value, at, refuse) => {
-    if (!Array.isArray(value) || value.length === 0) return refuse(at, 'a list of at least one');
+    if (!Array.isArray(value) || value.length === 0) return refuse(at, expected);
     return Object.freeze(value.map((item: JsonValue, i) => read(item, [...at, i], refuse)));
   };
 
@@ -89,7 +89,7 @@ const MEMBERS = {
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  tokens: optional(listOf(digest)),
+  tokens: optional(listOf(digest, 'a list of at least one; to lock a client out, remove its whole entry')),
   expires: optional(readTime),
   models: optional(listOf(matching(PATTERN, 'the name of a model, in which * stands for any characters'))),
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
@@ -116,7 +116,7 @@ export function parseClientsFile(
   };
   if (bytes.length > MOST_BYTES) refuse([], `at most ${MOST_BYTES} bytes`);
   const file = parseStrictJson(bytes, { depth: 4, values: 65_536 }, (reason) =>
-    invalid(`--clients: ${withoutSecrets(reason)}`),
+    invalid(`--clients: ${withoutSecrets(withLine(reason, bytes))}`),
   );
   const { clients } = membersOf(
     file,
@@ -127,7 +127,8 @@ export function parseClientsFile(
   if (!Array.isArray(clients)) return refuse(['clients'], 'a list of clients');
   const entries = clients.map((value: JsonValue, i) => entryOf(value, ['clients', i], refuse));
   for (const [i, { apiKeyFile, tokens }] of entries.entries()) {
-    if (!tokensOptional && tokens.length === 0) refuse(['clients', i, 'tokens'], 'a list of at least one');
+    if (!tokensOptional && tokens.length === 0)
+      refuse(['clients', i, 'tokens'], 'a list of at least one (only --tls-client-ca does without)');
     if (needsKeys && apiKeyFile === undefined)
       refuse(['clients', i, 'apiKey'], 'a key file, since there is no --api-key');
   }
@@ -193,6 +194,15 @@ function readTime(value: JsonValue, at: Path, refuse: Refuse): number {
   const exists = date.getUTCMonth() === Number(month) - 1 && date.getUTCDate() === Number(day);
   const time = Date.parse(value as string);
   return exists && !Number.isNaN(time) ? time : refuse(at, expected);
+}
+
+/** Adds the line to the error of a file that is no JSON: editors show lines. */
+function withLine(reason: string, bytes: Uint8Array): string {
+  if (bytes.length === 0) return 'the file is empty';
+  return reason.replace(/not JSON at character (\d+)$/, (found, position) => {
+    const line = Buffer.from(bytes).toString().slice(0, Number(position)).split('\n').length;
+    return `${found}, in line ${line}`;
+  });
 }
 
 /** Cuts out of a text what may be a token, a digest or a key: names of members are short, and so is everything that we say. */

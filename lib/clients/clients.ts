@@ -1,6 +1,7 @@
 /** The clients as they are now: reads the file and the keys that it names, and follows both. */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { readApiKey } from '../config/api-key.ts';
 import { unreadable } from '../config/files.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
@@ -41,7 +42,8 @@ export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>):
 }
 
 /**
- * Reads the clients and follows their files. `changed` is called with the number of clients after each change, `failed` with the reason
+ * Reads the clients and follows their files. `changed` is called with the number of clients after each change and where the old content is
+ * back after a failure, `failed` with the reason
  * why something stays as it was, once per reason: a bad clients file changes nothing, a bad key file leaves that key as it was. Throws
  * config_invalid.
  */
@@ -64,15 +66,25 @@ export async function openClients(
       options.failed(error);
     }
   };
+  let isBroken = false;
   const watch = watchFiles({
     known: state,
-    read: () => readState(options, { before: state, keyFailed }),
+    async read() {
+      const next = await readState(options, { before: state, keyFailed });
+      // The old content is back after an error: nothing changes, but whoever repaired the file waits for the line that says so.
+      if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.length);
+      isBroken = false;
+      return next;
+    },
     changed(next) {
       state = next;
       clients = clientsOf(next, options);
       options.changed(clients.length);
     },
-    failed: options.failed,
+    failed(error) {
+      isBroken = true;
+      options.failed(error);
+    },
     interval: POLL_MS,
   });
   const { certificateOf = () => undefined } = options;

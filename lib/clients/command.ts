@@ -35,7 +35,7 @@ export async function runClients(
       '',
       `  ${token}`,
       '',
-      'The line for "clients" in the file of --clients:',
+      'The entry for "clients" in the file of --clients (a second token of a client: only the digest, beside the first):',
       '',
       `  ${JSON.stringify({ name, tokens: [digest] })}`,
       '',
@@ -46,7 +46,8 @@ export async function runClients(
 
 const renderHelp = (): string =>
   helpPage(
-    'Makes a token for a client of the gateway (--clients). Prints it, and the line to add to the file, which holds its SHA-256 only.',
+    'Makes a token for a client of the gateway (--clients). Prints it, and the entry to add to the file, which holds its SHA-256 only. ' +
+      'Changes no file. NAME: at most 64 letters, digits and . _ @ -, beginning with a letter or digit.',
     ['clients new NAME'],
     [section('Flags', [['  -h, --help', 'Print this help.']])],
   );

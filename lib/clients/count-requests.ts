@@ -98,13 +98,13 @@ export function createRequestCounts({
         throw refused('tokens_per_day_reached', message, (dayOf(at) + 1) * DAY_MS - at);
       }
       if (requestsPerMinute !== undefined && used.times.length - used.begin >= requestsPerMinute) {
-        const message = `this client may begin ${requestsPerMinute} requests per minute`;
+        const message = `this client may begin ${requests(requestsPerMinute)} per minute`;
         // The one with which there are too many: not the oldest, where the limit has been lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw refused('requests_per_minute_reached', message, leaves - time);
       }
       if (maxConcurrent !== undefined && used.running >= maxConcurrent) {
-        const message = `this client may run ${maxConcurrent} requests at the same time`;
+        const message = `this client may run ${requests(maxConcurrent)} at the same time`;
         throw refused('max_concurrent_reached', message, 0);
       }
       used.running += 1;
@@ -129,6 +129,8 @@ export function createRequestCounts({
     },
   };
 }
+
+const requests = (count: number): string => `${count} request${count === 1 ? '' : 's'}`;
 
 /** Drops the admissions that are out of the window. The array moves only when half of it is to go. */
 function dropOld(used: Used, now: number): void {

@@ -60,9 +60,11 @@ export async function runUsage(
   return report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
 
+const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --workspace.';
+
 function parseDate(flag: string, given: string): Date {
   const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
-  return parseMoment(flag, moment, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z,');
+  return parseMoment(flag, moment, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z');
 }
 
 const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
@@ -125,7 +127,8 @@ function renderText(report: UsageReport, directory: string): string {
   const { by, rows, total, files } = report;
   const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
   const lost = isLossy(report) ? `${lostText(report)}\n` : '';
-  if (files === 0) return `${about('No receipts', periodText(report), `lie in ${directory}`)}.\n`;
+  if (files === 0)
+    return `${about('No receipts', periodText(report), `lie in ${directory}`)}. ${NO_RECEIPTS}\n`;
   if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
   const cells = (keys: readonly string[], sums: UsageSums): string[] => [
     ...keys,

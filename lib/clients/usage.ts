@@ -134,12 +134,15 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
   } catch (cause) {
     const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
     const message = `the receipts in ${directory} cannot be read (${code})`;
-    throw new PrivatemodeError('receipts_unreadable', message, { cause });
+    throw new PrivatemodeError('receipts_unreadable', message, { cause, remedy: REMEDY });
   }
   const period = { since: since?.toISOString() ?? null, until: until?.toISOString() ?? null };
   const inOrder = [...sorted([...rows.values()], by), ...(others ? [others] : [])];
   return { ...period, by, rows: inOrder, total, lost, files: read, lines };
 }
+
+const REMEDY =
+  'Name their directory with --dir: it is receipts in the --workspace of a gateway that runs with --receipts.';
 
 const KEYS: Readonly<Record<UsageKey, (receipt: RequestReceipt) => string | null>> = {
   client: ({ client }) => client ?? null, // receipts of older versions do not have it

@@ -61,7 +61,7 @@ const GROUPS = {
       help: 'CA certificates (PEM) for clients: a client certificate from one of them stands for a token of the client that it names (needs --clients and --tls-cert-path; docs/operations.md, "Certificates in place of tokens"; read again when it changes and on SIGHUP).',
     }),
     setting('clients', text('FILE', values.parsePath), {
-      help: 'File of the clients that may use the proxy, each with tokens of its own (docs/operations.md, "A gateway for a team"; read again when it changes and on SIGHUP). If unset, everybody who reaches the port may.',
+      help: 'File of the clients that may use the proxy, each with tokens and limits of its own (docs/operations.md, "A gateway for a team"; read again when it changes and on SIGHUP). If unset, everybody who reaches the port may.',
     }),
     setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
       help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. Empty: none, and pages of other origins are refused.',

@@ -30,7 +30,10 @@ export function trustRoots(
   if (production !== undefined) {
     throw new PrivatemodeError(
       'unsafe_roots_refused',
-      `--unsafe-trust-roots is refused for ${production}: it would let anybody pass for the service`,
+      `--unsafe-trust-roots is refused for ${production}: it would let anybody pass for the service` +
+        (production === apiEndpoint.host
+          ? ''
+          : '. It is in --cdn-base-url, which --manifest-path makes needless'),
     );
   }
   return readTrustRoots(directory, { flag: '--unsafe-trust-roots', others: 'refused' });

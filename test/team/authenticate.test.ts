@@ -207,6 +207,19 @@ describe('what a client may use', () => {
       ));
   }
 
+  it('is told with a 403, up to eight of them', () => {
+    const many = Array.from({ length: 9 }, (_, i) => `m${i}`);
+    assert.throws(() => requireModel(client('ann', [], { models: ['gpt-*', 'one'] }), 'two'), {
+      message: 'this client may not use this model, only gpt-*, one',
+    });
+    assert.throws(() => requireModel(client('ann', [], { models: many }), 'two'), {
+      message: 'this client may not use this model, only m0, m1, m2, m3, m4, m5, m6, m7 and others',
+    });
+    assert.throws(() => requireEndpoint(client('ann', [], { endpoints: ['chat'] }), 'models'), {
+      message: 'this client may not use this endpoint, only chat',
+    });
+  });
+
   it('is compared in time that grows with the length only', () => {
     const patterns = [`${'*a'.repeat(120)}*b`];
     const begun = performance.now();

@@ -43,8 +43,9 @@ const ACCEPTED: [what: string, members: object, read: object][] = [
 ];
 
 const REFUSED: [what: string, file: unknown, words: string][] = [
-  ['no JSON', '{', 'not JSON at character 1'],
-  ['an empty file', '', 'not JSON at character 0'],
+  ['no JSON', '{', 'not JSON at character 1, in line 1'],
+  ['no JSON in its third line', '{\n"clients":\n[}', 'not JSON at character 14, in line 3'],
+  ['no text', '', 'the file is empty'],
   ['another value than an object', [], 'the file: expected an object'],
   ['no list of clients', {}, 'clients: expected a list of clients'],
   ['a member that is none', { clients: [], client: [] }, 'client: expected no such member'],
@@ -56,7 +57,11 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
   ['an empty name', one({ name: '' }), 'clients[0].name'],
   ['a long name', one({ name: 'a'.repeat(65) }), 'clients[0].name'],
   ['no tokens', { clients: [{ name: 'ann' }] }, 'clients[0].tokens: expected a list'],
-  ['an empty list of tokens', one({ tokens: [] }), 'clients[0].tokens: expected a list of at least one'],
+  [
+    'an empty list of tokens',
+    one({ tokens: [] }),
+    'clients[0].tokens: expected a list of at least one; to lock a client out, remove its whole entry',
+  ],
   [
     'a token in place of its digest',
     one({ tokens: [DIGEST, TOKEN] }),

@@ -425,6 +425,19 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, ANN), 401);
   });
 
+  it('is said to be read where the old content is back after an error', async (t) => {
+    const gateway = await team(t);
+    const good = readFileSync(gateway.file);
+    await gateway.clients.reload();
+    assert.deepEqual(gateway.changes, []);
+    writeFileSync(gateway.file, '{');
+    await gateway.clients.reload();
+    writeFileSync(gateway.file, good);
+    await gateway.clients.reload();
+    await gateway.clients.reload();
+    assert.deepEqual(gateway.changes, ['--clients: not JSON at character 1, in line 1', 2]);
+  });
+
   it('stays as it was where the new one is bad or gone, and that is said once', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, `{"clients":[{"name":"eve","tokens":["${sha256(WRONG)}"]},{"name":"eve"}]}`);
@@ -432,7 +445,9 @@ describe('the file of clients, while the gateway runs', () => {
     await gateway.clients.reload();
     assert.equal(await statusOf(gateway, ANN), 200);
     assert.equal(await statusOf(gateway, WRONG), 401);
-    assert.deepEqual(gateway.changes, ['--clients: clients[1].tokens: expected a list of at least one']);
+    assert.deepEqual(gateway.changes, [
+      '--clients: clients[1].tokens: expected a list of at least one (only --tls-client-ca does without)',
+    ]);
     rmSync(gateway.file);
     await gateway.clients.reload();
     assert.equal(await statusOf(gateway, ANN), 200);

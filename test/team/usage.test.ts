@@ -188,7 +188,10 @@ describe('usage', { timeout: 120_000 }, () => {
     const never = await run('--since=2027-01-01');
     assert.deepEqual(
       [never.code, never.out.replace(directory, 'DIR')],
-      [0, 'No receipts since 2027-01-01 lie in DIR.\n'],
+      [
+        0,
+        'No receipts since 2027-01-01 lie in DIR. A gateway with --receipts writes them to receipts in its --workspace.\n',
+      ],
     );
     const nobody = await run('--until=2026-11-01');
     assert.deepEqual([nobody.code, nobody.out], [0, 'No requests before 2026-11-01.\n']);
