@@ -1,6 +1,6 @@
 /**
- * Compiles lib/crypto/ghash to WebAssembly: `node scripts/build-ghash.ts` writes the module and the licences of what went into it
- * beside its source, `--check` fails where the files there differ from what the compiler makes. The compiler is that of Debian 12,
+ * Compiles lib/crypto/ghash to WebAssembly: `npm run build:ghash` writes the module and the licences of what went into it
+ * beside its source, `-- --check` fails where the files there differ from what the compiler makes. The compiler is that of Debian 12,
  * which scripts/install-system-tools.sh installs; a cargo of version 1.70 or later, which may be another, fetches the crates.
  */
 import { execFileSync } from 'node:child_process';
