@@ -14,6 +14,8 @@ export interface Target {
   readonly ca?: string;
   /** Bare relays get bodies that are sealed already, and return what is. */
   readonly sealed: boolean;
+  /** What it sends as its token. Default `bench`. */
+  readonly token?: string;
 }
 
 export async function dial(target: Target): Promise<Socket> {
@@ -34,7 +36,7 @@ export function requestHead(
   const direct = target.sealed ? `Privatemode-Target-Model: ${modelOf(plan)}\r\n` : '';
   return (
     `POST ${path} HTTP/1.1\r\nHost: ${target.host}:${target.port}\r\nContent-Type: ${contentType}\r\n` +
-    `Authorization: Bearer bench\r\n${direct}Content-Length: ${length}\r\n\r\n`
+    `Authorization: Bearer ${target.token ?? 'bench'}\r\n${direct}Content-Length: ${length}\r\n\r\n`
   );
 }
 

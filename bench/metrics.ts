@@ -2,6 +2,7 @@
 import type { Metric } from './metric.ts';
 import { cancel } from './metrics/cancel.ts';
 import { streamsOnTwoCores } from './metrics/capacity.ts';
+import { clients } from './metrics/clients.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { link } from './metrics/link.ts';
@@ -31,6 +32,7 @@ export const METRICS: readonly Metric[] = [
   uploadMemory,
   oneByteChunks,
   receipts,
+  clients,
   workers,
   timeToReady,
   link,

@@ -1,6 +1,7 @@
 /** The subjects: what stands between the generator and the upstream. Each is started when it is first asked for. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
@@ -48,7 +49,21 @@ const OURS: Readonly<Record<string, readonly string[]>> = {
   'ours, receipts': ['--receipts'],
   'ours, 1 worker': ['--workers=1'],
   'ours, 2 workers': ['--workers=2'],
+  'ours, clients': ['--clients=clients.json'],
+  'ours, clients, 2 workers': ['--clients=clients.json', '--workers=2'],
+  'ours, clients, 64 in flight': ['--clients=clients.json', '--max-in-flight=64'],
 };
+
+/** A file of twenty clients, `bench` and `flood` among them, whose limits nobody meets. */
+function clientsFile(): string {
+  const names = ['bench', 'flood', ...Array.from({ length: 18 }, (_, i) => `client-${i}`)];
+  const limits = { requestsPerMinute: 10_000_000, tokensPerDay: 2_000_000_000, maxConcurrent: 100_000 };
+  const entries = names.map((name) => ({
+    ...{ name, ...limits },
+    tokens: [createHash('sha256').update(name).digest('hex')],
+  }));
+  return JSON.stringify({ clients: entries });
+}
 
 export async function startSubjects(
   directory: string,
@@ -63,6 +78,7 @@ export async function startSubjects(
   pin(upstream.pid as number, 'others');
   pin(process.pid, 'others');
   const caFile = join(directory, 'ca.pem');
+  writeFileSync(join(directory, 'clients.json'), clientsFile());
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
   process.once('exit', () => {
@@ -119,6 +135,7 @@ export async function startSubjects(
         ...(OURS[name] as readonly string[]),
       ],
       {
+        cwd: directory,
         env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
         stdio: 'ignore',
       },
