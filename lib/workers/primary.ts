@@ -25,6 +25,8 @@ const RESTART_DELAY = { first: 100, longest: 10_000 };
 /** A worker that lived this long was not broken from its start: the next one begins without delay. */
 const HEALTHY_AFTER = 10_000;
 const COLLECT_TIMEOUT = 1_000;
+/** ms after the end of a worker within which its last messages are read. */
+const LAST_MESSAGES = 1_000;
 
 /**
  * Forks the workers, hands them epochs, answers their questions, and replaces those that die: a crash costs the streams
@@ -91,10 +93,12 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
     });
-    // Not on 'exit', which may come before the last of its messages.
+    // Not on 'exit' alone, which may come before the last of its messages.
     worker.once('disconnect', () => keeper?.close());
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
+      // Node emits no 'disconnect' for a worker that dies while a connection is being handed to it.
+      if (keeper !== undefined) setTimeout(keeper.close, LAST_MESSAGES).unref();
       if (code !== 0) receipts?.noteGap(); // of its running requests nobody has a receipt
       if (closing) return;
       first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));

@@ -225,6 +225,7 @@ function startBehind(
       `--workspace=${join(directory, 'workspace')}`,
       '--listen-address=127.0.0.1',
       '--port=0',
+      '--warm-connections=0',
       '--api-key=k',
     ],
     {},

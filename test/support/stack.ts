@@ -61,6 +61,7 @@ export async function startStack(
       `--workspace=${options.workspace ?? join(directory, 'workspace')}`,
       '--listen-address=127.0.0.1',
       '--port=0',
+      '--warm-connections=0', // what is opened ahead would be counted as left behind
       ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
       ...(options.flags ?? []),
     ],

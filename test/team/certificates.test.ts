@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -555,49 +555,63 @@ describe('names in certificates', () => {
   });
 });
 
+/** The program itself in front of a simulated service, with the clients and the CA of the team. */
+async function program(t: TestContext, clients: readonly object[], more: readonly string[]) {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
+  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  t.after(async () => {
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const write = (name: string, text: string): string => {
+    writeFileSync(join(directory, name), text);
+    return join(directory, name);
+  };
+  const proxy = await startProxyProcess(
+    [
+      `--clients=${write('clients.json', JSON.stringify({ clients }))}`,
+      `--tls-client-ca=${write('team.pem', TEAM.pem)}`,
+      `--tls-cert-path=${write('server.pem', server.cert)}`,
+      `--tls-key-path=${write('server.key', server.key)}`,
+      `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+      ...['--listen-address=127.0.0.1', '--port=0', ...more],
+    ],
+    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+  );
+  t.after(() => proxy.stop('SIGKILL'));
+  const port = Number(new URL(proxy.url).port);
+  /** The answer to a request on a connection of its own. */
+  async function ask(identity: ConnectionOptions, request: string) {
+    const asking = rawClient(port, { servername: 'localhost', rejectUnauthorized: false, ...identity });
+    asking.send(request);
+    const answer = await answerTo(asking);
+    asking.socket.destroy();
+    return answer;
+  }
+  return { directory, simulator, write, proxy, ask };
+}
+
 describe('--tls-client-ca with two workers', { timeout: 60_000 }, () => {
   it('knows clients in each, and refuses in each who was taken out', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
-    const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-    t.after(async () => {
-      await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
-    });
-    const write = (name: string, text: string): string => {
-      writeFileSync(join(directory, name), text);
-      return join(directory, name);
-    };
-    const proxy = await startProxyProcess(
-      [
-        `--clients=${write('clients.json', '{"clients":[{"name":"ann"},{"name":"bob"}]}')}`,
-        `--tls-client-ca=${write('team.pem', TEAM.pem)}`,
-        `--tls-cert-path=${write('server.pem', server.cert)}`,
-        `--tls-key-path=${write('server.key', server.key)}`,
-        `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        ...['--listen-address=127.0.0.1', '--port=0', '--workers=2', '--log-level=debug'],
-      ],
-      { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    );
-    t.after(() => proxy.stop('SIGKILL'));
-    const port = Number(new URL(proxy.url).port);
-    const ask = async (identity: Identity): Promise<string> => {
-      const asking = rawClient(port, { servername: 'localhost', rejectUnauthorized: false, ...identity });
-      asking.send(estimate(['Connection: close']));
-      const answer = outcome(await answerTo(asking));
-      asking.socket.destroy();
-      return answer;
-    };
+    const clients = [{ name: 'ann' }, { name: 'bob' }];
+    const { write, proxy, ask } = await program(t, clients, ['--workers=2', '--log-level=debug']);
+    const request = estimate(['Connection: close']);
     const outcomes = async (identity: Identity): Promise<string[]> => [
-      ...new Set(await Promise.all(Array.from({ length: 8 }, () => ask(identity)))),
+      ...new Set(
+        await Promise.all(Array.from({ length: 8 }, async () => outcome(await ask(identity, request)))),
+      ),
     ];
-    // The proxy is there with its first worker; the file is to change when both have read it.
-    const asked = (): number => new Set(proxy.log().match(/"?worker"?[=:] ?\d+/g)).size;
-    for (let i = 0; i < 100 && asked() < 2; i++) assert.deepEqual(await outcomes(ANN), ['in']);
-    assert.equal(asked(), 2);
+    // The second worker may start after the first answers, and would read only the new file.
+    const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
+    const deadline = Date.now() + 20_000;
+    while (answering() < 2) {
+      assert.ok(Date.now() < deadline, 'one worker answers nothing');
+      assert.deepEqual(await outcomes(ANN), ['in']);
+    }
     assert.match((await outcomes(issue(named('ann'), OTHERS))).join(), FOREIGN);
     write('clients.json', '{"clients":[{"name":"bob"}]}');
     const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
@@ -606,4 +620,73 @@ describe('--tls-client-ca with two workers', { timeout: 60_000 }, () => {
     assert.equal(refused.length, 1);
     assert.match(refused.join(), NAMELESS);
   });
+});
+
+describe('a request of a client that a certificate names', { timeout: 60_000 }, () => {
+  const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
+  /** A streamed one. */
+  const streamed = (path: string): string => {
+    const messages = [{ role: 'user', content: 'hello' }];
+    const body = JSON.stringify({ model: 'sim-echo', stream: true, max_tokens: 9, messages });
+    const head = [
+      ...[`POST ${path} HTTP/1.1`, 'Host: localhost', 'Content-Type: application/json'],
+      `Content-Length: ${body.length}`,
+    ];
+    return `${head.join('\r\n')}\r\n\r\n${body}`;
+  };
+
+  for (const workers of [1, 2]) {
+    it(`is forwarded within its limits with the key of the gateway, and has receipts (--workers=${workers})`, async (t) => {
+      const clients = ['ann', 'bob'].map((name) => ({ name, requestsPerMinute: 2 }));
+      const { directory, simulator, proxy, ask } = await program(t, clients, [
+        ...['--receipts', `--workers=${workers}`],
+      ]);
+      const bob = issue(named('bob'));
+      for (const identity of [ANN, bob]) {
+        const openai = await ask(identity, streamed(DIALECTS.openai));
+        assert.equal(openai.status, 200, openai.body);
+        assert.match(openai.body, /data: \[DONE\]\n\n/);
+        const anthropic = await ask(identity, streamed(DIALECTS.anthropic));
+        assert.equal(anthropic.status, 200, anthropic.body);
+        assert.match(anthropic.body, /event: message_stop\n/);
+        for (const [dialect, path] of Object.entries(DIALECTS)) {
+          const refused = await ask(identity, streamed(path));
+          const { type, error } = JSON.parse(refused.body) as {
+            readonly type?: string;
+            readonly error: { readonly type: string; readonly code: string };
+          };
+          assert.deepEqual(
+            [refused.status, error.type, error.code, type],
+            [
+              ...[429, 'rate_limit_error', 'requests_per_minute_reached'],
+              dialect === 'anthropic' ? 'error' : undefined,
+            ],
+          );
+          const seconds = Number(refused.headers['retry-after']);
+          assert.ok(seconds > 0 && seconds <= 60, `${seconds}`);
+        }
+      }
+      assert.equal((await ask({}, streamed(DIALECTS.openai))).status, 401);
+      const sent = simulator.recorder
+        .requests()
+        .filter(({ path: sentTo }) => Object.values(DIALECTS).some((path) => sentTo.startsWith(path)));
+      assert.equal(sent.length, 4);
+      for (const { headers } of sent) assert.equal(headers['authorization'], 'Bearer key-of-the-gateway');
+
+      assert.equal(await proxy.stop('SIGTERM'), 0);
+      const folder = join(directory, 'workspace/receipts');
+      const told = readdirSync(folder)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) => readFileSync(join(folder, name), 'utf8').trimEnd().split('\n'))
+        .map((line) => JSON.parse(line))
+        .filter(({ type }) => type === 'request')
+        .map(({ client: name, endpoint, status, code }) => [name, endpoint, status, code].join(' '));
+      const reached = 'requests_per_minute_reached';
+      const ofClient = (name: string): string[] => [
+        ...[`${name} chat 200 `, `${name} chat 429 ${reached}`],
+        ...[`${name} messages 200 `, `${name} messages 429 ${reached}`],
+      ];
+      assert.deepEqual(told.toSorted(), ['  401 client_unknown', ...ofClient('ann'), ...ofClient('bob')]);
+    });
+  }
 });

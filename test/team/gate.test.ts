@@ -1,5 +1,8 @@
 /** A gateway whose requests need permits: when each gets one, what a refusal looks like, and that every permit comes back once. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { createRequestCounts } from '../../lib/clients/count-requests.ts';
 import { createFairQueue } from '../../lib/clients/fair-queue.ts';
@@ -7,7 +10,8 @@ import type { Permit } from '../../lib/clients/limits.ts';
 import { createRequestGate, type Entering, type RequestGate } from '../../lib/clients/request-gate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
-import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
+import type { Exchange, GatewayDeps } from '../../lib/gateway/exchange.ts';
+import { enterGate } from '../../lib/gateway/receive-body.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import type { TestGatewayOptions } from '../support/gateway.ts';
 import {
@@ -21,6 +25,7 @@ import {
   until,
 } from '../support/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+import { rawClient } from '../support/raw-client.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import {
   chatStream,
@@ -222,6 +227,37 @@ describe('the gate', { timeout: 30_000 }, () => {
     assert.equal((await answerTo(asking)).status, 200);
     await until(() => receipts.length === 1, 'no receipt');
     assert.equal(receipts[0]?.request.bytes, body.length);
+  });
+
+  it('has short pieces joined that come while it is waited for: each would cost hundreds of bytes', async (t) => {
+    const waiting = Promise.withResolvers<Permit>();
+    const entered = Promise.withResolvers<void>();
+    const requests: IncomingMessage[] = [];
+    const server = createServer((req) => {
+      requests.push(req);
+      const exchange = { req, client: undefined, control: new AbortController(), over: false };
+      enterGate(exchange as unknown as Exchange, { enter: () => waiting.promise }).then(
+        entered.resolve,
+        entered.reject,
+      );
+    });
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+    t.after(() => server.closeAllConnections());
+    t.after(() => server.close());
+    const asking = rawClient((server.address() as AddressInfo).port);
+    t.after(() => asking.socket.destroy());
+    asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
+    await until(() => requests.length === 1, 'the request did not come');
+    asking.send(chunked('x').repeat(5_000));
+    const [req] = requests as [IncomingMessage];
+    await until(() => req.readableLength === 5_000, 'not all of it is in the buffer');
+    waiting.resolve({ release() {} });
+    await entered.promise;
+    let pieces = 0;
+    req.on('data', () => (pieces += 1));
+    asking.send(LAST_CHUNK);
+    await once(req, 'end');
+    assert.ok(pieces < 50, `${pieces} pieces were kept`);
   });
 });
 

@@ -1,9 +1,12 @@
-/** Limits at their edges, in processes of their own: both dialects, streamed and not, with one and with two workers. */
+/**
+ * Limits at their edges, in processes of their own: both dialects, streamed and not, counted in memory and in Redis, with one process and
+ * with two workers, over two gateways and over a restart.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -12,6 +15,7 @@ import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { sharedHardware } from '../support/stack.ts';
 
 const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
@@ -33,8 +37,12 @@ const CLIENTS = [
     entryOf(`minute-${way}`, { requestsPerMinute: 3 }),
     entryOf(`tokens-${way}`, { tokensPerDay: 10 }),
     entryOf(`concurrent-${way}`, { maxConcurrent: 2 }),
+    entryOf(`restart-minute-${way}`, { requestsPerMinute: 3 }),
+    entryOf(`restart-tokens-${way}`, { tokensPerDay: 10 }),
   ]),
-  ...['abort', 'victim', 'killed', 'exact'].map((name) => entryOf(name, { maxConcurrent: 1 })),
+  ...['abort', 'victim', 'killed', 'killed-early', 'exact', 'restart'].map((name) =>
+    entryOf(name, { maxConcurrent: 1 }),
+  ),
   entryOf('models', { requestsPerMinute: 1 }),
   entryOf('flooder'),
 ];
@@ -135,42 +143,99 @@ async function until(condition: () => boolean, words: string, ms = 10_000): Prom
 
 const secondsOfToday = (): number => 86_400 - Math.floor((Date.now() % 86_400_000) / 1000);
 
-for (const workers of [1, 2]) {
-  describe(`limits with ${workers === 1 ? 'one process' : 'two workers'}`, { timeout: 120_000 }, () => {
-    let directory: string;
-    let simulator: Simulator;
-    let backend: Awaited<ReturnType<typeof startBackend>>;
-    let proxy: ProxyProcess;
+/** What all tests share; begun once, ended after the last. */
+const shared = new AsyncDisposableStack();
+const untilTheEnd = { after: (end?: unknown) => shared.defer(end as () => Promise<void>) };
+let directory: string;
+let simulator: Simulator;
+let backend: Awaited<ReturnType<typeof startBackend>>;
+let redis: RedisServer;
 
-    before(async () => {
-      directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
-      backend = await startBackend();
-      simulator = await startSimulator({
-        directory,
-        hardware: await sharedHardware(),
-        backend: backend.url,
-      });
-      writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients: CLIENTS }));
-      const port = workers === 1 ? 0 : await freePort(); // any port goes with the last worker that listens on it
+before(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
+  shared.defer(() => rmSync(directory, { recursive: true, force: true }));
+  backend = await startBackend();
+  shared.defer(() => backend.close());
+  simulator = await startSimulator({ directory, hardware: await sharedHardware(), backend: backend.url });
+  shared.defer(() => simulator.close());
+  writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients: CLIENTS }));
+  if (REDIS.skip === false) redis = await startRedis(untilTheEnd);
+  if (secondsOfToday() < 120) await delay(121_000); // or the tokens of the day would start anew amid the tests
+});
+after(() => shared.disposeAsync());
+
+/** A gateway in front of the simulator; a workspace that was used before has its counts. */
+const startGateway = (workspace: string, flags: readonly string[]): Promise<ProxyProcess> =>
+  startProxyProcess(
+    [
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, workspace)}`,
+      '--listen-address=127.0.0.1',
+      ...flags,
+    ],
+    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+  );
+const teamFlags = (): string[] => [
+  `--clients=${join(directory, 'clients.json')}`,
+  ...[`--api-key=${CANARY_KEY}`, '--shutdown-grace=200ms'],
+];
+
+/** Where the counts are, and the workers of each gateway that counts there. */
+const SETUPS: readonly {
+  readonly store: 'memory' | 'Redis';
+  readonly gateways: readonly number[];
+}[] = [
+  { store: 'memory', gateways: [1] },
+  { store: 'memory', gateways: [2] },
+  { store: 'Redis', gateways: [1] },
+  { store: 'Redis', gateways: [2] },
+  { store: 'Redis', gateways: [1, 2] },
+];
+const setupWords = ({ store, gateways }: (typeof SETUPS)[number]): string =>
+  `${gateways.map((workers) => (workers === 1 ? 'one process' : 'two workers')).join(' beside ')}, counted in ${store}`;
+
+for (const [number, setup] of SETUPS.entries()) {
+  const { store, gateways } = setup;
+  const options = { timeout: 120_000, skip: store === 'Redis' && REDIS.skip };
+  describe(`limits with ${setupWords(setup)}`, options, () => {
+    let proxies: ProxyProcess[] = [];
+    /** Each setup has a database of its own. */
+    const database = (): string => `${redis.url}/${number}`;
+
+    async function start(): Promise<void> {
       const flags = [
-        `--clients=${join(directory, 'clients.json')}`,
-        `--api-key=${CANARY_KEY}`,
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        ...['--listen-address=127.0.0.1', `--port=${port}`, '--max-in-flight=4', `--workers=${workers}`],
+        ...[...teamFlags(), '--max-in-flight=4'],
+        ...(store === 'Redis' ? [`--limits-store=${database()}`] : []),
       ];
-      proxy = await startProxyProcess(flags, { SSL_CERT_FILE: join(directory, 'ca.pem') });
-      if (secondsOfToday() < 60) await delay(61_000); // or the tokens of the day would start anew amid the tests
-    });
+      proxies = await Promise.all(
+        gateways.map(async (workers, i) => {
+          const port = workers === 1 ? 0 : await freePort(); // any port goes with the last worker that listens on it
+          return startGateway(`workspace-${number}-${i}`, [
+            ...flags,
+            `--port=${port}`,
+            `--workers=${workers}`,
+          ]);
+        }),
+      );
+    }
+    async function stop(): Promise<void> {
+      const codes = await Promise.all(proxies.map((proxy) => proxy.stop('SIGTERM')));
+      assert.deepEqual(
+        codes,
+        gateways.map(() => 0),
+      );
+    }
+    before(start);
     after(async () => {
       backend.letAllGo();
-      assert.equal(await proxy.stop('SIGTERM'), 0);
-      await simulator.close();
-      await backend.close();
-      rmSync(directory, { recursive: true, force: true });
+      await stop();
     });
+
+    let asked = 0;
+    /** The gateways take turns. */
+    const nextUrl = (): string => (proxies[asked++ % proxies.length] as ProxyProcess).url;
 
     /** Each on a connection of its own, so that both workers get some. */
     async function ask(
@@ -179,11 +244,11 @@ for (const workers of [1, 2]) {
         dialect = 'openai',
         stream = false,
         model = 'm',
-        signal,
+        signal = AbortSignal.timeout(20_000),
       }: { dialect?: Dialect; stream?: boolean; model?: string; signal?: AbortSignal } = {},
     ) {
       const messages = [{ role: 'user', content: 'hello' }];
-      const response = await fetch(`${proxy.url}${DIALECTS[dialect]}`, {
+      const response = await fetch(`${nextUrl()}${DIALECTS[dialect]}`, {
         method: 'POST',
         headers: {
           authorization: `Bearer ${tokenOf(name)}`,
@@ -191,7 +256,7 @@ for (const workers of [1, 2]) {
           connection: 'close',
         },
         body: JSON.stringify({ model, stream, messages, ...(dialect === 'openai' ? {} : { max_tokens: 9 }) }),
-        ...(signal === undefined ? {} : { signal }),
+        signal,
       });
       const text = await response.text();
       const retryAfter = Number(response.headers.get('retry-after'));
@@ -211,12 +276,19 @@ for (const workers of [1, 2]) {
       assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
     }
 
-    /** Requests of that client which have ended, and whose tokens are counted. */
-    const ended = (name: string): number =>
-      proxy
-        .log()
-        .split('\n')
-        .filter((line) => line.includes('Request ended') && line.includes(`client=${name} `)).length;
+    /** Waits until that many requests of a client, of 5 tokens each, have ended and are counted; `here`: since the last start. */
+    async function counted(name: string, times: number, here = times): Promise<void> {
+      const lines = (): string[] => proxies.flatMap((proxy) => proxy.log().split('\n'));
+      const isEnd = (line: string): boolean =>
+        line.includes('Request ended') && line.includes(`client=${name} `);
+      await until(() => lines().filter(isEnd).length === here, 'no line at the end');
+      if (store === 'memory') return;
+      // Another gateway may ask the store before it has the release.
+      const key = `privatemode-proxy:{${name}}:tokens`;
+      const deadline = Date.now() + 5_000;
+      while ((await askRedis(database(), 'GET', key)) !== String(5 * times))
+        assert.ok(Date.now() < deadline, 'the tokens are not counted');
+    }
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
     async function admittedAgain(name: string): Promise<void> {
@@ -247,7 +319,7 @@ for (const workers of [1, 2]) {
           const { status, text } = await ask(name, { dialect, stream });
           assert.equal(status, 200, text);
           assert.match(text, stream ? /data: \[DONE\]\n\n$|message_stop/ : /words/);
-          await until(() => ended(name) === times, 'no line at the end');
+          await counted(name, times);
         }
         const answer = await ask(name, { dialect, stream });
         assertRefused(answer, dialect, 'tokens_per_day_reached');
@@ -273,7 +345,7 @@ for (const workers of [1, 2]) {
 
     it('counts the list of models', async () => {
       const models = () =>
-        fetch(`${proxy.url}/v1/models`, {
+        fetch(`${nextUrl()}/v1/models`, {
           headers: { authorization: `Bearer ${tokenOf('models')}`, connection: 'close' },
         });
       await (await models()).arrayBuffer();
@@ -309,73 +381,180 @@ for (const workers of [1, 2]) {
       assert.deepEqual(statuses.toSorted(), [200, ...Array.from({ length: 9 }, () => 429)]);
     });
 
-    it('lets the victim of a flood be the next', async () => {
-      const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
-      await until(() => backend.held('hold-flood') === 4, 'it does not run');
-      for (let i = 0; i < 3; i++) {
-        const arrived = backend.asked.length;
-        // The victim may run one: where one of two is refused, the other waits.
-        const pair = [1, 2].map(() => ask('victim', { model: 'hold-victim' }));
-        assert.equal((await Promise.race(pair)).error, 'max_concurrent_reached');
-        assert.equal(backend.asked.length, arrived, 'it did not wait');
-        backend.letGo('hold-flood');
-        await until(() => backend.asked.length > arrived, 'nobody is next');
-        assert.equal(backend.asked[arrived], 'hold-victim');
-        backend.letGo('hold-victim');
-        const statuses = (await Promise.all(pair)).map(({ status }) => status);
-        assert.deepEqual(statuses.toSorted(), [200, 429]);
-        await until(() => backend.held('hold-flood') === 4, 'the place of the victim stays empty');
-      }
-      const done = Promise.all(flood);
-      let isDone = false;
-      void done.then(() => {
-        isDone = true;
+    // --max-in-flight is that of one gateway.
+    if (gateways.length === 1) {
+      it('lets the victim of a flood be the next', async () => {
+        const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
+        await until(() => backend.held('hold-flood') === 4, 'it does not run');
+        for (let i = 0; i < 3; i++) {
+          const arrived = backend.asked.length;
+          // The victim may run one: where one of two is refused, the other waits.
+          const pair = [1, 2].map(() => ask('victim', { model: 'hold-victim' }));
+          assert.equal((await Promise.race(pair)).error, 'max_concurrent_reached');
+          assert.equal(backend.asked.length, arrived, 'it did not wait');
+          backend.letGo('hold-flood');
+          await until(() => backend.asked.length > arrived, 'nobody is next');
+          assert.equal(backend.asked[arrived], 'hold-victim');
+          backend.letGo('hold-victim');
+          const statuses = (await Promise.all(pair)).map(({ status }) => status);
+          assert.deepEqual(statuses.toSorted(), [200, 429]);
+          await until(() => backend.held('hold-flood') === 4, 'the place of the victim stays empty');
+        }
+        const done = Promise.all(flood);
+        let isDone = false;
+        void done.then(() => {
+          isDone = true;
+        });
+        await until(() => {
+          backend.letAllGo();
+          return isDone;
+        }, 'the flood does not end');
+        for (const { status } of await done) assert.equal(status, 200);
       });
-      await until(() => {
-        backend.letAllGo();
-        return isDone;
-      }, 'the flood does not end');
-      for (const { status } of await done) assert.equal(status, 200);
-    });
+    }
 
-    if (workers > 1) {
-      it('gives back what a worker held that is killed', async () => {
-        const asking = ask('killed', { model: 'hold-killed' }).catch(() => undefined);
-        await until(() => backend.held('hold-killed') === 1, 'it does not run');
-        assert.equal((await ask('killed')).error, 'max_concurrent_reached');
+    for (const early of gateways.join() === '2' ? [false, true] : []) {
+      it(`gives back what workers held that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
+        const name = early ? 'killed-early' : 'killed';
+        const [proxy] = proxies as [ProxyProcess];
+        const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
+        await until(() => backend.held(`hold-${name}`) === 1, 'it does not run');
+        assert.equal((await ask(name)).error, 'max_concurrent_reached');
+        const handed: Socket[] = [];
+        if (early) {
+          const files = (): number => readdirSync(`/proc/${proxy.process.pid}/fd`).length;
+          const before = files();
+          for (const pid of proxy.children()) process.kill(pid, 'SIGSTOP');
+          for (let i = 0; i < 4; i++) handed.push(connect(Number(new URL(proxy.url).port), '127.0.0.1'));
+          for (const socket of handed) socket.on('error', () => {});
+          await until(() => files() >= before + 4, 'the connections did not come');
+        }
         for (const pid of proxy.children()) process.kill(pid, 'SIGKILL');
         await asking;
         const deadline = Date.now() + 15_000;
         for (let status = 0; status !== 200; ) {
           assert.ok(Date.now() < deadline, 'its place never came back');
-          status = (await ask('killed').catch(() => ({ status: 0 }))).status;
+          const signal = AbortSignal.timeout(2_000); // one that a dying worker was handed is never answered
+          status = (await ask(name, { signal }).catch(() => ({ status: 0 }))).status;
           await delay(50);
         }
+        for (const socket of handed) socket.destroy();
         backend.letAllGo();
       });
     }
+
+    it('goes on counting where it was after a restart, with the places free', async () => {
+      const all = <T>(what: (way: (typeof WAYS)[number]) => Promise<T>): Promise<T[]> =>
+        Promise.all(WAYS.map(what));
+      await all(async ({ way, ...how }) => {
+        const answers = [1, 2].map(() => ask(`restart-minute-${way}`, how));
+        for (const { status, text } of [
+          ...(await Promise.all(answers)),
+          await ask(`restart-tokens-${way}`, how),
+        ])
+          assert.equal(status, 200, text);
+        await counted(`restart-tokens-${way}`, 1);
+      });
+      const cut = ask('restart', { model: 'hold-restart' }).catch(() => undefined);
+      await until(() => backend.held('hold-restart') === 1, 'it does not run');
+      assert.equal((await ask('restart')).error, 'max_concurrent_reached');
+
+      await stop();
+      await cut;
+      backend.letAllGo();
+      await start();
+
+      assert.equal((await ask('restart')).status, 200);
+      await all(async ({ way, ...how }) => {
+        const answers = await Promise.all([1, 2, 3, 4].map(() => ask(`restart-minute-${way}`, how)));
+        const refused = answers.filter(({ status }) => status !== 200);
+        assert.equal(refused.length, 3, JSON.stringify(answers));
+        for (const answer of refused) {
+          assertRefused(answer, how.dialect, 'requests_per_minute_reached');
+          assert.ok(answer.retryAfter > 0 && answer.retryAfter <= 60, `${answer.retryAfter}`);
+        }
+        const name = `restart-tokens-${way}`;
+        const { status, text } = await ask(name, how);
+        assert.equal(status, 200, text);
+        await counted(name, 2, 1);
+        assertRefused(await ask(name, how), how.dialect, 'tokens_per_day_reached');
+      });
+    });
   });
 }
+
+/** With the store away, each policy; `type` by dialect. */
+const AWAY = [
+  { policy: 'closed', workers: 1 },
+  { policy: 'closed', workers: 2 },
+  { policy: 'open', workers: 1 },
+  { policy: 'open', workers: 2 },
+] as const;
+
+describe('a store of limits that is away', { timeout: 60_000, skip: REDIS.skip, concurrency: true }, () => {
+  for (const { policy, workers } of AWAY) {
+    it(`${policy === 'closed' ? '503 for each request' : '200 for each request, and a number of them'} (--workers=${workers})`, async (t) => {
+      const store = await startRedis(t);
+      const admin = `127.0.0.1:${await freePort()}`;
+      const flags = [
+        ...[...teamFlags(), `--limits-store=${store.url}`, `--limits-store-failure=${policy}`],
+        ...[`--admin-address=${admin}`, '--port=0', `--workers=${workers}`],
+      ];
+      const proxy = await startGateway(`away-${policy}-${workers}`, flags);
+      t.after(() => proxy.stop('SIGKILL'));
+      const ask = async (dialect: Dialect, stream: boolean) => {
+        const messages = [{ role: 'user', content: 'hello' }];
+        const response = await fetch(proxy.url + DIALECTS[dialect], {
+          method: 'POST',
+          headers: { authorization: `Bearer ${tokenOf('models')}`, connection: 'close' },
+          body: JSON.stringify({ model: 'm', max_tokens: 9, stream, messages }),
+          signal: AbortSignal.timeout(20_000),
+        });
+        return { response, text: await response.text() };
+      };
+      const uncounted = async (): Promise<number> => {
+        const text = await (await fetch(`http://${admin}/metrics`)).text();
+        return Number(/^privatemode_proxy_limits_uncounted_total (\d+)$/m.exec(text)?.[1]);
+      };
+      assert.equal((await ask('openai', false)).response.status, 200);
+      assert.equal((await ask('openai', false)).response.status, 429);
+      assert.equal(await uncounted(), 0);
+
+      await store.stop();
+      for (const { dialect, stream } of WAYS) {
+        const { response, text } = await ask(dialect, stream);
+        if (policy === 'open') {
+          assert.equal(response.status, 200, text);
+          continue;
+        }
+        const told = ['retry-after', 'privatemode-proxy-error'].map((name) => response.headers.get(name));
+        assert.deepEqual([response.status, ...told], [503, '2', 'limits_unavailable'], text);
+        const body = JSON.parse(text) as { type?: string; error: { type: string; code: string } };
+        assert.equal(body.error.code, 'limits_unavailable');
+        assert.equal(body.error.type, dialect === 'anthropic' ? 'overloaded_error' : 'server_error');
+        assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
+      }
+      assert.equal(await uncounted(), policy === 'open' ? 4 : 0);
+
+      await startRedis(t, { port: store.port });
+      const isBack = (): boolean => proxy.log().includes('The store of the limits can be used again');
+      await until(isBack, 'it was not connected again', 15_000);
+      const { response } = await ask('anthropic', true);
+      assert.equal(response.status, 200); // the new server knows of none before
+      const second = await ask('anthropic', true);
+      assert.equal(second.response.headers.get('privatemode-proxy-error'), 'requests_per_minute_reached');
+      assert.equal(await uncounted(), policy === 'open' ? 4 : 0);
+    });
+  }
+});
 
 describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
   for (const workers of [1, 2]) {
     it(`lets further requests wait, in their order (--workers=${workers})`, async () => {
-      const directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
-      const backend = await startBackend();
-      const simulator = await startSimulator({
-        directory,
-        hardware: await sharedHardware(),
-        backend: backend.url,
-      });
-      const flags = [
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        ...['--listen-address=127.0.0.1', '--port=0', '--max-in-flight=1', `--workers=${workers}`],
-        '--log-level=debug',
-      ];
-      const proxy = await startProxyProcess(flags, { SSL_CERT_FILE: join(directory, 'ca.pem') });
+      const arrived = backend.asked.length;
+      const proxy = await startGateway(`queue-${workers}`, [
+        ...['--port=0', '--max-in-flight=1', `--workers=${workers}`, '--log-level=debug'],
+      ]);
       try {
         const ask = async (model: string) => {
           const response = await fetch(`${proxy.url}/v1/chat/completions`, {
@@ -396,13 +575,10 @@ describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
           backend.letGo(model);
         }
         assert.deepEqual(await Promise.all(answers), [200, 200, 200]);
-        assert.deepEqual(backend.asked, ['hold-1', 'hold-2', 'hold-2']);
+        assert.deepEqual(backend.asked.slice(arrived), ['hold-1', 'hold-2', 'hold-2']);
       } finally {
         backend.letAllGo();
         await proxy.stop('SIGTERM');
-        await simulator.close();
-        await backend.close();
-        rmSync(directory, { recursive: true, force: true });
       }
     });
   }
