@@ -1,5 +1,5 @@
 /** What the benchmark sends and gets: chat chunks as vLLM makes them, sealed as the service seals them. */
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { createSealer, type Protection, type Sealer } from '../simulator/inference/envelope.ts';
 
 /** The secret under which bare proxies are asked, which have none of their own; nothing is hidden by it. */
@@ -22,6 +22,8 @@ export interface Plan {
   readonly pace: number;
   /** When the first chunk leaves, ms since 1970; 0: at once. */
   readonly start: number;
+  /** ms from the end of the request to the first chunk, at least: what a model takes. */
+  readonly think: number;
   /** After the chunks, silence instead of the end. */
   readonly hold: boolean;
   /** One JSON answer instead of a stream. */
@@ -32,22 +34,30 @@ export const PLAN: Plan = {
   events: 1,
   pace: 0,
   start: 0,
+  think: 0,
   hold: false,
   unary: false,
 };
 
 export function modelOf(plan: Partial<Plan>): string {
-  const { events, pace, start, hold, unary } = { ...PLAN, ...plan };
-  return `bench/${events}/${pace}/${start}/${Number(hold)}/${Number(unary)}`;
+  const { events, pace, start, think, hold, unary } = { ...PLAN, ...plan };
+  return `bench/${events}/${pace}/${start}/${think}/${Number(hold)}/${Number(unary)}`;
 }
 
 /** Undefined for another model. */
 export function planOf(model: string): Plan | undefined {
   const [name, ...parts] = model.split('/');
   const numbers = parts.map(Number);
-  if (name !== 'bench' || numbers.length !== 5 || numbers.some(Number.isNaN)) return undefined;
-  const [events, pace, start, hold, unary] = numbers as [number, number, number, number, number];
-  return { events, pace, start, hold: hold === 1, unary: unary === 1 };
+  if (name !== 'bench' || numbers.length !== 6 || numbers.some(Number.isNaN)) return undefined;
+  const [events, pace, start, think, hold, unary] = numbers as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  return { events, pace, start, think, hold: hold === 1, unary: unary === 1 };
 }
 
 const MODEL = '"openai/gpt-oss-120b"';
@@ -154,4 +164,23 @@ export function protectionIn(
 ): { readonly secretId: string; readonly nonce: Buffer } | undefined {
   const found = /([A-Za-z0-9+/]{43}=):([0-9a-f]{24}):[0-9a-f]{24}:/.exec(body);
   return found === null ? undefined : { secretId: found[1]!, nonce: Buffer.from(found[2]!, 'hex') };
+}
+
+/** The client that asks where nothing else is said, and one that gets in its way. */
+export const [CLIENT_TOKEN, FLOODER_TOKEN] = ['bench', 'bench-flooder'] as const;
+const CLIENTS = 20;
+/** Far beyond what a run reaches: every request is counted, and none is refused. */
+const UNREACHED = 1_000_000_000;
+
+/** A file for --clients: 20 of them, each with all three limits; the two that ask are the last. */
+export function clientsFile(): string {
+  const others = Array.from({ length: CLIENTS - 2 }, (_, i) => `bench-other-${i + 1}`);
+  const clients = [...others, FLOODER_TOKEN, CLIENT_TOKEN].map((token) => ({
+    name: token,
+    tokens: [hash('sha256', token)],
+    requestsPerMinute: UNREACHED,
+    tokensPerDay: UNREACHED,
+    maxConcurrent: UNREACHED,
+  }));
+  return JSON.stringify({ clients });
 }

@@ -14,14 +14,19 @@ export interface Target {
   readonly ca?: string;
   /** Bare relays get bodies that are sealed already, and return what is. */
   readonly sealed: boolean;
-  /** What it sends as its token. Default `bench`. */
+  /** Of the client that asks; without it `bench`, which is also the API key. */
   readonly token?: string;
+  /** The address that connections come from, one of loopback. */
+  readonly localAddress?: string;
 }
 
 export async function dial(target: Target): Promise<Socket> {
-  const { port, host, ca } = target;
+  const { port, host, ca, localAddress } = target;
+  const from = localAddress === undefined ? {} : { localAddress };
   const socket =
-    ca === undefined ? connect({ port, host }) : connectTls({ port, host, servername: 'localhost', ca });
+    ca === undefined
+      ? connect({ port, host, ...from })
+      : connectTls({ port, host, servername: 'localhost', ca, ...from });
   await once(socket, ca === undefined ? 'connect' : 'secureConnect');
   socket.setNoDelay(true);
   return socket;

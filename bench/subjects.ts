@@ -1,11 +1,11 @@
 /** The subjects: what stands between the generator and the upstream. Each is started when it is first asked for. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { clientsFile } from './fixtures.ts';
 import type { LimitAnswer, LimitRequest } from './limit.ts';
 import type { LinkProfile } from './link.ts';
 import type { Target } from './load.ts';
@@ -42,28 +42,22 @@ export interface LaunchOptions {
 const HERE = import.meta.dirname;
 const PROXY = join(HERE, '../dist/bin/privatemode-proxy.js');
 
+/** In the directory of the run. */
+const CLIENTS_FILE = 'clients.json';
+const clientsFlag = (directory: string): string => `--clients=${join(directory, CLIENTS_FILE)}`;
+
 /** Our own program in its variants: the flags beyond those that all have. */
-const OURS: Readonly<Record<string, readonly string[]>> = {
+const oursIn = (directory: string): Readonly<Record<string, readonly string[]>> => ({
   ours: [],
   'ours, shared salt': ['--disable-prompt-cache=false'],
   'ours, receipts': ['--receipts'],
   'ours, 1 worker': ['--workers=1'],
   'ours, 2 workers': ['--workers=2'],
-  'ours, clients': ['--clients=clients.json'],
-  'ours, clients, 2 workers': ['--clients=clients.json', '--workers=2'],
-  'ours, clients, 64 in flight': ['--clients=clients.json', '--max-in-flight=64'],
-};
-
-/** A file of twenty clients, `bench` and `flood` among them, whose limits nobody meets. */
-function clientsFile(): string {
-  const names = ['bench', 'flood', ...Array.from({ length: 18 }, (_, i) => `client-${i}`)];
-  const limits = { requestsPerMinute: 10_000_000, tokensPerDay: 2_000_000_000, maxConcurrent: 100_000 };
-  const entries = names.map((name) => ({
-    ...{ name, ...limits },
-    tokens: [createHash('sha256').update(name).digest('hex')],
-  }));
-  return JSON.stringify({ clients: entries });
-}
+  'ours, clients': [clientsFlag(directory)],
+  'ours, clients, 2 workers': [clientsFlag(directory), '--workers=2'],
+  'ours, clients, 16 places': [clientsFlag(directory), '--max-in-flight=16'],
+  'ours, clients, 17 places': [clientsFlag(directory), '--max-in-flight=17'],
+});
 
 export async function startSubjects(
   directory: string,
@@ -77,8 +71,8 @@ export async function startSubjects(
   const ready = await message<Extract<UpstreamNote, { type: 'ready' }>>(upstream, 'ready');
   pin(upstream.pid as number, 'others');
   pin(process.pid, 'others');
+  writeFileSync(join(directory, CLIENTS_FILE), clientsFile());
   const caFile = join(directory, 'ca.pem');
-  writeFileSync(join(directory, 'clients.json'), clientsFile());
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
   process.once('exit', () => {
@@ -132,10 +126,9 @@ export async function startSubjects(
         '--listen-address=127.0.0.1',
         `--port=${port}`,
         '--api-key=bench',
-        ...(OURS[name] as readonly string[]),
+        ...(oursIn(directory)[name] as readonly string[]),
       ],
       {
-        cwd: directory,
         env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
         stdio: 'ignore',
       },

@@ -98,8 +98,9 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
     });
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.socket?.setNoDelay(true);
-    if (plan.pace > 0 || plan.hold) pacedly(response, events, plan);
-    else later(plan.start, () => unpaced(response, events));
+    const start = Math.max(plan.start, Date.now() + plan.think);
+    if (plan.pace > 0 || plan.hold) pacedly(response, events, { ...plan, start });
+    else later(start, () => unpaced(response, events));
   });
 }
 

@@ -1,122 +1,185 @@
+import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
-import { dial, openStream, type Target } from '../load.ts';
+import { FLOODER_TOKEN } from '../fixtures.ts';
+import { dial, openStream, requestHead, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { cpuMicroseconds } from '../processes.ts';
-import { median, quantile, shuffled } from '../stats.ts';
-import type { Subjects } from '../subjects.ts';
-import { alone } from './first-token.ts';
+import { quantile, shuffled } from '../stats.ts';
+import type { Subject, Subjects } from '../subjects.ts';
+import { alone, firstToken } from './first-token.ts';
 import { cpuPerEvent } from './stream-cpu.ts';
+import { saturate } from './stream-saturated.ts';
 
-const PAIRS = {
-  one: ['ours', 'ours, clients'],
-  two: ['ours, 2 workers', 'ours, clients, 2 workers'],
-} as const;
-const FULL = 'ours, clients, 64 in flight';
-/** The first token of a model that thinks is the second event of ours: the first one leaves at once. */
-const PLAN = { events: 2, pace: 300 };
-const REFUSALS = 400;
+const [WITHOUT, WITH] = ['ours', 'ours, clients'] as const;
+const [WITHOUT_TWO, WITH_TWO] = ['ours, 2 workers', 'ours, clients, 2 workers'] as const;
+const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places'] as const;
 
-/** ms to the first token of a client that asks again and again, beside `others` requests of another one at any time. */
-async function besideFlood(target: Target, others: number, count: number): Promise<number[]> {
-  let over = false;
-  const one = async (i: number): Promise<void> => {
-    await delay((i * PLAN.pace) / others); // spread from the start, as they will be
-    while (!over) await (await openStream({ ...target, token: 'flood' }, PLAN)).finished;
-  };
-  const flood = Promise.all(Array.from({ length: others }, (_, i) => one(i)));
-  await delay(3 * PLAN.pace);
-  const times: number[] = [];
-  for (let i = 0; i < count; i++) {
-    const stream = await openStream(target, PLAN);
-    await stream.finished;
-    times.push(stream.arrivals[1]! - stream.askedAt);
-  }
-  over = true;
-  await flood;
-  return times;
-}
+/**
+ * Requests that the flooder has under way at any time; for each that ends it begins another. Beside the client's one request, 15 of
+ * them run on both subjects, so the machine does the same: on the one they are all that the flooder has, and two places are left; on
+ * the other they take what the client leaves of 16 places, and 185 wait. Three things keep what else a flood costs out of the figure:
+ * - A model thinks for a while, and places, not processors, are what is short. Otherwise whatever is slowest, the generator first of
+ *   all, had the flood's backlog before it, and the client's request in it.
+ * - The flood does not come in waves: 200 heads in the same moment keep the event loop from everybody while it reads them.
+ * - Its answers end one after the other, as those of different lengths do, and not all together.
+ * What remains is the wait in the queue. The client has fewer requests running, so it gets the first of the 16 places that becomes
+ * free: it waits for a sixteenth of an answer on average, and never longer than the whole of one. In order of arrival it would be
+ * twelve answers.
+ */
+const FLOODS = { [FULL]: 200, [FITTING]: 15 } as const;
+const PLACES = 16;
+const THINK = 60;
+const SHORT = { events: 1, think: THINK };
 
-/** CPU microseconds for a request without a known token, whose body never comes. */
-async function cpuPerRefusal({ target, pid }: Awaited<ReturnType<Subjects['get']>>): Promise<number> {
-  const before = cpuMicroseconds(pid as number);
-  for (let i = 0; i < REFUSALS; i++) {
-    const socket = await dial(target);
-    socket.write(
-      `POST /v1/chat/completions HTTP/1.1\r\nHost: ${target.host}\r\nContent-Length: 1000000\r\n\r\n`,
-    );
-    const [status] = (await socket.take(1).toArray()) as [Buffer];
-    if (!/^HTTP\/1\.1 4(?:01|29) /.test(status.toString('latin1'))) throw new Error('it was not refused');
-    socket.destroy();
-  }
-  return (cpuMicroseconds(pid as number) - before) / REFUSALS;
-}
+/** The client's requests until the flood is a steady load. */
+const SETTLE = 5;
 
-/** What it costs that clients are known and limited, and what a flood of one costs another. */
+/** Refused requests of a round, so many at a time. */
+const [REFUSED, AT_A_TIME] = [800, 8];
+/** Announced, and never sent. */
+const BODY = 16_000_000;
+const PATIENCE = 5_000;
+/** From one address, of which more are told to wait (429). */
+const MOST_OF_AN_ADDRESS = 20;
+
+const WARM_UP = { bursts: 4, requests: 300 };
+const warm = new Set<string>();
+
+/** What it costs that the gateway knows its clients, counts what they use and shares its places among them. */
 export const clients: Metric = {
   name: 'clients',
   rows: [
     {
       id: 'clients_cpu_per_token',
-      title: 'Twenty clients with limits: CPU per token, 100 streams × 50 tokens/s',
+      title: 'Clients: CPU per token, 100 streams × 50 tokens/s',
       figure: '÷ without clients',
       bar: { limit: 1.03, kind: 'at most' },
     },
     {
-      id: 'clients_first_token',
-      title: 'Twenty clients with limits: first token, one stream, p50',
+      id: 'clients_first_token_p50',
+      title: 'Clients: first token, one stream, p50',
       figure: 'ms over that without clients',
       bar: { limit: 0.1, kind: 'at most' },
     },
     {
-      id: 'clients_workers_first_token',
-      title: 'The same with two workers',
+      id: 'clients_first_token_workers_p50',
+      title: 'Clients, two workers: first token, one stream, p50',
       figure: 'ms over that without clients',
       bar: { limit: 0.5, kind: 'at most' },
     },
     {
-      id: 'clients_flood',
-      title: 'First token after 300 ms, beside a client that floods 64 places, p99',
-      figure: '÷ beside 48 requests that fit',
+      id: 'clients_fairness',
+      title: 'Clients: first token beside a flood of another client, all places taken, p99',
+      figure: '÷ beside a flood that leaves places free',
       bar: { limit: 1.2, kind: 'at most' },
     },
     {
-      id: 'clients_refusal',
-      title: 'A request without a known token',
-      figure: 'ms of CPU, its connection included',
-      bar: { limit: 1, kind: 'at most' },
+      id: 'clients_refused',
+      title: 'Clients: CPU of a request that is refused (401) before any of its body has come',
+      figure: 'µs',
+      bar: { limit: 1_000, kind: 'at most' },
     },
   ],
   rounds: { full: 9, quick: 0 },
   async round(subjects, quick) {
-    const values: Record<string, number> = {};
-    for (const name of shuffled(PAIRS.one)) {
-      const { target, pid } = await subjects.get(name);
-      values[`${name}, µs/event`] = await cpuPerEvent(target, pid as number, quick ? 1.5 : 2.5);
+    const perEvent: Record<string, number> = {};
+    const order = shuffled([WITHOUT, WITH]);
+    for (const name of [...order, ...order.toReversed()]) {
+      const { target, pid } = await warmed(subjects, name);
+      perEvent[name] = (perEvent[name] ?? 0) + (await cpuPerEvent(target, pid as number, 1.5)) / 2;
     }
-    for (const pair of Object.values(PAIRS)) {
-      const times = await alone(await Promise.all(pair.map(subjects.get)), quick ? 40 : 80);
-      for (const [name, each] of Object.entries(times)) values[`${name}, p50 ms`] = median(each);
+    const times: Record<string, readonly number[]> = {};
+    for (const pair of [
+      [WITHOUT, WITH],
+      [WITHOUT_TWO, WITH_TWO],
+    ]) {
+      const both: Subject[] = [];
+      for (const name of pair) both.push(await warmed(subjects, name));
+      Object.assign(times, await alone(both, quick ? 100 : 300));
     }
-    // As many answers a second in both, so that the flood differs only in what waits.
-    const { target } = await subjects.get(FULL);
-    for (const [what, others] of shuffled([
-      ['flood', 256],
-      ['fits', 48],
-    ] as const)) {
-      values[`beside ${what}, p99 ms`] = quantile(await besideFlood(target, others, quick ? 10 : 25), 0.99);
+    for (const name of shuffled([FULL, FITTING])) {
+      const { target } = await warmed(subjects, name);
+      times[name] = await besideFlood(target, FLOODS[name], quick ? 60 : 100);
     }
-    values['refusal, µs'] = await cpuPerRefusal(await subjects.get(PAIRS.one[1]));
-    const overOf = ([without, with_]: readonly [string, string]): number =>
-      values[`${with_}, p50 ms`]! - values[`${without}, p50 ms`]!;
+    const p50 = (name: string): number => quantile(times[name] ?? [], 0.5);
+    const p99 = (name: string): number => quantile(times[name] ?? [], 0.99);
+    const refused = await cpuPerRefused(await warmed(subjects, WITH));
     return {
       figures: {
-        clients_cpu_per_token: values[`${PAIRS.one[1]}, µs/event`]! / values[`${PAIRS.one[0]}, µs/event`]!,
-        clients_first_token: overOf(PAIRS.one),
-        clients_workers_first_token: overOf(PAIRS.two),
-        clients_flood: values['beside flood, p99 ms']! / values['beside fits, p99 ms']!,
-        clients_refusal: values['refusal, µs']! / 1000,
+        clients_cpu_per_token: perEvent[WITH]! / perEvent[WITHOUT]!,
+        clients_first_token_p50: p50(WITH) - p50(WITHOUT),
+        clients_first_token_workers_p50: p50(WITH_TWO) - p50(WITHOUT_TWO),
+        clients_fairness: p99(FULL) / p99(FITTING),
+        clients_refused: refused,
       },
-      values,
+      values: {
+        ...Object.fromEntries(
+          Object.entries(perEvent).map(([name, value]) => [`${name}, µs/event`, value] as const),
+        ),
+        ...Object.fromEntries(Object.keys(times).map((name) => [`${name}, p50 ms`, p50(name)])),
+        ...Object.fromEntries([FULL, FITTING].map((name) => [`${name}, p99 ms`, p99(name)])),
+      },
     };
   },
 };
+
+/** A subject for whose code the compilers have done their work: the one without clients has served the whole run. */
+async function warmed(subjects: Subjects, name: string): Promise<Subject> {
+  const subject = await subjects.get(name);
+  if (warm.has(name)) return subject;
+  warm.add(name);
+  for (let i = 0; i < WARM_UP.bursts; i++) await saturate(subject.target, subject.pid, 1_000);
+  for (let i = 0; i < WARM_UP.requests; i++) await firstToken(subject.target);
+  return subject;
+}
+
+/** ms to the first token of a client that asks one at a time, while another always has that many requests under way. */
+async function besideFlood(target: Target, requests: number, count: number): Promise<number[]> {
+  const flooder = { ...target, token: FLOODER_TOKEN };
+  let over = false;
+  const askOnAndOn = async (): Promise<void> => {
+    while (!over) await (await openStream(flooder, SHORT)).finished;
+  };
+  const flood: Promise<void>[] = [];
+  for (let i = 0; i < requests; i++) {
+    if (i < PLACES) await delay(THINK / PLACES);
+    flood.push(askOnAndOn());
+  }
+  const times: number[] = [];
+  for (let i = 0; i < SETTLE + count; i++) {
+    const time = await firstToken(target, SHORT);
+    if (i >= SETTLE) times.push(time);
+  }
+  over = true;
+  await Promise.all(flood);
+  return times;
+}
+
+/** Requests that were refused so far; each address makes a few. */
+let asked = 0;
+
+/** CPU microseconds of a request without a known token, its connection included. */
+async function cpuPerRefused({ target, pid }: Subject): Promise<number> {
+  const last = asked + REFUSED;
+  const askOnAndOn = async (): Promise<void> => {
+    while (asked < last) await askInVain(target, asked++);
+  };
+  const cpu = cpuMicroseconds(pid as number);
+  await Promise.all(Array.from({ length: AT_A_TIME }, askOnAndOn));
+  return (cpuMicroseconds(pid as number) - cpu) / REFUSED;
+}
+
+/** Rejects where the answer is not a 401, or does not come without the body. */
+async function askInVain(target: Target, index: number): Promise<void> {
+  const address = Math.floor(index / MOST_OF_AN_ADDRESS);
+  const localAddress = `127.1.${address >> 8}.${address & 255}`;
+  const socket = await dial({ ...target, localAddress });
+  socket.write(requestHead({ ...target, token: 'nobody' }, {}, BODY));
+  try {
+    const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(PATIENCE) })) as [Buffer];
+    const status = answer.toString('latin1', 0, 'HTTP/1.1 401'.length);
+    if (status !== 'HTTP/1.1 401') throw new Error(`a request without a known token got ${status}`);
+  } finally {
+    socket.destroy();
+  }
+}

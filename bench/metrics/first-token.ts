@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Plan } from '../fixtures.ts';
 import { openStream, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { quantile, shuffled } from '../stats.ts';
@@ -11,8 +12,9 @@ const PACE = 20;
 const SETTLE = 400;
 const WARM_UP = 5;
 
-async function firstToken(target: Target): Promise<number> {
-  const stream = await openStream(target, PLAN);
+/** ms from the request to its first token. */
+export async function firstToken(target: Target, plan: Partial<Plan> = PLAN): Promise<number> {
+  const stream = await openStream(target, plan);
   await stream.finished;
   return stream.arrivals[0]! - stream.askedAt;
 }
