@@ -5,13 +5,14 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { count, createCounters } from '../../lib/observe/counters.ts';
+import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import {
   type Alert,
   DASHBOARD,
   type Dashboard,
   expressionsOf,
+  laidOut,
   type Panel,
   panelsOf,
   RULES,
@@ -35,11 +36,15 @@ async function rendered(): Promise<Series> {
   count(counters.upstreamRetries, 'no_secret');
   count(counters.attestations, 'accepted');
   count(counters.attestations, 'failed');
+  countError(counters, 'ann', 'limits_unavailable');
+  countError(counters, undefined, 'client_unknown');
+  countError(counters, undefined, 'client_throttled');
   const metrics = createMetrics({
     counters,
     protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
+    clients: true,
     now: () => 100_000,
   });
   for (const status of [0, 200, 502]) {
@@ -48,6 +53,7 @@ async function rendered(): Promise<Series> {
       method: 'POST',
       status,
       operation: 'chat',
+      client: 'ann',
       requestId: 'proxy_1',
       outcome: 'answered',
       firstTokenMs: 1_000,
@@ -74,10 +80,11 @@ const overlap = (a: Panel['gridPos'], b: Panel['gridPos']): boolean =>
   a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 
 /** What is wrong with the layout and the words of the panels, for a person. */
-function wrongPanels({ panels }: Dashboard): string[] {
+function wrongPanels(dashboard: Dashboard): string[] {
   const wrong: string[] = [];
-  for (const [index, { id, title, type, gridPos, ...panel }] of panels.entries()) {
-    const others = panels.slice(0, index);
+  const shown = laidOut(dashboard);
+  for (const [index, { id, title, type, gridPos, ...panel }] of shown.entries()) {
+    const others = shown.slice(0, index);
     if (title === '' || others.some((other) => other.title === title)) wrong.push(`${title}: its title`);
     if (others.some((other) => other.id === id)) wrong.push(`${title}: its id`);
     for (const other of others) if (overlap(other.gridPos, gridPos)) wrong.push(`${title} on ${other.title}`);
@@ -114,6 +121,8 @@ describe('the Grafana dashboard', () => {
       ['result=\\"failed\\"', 'result=\\"rejected\\"', /no result="rejected"/],
       ['result=\\"failed\\"', 'outcome=\\"failed\\"', /no label outcome/],
       ['{{phase}}', '{{stage}}', /no label stage/],
+      ['client_request_duration_seconds_bucket', 'client_duration_seconds_bucket', /no metric/],
+      ['type=\\"input\\"', 'type=\\"in\\"', /no type="in"/],
     ] as const) {
       const wrong = expressionsOf(JSON.parse(source.replace(right, planted)) as Dashboard).flatMap(
         ({ expr, labels }) => wrongIn(expr, series, labels),
@@ -152,8 +161,26 @@ describe('the Grafana dashboard', () => {
     const rows = dashboard().panels.filter(({ type }) => type === 'row');
     assert.deepEqual(
       rows.map(({ title }) => title),
-      ['Is it verified?', 'Traffic', 'Tokens', 'Latency', 'Integrity', 'Process'],
+      ['Is it verified?', 'Traffic', 'Tokens', 'Latency', 'Integrity', 'Process', 'Clients'],
     );
+  });
+
+  it('keeps what is empty without --clients behind a closed row', async () => {
+    const { panels } = dashboard();
+    const closed = panels.filter(({ collapsed }) => collapsed === true);
+    assert.deepEqual(
+      closed.map(({ title }) => title),
+      ['Clients'],
+    );
+    const aboutClients = (expr: string): boolean => /\bclient\b|limits_uncounted/.test(expr);
+    for (const [shown, expected] of [
+      [panels, false],
+      [closed[0]?.panels ?? [], true],
+    ] as const) {
+      const expressions = shown.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+      assert.ok(expressions.length > 5, `${expressions.length} expressions`);
+      for (const expr of expressions) assert.equal(aboutClients(expr), expected, expr);
+    }
   });
 
   it('keeps its address, and asks whose proxies to show', () => {
@@ -185,7 +212,7 @@ describe('the Grafana dashboard', () => {
 describe('the alert rules', () => {
   it('ask for metrics, labels and values that /metrics has', async () => {
     const series = await rendered();
-    assert.ok(ALERTS.length >= 11, `${ALERTS.length} alerts`);
+    assert.ok(ALERTS.length >= 13, `${ALERTS.length} alerts`);
     for (const { expr, annotations } of ALERTS) {
       const words = Object.values(annotations).join(' ');
       const labels = [...words.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label as string);

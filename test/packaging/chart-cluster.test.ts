@@ -32,6 +32,8 @@ const EVERYTHING: Values = {
     dashboard: { enabled: true, annotations: { grafana_folder: 'AI' } },
     rules: { enabled: true, labels: { release: 'prometheus' } },
   },
+  config: { tls: { enabled: true, clientCA: { enabled: true, secretName: 'ca' } } },
+  clients: { existingSecret: 'team' },
   networkPolicy: { enabled: true },
   probes: { startup: { enabled: true } },
   topologySpreadConstraints: [
@@ -358,6 +360,12 @@ if (HELM !== undefined) {
       assert.match(rich, /replaced at every update/);
       assert.match(rich, /ends with its pod, and so do the receipts\. /);
       assert.match(rich, /are ignored/);
+      const team = await install(url, {
+        config: { tls: { enabled: true, clientCA: { enabled: true, configMapName: 'my-ca' } } },
+        clients: { existingSecret: 'my-team' },
+      });
+      assert.match(team, /Only the clients in clients\.json of the secret my-team may use the proxy/);
+      assert.match(team, /A certificate from a CA in ca\.crt of my-ca stands for a token/);
       const single = await install(url, { config: { workspace: { enabled: true } } });
       assert.match(single, /stops the old pod before it starts the new one/);
     });

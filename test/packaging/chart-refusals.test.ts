@@ -111,6 +111,21 @@ const REFUSED: readonly (readonly [behaviour: string, values: Values, words: rea
     ['autoscaling.minReplicas is greater'],
   ],
   [
+    'certificates of clients without TLS, without clients and without a CA, all at once',
+    config({ tls: { clientCA: { enabled: true } } }),
+    ['config.tls.clientCA.configMapName', 'Set config.tls.enabled', 'clients.existingSecret'],
+  ],
+  [
+    'a CA of clients in place of the object with it',
+    config({ tls: { clientCA: { enabled: true, pem: 'x' } } }),
+    ['/config/tls/clientCA', "'pem' not allowed"],
+  ],
+  [
+    'the CA of clients as a flag',
+    { extraArgs: ['--tls-client-ca=/x'] },
+    ['--tls-client-ca is set by the chart'],
+  ],
+  [
     'a store of limits without clients',
     { limits: { store: { existingSecret: 'r' } } },
     ['limits.store.existingSecret', 'clients.existingSecret'],

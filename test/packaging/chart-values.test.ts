@@ -3,12 +3,20 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { FLAGS } from '../../lib/config/flags.ts';
+import { FLAGS, LISTED, type Row } from '../../lib/config/flags.ts';
 import { VERSION } from '../../lib/version.ts';
 import { renderReadme, valueRows } from '../../scripts/chart-readme.ts';
 import { everyPair, FACTORS, type Level, type PodSpec } from '../support/chart-levels.ts';
 import { parsed } from '../support/config.ts';
-import { CHART, HELM, KUBECTL_VALIDATE, type KubernetesObject, render, validate } from '../support/helm.ts';
+import {
+  CHART,
+  HELM,
+  KUBECTL_VALIDATE,
+  type KubernetesObject,
+  render,
+  type Values,
+  validate,
+} from '../support/helm.ts';
 import { run } from '../support/tools.ts';
 
 const objectOf = (objects: readonly KubernetesObject[], kind: string): KubernetesObject =>
@@ -29,6 +37,9 @@ const MOUNTED = {
   '/etc/privatemode-proxy/clients/team.json': '{"clients":[]}',
   '/etc/privatemode-proxy/limits-store/address': 'rediss://:password@redis.example:6380/0',
 };
+
+/** The one key that the chart mounts of an object with the CA of clients. */
+const items = [{ key: 'team.pem', path: 'team.pem' }];
 
 describe('chart files', () => {
   it('has a README that says what values.yaml says', () => {
@@ -147,10 +158,66 @@ if (HELM !== undefined) {
       );
     });
 
+    for (const [kind, names, source] of [
+      ['secret', { secretName: 'my-ca' }, { secret: { secretName: 'my-ca', defaultMode: 0o440, items } }],
+      ['config map', { configMapName: 'my-map' }, { configMap: { name: 'my-map', items } }],
+      [
+        'config map rather than a secret',
+        { secretName: 'my-ca', configMapName: 'my-map' },
+        { configMap: { name: 'my-map', items } },
+      ],
+    ] as const) {
+      it(`gives the CA of clients from a ${kind}, without the key that may lie beside it`, () => {
+        const pod = podOf(
+          render({
+            config: { tls: { enabled: true, clientCA: { enabled: true, fileName: 'team.pem', ...names } } },
+            clients: { existingSecret: 'my-team', fileName: 'team.json' },
+          }).objects,
+        );
+        const [{ args, volumeMounts }] = pod.containers;
+        assert.ok(args.includes('--tls-client-ca=/etc/privatemode-proxy/client-ca/team.pem'));
+        parsed(args, MOUNTED);
+        // Not a mounted file, which would never change
+        assert.deepEqual(
+          volumeMounts.find(({ name }) => name === 'client-ca'),
+          { name: 'client-ca', mountPath: '/etc/privatemode-proxy/client-ca', readOnly: true },
+        );
+        assert.deepEqual(
+          pod.volumes.find(({ name }) => name === 'client-ca'),
+          { name: 'client-ca', ...source },
+        );
+      });
+    }
+
+    it('can give the proxy every flag that it has, by a value or among the extra ones', () => {
+      const flagsOf = (values: Values) =>
+        podOf(render(values).objects).containers[0].args.map((arg) => /^--([a-z-]+)=/.exec(arg)?.[1] ?? arg);
+      const byValues = flagsOf({
+        config: {
+          apiKey: { fallback: 'never' },
+          corsAllowedOrigins: ['*'],
+          sharedPromptCache: { enabled: true, promptCacheSalt: { enabled: true } },
+          tls: { enabled: true, clientCA: { enabled: true, configMapName: 'ca' } },
+          manifest: { enabled: true },
+          apiEndpoint: { enabled: true },
+          receipts: true,
+        },
+        clients: { existingSecret: 'team' },
+        limits: { maxInFlight: 1, store: { existingSecret: 'store' } },
+        metrics: { enabled: true },
+      });
+      const flags = LISTED.filter(({ commandLineOnly }) => !commandLineOnly).map(({ name }) => name);
+      for (const name of byValues) assert.ok(flags.includes(name as Row['name']), name);
+      const others = flags.filter((name) => !byValues.includes(name));
+      assert.ok(others.includes('warm-connections'));
+      const extraArgs = others.map((name) => `--${name}=0`);
+      assert.deepEqual(flagsOf({ extraArgs }).slice(-others.length), others);
+    });
+
     it('knows no clients, no limits and no store unasked', () => {
       const [{ args }] = podOf(render().objects).containers;
       assert.deepEqual(
-        args.filter((arg) => /^--(clients|limits|max-in-flight)/.test(arg)),
+        args.filter((arg) => /^--(clients|limits|max-in-flight|tls)/.test(arg)),
         [],
       );
     });

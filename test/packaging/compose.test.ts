@@ -145,6 +145,11 @@ describe('deploy/compose/compose.yaml', () => {
 describe('deploy/compose/team.yaml', () => {
   const team = parse(readFileSync(join(DIRECTORY, 'team.yaml'), 'utf8')) as Compose;
   const service = team.services['privatemode-proxy']!;
+  const FILES = {
+    [KEY]: 'key',
+    '/run/secrets/redis-url': 'redis://valkey',
+    '/run/secrets/clients.json': '{"clients":[]}',
+  };
 
   it('declares each secret that it mounts, and mounts each that its flags name', () => {
     assert.deepEqual(Object.keys(team.secrets).sort(), [...service.secrets].sort());
@@ -156,15 +161,22 @@ describe('deploy/compose/team.yaml', () => {
   });
 
   it('starts the proxy with flags it accepts, among them those of compose.yaml', () => {
-    const { config } = parsed(service.command, {
-      [KEY]: 'key',
-      '/run/secrets/redis-url': 'redis://valkey',
-      '/run/secrets/clients.json': '{"clients":[]}',
-    });
+    const { config } = parsed(service.command, FILES);
     assert.equal(config.clients, '/run/secrets/clients.json');
     assert.equal(config.shutdownGrace, 30_000);
     const health = service.healthcheck['test'] as string[];
     for (const word of health.slice(3)) assert.ok(service.command.includes(word), word);
+  });
+
+  it('takes certificates of clients with certificates.yaml on top, and nothing else changes', () => {
+    const added = parse(readFileSync(join(DIRECTORY, 'certificates.yaml'), 'utf8')) as Compose;
+    const { environment, ...more } = added.services['privatemode-proxy'] as Service & {
+      readonly environment: Readonly<Record<string, string>>;
+    };
+    assert.deepEqual(more, { secrets: ['ca.pem'] });
+    assert.deepEqual(added.secrets, { 'ca.pem': { file: '../../ca.pem' } });
+    const { config } = parsed(service.command, FILES, environment);
+    assert.equal(config.tlsClientCa, '/run/secrets/ca.pem');
   });
 
   it('gives the Valkey no port of this machine, no capability and no root', () => {
@@ -216,6 +228,25 @@ if (COMPOSE_GO !== undefined) {
       const model = JSON.parse(stdout) as { services: Record<string, { secrets: { source: string }[] }> };
       assert.deepEqual(model.services['privatemode-proxy']!.secrets.map(({ source }) => source).sort(), [
         'api-key',
+        'clients.json',
+        'redis-url',
+        'tls.crt',
+        'tls.key',
+      ]);
+    });
+
+    it('find nothing wrong with certificates.yaml on top of them', () => {
+      const files = ['compose.yaml', 'team.yaml', 'certificates.yaml'];
+      const { status, stdout, stderr } = run(COMPOSE_GO, ['-format', 'json', ...files], { cwd: DIRECTORY });
+      assert.deepEqual([status, stderr], [0, '']);
+      const model = JSON.parse(stdout) as {
+        services: Record<string, { secrets: { source: string }[]; environment: Record<string, string> }>;
+      };
+      const { secrets, environment } = model.services['privatemode-proxy']!;
+      assert.deepEqual(environment, { PRIVATEMODE_PROXY_TLS_CLIENT_CA: '/run/secrets/ca.pem' });
+      assert.deepEqual(secrets.map(({ source }) => source).sort(), [
+        'api-key',
+        'ca.pem',
         'clients.json',
         'redis-url',
         'tls.crt',

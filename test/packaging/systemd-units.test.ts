@@ -60,6 +60,17 @@ describe('systemd units', () => {
     }
   });
 
+  it('has a drop-in for certificates that adds the CA of clients to that of the team, and its credential', () => {
+    const added = read('privatemode-proxy.service.d/team-certificates.conf.example');
+    assert.deepEqual(settings(added, 'ExecStart'), []);
+    assert.deepEqual(settings(added, 'LoadCredential'), ['ca.pem:/etc/privatemode-proxy/ca.pem']);
+    const [variable, value] = settings(added, 'Environment')[0]!.replace('%d', '/creds').split('=');
+    const team = settings(read('privatemode-proxy.service.d/team.conf.example'), 'ExecStart').at(-1)!;
+    const flags = team.replaceAll('%d', '/creds').replaceAll('%S', '/state').split(' ').slice(1, -1);
+    const files = { '/creds/api-key': 'key', '/creds/clients.json': '{"clients":[]}' };
+    assert.equal(parsed(flags, files, { [variable!]: value! }).config.tlsClientCa, '/creds/ca.pem');
+  });
+
   for (const name of SERVICES) {
     it(`${name} takes its port from the socket unit, says when it is ready, and is watched`, () => {
       const unit = read(name);

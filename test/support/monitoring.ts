@@ -19,6 +19,9 @@ export interface Panel extends FromDatasource {
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
   readonly fieldConfig?: { readonly defaults: { readonly unit?: string } };
   readonly targets?: readonly Target[];
+  /** Of a row that is closed. */
+  readonly collapsed?: boolean;
+  readonly panels?: readonly Panel[];
 }
 
 export interface Dashboard {
@@ -43,9 +46,13 @@ export interface RuleFile {
   readonly groups: readonly { readonly rules: readonly Alert[] }[];
 }
 
+/** Rows and panels in the order in which they are shown, with those that a closed row holds. */
+export const laidOut = ({ panels }: Dashboard): readonly Panel[] =>
+  panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
+
 /** All but the headings of rows. */
-export const panelsOf = ({ panels }: Dashboard): readonly Panel[] =>
-  panels.filter(({ type }) => type !== 'row');
+export const panelsOf = (dashboard: Dashboard): readonly Panel[] =>
+  laidOut(dashboard).filter(({ type }) => type !== 'row');
 
 /** Every expression of panels, annotations and variables, with the labels that texts beside it show. */
 export function expressionsOf(dashboard: Dashboard): { expr: string; labels: string[] }[] {

@@ -15,6 +15,20 @@
 {{- $problems = append $problems "config.sharedPromptCache.promptCacheSalt.enabled: a salt has no use while the cache is not shared. Set config.sharedPromptCache.enabled as well." }}
 {{- end }}
 
+{{- with $config.tls.clientCA }}
+{{- if .enabled }}
+{{- if not (or .configMapName .secretName) }}
+{{- $problems = append $problems "config.tls.clientCA.enabled: name the object that holds the CA certificates, in config.tls.clientCA.configMapName or config.tls.clientCA.secretName." }}
+{{- end }}
+{{- if not $config.tls.enabled }}
+{{- $problems = append $problems "config.tls.clientCA.enabled: clients show certificates only to a proxy that serves TLS itself. Set config.tls.enabled as well." }}
+{{- end }}
+{{- if not $.Values.clients.existingSecret }}
+{{- $problems = append $problems "config.tls.clientCA.enabled: there are no clients that certificates could name. Name the secret with their file in clients.existingSecret." }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- if $config.customCA.enabled }}
 {{- if not (or $config.customCA.configMapName $config.customCA.secretName) }}
 {{- $problems = append $problems "config.customCA.enabled: name the object that holds the bundle, in config.customCA.configMapName or config.customCA.secretName." }}
@@ -69,7 +83,7 @@
 {{- $problems = append $problems "limits.store.existingSecret: there are no limits to count without clients. Name the secret with their file in clients.existingSecret." }}
 {{- end }}
 
-{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "admin-address" "metrics-address" }}
+{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "admin-address" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}
