@@ -136,6 +136,7 @@ describe('requestsPerMinute', () => {
           }
         }
       }),
+      { seed: 20261122, numRuns: 300 },
     );
   });
 });
