@@ -20,7 +20,7 @@ export interface WarmEndpoint extends WarmOptions {
   readonly port: number;
 }
 
-/** An agent, and what it is told so that its connections are ready in time. */
+/** An agent that opens connections ahead; `keep` and `announce` tell it when. */
 export interface WarmAgent extends Pick<WarmConnections, 'keep' | 'announce'> {
   readonly agent: HttpsAgent;
 }
