@@ -17,14 +17,13 @@ const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places']
 /**
  * Requests that the flooder has under way at any time; for each that ends it begins another. Beside the client's one request, 15 of
  * them run on both subjects, so the machine does the same: on the one they are all that the flooder has, and two places are left; on
- * the other they take what the client leaves of 16 places, and 185 wait. Three things keep what else a flood costs out of the figure:
+ * the other they take all places but the kept one, and 185 wait. Three things keep what else a flood costs out of the figure:
  * - A model thinks for a while, and places, not processors, are what is short. Otherwise whatever is slowest, the generator first of
  *   all, had the flood's backlog before it, and the client's request in it.
  * - The flood does not come in waves: 200 heads in the same moment keep the event loop from everybody while it reads them.
  * - Its answers end one after the other, as those of different lengths do, and not all together.
- * What remains is the wait in the queue. The client has fewer requests running, so it gets the first of the 16 places that becomes
- * free: it waits for a sixteenth of an answer on average, and never longer than the whole of one. In order of arrival it would be
- * twelve answers.
+ * What remains is the wait for a place. The client has nothing running, so the kept one is its own. Without it, the client waited for
+ * a sixteenth of an answer on average, and in order of arrival for twelve answers.
  */
 const FLOODS = { [FULL]: 200, [FITTING]: 15 } as const;
 const PLACES = 16;
@@ -69,7 +68,7 @@ export const clients: Metric = {
     },
     {
       id: 'clients_fairness',
-      title: 'Clients: first token beside a flood of another client, all places taken, p99',
+      title: 'Clients: first token beside a flood of another client that takes what places it can, p99',
       figure: '÷ beside a flood that leaves places free',
       bar: { limit: 1.2, kind: 'at most' },
     },

@@ -1,7 +1,6 @@
 /** Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers. */
-import { PrivatemodeError } from '../errors.ts';
 import type { CountRecord } from './count-log.ts';
-import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
+import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 
 const WINDOW_MS = 60_000;
 const DAY_MS = 86_400_000;
@@ -94,18 +93,15 @@ export function createRequestCounts({
       dropOld(used, time);
       const { requestsPerMinute, tokensPerDay, maxConcurrent } = limits;
       if (tokensPerDay !== undefined && used.tokens >= tokensPerDay) {
-        const message = `this client has used its ${tokensPerDay} tokens of today (UTC)`;
-        throw refused('tokens_per_day_reached', message, (dayOf(at) + 1) * DAY_MS - at);
+        throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       }
       if (requestsPerMinute !== undefined && used.times.length - used.begin >= requestsPerMinute) {
-        const message = `this client may begin ${requests(requestsPerMinute)} per minute`;
         // The one with which there are too many: not the oldest, where the limit has been lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
-        throw refused('requests_per_minute_reached', message, leaves - time);
+        throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }
       if (maxConcurrent !== undefined && used.running >= maxConcurrent) {
-        const message = `this client may run ${requests(maxConcurrent)} at the same time`;
-        throw refused('max_concurrent_reached', message, 0);
+        throw limitReached('maxConcurrent', limits, 0);
       }
       used.running += 1;
       if (requestsPerMinute !== undefined) {
@@ -130,8 +126,6 @@ export function createRequestCounts({
   };
 }
 
-const requests = (count: number): string => `${count} request${count === 1 ? '' : 's'}`;
-
 /** Drops the admissions that are out of the window. The array moves only when half of it is to go. */
 function dropOld(used: Used, now: number): void {
   const { times } = used;
@@ -142,11 +136,3 @@ function dropOld(used: Used, now: number): void {
 }
 
 const dayOf = (at: number): number => Math.floor(at / DAY_MS);
-
-/** `waitMs`: after so long it is worth trying again; at least a second. */
-const refused = (
-  code: 'tokens_per_day_reached' | 'requests_per_minute_reached' | 'max_concurrent_reached',
-  message: string,
-  waitMs: number,
-): PrivatemodeError =>
-  new PrivatemodeError(code, message, { retryAfter: Math.max(1, Math.ceil(waitMs / 1000)) });

@@ -1,4 +1,4 @@
-/** The places of --max-in-flight, and the queue for them, in which a client that floods keeps nobody else waiting. */
+/** The places of --max-in-flight, of which a client that floods leaves some to the others, and the queue for them. */
 import { PrivatemodeError } from '../errors.ts';
 
 /** ms that a request waits for a place. */
@@ -8,6 +8,8 @@ const RETRY_AFTER = 2;
 /** Requests that wait. Each holds a connection. */
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
+/** Of so many places one is kept for clients that have nothing running; of fewer than half as many, none is. */
+const KEPT_ONE_OF = 16;
 
 /** Gives the place back; a second call does nothing. */
 export type Leave = () => void;
@@ -27,6 +29,7 @@ interface Queue {
 
 /** `limit`: requests that run at the same time. `wait`: ms. */
 export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?: number } = {}) {
+  const kept = 2 * limit < KEPT_ONE_OF ? 0 : Math.ceil(limit / KEPT_ONE_OF);
   /** Those of whom something runs or waits; undefined is one more client. Whoever was given a place last comes last. */
   const clients = new Map<string | undefined, Queue>();
   let running = 0;
@@ -61,13 +64,20 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
     if (queue.running === 0 && queue.waiting.size === 0) clients.delete(name);
   }
 
+  /** Whoever has something running leaves the kept places alone; without --clients there is nobody to leave them to. */
+  const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
+    running < (name === undefined || queue.running === 0 ? limit : limit - kept);
+
   /** Of whoever has the fewest running; of several the one who has been without a turn the longest. */
   function next(): Waiting | undefined {
-    let chosen: Queue | undefined;
-    for (const queue of clients.values()) {
-      if (queue.waiting.size > 0 && (chosen === undefined || queue.running < chosen.running)) chosen = queue;
+    let chosen: readonly [string | undefined, Queue] | undefined;
+    for (const client of clients) {
+      const [, queue] = client;
+      if (queue.waiting.size > 0 && (chosen === undefined || queue.running < chosen[1].running))
+        chosen = client;
     }
-    return chosen?.waiting.values().next().value;
+    // Whoever has more running than this one finds no place either.
+    return chosen && hasPlaceFor(...chosen) ? chosen[1].waiting.values().next().value : undefined;
   }
 
   /** Makes room where the queue is full: the newest of whoever has most waiting gives way to one who has fewer. */
@@ -112,14 +122,15 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
   return {
     /**
      * A place, at once where fewer than `limit` requests run; otherwise when one becomes free. It goes to the client that has the
-     * fewest running, among equals to each in turn, and within a client in order of arrival. Throws, or rejects with,
-     * max_in_flight_reached after 10 s, or where 256 requests of the client or 1,024 in all wait already (of which the newest of the
-     * client with most gives way to clients with fewer), and the reason of `signal`.
+     * fewest running, among equals to each in turn, and within a client in order of arrival. From 8 places on, a sixteenth of them
+     * (rounded up) is kept: a client that has something running gets none of these. Throws, or rejects with, max_in_flight_reached
+     * after 10 s, or where 256 requests of the client or 1,024 in all wait already (of which the newest of the client with most gives
+     * way to clients with fewer), and the reason of `signal`.
      */
     enter(name: string | undefined, signal: AbortSignal): Leave | Promise<Leave> {
       signal.throwIfAborted();
       const queue = queueOf(name);
-      if (running < limit) return take(name, queue); // then nobody waits
+      if (hasPlaceFor(name, queue)) return take(name, queue); // then nobody waits who could have it
       try {
         return waitIn(name, queue, signal);
       } catch (thrown) {

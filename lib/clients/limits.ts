@@ -3,6 +3,8 @@
  * primary for its workers, or a Redis that several replicas share.
  */
 
+import { PrivatemodeError } from '../errors.ts';
+
 /** Of one client; undefined: no limit. */
 export interface Limits {
   /** Requests that are admitted within any 60 s. */
@@ -34,4 +36,32 @@ export interface RequestCounts {
   admit(client: LimitedClient): Permit | Promise<Permit>;
   /** Stores what is not stored yet. */
   close(): Promise<void>;
+}
+
+/** The unit of each limit, as its refusal names it. */
+const LIMITS = {
+  tokensPerDay: { code: 'tokens_per_day_reached', one: 'token per day (UTC)', more: 'tokens per day (UTC)' },
+  requestsPerMinute: {
+    code: 'requests_per_minute_reached',
+    one: 'request per minute',
+    more: 'requests per minute',
+  },
+  maxConcurrent: {
+    code: 'max_concurrent_reached',
+    one: 'request at the same time',
+    more: 'requests at the same time',
+  },
+} as const satisfies Record<keyof Limits, unknown>;
+
+/** What refuses a request of a client that has reached `limit`. `seconds`: after so long it is worth trying again; at least one. */
+export function limitReached(limit: keyof Limits, limits: Limits, seconds: number): PrivatemodeError {
+  const { code, one, more } = LIMITS[limit];
+  const most = limits[limit];
+  return new PrivatemodeError(
+    code,
+    `this client has reached its limit of ${most} ${most === 1 ? one : more}`,
+    {
+      retryAfter: Math.max(1, Math.ceil(seconds)),
+    },
+  );
 }

@@ -1,7 +1,7 @@
 /** The counts of clients in a Redis or Valkey that several replicas share (--limits-store). */
 import { randomBytes } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
-import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
+import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 import { openRedisConnection, type Run, type StoreError, script } from './redis-connection.ts';
 
 export interface RedisCountsOptions {
@@ -40,7 +40,7 @@ local midnight = (math.floor(now / 86400000) + 1) * 86400000
 
 /**
  * Arguments: id, tokens per day, requests per minute, most at a time (-1: no limit, nothing compared), lease. Replies with the number of the limit that is
- * reached, as in REFUSALS, or 0, and the seconds to wait.
+ * reached, as in REACHED, or 0, and the seconds to wait.
  */
 const ADMIT = script(`${CLOCK}
 local id, lease = ARGV[1], tonumber(ARGV[5])
@@ -85,12 +85,7 @@ for i = 2, #ARGV do redis.call('ZADD', KEYS[3], now + lease, ARGV[i]) end
 return redis.call('PEXPIRE', KEYS[3], lease)`);
 
 /** By the number with which ADMIT replies. */
-const REFUSALS = [
-  undefined,
-  ['tokens_per_day_reached', 'tokensPerDay', 'tokens per day'],
-  ['requests_per_minute_reached', 'requestsPerMinute', 'requests per minute'],
-  ['max_concurrent_reached', 'maxConcurrent', 'requests at the same time'],
-] as const;
+const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'] as const;
 
 /** A place to give back, which the store may not have heard of yet. */
 interface Release {
@@ -214,13 +209,8 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       if (perhapsRun) owe({ client: name, id, tokens: 0, day: today(), how: 'cancel' });
       return withoutCount(message);
     }
-    const refusal = REFUSALS[reply[0] as number];
-    if (refusal !== undefined) {
-      const [code, limit, unit] = refusal;
-      throw new PrivatemodeError(code, `this client has reached its limit of ${limits[limit]} ${unit}`, {
-        retryAfter: Math.max(1, reply[1] as number),
-      });
-    }
+    const limit = REACHED[reply[0] as number];
+    if (limit !== undefined) throw limitReached(limit, limits, reply[1] as number);
     const ids = running.get(name) ?? new Set();
     running.set(name, ids.add(id));
     return { release: (tokens) => release(name, id, tokens) };

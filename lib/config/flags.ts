@@ -84,7 +84,7 @@ const GROUPS = {
   ],
   Limits: [
     setting('max-in-flight', integer('N', 1), {
-      help: 'Requests that run at the same time, of all clients and workers together; further ones wait for up to 10 s and then get 429. If unset, there is no limit.',
+      help: 'Requests that run at the same time, of all clients and workers together; further ones wait for up to 10 s and then get 429. With --clients one place in 16 is kept for clients that have nothing running. If unset, there is no limit.',
     }),
     setting('max-body-bytes', integer('BYTES', 1), {
       default: '134217728',

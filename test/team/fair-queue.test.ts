@@ -92,17 +92,54 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(events, ['x', 'a', 'b', 'c', 'a', 'b', 'a', 'b']);
   });
 
-  it('lets a victim with one request at a time be the next, always, beside a flood', async () => {
+  it('keeps a sixteenth of the places, from 8 on, for who has nothing running', () => {
+    for (const [limit, kept] of [
+      [1, 0],
+      [7, 0],
+      [8, 1],
+      [16, 1],
+      [17, 2],
+      [100, 7],
+    ] as const) {
+      const { ask, events } = scene(limit);
+      for (let i = 0; i < limit + 10; i++) ask('flooder');
+      assert.equal(events.length, limit - kept, `of ${limit} places`);
+      for (let i = 0; i < limit; i++) ask(`client-${i}`);
+      assert.equal(events.length, limit, 'one each, until all places are taken');
+    }
+  });
+
+  it('keeps none without --clients: there is nobody else', () => {
+    const { ask, events } = scene(16);
+    for (let i = 0; i < 20; i++) ask(undefined);
+    assert.equal(events.length, 16);
+  });
+
+  it('lets a victim with one request at a time in at once, always, beside a flood', async () => {
     const { ask, end, events } = scene(8);
     for (let i = 0; i < 208; i++) ask('flooder');
     for (let i = 0; i < 50; i++) {
       events.length = 0;
       ask('victim');
-      await end('flooder');
       assert.deepEqual(events, ['victim'], `at its request ${i}`);
+      await end('flooder');
+      assert.deepEqual(events, ['victim'], 'the flooder pays for the place it has given up');
       await end('victim');
       assert.deepEqual(events, ['victim', 'flooder']);
     }
+  });
+
+  it('lets a victim be the next where the kept places are taken too', async () => {
+    const { ask, end, events, queue } = scene(8);
+    for (let i = 0; i < 200; i++) ask('flooder');
+    for (const name of ['third', 'victim', 'victim']) ask(name);
+    assert.deepEqual([events.slice(7), queue.size().running], [['third'], 8]);
+    await end('flooder');
+    assert.deepEqual(events.slice(7), ['third', 'victim']);
+    await end('victim');
+    assert.deepEqual(events.slice(7), ['third', 'victim', 'victim']);
+    for (const name of ['third', 'victim', 'flooder', 'flooder']) await end(name);
+    assert.equal(queue.size().running, 7, 'the flooder alone does not get the kept place back');
   });
 
   it('refuses after 10 s, and who waits longer is not forgotten', async (t: TestContext) => {
