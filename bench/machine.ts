@@ -2,7 +2,6 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, loadavg, release, totalmem } from 'node:os';
-import { PINNED } from './processes.ts';
 
 export interface Machine {
   readonly processor: string;
@@ -20,7 +19,7 @@ export interface Machine {
   readonly loadBefore: number;
 }
 
-export function describeMachine(raised: boolean): Machine {
+export function describeMachine(raised: boolean, pinned: boolean): Machine {
   const lock = JSON.parse(readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8')) as {
     packages: Record<string, { version?: string }>;
   };
@@ -33,7 +32,7 @@ export function describeMachine(raised: boolean): Machine {
     openssl: process.versions.openssl,
     httpProxy3: lock.packages['node_modules/http-proxy-3']?.version ?? 'unknown',
     commit: commit(),
-    pinned: PINNED,
+    pinned,
     raised,
     loadBefore: Number(loadavg()[0]!.toFixed(2)),
   };

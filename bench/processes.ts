@@ -8,8 +8,8 @@ import { cleanEnvironment as testEnvironment } from '../test/support/proxy-proce
 /** ms of the clock that all processes of a machine share. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
-/** Whether processes are kept to a processor each: the subject on the first, all else on the second. */
-export const PINNED = availableParallelism() > 1 && spawnSync('taskset', ['-V']).status === 0;
+/** Whether processes can be kept to a processor each: the subject on the first, all else on the second. */
+export const PINNABLE = availableParallelism() > 1 && spawnSync('taskset', ['-V']).status === 0;
 export type Place = 'subject' | 'others' | 'anywhere';
 const PROCESSORS: Record<Place, string | undefined> = {
   subject: '0',
@@ -20,7 +20,7 @@ const PROCESSORS: Record<Place, string | undefined> = {
 /** Keeps a process, all its threads, to its place; what it forks later inherits that. */
 export function pin(pid: number, place: Place): void {
   const processor = PROCESSORS[place];
-  if (PINNED && processor !== undefined) spawnSync('taskset', ['-a', '-c', '-p', processor, String(pid)]);
+  if (processor !== undefined) spawnSync('taskset', ['-a', '-c', '-p', processor, String(pid)]);
 }
 
 const PRIORITY = -10;

@@ -21,6 +21,10 @@ export interface Report {
   readonly quick: boolean;
   readonly machine: Machine;
   readonly measured: readonly Measured[];
+  /** Names given with --subject. */
+  readonly entered: readonly string[];
+  /** Where a token's processor time goes (stages.ts). */
+  readonly stages?: Readonly<Record<string, number>> | undefined;
 }
 
 export function summarise(metric: Pick<Metric, 'name' | 'rows'>, rounds: readonly Round[]): Measured {
@@ -45,6 +49,30 @@ export function valuesOf({ rounds }: Pick<Measured, 'rounds'>): Record<string, n
     names.map((name) => [name, median(rounds.map(({ values }) => values[name] as number))]),
   );
 }
+
+/** A figure of ours beside the same of a proxy that was entered. */
+export interface Comparison extends Estimate {
+  readonly what: string;
+  /** Medians over the rounds. */
+  readonly ours: number;
+  readonly other: number;
+}
+
+/** Ours ÷ other, round by round, for each value that both have. Ratios of machine's figures, and so not the machine's. */
+export const comparisons = (measured: readonly Measured[], other: string): readonly Comparison[] =>
+  measured.flatMap(({ metric, rounds }) =>
+    Object.keys(rounds[0]?.values ?? {})
+      .filter(
+        (name) => name.startsWith('ours, ') && `${other}${name.slice('ours'.length)}` in rounds[0]!.values,
+      )
+      .map((name): Comparison => {
+        const all = (key: string): number[] => rounds.map(({ values }) => values[key] as number);
+        const [ours, others] = [all(name), all(`${other}${name.slice('ours'.length)}`)];
+        const ratios = ours.map((value, i) => value / others[i]!).filter(Number.isFinite);
+        const what = `${metric}: ${name.slice('ours, '.length)}`;
+        return { what, ours: median(ours), other: median(others), ...estimate(ratios) };
+      }),
+  );
 
 /**
  * Ratios that are more than `factor` times their bar even at the kinder end of their interval: noise must not block. Figures
@@ -105,7 +133,26 @@ ${table(
 The rows with a verdict; the whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
 \`npm run bench\` measures again; [bench/README.md](bench/README.md) tells how, and how to enter another proxy.`;
 
-export function toMarkdown({ version, date, quick, machine, measured }: Report): string {
+const comparisonTable = (measured: readonly Measured[], other: string): string =>
+  table(
+    ['what', 'ours', other, `ours ÷ ${other}`, '95 % interval'],
+    comparisons(measured, other).map((found) => [
+      found.what,
+      digits(found.ours),
+      digits(found.other),
+      digits(found.median),
+      `${digits(found.low)} – ${digits(found.high)}`,
+    ]),
+  );
+
+const stagesTable = (stages: Readonly<Record<string, number>>): string =>
+  table(
+    ['stage', 'share of the processor time'],
+    Object.entries(stages).map(([stage, share]) => [stage, `${(100 * share).toFixed(0)} %`]),
+  );
+
+export function toMarkdown(report: Report): string {
+  const { version, date, quick, machine, measured, entered, stages } = report;
   const values = measured.flatMap((entry) =>
     Object.entries(valuesOf(entry)).map(([name, value], index) => [
       index === 0 ? entry.metric : '',
@@ -125,7 +172,7 @@ its bar gives the verdict; with the bar inside it the median does, or, where it 
 \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
 
 ${barTable(measured)}
-
+${entered.map((other) => `\n## Ours beside ${other}\n\n${comparisonTable(measured, other)}\n`).join('')}${stages === undefined ? '' : `\n## Where the time of a token goes\n\nFrom a profile of 100 streams × 50 tokens/s.\n\n${stagesTable(stages)}\n`}
 ## What the figures were made from
 
 Medians over the rounds.

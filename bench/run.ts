@@ -1,6 +1,6 @@
 /**
  * node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--save] [--fail-above FACTOR] [--profile DIR]
- *                   [--subject NAME=URL]... [--directory DIR] [--upstream-port PORT]
+ *                   [--subject NAME=WHAT]... [--directory DIR] [--upstream-port PORT] [--pin on|off]
  *
  * Measures the built program (dist/) against its bars; bench/README.md tells what each option does.
  */
@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { VERSION } from '../lib/version.ts';
 import { interTokenChart } from './chart.ts';
+import { entryOf } from './entries.ts';
 import { chatBody } from './fixtures.ts';
 import { checkAnswers } from './gate.ts';
 import { openStream } from './load.ts';
@@ -19,9 +20,10 @@ import { PERCENTILES } from './metrics/inter-token.ts';
 import { saturate } from './metrics/stream-saturated.ts';
 import { bare } from './metrics/upload.ts';
 import { METRICS } from './metrics.ts';
-import { raisePriority } from './processes.ts';
+import { PINNABLE, raisePriority } from './processes.ts';
 import { updateReadme } from './readme.ts';
 import { farBeyond, type Measured, type Report, summarise, toMarkdown, valuesOf } from './report.ts';
+import { profileStages } from './stages.ts';
 import { type Subjects, startSubjects } from './subjects.ts';
 
 const { values: options } = parseArgs({
@@ -31,7 +33,8 @@ const { values: options } = parseArgs({
     rounds: { type: 'string' },
     subject: { type: 'string', multiple: true, default: [] },
     directory: { type: 'string' },
-    'upstream-port': { type: 'string' },
+    'upstream-port': { type: 'string', default: '0' },
+    pin: { type: 'string', default: 'on' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
     'fail-above': { type: 'string' },
@@ -54,21 +57,26 @@ mkdirSync(directory, { recursive: true });
 const restorePriority = raisePriority();
 process.once('exit', () => restorePriority?.());
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
-const machine = describeMachine(restorePriority !== undefined);
+const pinned = options.pin !== 'off' && PINNABLE;
+const machine = describeMachine(restorePriority !== undefined, pinned);
 let subjects: Subjects | undefined;
 try {
-  subjects = await startSubjects(directory, Object.fromEntries(options.subject.map(named)), {
+  subjects = await startSubjects(directory, Object.fromEntries(options.subject.map(entryOf)), {
     profile: options.profile,
-    upstreamPort: Number(options['upstream-port'] ?? 0),
+    upstreamPort: Number(options['upstream-port']),
+    pinned,
   });
   await prepare(subjects);
   const measured = await measure(subjects);
+  const stages = quick || wanted !== undefined ? undefined : await profileStages(subjects);
   finish({
     version: VERSION,
     date: new Date().toISOString().slice(0, 10),
     quick,
     machine,
     measured,
+    entered: subjects.entered,
+    stages,
   });
 } finally {
   await subjects?.close();
@@ -76,14 +84,9 @@ try {
 }
 process.exit();
 
-function named(argument: string): [string, URL] {
-  const at = argument.indexOf('=');
-  return [argument.slice(0, at), new URL(argument.slice(at + 1))];
-}
-
 /** The gate, then enough load for the compilers to have done their work. */
 async function prepare(all: Subjects): Promise<void> {
-  for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', ...all.external]) {
+  for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', ...all.entered]) {
     const subject = await all.get(name);
     const { target, pid } = subject;
     await checkAnswers(subject);

@@ -5,10 +5,11 @@ import { get } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { commandLine, type Entry, variantOf } from './entries.ts';
 import { clientsFile } from './fixtures.ts';
 import type { LimitAnswer, LimitRequest } from './limit.ts';
 import type { LinkProfile } from './link.ts';
-import type { Target } from './load.ts';
+import { openStream, type Target } from './load.ts';
 import { cleanEnvironment, listenerOn, message, type Place, pin, start, stop } from './processes.ts';
 import type { UpstreamNote } from './upstream.ts';
 
@@ -22,7 +23,11 @@ export interface Subject {
 export interface Subjects {
   readonly upstream: ChildProcess;
   /** Names given with --subject. */
-  readonly external: readonly string[];
+  readonly entered: readonly string[];
+  /** `ours`, and those of --subject that the benchmark starts itself, so that it can start a fresh one. */
+  readonly startable: readonly string[];
+  /** `ours`, and other builds of this program: they have its variants and its flags. */
+  readonly builds: readonly string[];
   get(name: string): Promise<Subject>;
   /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. */
   fresh(name: string, options?: LaunchOptions): Promise<Subject & { stop(): Promise<void> }>;
@@ -41,37 +46,33 @@ export interface LaunchOptions {
 
 const HERE = import.meta.dirname;
 const PROXY = join(HERE, '../dist/bin/privatemode-proxy.js');
+/** The same before it is bundled: its profile names files. */
+const SOURCE = join(HERE, '../bin/privatemode-proxy.ts');
 
-/** In the directory of the run. */
-const CLIENTS_FILE = 'clients.json';
-const clientsFlag = (directory: string): string => `--clients=${join(directory, CLIENTS_FILE)}`;
-
-/** Our own program in its variants: the flags beyond those that all have. */
-const oursIn = (directory: string): Readonly<Record<string, readonly string[]>> => ({
-  ours: [],
-  'ours, shared salt': ['--disable-prompt-cache=false'],
-  'ours, receipts': ['--receipts'],
-  'ours, 1 worker': ['--workers=1'],
-  'ours, 2 workers': ['--workers=2'],
-  'ours, clients': [clientsFlag(directory)],
-  'ours, clients, 2 workers': [clientsFlag(directory), '--workers=2'],
-  'ours, clients, 16 places': [clientsFlag(directory), '--max-in-flight=16'],
-  'ours, clients, 17 places': [clientsFlag(directory), '--max-in-flight=17'],
-});
+export interface SubjectsOptions {
+  /** A directory for the CPU profiles of what is started. */
+  readonly profile: string | undefined;
+  /** 0: any. */
+  readonly upstreamPort: number;
+  /** Whether each process is kept to a processor. */
+  readonly pinned: boolean;
+}
 
 export async function startSubjects(
   directory: string,
-  externals: Readonly<Record<string, URL>>,
-  {
-    profile,
-    upstreamPort = 0,
-  }: { readonly profile?: string | undefined; readonly upstreamPort?: number } = {},
+  entered: Readonly<Record<string, Entry>>,
+  { profile, upstreamPort, pinned }: SubjectsOptions,
 ): Promise<Subjects> {
+  const entries: Readonly<Record<string, Entry>> = { ours: { kind: 'build', file: PROXY }, ...entered };
+  const profiled: Entry = { kind: 'build', file: SOURCE };
+  const keepTo = (pid: number, place: Place): void => {
+    if (pinned) pin(pid, place);
+  };
   const upstream = start(join(HERE, 'upstream.ts'), [directory, String(upstreamPort)]);
   const ready = await message<Extract<UpstreamNote, { type: 'ready' }>>(upstream, 'ready');
-  pin(upstream.pid as number, 'others');
-  pin(process.pid, 'others');
-  writeFileSync(join(directory, CLIENTS_FILE), clientsFile());
+  keepTo(upstream.pid as number, 'others');
+  keepTo(process.pid, 'others');
+  writeFileSync(join(directory, 'clients.json'), clientsFile());
   const caFile = join(directory, 'ca.pem');
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
@@ -79,22 +80,24 @@ export async function startSubjects(
     for (const child of children) child.kill(); // where the run is interrupted; otherwise they have ended before
   });
   const started = new Map<string, Promise<Subject>>();
-  const links = new Map<LinkProfile, Promise<number>>();
+  const links = new Map<string, Promise<number>>();
   let limitProcess: Promise<ChildProcess> | undefined;
 
   /** The port at which the upstream is reached over that link. */
-  function portOver(link: LinkProfile | undefined): Promise<number> {
-    if (link === undefined) return Promise.resolve(ready.port);
-    const port = links.get(link) ?? startLink(link);
-    links.set(link, port);
+  function portOver(link: LinkProfile | undefined, http2 = false): Promise<number> {
+    const far = http2 ? ready.http2Port : ready.port;
+    if (link === undefined) return Promise.resolve(far);
+    const key = `${far} ${JSON.stringify(link)}`;
+    const port = links.get(key) ?? startLink(link, far);
+    links.set(key, port);
     return port;
   }
 
-  async function startLink(link: LinkProfile): Promise<number> {
-    const child = start(join(HERE, 'link.ts'), [String(ready.port), JSON.stringify(link)]);
+  async function startLink(link: LinkProfile, far: number): Promise<number> {
+    const child = start(join(HERE, 'link.ts'), [String(far), JSON.stringify(link)]);
     children.push(child);
     const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
-    pin(child.pid as number, 'others');
+    keepTo(child.pid as number, 'others');
     return port;
   }
 
@@ -104,39 +107,29 @@ export async function startSubjects(
     });
     children.push(child);
     const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
-    pin(child.pid as number, place);
+    keepTo(child.pid as number, place);
     return { child, target: { port, host: '127.0.0.1', sealed: true } };
   }
 
-  async function launchOurs(
+  async function launchEntry(
     name: string,
     { execArgv = [], place = 'subject', unready = false, link }: LaunchOptions,
   ) {
-    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link)]);
-    const child = spawn(
-      process.execPath,
-      [
-        ...execArgv,
-        ...profiling,
-        PROXY,
-        `--api-endpoint=localhost:${upstreamAt}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        '--listen-address=127.0.0.1',
-        `--port=${port}`,
-        '--api-key=bench',
-        ...(oursIn(directory)[name] as readonly string[]),
-      ],
-      {
-        env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
-        stdio: 'ignore',
-      },
-    );
+    const { entry: by, variant } = variantOf(name);
+    const entry = by === 'source' ? profiled : entries[by];
+    if (entry === undefined || entry.kind === 'running') throw new Error(`${name} cannot be started`);
+    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link, variant.http2)]);
+    const places = { port, upstream: upstreamAt, directory, workspace: join(directory, `workspace-${by}`) };
+    const [command, ...args] = commandLine(entry, variant, places, [...execArgv, ...profiling]);
+    const child = spawn(command as string, args, {
+      env: cleanEnvironment({ SSL_CERT_FILE: caFile }),
+      stdio: 'ignore',
+    });
     children.push(child);
-    if (!unready) await untilReady(port);
-    pin(child.pid as number, place);
-    return { child, target: { port, host: '127.0.0.1', sealed: false } };
+    const target = { port, host: '127.0.0.1', sealed: false };
+    if (!unready) await (entry.kind === 'build' ? untilReady(port) : untilItAnswers(name, target));
+    keepTo(child.pid as number, place);
+    return { child, target };
   }
 
   const directTarget = (port: number): Target => ({
@@ -150,13 +143,17 @@ export async function startSubjects(
       return { name, target, pid: undefined, stop: async () => {} };
     }
     const { child, target } =
-      name === 'passthrough' ? await launchPassthrough(options) : await launchOurs(name, options);
+      name === 'passthrough' ? await launchPassthrough(options) : await launchEntry(name, options);
     return { name, target, pid: child.pid, stop: () => stop(child) };
   }
 
   async function find(name: string): Promise<Subject> {
-    const url = externals[name];
-    if (url !== undefined) return findExternal(name, url);
+    const entry = entries[name];
+    if (entry?.kind === 'running') {
+      const running = await findRunning(name, entry.url);
+      if (running.pid !== undefined) keepTo(running.pid, 'subject');
+      return running;
+    }
     return launch(name, name.endsWith('workers') || name.endsWith('worker') ? { place: 'anywhere' } : {});
   }
 
@@ -164,13 +161,15 @@ export async function startSubjects(
     const child = start(join(HERE, 'limit.ts'), [String(ready.port), caFile]);
     children.push(child);
     await message(child, 'ready');
-    pin(child.pid as number, 'subject');
+    keepTo(child.pid as number, 'subject');
     return child;
   }
 
   return {
     upstream,
-    external: Object.keys(externals),
+    entered: Object.keys(entered),
+    startable: Object.keys(entries).filter((name) => entries[name]?.kind !== 'running'),
+    builds: Object.keys(entries).filter((name) => entries[name]?.kind === 'build'),
     get(name) {
       let subject = started.get(name);
       if (subject === undefined) {
@@ -195,7 +194,7 @@ export async function startSubjects(
 }
 
 /** Something that listens already, or will within a minute: its operator may have to wait for the upstream. */
-async function findExternal(name: string, url: URL): Promise<Subject> {
+async function findRunning(name: string, url: URL): Promise<Subject> {
   const [host, port] = [url.hostname, Number(url.port)];
   for (let waited = 0; !(await accepts(host, port)); waited += 1) {
     if (waited === 0) process.stderr.write(`${name}: waiting for ${url.host}\n`);
@@ -203,8 +202,20 @@ async function findExternal(name: string, url: URL): Promise<Subject> {
     await delay(1_000);
   }
   const pid = listenerOn(port);
-  if (pid !== undefined) pin(pid, 'subject');
   return { name, target: { port, host, sealed: false }, pid };
+}
+
+/** Asks for a short stream until there is one. Rejects after 20 s. */
+async function untilItAnswers(name: string, target: Target): Promise<void> {
+  const deadline = Date.now() + PATIENCE;
+  for (;;) {
+    try {
+      return await (await openStream(target, { events: 1 })).finished;
+    } catch (error) {
+      if (Date.now() > deadline) throw new Error(`${name} did not begin to answer`, { cause: error });
+      await delay(100);
+    }
+  }
 }
 
 function accepts(host: string, port: number): Promise<boolean> {

@@ -25,7 +25,7 @@ import {
 import { monotonicMs } from './processes.ts';
 
 export type UpstreamNote =
-  | { readonly type: 'ready'; readonly port: number }
+  | { readonly type: 'ready'; readonly port: number; readonly http2Port: number }
   /** A request body is complete; `at` as `monotonicMs` tells it. */
   | { readonly type: 'uploaded'; readonly bytes: number; readonly at: number }
   /** The client's side closed before the answer was over. */
@@ -68,7 +68,7 @@ const server = await startServer({
   onRequest: () => {},
 });
 process.once('disconnect', () => process.exit());
-note({ type: 'ready', port: server.port });
+note({ type: 'ready', port: server.port, http2Port: server.port });
 
 async function infer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const plan = planOf(String(request.headers['privatemode-target-model']));

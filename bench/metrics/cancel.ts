@@ -45,9 +45,9 @@ export const cancel: Metric = {
     return {
       figures: { cancel: quantile(times, 0.99), cancel_leaks: left },
       values: {
-        'p50, ms': quantile(times, 0.5),
-        'p99, ms': quantile(times, 0.99),
-        'sockets left': left,
+        'ours, p50 ms': quantile(times, 0.5),
+        'ours, p99 ms': quantile(times, 0.99),
+        'ours, sockets left': left,
       },
     };
   },

@@ -62,7 +62,7 @@ export const streamsOnTwoCores: Metric = {
     const found: Record<string, number> = {};
     direct ??= subjects.get('direct').then(({ target }) => capacity(target, MOST));
     found['direct'] = await direct;
-    for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
+    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered])) {
       found[name] = await capacity((await subjects.get(name)).target, found['direct']);
     }
     return {

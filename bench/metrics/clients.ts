@@ -32,6 +32,8 @@ const SHORT = { events: 1, think: THINK };
 
 /** The client's requests until the flood is a steady load. */
 const SETTLE = 5;
+/** In a round each flood has its turn so often: a disturbance from outside meets a part of one. */
+const SLICES = 3;
 
 /** Refused requests of a round, so many at a time. */
 const [REFUSED, AT_A_TIME] = [800, 8];
@@ -96,9 +98,11 @@ export const clients: Metric = {
       for (const name of pair) both.push(await warmed(subjects, name));
       Object.assign(times, await alone(both, quick ? 100 : 300));
     }
-    for (const name of shuffled([FULL, FITTING])) {
-      const { target } = await warmed(subjects, name);
-      times[name] = await besideFlood(target, FLOODS[name], quick ? 60 : 100);
+    for (let slice = 0; slice < SLICES; slice++) {
+      for (const name of shuffled([FULL, FITTING])) {
+        const { target } = await warmed(subjects, name);
+        times[name] = [...(times[name] ?? []), ...(await besideFlood(target, FLOODS[name], 100))];
+      }
     }
     const p50 = (name: string): number => quantile(times[name] ?? [], 0.5);
     const p99 = (name: string): number => quantile(times[name] ?? [], 0.99);

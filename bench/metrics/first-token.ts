@@ -55,22 +55,33 @@ async function staggered(subjects: readonly Subject[], count: number): Promise<T
 }
 
 const WAYS = { alone, staggered };
+const KINDS = (['alone', 'staggered'] as const).flatMap((way) =>
+  (['p50', 'p99'] as const).map((percentile) => ({ way, percentile })),
+);
 const bars = { p50: 0.5, p99: 3 };
+const titleOf = ({ way, percentile }: (typeof KINDS)[number]): string =>
+  `First token, ${way === 'alone' ? 'one stream' : 'beside 50 streams'}, ${percentile}`;
 
 export const firstTokenAdded: Metric = {
   name: 'ttft_added',
-  rows: (['alone', 'staggered'] as const).flatMap((way) =>
-    (['p50', 'p99'] as const).map((percentile) => ({
-      id: `ttft_added_${way}_${percentile}`,
-      title: `First token, ${way === 'alone' ? 'one stream' : 'beside 50 streams'}, ${percentile}`,
+  rows: [
+    ...KINDS.map((kind) => ({
+      id: `ttft_added_${kind.way}_${kind.percentile}`,
+      title: titleOf(kind),
       figure: 'ms over passthrough',
-      bar: { limit: bars[percentile], kind: 'at most' as const },
+      bar: { limit: bars[kind.percentile], kind: 'at most' as const },
     })),
-  ),
+    ...KINDS.map((kind) => ({
+      id: `ttft_reference_${kind.way}_${kind.percentile}`,
+      title: titleOf(kind),
+      figure: '÷ what the reference adds to direct',
+      bar: { limit: 2, kind: 'at most' as const },
+    })),
+  ],
   rounds: { full: 9, quick: 2 },
   async round(all, quick) {
     const values: Record<string, number> = {};
-    const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.external].map(all.get));
+    const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.entered].map(all.get));
     for (const way of ['alone', 'staggered'] as const) {
       const found = await WAYS[way](subjects, quick ? 40 : 80);
       for (const [name, times] of Object.entries(found)) {
@@ -78,12 +89,15 @@ export const firstTokenAdded: Metric = {
         values[`${name}, ${way}, p99 ms`] = quantile(times, 0.99);
       }
     }
-    const figures = (['alone', 'staggered'] as const).flatMap((way) =>
-      (['p50', 'p99'] as const).map((percentile) => [
-        `ttft_added_${way}_${percentile}`,
-        values[`ours, ${way}, ${percentile} ms`]! - values[`passthrough, ${way}, ${percentile} ms`]!,
-      ]),
-    );
+    const added = (name: string, { way, percentile }: (typeof KINDS)[number], to: string): number =>
+      values[`${name}, ${way}, ${percentile} ms`]! - values[`${to}, ${way}, ${percentile} ms`]!;
+    const figures = KINDS.flatMap((kind): [string, number][] => {
+      const id = `${kind.way}_${kind.percentile}`;
+      const overPassthrough = [`ttft_added_${id}`, added('ours', kind, 'passthrough')] as [string, number];
+      if (!all.entered.includes('reference')) return [overPassthrough];
+      const toReference = added('ours', kind, 'direct') / added('reference', kind, 'direct');
+      return [overPassthrough, [`ttft_reference_${id}`, toReference]];
+    });
     return { figures: Object.fromEntries(figures), values };
   },
 };

@@ -28,7 +28,7 @@ export const interToken: Metric = {
   rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const values: Record<string, number> = {};
-    for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.external])) {
+    for (const name of shuffled(['direct', 'passthrough', 'ours', ...subjects.entered])) {
       const { target } = await subjects.get(name);
       const events = quick ? 45 : 75;
       const streams = await openPaced(target, {

@@ -33,21 +33,30 @@ async function slowest(target: Target, count: number): Promise<number> {
 
 type Times = Readonly<Record<Moment, number>>;
 
-/** The moments after a start, over that link; `idled` resolves with the whole once the subject has idled. */
-async function over(all: Subjects, link: LinkProfile): Promise<{ readonly idled: () => Promise<Times> }> {
+/** The moments after a start of each that can be started, over that link; `idled` resolves with the whole once they have idled. */
+async function over(
+  all: Subjects,
+  link: LinkProfile,
+): Promise<{ readonly idled: () => Promise<Record<string, Times>> }> {
   // One round trip, as this link has it: what the generator waits for on connections of its own.
   const direct = await all.fresh('direct', { link });
   const alone = Math.min(await slowest(direct.target, 1), await slowest(direct.target, 1));
   const eight = await slowest(direct.target, TOGETHER);
-  const ours = await all.fresh('ours', { link });
-  const start = (await slowest(ours.target, 1)) - alone;
-  for (let asked = 0; asked < ONE_BY_ONE; asked++) await slowest(ours.target, 1);
-  const together = (await slowest(ours.target, TOGETHER)) - eight;
+  const running: (Awaited<ReturnType<Subjects['fresh']>> & Omit<Times, 'idle'>)[] = [];
+  for (const name of shuffled(all.startable)) {
+    const subject = await all.fresh(name, { link });
+    const start = (await slowest(subject.target, 1)) - alone;
+    for (let asked = 0; asked < ONE_BY_ONE; asked++) await slowest(subject.target, 1);
+    running.push({ ...subject, start, together: (await slowest(subject.target, TOGETHER)) - eight });
+  }
   return {
     async idled() {
-      const idle = (await slowest(ours.target, 1)) - alone;
-      await ours.stop();
-      return { start, together, idle };
+      const found: Record<string, Times> = {};
+      for (const { name, target, start, together, stop } of running) {
+        found[name] = { start, together, idle: (await slowest(target, 1)) - alone };
+        await stop();
+      }
+      return found;
     },
   };
 }
@@ -68,10 +77,16 @@ export const link: Metric = {
     for (const [name, profile] of shuffled(Object.entries(LINKS)))
       running.push([name, await over(all, profile)]);
     await delay(IDLE);
+    const values: Record<string, number> = {};
     const figures: Record<string, number> = {};
-    for (const [name, { idled }] of running) {
-      for (const [moment, ms] of Object.entries(await idled())) figures[`${name}_${moment}`] = ms;
+    for (const [link, { idled }] of running) {
+      for (const [name, times] of Object.entries(await idled())) {
+        for (const [moment, ms] of Object.entries(times)) {
+          values[`${name}, ${link}_${moment} ms`] = ms;
+          if (name === 'ours') figures[`${link}_${moment}`] = ms;
+        }
+      }
     }
-    return { figures, values: figures };
+    return { figures, values };
   },
 };

@@ -53,7 +53,8 @@ export const neighbourStall: Metric = {
   async round(subjects, quick) {
     const { target } = await subjects.get('ours');
     const without = await worstDuring(target, () => delay(150));
-    const worst: Record<string, number[]> = { passthrough: [], ours: [] };
+    const names = ['passthrough', 'ours', ...subjects.entered];
+    const worst = Object.fromEntries(names.map((name) => [name, [] as number[]]));
     for (let i = 0; i < (quick ? 1 : REPEATS); i++) {
       for (const name of shuffled(Object.keys(worst))) {
         const subject = await subjects.get(name);

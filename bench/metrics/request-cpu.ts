@@ -26,16 +26,27 @@ export const requestCpu: Metric = {
       figure: '÷ passthrough',
       bar: { limit: 2, kind: 'at most' },
     },
+    {
+      id: 'request_cpu_before',
+      title: 'CPU per short request, one at a time',
+      figure: '÷ the build entered as `before`',
+      bar: { limit: 0.6, kind: 'at most' },
+    },
   ],
   rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const perRequest: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', 'ours', ...subjects.external])) {
+    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered])) {
       const subject = await subjects.get(name);
       if (subject.pid !== undefined) perRequest[name] = await cpuPerRequest(subject, quick ? 150 : 400);
     }
     return {
-      figures: { request_cpu: perRequest['ours']! / perRequest['passthrough']! },
+      figures: {
+        request_cpu: perRequest['ours']! / perRequest['passthrough']!,
+        ...(perRequest['before'] === undefined
+          ? {}
+          : { request_cpu_before: perRequest['ours']! / perRequest['before'] }),
+      },
       values: Object.fromEntries(
         Object.entries(perRequest).map(([name, value]) => [`${name}, µs/request`, value]),
       ),

@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openStream, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { monotonicMs } from '../processes.ts';
+import { shuffled } from '../stats.ts';
 import { untilReady } from '../subjects.ts';
 
 async function untilOpen({ port, host }: Target): Promise<void> {
@@ -27,6 +28,11 @@ async function firstToken(target: Target): Promise<number> {
   return stream.arrivals[0]!;
 }
 
+const MOMENTS: Readonly<Record<string, (target: Target) => Promise<number>>> = {
+  ready: ({ port }) => untilReady(port).then(monotonicMs),
+  'first token': firstToken,
+};
+
 export const timeToReady: Metric = {
   name: 'start',
   rows: [
@@ -45,18 +51,17 @@ export const timeToReady: Metric = {
   ],
   rounds: { full: 9, quick: 2 },
   async round(subjects) {
-    await subjects.get('ours'); // fills the cache
-    const took: number[] = [];
-    for (const until of [({ port }: Target) => untilReady(port).then(monotonicMs), firstToken]) {
-      const from = monotonicMs();
-      const subject = await subjects.fresh('ours', { place: 'anywhere', unready: true });
-      took.push((await until(subject.target)) - from);
-      await subject.stop();
+    const values: Record<string, number> = {};
+    for (const name of shuffled(subjects.builds)) {
+      await subjects.get(name); // fills the cache
+      for (const [what, until] of Object.entries(MOMENTS)) {
+        const from = monotonicMs();
+        const subject = await subjects.fresh(name, { place: 'anywhere', unready: true });
+        values[`${name}, ${what} after ms`] = (await until(subject.target)) - from;
+        await subject.stop();
+      }
     }
-    const [ready, token] = took as [number, number];
-    return {
-      figures: { start: ready, ttft_cold: token / ready },
-      values: { 'ready after, ms': ready, 'first token after, ms': token },
-    };
+    const ready = values['ours, ready after ms'] as number;
+    return { figures: { start: ready, ttft_cold: values['ours, first token after ms']! / ready }, values };
   },
 };

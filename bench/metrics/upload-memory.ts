@@ -3,6 +3,7 @@ import { audioForm, FORM_BOUNDARY } from '../fixtures.ts';
 import { dial, requestHead, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { forgetPeak, peakBytes, residentBytes } from '../processes.ts';
+import { shuffled } from '../stats.ts';
 
 const FILE = 64 * 1024 * 1024;
 const PLAN = { unary: true };
@@ -46,19 +47,22 @@ export const uploadMemory: Metric = {
   ],
   rounds: { full: 5, quick: 0 },
   async round(subjects) {
-    const subject = await subjects.fresh('ours');
-    const pid = subject.pid as number;
-    try {
-      const idle = residentBytes(pid);
-      forgetPeak(pid);
-      await sendForm(subject.target);
-      const peak = peakBytes(pid);
-      return {
-        figures: { upload_mem: (peak - idle) / FILE },
-        values: { 'idle, MB': idle / 1e6, 'peak, MB': peak / 1e6 },
-      };
-    } finally {
-      await subject.stop();
+    const values: Record<string, number> = {};
+    let share = Number.NaN;
+    for (const name of shuffled(subjects.startable)) {
+      const subject = await subjects.fresh(name);
+      const pid = subject.pid as number;
+      try {
+        const idle = residentBytes(pid);
+        forgetPeak(pid);
+        await sendForm(subject.target);
+        const peak = peakBytes(pid);
+        if (name === 'ours') share = (peak - idle) / FILE;
+        Object.assign(values, { [`${name}, idle MB`]: idle / 1e6, [`${name}, peak MB`]: peak / 1e6 });
+      } finally {
+        await subject.stop();
+      }
     }
+    return { figures: { upload_mem: share }, values };
   },
 };

@@ -46,6 +46,17 @@ const RATE = 10 * MB;
 /** The shard key, which a shared salt asks for, ends at a million tokens of four bytes: larger prompts are refused. */
 const SHARED_SALT_LIMIT = 4;
 
+/** The same ways through what was entered, as far as it knows them. */
+const besideOurs = (
+  ways: readonly { readonly name: string; readonly rate?: number }[],
+  { entered, builds }: Subjects,
+): { readonly name: string; readonly rate?: number | undefined }[] =>
+  entered.flatMap((other) =>
+    ways
+      .filter(({ name }) => builds.includes(other) || !name.endsWith('shared salt'))
+      .map(({ name, rate }) => ({ name: name.replace('ours', other), rate })),
+  );
+
 export function upload(megabytes: number): Metric {
   const id = `upload_${megabytes}_mb`;
   const salted = megabytes < SHARED_SALT_LIMIT;
@@ -72,7 +83,7 @@ export function upload(megabytes: number): Metric {
     async round(subjects) {
       body ??= chatBody(PLAN, bytes);
       const taken: Record<string, () => Promise<number>> = { bare: () => bare(subjects, bytes) };
-      for (const { name, rate } of ways)
+      for (const { name, rate } of [...ways, ...besideOurs(ways, subjects)])
         taken[name] = () => through(subjects, name.replace(', trickled', ''), body as Buffer, rate);
       const times = Object.fromEntries(Object.keys(taken).map((name) => [name, [] as number[]]));
       for (let i = 0; i < REPEATS; i++) {

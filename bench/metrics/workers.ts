@@ -1,6 +1,9 @@
 import { availableParallelism } from 'node:os';
+import { openStream } from '../load.ts';
 import type { Metric, Row } from '../metric.ts';
+import { family, openSockets } from '../processes.ts';
 import { median, shuffled } from '../stats.ts';
+import type { Subject } from '../subjects.ts';
 import { type Saturation, saturate } from './stream-saturated.ts';
 
 const [ONE, TWO] = ['ours, 1 worker', 'ours, 2 workers'] as const;
@@ -19,6 +22,27 @@ const RATE: Row = {
   bar: { limit: 1.7, kind: 'at least' },
 };
 
+const SPREAD: Row = {
+  id: 'workers_spread',
+  title: 'Two workers: the busier one, of 64 streams that stay',
+  figure: '÷ half of them',
+  bar: { limit: 1.3, kind: 'at most' },
+};
+const STAYING = 64;
+
+/** How many times its even share of the connections the worker with most has. */
+async function spread({ target, pid }: Subject): Promise<number> {
+  const workers = family(pid as number).slice(1);
+  const before = workers.map(openSockets);
+  const streams = await Promise.all(
+    Array.from({ length: STAYING }, () => openStream(target, { events: 1, hold: true })),
+  );
+  await Promise.all(streams.map((stream) => stream.reached(1)));
+  const more = workers.map((worker, i) => openSockets(worker) - before[i]!);
+  for (const { socket } of streams) socket.destroy();
+  return (Math.max(...more) * more.length) / more.reduce((sum, count) => sum + count, 0);
+}
+
 /** Bursts before anything counts; each of two workers sees half of them. */
 const WARM_UP = 6;
 /** Of each in a round: where four processes share two cores, bursts of the same kind differ by a third. */
@@ -27,7 +51,7 @@ const warmth: Record<string, number> = {};
 
 export const workers: Metric = {
   name: 'workers',
-  rows: [availableParallelism() < ENOUGH ? CPU : RATE],
+  rows: [availableParallelism() < ENOUGH ? CPU : RATE, SPREAD],
   rounds: { full: 9, quick: 0 },
   async round(subjects) {
     const found: Record<string, readonly Saturation[]> = {};
@@ -47,6 +71,11 @@ export const workers: Metric = {
       ]),
     );
     const twoToOne = (what: string): number => values[`${TWO}, ${what}`]! / values[`${ONE}, ${what}`]!;
-    return { figures: { workers: twoToOne('µs/event'), workers_rate: twoToOne('events/s') }, values };
+    const figures = {
+      workers: twoToOne('µs/event'),
+      workers_rate: twoToOne('events/s'),
+      workers_spread: await spread(await subjects.get(TWO)),
+    };
+    return { figures, values };
   },
 };

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { interTokenChart } from '../../bench/chart.ts';
 import { METRICS } from '../../bench/metrics.ts';
 import { newestReport } from '../../bench/readme.ts';
-import { barTable, farBeyond, readmeSection, summarise, valuesOf } from '../../bench/report.ts';
+import { barTable, comparisons, farBeyond, readmeSection, summarise, valuesOf } from '../../bench/report.ts';
 
 const metric = {
   name: 'm',
@@ -57,6 +57,22 @@ describe('the report of the benchmark', () => {
       );
     });
   }
+
+  it('compares what ours and another proxy have in common, round by round', () => {
+    const values = [
+      { 'ours, ms': 2, 'other, ms': 1, 'ours, alone ms': 7 },
+      { 'ours, ms': 9, 'other, ms': 3, 'ours, alone ms': 7 },
+      { 'ours, ms': 8, 'other, ms': 2, 'ours, alone ms': 7 },
+    ];
+    const found = summarise(
+      metric,
+      values.map((each) => ({ figures: { row: 1 }, values: each })),
+    );
+    const [first, ...more] = comparisons([found], 'other');
+    assert.deepEqual(more, []);
+    assert.deepEqual([first?.what, first?.ours, first?.other, first?.median], ['m: ms', 8, 2, 3]);
+    assert.deepEqual(comparisons([found], 'nobody'), []);
+  });
 
   it('leaves rounds without a figure out, and gives no verdict where none has one', () => {
     const found = (...figures: number[]) =>

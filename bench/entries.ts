@@ -1,0 +1,91 @@
+/** Who takes part: our own program in its variants, and what --subject enters. */
+
+/** A proxy that the benchmark starts, or one that runs already. */
+export type Entry =
+  /** A build of this program (dist/bin/privatemode-proxy.js): it has all variants. */
+  | { readonly kind: 'build'; readonly file: string }
+  /** Any other proxy, by the command that starts it. */
+  | { readonly kind: 'command'; readonly command: readonly string[] }
+  | { readonly kind: 'running'; readonly url: URL };
+
+/** What stands for `{name}` in a command. */
+export interface Places {
+  /** Where the proxy is to listen, on 127.0.0.1. */
+  readonly port: number;
+  /** The service's port on localhost. */
+  readonly upstream: number;
+  /** Of the run: ca.pem, roots/, manifest.json, clients.json. */
+  readonly directory: string;
+  /** The proxy's own, kept over its starts. */
+  readonly workspace: string;
+}
+
+/** `NAME=http://HOST:PORT`, `NAME=FILE.js` (a build of this program) or `NAME=COMMAND ARGUMENT…` with {port}, {upstream}, {directory} and {workspace} in it. */
+export function entryOf(argument: string): [name: string, Entry] {
+  const at = argument.indexOf('=');
+  const [name, what] = [argument.slice(0, at), argument.slice(at + 1).trim()];
+  if (at < 1 || what === '')
+    throw new Error(`--subject wants NAME=URL, NAME=FILE.js or NAME=COMMAND, not ${argument}`);
+  if (/^https?:\/\//.test(what)) return [name, { kind: 'running', url: new URL(what) }];
+  const command = what.split(/\s+/);
+  if (command.length > 1 || !what.endsWith('.js')) return [name, { kind: 'command', command }];
+  return [name, { kind: 'build', file: what }];
+}
+
+/** A way to run a build: by what comes after the comma in a subject's name. */
+interface Variant {
+  readonly flags: readonly string[];
+  /** The service that it reaches speaks HTTP/2 too. */
+  readonly http2?: boolean;
+}
+
+const CLIENTS = '--clients={directory}/clients.json';
+const VARIANTS: Readonly<Record<string, Variant>> = {
+  '': { flags: [] },
+  'HTTP/2': { flags: [], http2: true },
+  'shared salt': { flags: ['--disable-prompt-cache=false'] },
+  receipts: { flags: ['--receipts'] },
+  '1 worker': { flags: ['--workers=1'] },
+  '2 workers': { flags: ['--workers=2'] },
+  clients: { flags: [CLIENTS] },
+  'clients, 2 workers': { flags: [CLIENTS, '--workers=2'] },
+  'clients, 16 places': { flags: [CLIENTS, '--max-in-flight=16'] },
+  'clients, 17 places': { flags: [CLIENTS, '--max-in-flight=17'] },
+};
+
+/** `ours, 2 workers`: the entry `ours` in its variant `2 workers`. Throws for a variant that there is not. */
+export function variantOf(name: string): { readonly entry: string; readonly variant: Variant } {
+  const comma = name.indexOf(', ');
+  const [entry, which] = comma < 0 ? [name, ''] : [name.slice(0, comma), name.slice(comma + 2)];
+  const variant = VARIANTS[which];
+  if (variant === undefined) throw new Error(`${entry} has no variant ${which}`);
+  return { entry, variant };
+}
+
+const BUILD = [
+  '--api-endpoint=localhost:{upstream}',
+  '--manifest-path={directory}/manifest.json',
+  '--unsafe-trust-roots={directory}/roots',
+  '--workspace={workspace}',
+  '--listen-address=127.0.0.1',
+  '--port={port}',
+  '--api-key=bench',
+];
+
+/** The command line of an entry, every place filled in. `execArgv` is Node's, for builds. */
+export function commandLine(
+  entry: Exclude<Entry, { kind: 'running' }>,
+  { flags }: Variant,
+  places: Places,
+  execArgv: readonly string[],
+): string[] {
+  const line =
+    entry.kind === 'command'
+      ? entry.command
+      : [process.execPath, ...execArgv, entry.file, ...BUILD, ...flags];
+  return line.map((part) =>
+    part.replace(/\{(port|upstream|directory|workspace)\}/g, (_, place) =>
+      String(places[place as keyof Places]),
+    ),
+  );
+}
