@@ -1,4 +1,4 @@
-import { type Dispatcher, request } from 'undici';
+import type { Dispatcher } from 'undici';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
@@ -32,7 +32,7 @@ export type HttpCall = (request: HttpRequest) => Promise<HttpResponse>;
  */
 export function createHttpCall(dispatcher: Dispatcher): HttpCall {
   return async ({ method, url, headers, body = null, maxBytes, timeout, signal: caller }) => {
-    const { host } = new URL(url);
+    const { origin, host, pathname, search } = new URL(url);
     caller?.throwIfAborted();
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
@@ -42,8 +42,9 @@ export function createHttpCall(dispatcher: Dispatcher): HttpCall {
       timeout,
     );
     try {
-      const response = await request(url, {
-        dispatcher,
+      const response = await dispatcher.request({
+        origin,
+        path: pathname + search,
         method,
         headers: { 'accept-encoding': 'identity', ...headers },
         body,

@@ -70,6 +70,22 @@ describe('npm package', { timeout: 600_000 }, () => {
     assert.deepEqual(asked, ['supports-color']); // of `debug`, in a try block
   });
 
+  it("starts without Node's own fetch: importing node:http would load it", () => {
+    const probe = "process.on('exit',()=>console.log(process.moduleLoadList.join()))";
+    const program = join(unpacked, 'dist/bin/privatemode-proxy.js');
+    const args = [
+      '--import',
+      `data:text/javascript,${probe}`,
+      program,
+      '--port=0',
+      '--manifest-path=/nowhere',
+    ];
+    const { stdout, status } = run(process.execPath, args, { env: withoutSettings(process.env) });
+    assert.equal(status, 1);
+    assert.match(stdout, /NativeModule _http_server/, 'it has come as far as its server');
+    assert.doesNotMatch(stdout, /deps\/undici/);
+  });
+
   it('pins what it is made of', () => {
     for (const [name, version] of Object.entries(manifest.devDependencies))
       assert.match(version as string, /^(npm:.+@)?\d+\.\d+\.\d+$/, name);
