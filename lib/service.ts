@@ -3,6 +3,7 @@ import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
+import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
@@ -114,7 +115,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
   });
 
   const largestBody = Math.min(maxBodyBytes, uploadBudget.limit);
-  const response = shared.receipts && DigestedResponse;
+  const response = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {

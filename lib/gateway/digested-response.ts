@@ -1,7 +1,8 @@
 /** A response that knows the digest of its body, for a receipt: whichever module writes it, and however it ends. */
 import { createHash, type Hash } from 'node:crypto';
-import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { BodyDigest } from '../transparency/receipt.ts';
+import { ChunkedResponse } from './chunked-response.ts';
 
 /** SHA-256 of no bytes. */
 const OF_NOTHING = createHash('sha256').digest('hex');
@@ -49,7 +50,7 @@ type Write<Result> = (chunk: unknown, encoding: unknown, callback: unknown) => R
 /** Takes the place of Node's response on a listener whose requests get receipts. */
 export class DigestedResponse<
   Request extends IncomingMessage = IncomingMessage,
-> extends ServerResponse<Request> {
+> extends ChunkedResponse<Request> {
   readonly body = new BodyHash();
 
   override write(chunk: unknown, encoding?: unknown, callback?: unknown): boolean {
