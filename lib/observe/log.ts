@@ -5,10 +5,9 @@ import { PrivatemodeError } from '../errors.ts';
 /** An Error is no such record: it goes into a field, where its text is judged. */
 type Fields = Readonly<Record<string, unknown>>;
 
-interface LogMethod {
-  (fields: Fields, message: string): void;
-  (message: string): void;
-}
+type Line = [fields: Fields, message: string] | [message: string];
+type LogMethod = (...line: Line) => void;
+type LevelName = 'debug' | 'info' | 'warn' | 'error';
 
 /** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`. */
 export interface Logger {
@@ -60,25 +59,56 @@ export function createLogger(options: {
     },
     options.format === 'json' ? output : textOutput(output, hasColours(output, options.env ?? process.env)),
   );
-  return withFlatChildren(logger);
+  return new BoundLogger(logger, {});
 }
 
-/** pino's formatters do not see what is bound to a child. */
-function withFlatChildren(logger: PinoLogger): Logger {
-  return {
-    debug: logger.debug.bind(logger),
-    info: logger.info.bind(logger),
-    warn: logger.warn.bind(logger),
-    error: logger.error.bind(logger),
-    isLevelEnabled: (level) => logger.isLevelEnabled(level),
-    child: (bindings) => withFlatChildren(logger.child(flat(bindings))),
-  };
+/** Bound fields go into each line with its own: a child of pino's costs more than the one line that most requests have. */
+class BoundLogger implements Logger {
+  readonly #logger: PinoLogger;
+  readonly #bound: Fields;
+
+  constructor(logger: PinoLogger, bound: Fields) {
+    this.#logger = logger;
+    this.#bound = bound;
+  }
+
+  debug(...line: Line): void {
+    this.#log('debug', line);
+  }
+
+  info(...line: Line): void {
+    this.#log('info', line);
+  }
+
+  warn(...line: Line): void {
+    this.#log('warn', line);
+  }
+
+  error(...line: Line): void {
+    this.#log('error', line);
+  }
+
+  isLevelEnabled(level: string): boolean {
+    return this.#logger.isLevelEnabled(level);
+  }
+
+  child(bindings: Fields): Logger {
+    return new BoundLogger(this.#logger, { ...this.#bound, ...bindings });
+  }
+
+  #log(level: LevelName, line: Line): void {
+    const [fields, message] = line.length === 2 ? line : [undefined, line[0]];
+    this.#logger[level]({ ...this.#bound, ...fields }, message);
+  }
 }
 
 /** The fields of one line, each as something that is safe and short. */
 function flat(fields: object): Record<string, unknown> {
-  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(given.map(([name, value]) => [name, flatValue(value)]));
+  const shown: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    if (value !== undefined) shown[name] = flatValue(value);
+  }
+  return shown;
 }
 
 function flatValue(value: unknown): string | number | boolean | null {

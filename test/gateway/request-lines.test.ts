@@ -398,9 +398,13 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   it('is the only one at level info: the stages stay away', async (t) => {
     const lines: string[] = [];
     const debugged: unknown[] = [];
+    const logger = createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } });
     const log: Logger = {
-      ...createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } }),
-      debug: (...line: unknown[]) => debugged.push(line),
+      debug: (...line) => debugged.push(line),
+      info: (...line) => logger.info(...line),
+      warn: (...line) => logger.warn(...line),
+      error: (...line) => logger.error(...line),
+      isLevelEnabled: (level) => logger.isLevelEnabled(level),
       child: () => log,
     };
     const { upstream, ask } = await gatewayFixture(t, { deps: { log } });
