@@ -122,8 +122,9 @@ const STEP_BYTES = 32 * 1024;
 const spare: Buffer[] = [];
 const MOST_SPARE = 4;
 
+/** A short one is a piece of Node's pool: memory of its own costs more than all that is written to it. */
 const takeBuffer = (bytes: number): Buffer =>
-  (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafeSlow(Math.min(bytes, SLICE_BYTES));
+  (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafe(Math.min(bytes, SLICE_BYTES));
 
 /** Lets the next large body have the buffers, where `isOver`: cut off, a slice may still be on its way. Only ciphertext is in them. */
 export function giveBack(buffers: Buffer[], isOver: boolean): void {
