@@ -3,7 +3,13 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
-import { grammarOf, type TokenUsage, tokenUsage, tokenUsageIn } from './response-grammar.ts';
+import {
+  grammarOf,
+  type StreamGrammar,
+  type TokenUsage,
+  tokenUsage,
+  tokenUsageIn,
+} from './response-grammar.ts';
 import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
 import { EventMatch, KnownEvents, patternOf, STRAY_LINE_END, scanEvent } from './sse/event-data.ts';
@@ -25,6 +31,18 @@ const OTHER_BOUNDARY = /\n\r|\r\r/;
 /** For all streams: an event is matched and opened in one go. */
 const match = new EventMatch();
 
+/** What the events of an endpoint's streams have looked like so far: names and plain members, nothing that was encrypted. */
+const knownByGrammar = new WeakMap<StreamGrammar, KnownEvents<EventKind>>();
+
+function knownIn(grammar: StreamGrammar): KnownEvents<EventKind> {
+  let known = knownByGrammar.get(grammar);
+  if (known === undefined) {
+    known = KnownEvents.ofAllStreams();
+    knownByGrammar.set(grammar, known);
+  }
+  return known;
+}
+
 /**
  * Two ways lead to `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one goes
  * through the parser and a strict scan of its data, and is remembered.
@@ -43,7 +61,7 @@ export class EventDecrypter implements Decrypter {
   readonly #checks: EventChecks;
   readonly #usageWanted: Asked['usage'];
   readonly #maxEventBytes: number;
-  readonly #known = new KnownEvents<EventKind>();
+  readonly #known: KnownEvents<EventKind>;
   readonly #delivered = new DecryptedBytes();
   readonly #plaintexts: Buffer[] = []; // of the event at hand, by the numbers of its messages
   // Without onError, for which the parser would make an error object for each line that means nothing.
@@ -57,6 +75,7 @@ export class EventDecrypter implements Decrypter {
     },
   });
   #ended = false; // nothing more is looked at
+  #begun = false; // the parser has had something, or need not have it
   #atBoundary = false; // the parser has seen whole events only
   #kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
   #unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
@@ -71,6 +90,7 @@ export class EventDecrypter implements Decrypter {
     if (stream === undefined) throw malformed('the service answered with an event stream');
     this.#cipher = cipher;
     this.#checks = new EventChecks(stream, plain, choices);
+    this.#known = KnownEvents.ofStream(knownIn(stream));
     this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
   }
@@ -99,7 +119,7 @@ export class EventDecrypter implements Decrypter {
     const mostKept = Math.min(MOST_KEPT, this.#maxEventBytes);
     let position = 0;
     while (position < bytes.length && !this.#ended) {
-      const mayBeKnown = this.#atBoundary && !this.modelError;
+      const mayBeKnown = (this.#atBoundary || !this.#begun) && !this.modelError;
       const isBlankLine = this.#atBoundary && bytes[position] === LF;
       const mayKeep = bytes.length - position <= mostKept && (position > 0 || kept === undefined);
       if (isBlankLine) position += 1;
@@ -116,12 +136,21 @@ export class EventDecrypter implements Decrypter {
   #takeKnown(bytes: Buffer, start: number): boolean {
     const kind = this.#known.find(bytes, start, match);
     if (kind === undefined || match.end - start > this.#maxEventBytes) return false;
+    if (!this.#begun) this.#skipByteOrderMark();
     this.#decrypt(kind, bytes, start);
     return true;
   }
 
+  /** The first event does not go through the parser, which takes a byte order mark at the beginning only. */
+  #skipByteOrderMark(): void {
+    this.#parser.feed('\n');
+    this.#begun = true;
+    this.#atBoundary = true;
+  }
+
   /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
   #parse(bytes: Buffer, start: number): number {
+    this.#begun = true;
     const boundary = bytes.indexOf(BOUNDARY, start, 'latin1');
     this.#atBoundary = boundary >= 0;
     const end = this.#atBoundary ? boundary + BOUNDARY.length : bytes.length;
@@ -161,9 +190,10 @@ export class EventDecrypter implements Decrypter {
     const kind = this.#checks.kindOf(sealed, type);
     const name = named ? kind.type : undefined;
     if (named && event.event !== name) throw notAuthentic('the name of an event is not its type');
-    if (canRecur) this.#known.remember(patternOf(bytes, members, match, name), kind);
-    if (match.count > 0) this.#decrypt(kind, bytes, 0, event);
-    else if (kind.type === 'message_stop') this.#end(event, bytes);
+    if (match.count > 0) {
+      this.#decrypt(kind, bytes, 0, event);
+      if (canRecur) this.#known.remember(patternOf(bytes, members, match, name), kind);
+    } else if (kind.type === 'message_stop') this.#end(event, bytes);
     else this.#write(bytes, 0, false, event);
   }
 

@@ -1,7 +1,7 @@
 /**
- * Where an event has its messages: by a strict scan of its data or, for one like an earlier event of its stream, by its bytes. The
- * events of a stream differ in ciphertexts and counts only, so what the scan found in one is verified in the next: a few comparisons
- * instead of a scan of every byte, and no strings.
+ * Where an event has its messages: by a strict scan of its data or, for one like an earlier event, by its bytes. The events of a
+ * stream differ in ciphertexts and counts only, and those of two streams in their id too, so what the scan found in one is verified
+ * in the next: a few comparisons instead of a scan of every byte, and no strings.
  */
 import { malformed, notAuthentic } from '../decrypter.ts';
 import { createJsonIndex, type JsonMember } from '../json/json-index.ts';
@@ -78,13 +78,13 @@ export function scanEvent(data: Buffer, plain: PlainMembers, match: EventMatch) 
 }
 
 /**
- * What the bytes of an event must be: literals, and between two of them a number or a message in quotes. All in two places: with
+ * What the bytes of an event must be: literals, and between two of them a number, an id or a message in quotes. All in two places: with
  * a hundred streams taking turns, each place in memory that has to be visited costs more than what is done there.
  */
 interface EventPattern {
   /** The literals, one behind the other. */
   readonly text: Uint8Array;
-  /** For each literal its end in `text`, and what comes behind it: MESSAGE, NUMBER, an end of `usage`, or END. */
+  /** For each literal its end in `text`, and what comes behind it: MESSAGE, NUMBER, ID, an end of `usage`, or END. */
   readonly steps: Int32Array;
 }
 
@@ -93,6 +93,7 @@ const NUMBER = 1;
 const USAGE_START = 2;
 const USAGE_END = 3;
 const END = 4;
+const ID = 5;
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -104,6 +105,14 @@ const ZERO = 0x30;
 const NUMBERS = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
 /** Characters of a plain value; a longer one has to be the same in the next event. */
 const MAX_VARYING = 1024;
+
+/** The plain member that is the same in the events of one stream, and another in each stream. */
+const ID_MEMBER = 'id';
+/** Characters that mean the same to every reader. Any other id has to be the same in the next event. */
+const VARYING_ID = /^"[\w.:-]{1,128}"$/;
+const MAX_ID_BYTES = 128;
+const IS_ID_BYTE = new Uint8Array(256);
+for (let byte = 0; byte < 0x80; byte++) IS_ID_BYTE[byte] = Number(/[\w.:-]/.test(String.fromCharCode(byte)));
 
 /** The numbers in a plain value that may be others; those of an escape may not. */
 function numbersIn(data: Buffer, { kind, start, end }: JsonMember): Iterable<RegExpExecArray> {
@@ -140,6 +149,11 @@ export function patternOf(
     if (member.start + 1 === match.starts[part] && part < match.count) {
       step(match.starts[part]!, match.ends[part]!, MESSAGE);
       part += 1;
+    } else if (
+      member.name === ID_MEMBER &&
+      VARYING_ID.test(data.toString('latin1', member.start, member.end))
+    ) {
+      step(member.start + 1, member.end - 1, ID);
     } else {
       for (const { index, 0: digits } of numbersIn(data, member)) {
         step(member.start + index, member.start + index + digits.length, NUMBER);
@@ -176,6 +190,10 @@ function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number,
       if (bytes[position] === ZERO) position += 1;
       else while (isDigit(bytes[position])) position += 1;
       if (position === from || isDigit(bytes[position])) return false;
+    } else if (what === ID) {
+      const longest = from + MAX_ID_BYTES;
+      while (position < longest && IS_ID_BYTE[bytes[position]!] === 1) position += 1;
+      if (position === from) return false;
     } else if (what === USAGE_START) match.usageStart = position;
     else if (what === USAGE_END) match.usageEnd = position;
   }
@@ -193,36 +211,77 @@ function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number)
 
 /** Streams alternate between few kinds of events; more than this are not remembered. */
 const REMEMBERED = 8;
+/** Of all streams together: models have kinds of their own. */
+const REMEMBERED_OF_ALL = 32;
 /** Bytes of a pattern. An event with more is scanned each time: a gateway could pad it with what it likes. */
 const MAX_PATTERN_BYTES = 4096;
 
-/** The events that a stream has had, each with what its owner knows of its kind. */
+interface KnownEvent<Kind> {
+  readonly pattern: EventPattern;
+  readonly kind: Kind;
+}
+
+/**
+ * The events that a stream has had, each with what its owner knows of its kind. With `others`, those that all streams of an endpoint
+ * have had: one of theirs is known at its first occurrence. A stream keeps its own, or a gateway that makes up kinds in one stream
+ * could slow down the others.
+ */
 export class KnownEvents<Kind> {
-  readonly #known: { readonly pattern: EventPattern; readonly kind: Kind }[] = [];
+  readonly #known: KnownEvent<Kind>[] = [];
+  readonly #others: KnownEvents<Kind> | undefined;
+  readonly #most: number;
   #last = 0; // index of the kind that came last
+
+  private constructor(most: number, others?: KnownEvents<Kind>) {
+    this.#most = most;
+    this.#others = others;
+  }
+
+  static ofAllStreams<Kind>(): KnownEvents<Kind> {
+    return new KnownEvents(REMEMBERED_OF_ALL);
+  }
+
+  static ofStream<Kind>(others?: KnownEvents<Kind>): KnownEvents<Kind> {
+    return new KnownEvents(REMEMBERED, others);
+  }
 
   /** The kind of the event at `start`, whose places are in `match` then; undefined if its bytes do not tell. */
   find(bytes: Buffer, start: number, match: EventMatch): Kind | undefined {
+    const own = this.#matching(bytes, start, match);
+    if (own !== undefined) return own.kind;
+    if (this.#others === undefined) return undefined;
+    const other = this.#others.#matching(bytes, start, match);
+    if (other !== undefined) this.#keep(other);
+    return other?.kind;
+  }
+
+  /** Whether the bytes from `start` on may be the beginning of an event that the stream has had. */
+  mayBegin(bytes: Buffer, start: number): boolean {
+    return this.#known.some(({ pattern }) => beginsLike(pattern, bytes, start));
+  }
+
+  /** Remembers an event that was not found, and has authenticated; in place of the one after the last if there are enough. */
+  remember(pattern: EventPattern | undefined, kind: Kind): void {
+    if (pattern === undefined || pattern.text.length > MAX_PATTERN_BYTES) return;
+    const event = { pattern, kind };
+    this.#keep(event);
+    if (this.#others !== undefined) this.#others.#keep(event);
+  }
+
+  #matching(bytes: Buffer, start: number, match: EventMatch): KnownEvent<Kind> | undefined {
     const known = this.#known;
     for (let k = 0; k < known.length; k++) {
       const at = (this.#last + k) % known.length;
       if (!matchBytes(known[at]!.pattern, bytes, start, match)) continue;
       this.#last = at;
-      return known[at]!.kind;
+      return known[at];
     }
     return undefined;
   }
 
-  /** Whether the bytes from `start` on may be the beginning of an event that is known by its bytes. */
-  mayBegin(bytes: Buffer, start: number): boolean {
-    return this.#known.some(({ pattern }) => beginsLike(pattern, bytes, start));
-  }
-
-  /** Remembers an event that was not found, in place of the one after the last if there are enough. */
-  remember(pattern: EventPattern | undefined, kind: Kind): void {
-    if (pattern === undefined || pattern.text.length > MAX_PATTERN_BYTES) return;
+  #keep(event: KnownEvent<Kind>): void {
     const { length } = this.#known;
-    this.#last = length < REMEMBERED ? length : (this.#last + 1) % REMEMBERED;
-    this.#known[this.#last] = { pattern, kind };
+    this.#last = length < this.#most ? length : (this.#last + 1) % this.#most;
+    this.#known[this.#last] = event;
   }
 }

@@ -26,7 +26,7 @@ const KIND = { type: 'chunk', row: { required: {} }, order: [], checks: [] };
 
 /** Remembers the one event. */
 function knownAs(name?: string): KnownEvents<typeof KIND> {
-  const known = new KnownEvents<typeof KIND>();
+  const known = KnownEvents.ofStream<typeof KIND>();
   known.remember(pattern(KNOWN, name), KIND);
   return known;
 }
@@ -54,6 +54,8 @@ describe('an event that is known by its bytes', () => {
   const same = [
     ['other messages', KNOWN.replace('s:33', 't:4444444')],
     ['other numbers', KNOWN.replace('[0,10,-3', '[7,123456,-9').replace('12}', '0}')],
+    ['another id', KNOWN.replace('c1', 'chatcmpl-0_1.A:b')],
+    ['an id of 128 characters', KNOWN.replace('c1', 'x'.repeat(128))],
   ] as const;
   for (const [what, data] of same) {
     it(`is known again with ${what}`, () => assert.equal(matched(event(data)).known, true));
@@ -61,7 +63,12 @@ describe('an event that is known by its bytes', () => {
 
   const others = [
     ['another name', event(KNOWN.replace('choices', 'choicez'))],
-    ['another id', event(KNOWN.replace('c1', 'c2'))],
+    ['no id', event(KNOWN.replace('c1', ''))],
+    ['an id of 129 characters', event(KNOWN.replace('c1', 'x'.repeat(129)))],
+    ['an id with an escape', event(KNOWN.replace('c1', String.raw`c\u0031`))],
+    ['an id with a blank', event(KNOWN.replace('c1', 'c 1'))],
+    ['an id beyond ASCII', event(KNOWN.replace('c1', 'c\xe9'))],
+    ['an id with a line end', event(KNOWN.replace('c1', 'c\n1'))],
     ['a number that begins with a zero', event(KNOWN.replace('10', '010'))],
     ['digits after a zero', event(KNOWN.replace('[0,', '[05,'))],
     ['no number', event(KNOWN.replace('10', ''))],
@@ -112,7 +119,7 @@ describe('an event that is known by its bytes', () => {
     const remembered = (bytes: number): boolean => {
       const padded = KNOWN.replace('{', `{${' '.repeat(bytes)}`);
       const made = pattern(padded);
-      const known = new KnownEvents();
+      const known = KnownEvents.ofStream<typeof KIND>();
       known.remember(made, KIND);
       assert.equal(made?.text.length, bytes + pattern(KNOWN)!.text.length);
       return known.find(Buffer.from(event(padded)), 0, new EventMatch()) === KIND;
@@ -133,7 +140,7 @@ describe('an event that is known by its bytes', () => {
       [1_024, true],
       [1_025, false],
     ] as const) {
-      const known = new KnownEvents();
+      const known = KnownEvents.ofStream<typeof KIND>();
       known.remember(pattern(withUsage(length, 1)), KIND);
       for (const number of [1, 2]) {
         const found = known.find(Buffer.from(event(withUsage(length, number))), 0, new EventMatch());
@@ -144,8 +151,8 @@ describe('an event that is known by its bytes', () => {
 
   it('is one of eight kinds at most: a ninth takes the place of the one after the last', () => {
     const kinds = Array.from({ length: 10 }, (_, i) => ({ ...KIND, type: `kind ${i}` }));
-    const data = (i: number): string => KNOWN.replace('c1', `kind${'abcdefghij'[i]}`);
-    const known = new KnownEvents<typeof KIND>();
+    const data = (i: number): string => KNOWN.replace('"z"', `"${'abcdefghij'[i]}"`);
+    const known = KnownEvents.ofStream<typeof KIND>();
     const found = (): string[] =>
       kinds.flatMap((_, i) => known.find(Buffer.from(event(data(i))), 0, new EventMatch())?.type ?? []);
     for (const [i, kind] of kinds.entries()) {
@@ -164,13 +171,63 @@ describe('an event that is known by its bytes', () => {
     );
   });
 
+  it('has the same id again where that is no plain word', () => {
+    const blank = KNOWN.replace('c1', 'c 1');
+    const known = KnownEvents.ofStream<typeof KIND>();
+    known.remember(pattern(blank), KIND);
+    const isKnown = (data: string): boolean =>
+      known.find(Buffer.from(event(data)), 0, new EventMatch()) === KIND;
+    assert.deepEqual(
+      [isKnown(blank), isKnown(KNOWN), isKnown(blank.replace('c 1', 'c 2'))],
+      [true, false, false],
+    );
+  });
+
+  describe('in another stream', () => {
+    const streams = () => {
+      const others = KnownEvents.ofAllStreams<typeof KIND>();
+      return [KnownEvents.ofStream(others), KnownEvents.ofStream(others)] as const;
+    };
+    const data = (name: string): Buffer => Buffer.from(event(KNOWN.replace('"z"', `"${name}"`)));
+    const made = (name: string) => pattern(KNOWN.replace('"z"', `"${name}"`));
+
+    it('is known at its first occurrence, and only from then on one of the stream', () => {
+      const [first, second] = streams();
+      first.remember(made('z'), KIND);
+      assert.equal(second.mayBegin(data('z').subarray(0, 20), 0), false);
+      const match = new EventMatch();
+      assert.equal(second.find(data('z'), 0, match), KIND);
+      assert.deepEqual([match.count, match.end], [2, data('z').length]);
+      assert.equal(second.mayBegin(data('z').subarray(0, 20), 0), true);
+    });
+
+    it('stays known to it, however many kinds others make up', () => {
+      const [first, second] = streams();
+      first.remember(made('z'), KIND);
+      for (let i = 0; i < 100; i++)
+        second.remember(made(`n${'abcdefghij'[i % 10]}${'abcdefghij'[(i - (i % 10)) / 10]}`), KIND);
+      assert.equal(first.find(data('z'), 0, new EventMatch()), KIND);
+    });
+
+    it('is one of 32 kinds at most', () => {
+      const [first, second] = streams();
+      const names = Array.from(
+        { length: 40 },
+        (_, i) => `n${String.fromCharCode(97 + (i % 26))}${i < 26 ? 'a' : 'b'}`,
+      );
+      for (const name of names) first.remember(made(name), KIND);
+      const found = names.filter((name) => second.find(data(name), 0, new EventMatch()) === KIND);
+      assert.deepEqual(found, names.slice(8));
+    });
+  });
+
   it('has something to open', () => {
     assert.equal(pattern('{"id":"c"}'), undefined);
   });
 });
 
 describe('a stream, opened by bytes or by the parser', () => {
-  /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. */
+  /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. Otherwise the first is known too. */
   const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
     const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 100_000);
     let text = '';
@@ -196,6 +253,14 @@ describe('a stream, opened by bytes or by the parser', () => {
         3,
         events[3]!.replace(/([0-9a-f])"/, (_, d) => `${d === '0' ? 1 : 0}"`),
       ),
+    'with another id in each event': (events: string[]) =>
+      events.map((event, i) => event.replace(/"id":"[^"]*"/, `"id":"${'wxyz'[i % 4]}"`)),
+    'with an id beyond ASCII': (events: string[]) =>
+      events.with(2, events[2]!.replace(/"id":"[^"]*"/, '"id":"ünï"')),
+    'with a line separator in an id': (events: string[]) =>
+      events.with(2, events[2]!.replace(/"id":"[^"]*"/, '"id":"a\u2028"')),
+    'with a byte order mark at the beginning': (events: string[]) => events.with(0, `\ufeff${events[0]}`),
+    'with a byte order mark before an event': (events: string[]) => events.with(1, `\ufeff${events[1]}`),
     'with an event left out': (events: string[]) => events.toSpliced(2, 1),
     'with a field of its own before an event': (events: string[]) => events.with(2, `id: 7\n${events[2]}`),
     'with a vertical tab before an event': (events: string[]) => events.with(2, `\v${events[2]}`),
