@@ -12,7 +12,6 @@ import { type Client, requireEndpoint } from '../clients/authenticate.ts';
 import type { Clients } from '../clients/clients.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { RECEIPT_HEADER_NAMES } from '../pipeline/response-head.ts';
-import { headerPairs } from '../pipeline/rewrite-auth.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
@@ -130,13 +129,15 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
     throw new PrivatemodeError('too_many_headers', `the request has more than ${MOST_HEADERS} headers`);
   }
   const seen = new Set<string>();
-  for (const [name, value] of headerPairs(rawHeaders)) {
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i]!.toLowerCase();
     if (!AT_MOST_ONCE.has(name)) continue;
     if (seen.has(name)) {
       throw new PrivatemodeError('ambiguous_header', `the header ${name} was sent more than once`);
     }
     seen.add(name);
-    if (name === 'host' && !HOST.test(value)) throw invalidHost('not one host name with an optional port');
+    if (name === 'host' && !HOST.test(rawHeaders[i + 1]!))
+      throw invalidHost('not one host name with an optional port');
   }
   if (httpVersion === '1.1' && !seen.has('host')) throw invalidHost('missing');
 }

@@ -91,24 +91,18 @@ export function allowedHeaders<T>(
   isAllowed: (name: string) => boolean,
   join: (before: string | T, value: string) => T,
 ): Record<string, string | T> {
-  const perConnection = new Set<string>();
-  for (const [name, value] of headerPairs(rawHeaders)) {
-    if (name === 'connection')
-      for (const item of value.split(',')) perConnection.add(item.trim().toLowerCase());
-  }
   const headers: Record<string, string | T> = {};
-  for (const [name, value] of headerPairs(rawHeaders)) {
-    if (!isAllowed(name) || perConnection.has(name) || !isSafeValue(value)) continue;
-    headers[name] = Object.hasOwn(headers, name) ? join(headers[name]!, value) : value;
-  }
-  return headers;
-}
-
-/** Names in lower case, with their values. */
-export function* headerPairs(rawHeaders: readonly string[]): Generator<[name: string, value: string]> {
+  const perConnection: string[] = [];
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    yield [(rawHeaders[i] as string).toLowerCase(), rawHeaders[i + 1] as string];
+    const name = rawHeaders[i]!.toLowerCase();
+    const value = rawHeaders[i + 1]!;
+    if (name === 'connection') perConnection.push(...value.toLowerCase().split(','));
+    else if (isAllowed(name) && isSafeValue(value)) {
+      headers[name] = Object.hasOwn(headers, name) ? join(headers[name]!, value) : value;
+    }
   }
+  for (const name of perConnection) delete headers[name.trim()];
+  return headers;
 }
 
 /** What Node agrees to send: latin1 without control characters (tab excepted); anything else would throw mid-request. */
