@@ -5,7 +5,7 @@
  */
 import { PrivatemodeError } from '../../errors.ts';
 import type { ByteChain } from './byte-chain.ts';
-import { createJsonIndex, type JsonKind, type JsonMember, type JsonVisitor } from './json-index.ts';
+import type { JsonKind, JsonMember, JsonVisitor } from './json-index.ts';
 
 /**
  * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no chunk, and the closing
@@ -31,15 +31,13 @@ const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
 
 const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
 
-/** Whether the object holds flags of known names alone, each once. */
+/** Whether the object, which is valid JSON, holds flags of known names alone, each once: then it has a colon for each, and no other. */
 function areStreamOptions(text: string): boolean {
-  const index = createJsonIndex();
-  try {
-    index.feed(Buffer.from(text));
-    return index.finish().every(({ name, kind }) => STREAM_OPTIONS.includes(name) && isFlag(kind));
-  } catch {
-    return false; // a repeated name, or one that the service cannot address
-  }
+  const options = Object.entries(JSON.parse(text) as object);
+  return (
+    options.every(([name, value]) => STREAM_OPTIONS.includes(name) && typeof value === 'boolean') &&
+    text.split(':').length - 1 === options.length
+  );
 }
 
 /** What completes "must be", and whether JSON text of that kind is it. */
