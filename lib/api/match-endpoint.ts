@@ -110,6 +110,11 @@ const refuse = (code: ErrorCode, message: string, format: ErrorFormat): Refusal 
   format,
 });
 
+/** Most requests are for one of these, as it stands in its row: there is nothing in it to look for. */
+const WHOLE_PATHS: ReadonlySet<string> = new Set(
+  ROWS.map(({ path }) => path as string).filter((path) => !/[*{]/.test(path)),
+);
+
 /**
  * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.
  * Whatever a later parser could read differently is refused, so that nothing is sealed for one path and delivered to
@@ -117,6 +122,7 @@ const refuse = (code: ErrorCode, message: string, format: ErrorFormat): Refusal 
  * question mark and is exactly as received, or is empty.
  */
 function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
+  if (WHOLE_PATHS.has(raw)) return { path: raw, query: '' };
   if (!raw.startsWith('/')) return 'the request target is not a path';
   if (/[^\x21-\x7e]/.test(raw))
     return 'the request target contains blanks, control characters or non-ASCII text';
