@@ -166,16 +166,20 @@ const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId', 'worke
 function textOutput(output: LogOutput, colours: boolean): LogOutput {
   const paint = (colour: 'gray' | 'green' | 'yellow' | 'red' | undefined, text: string): string =>
     colours && colour !== undefined ? styleText(colour, text, { validateStream: false }) : text;
-  const field = ([name, value]: [string, unknown]): string =>
+  const field = (name: string, value: unknown): string =>
     ` ${paint('gray', `${quoted(name)}=`)}${quoted(value).padEnd(WIDTHS[name] ?? 0)}`;
   return {
     write(line) {
       const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>;
       const shown = paint(LEVEL_COLOURS[level as keyof typeof LEVEL_COLOURS], `level=${level}`);
       const gap = ' '.repeat(Math.max(0, LEVEL_WIDTH - `level=${level}`.length));
-      const ordered = Object.entries(fields).sort(([a], [b]) => Number(IDS.has(a)) - Number(IDS.has(b)));
-      const text = `time=${time} ${shown}${gap} msg=${quoted(msg ?? '').padEnd(MESSAGE_WIDTH)}`;
-      return output.write(`${(text + ordered.map(field).join('')).trimEnd()}\n`);
+      let text = `time=${time} ${shown}${gap} msg=${quoted(msg ?? '').padEnd(MESSAGE_WIDTH)}`;
+      let ids = '';
+      for (const [name, value] of Object.entries(fields)) {
+        if (IDS.has(name)) ids += field(name, value);
+        else text += field(name, value);
+      }
+      return output.write(`${(text + ids).trimEnd()}\n`);
     },
   };
 }
