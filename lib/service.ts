@@ -82,7 +82,12 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
           failed: ({ message: reason }) =>
             log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
         });
-  const { agent, keep, announce } = outbound.warmAgent(
+  const {
+    agent,
+    session: http2,
+    keep,
+    announce,
+  } = outbound.warmAgent(
     { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
     { keepAlive: true, maxFreeSockets: 256 },
   );
@@ -94,6 +99,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent,
+      http2,
       onIdleTimeout: announce,
       freshAgent: outbound.agent({ keepAlive: false }),
       connectTimeout,

@@ -3,8 +3,10 @@
  * rest.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { createSecureServer } from 'node:http2';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { asPrivatemodeError } from '../lib/errors.ts';
 import { CONTROL_PREFIX } from './control.ts';
 import type { Faults } from './faults.ts';
@@ -32,6 +34,7 @@ export function createConnectionTable(): ConnectionTable {
   return {
     sockets,
     reset(request) {
+      if (request.socket === undefined) return; // an HTTP/2 stream whose connection is gone
       const socket = sockets.get(addressOf(request.socket));
       // A connection that is gone already is not in the table any more.
       if (socket === undefined) request.socket.destroy();
@@ -48,6 +51,8 @@ export interface ServerOptions {
   readonly routes: readonly Route[];
   readonly inference: RequestListener;
   readonly faults: Faults;
+  /** Offers HTTP/2 by ALPN beside HTTP/1.1. */
+  readonly http2?: boolean;
   /** Whether web pages of any origin may read the responses (Fetch, CORS protocol). */
   readonly cors?: boolean;
   readonly connections: ConnectionTable;
@@ -62,9 +67,12 @@ export interface ServerOptions {
 /** Listens, and resolves with the port. Rejects where the address cannot be bound. */
 export async function startServer(options: ServerOptions): Promise<SimulatorServer> {
   const { host, port, tls, connections } = options;
-  const server = createServer({ ...tls, ALPNProtocols: ['http/1.1'] }, (request, response) => {
+  const listener = (request: IncomingMessage, response: ServerResponse): void => {
     if (!options.cors || !allowedPage(request, response)) void dispatch(request, response, options);
-  });
+  };
+  const ALPNProtocols = options.http2 ? ['h2', 'http/1.1'] : ['http/1.1'];
+  const server = createServer({ ...tls, ALPNProtocols }, listener);
+  if (options.http2) speakHttp2(server, listener);
   // Defaults of Node that would cut slow uploads and idle keep-alive connections short.
   server.requestTimeout = 0;
   server.keepAliveTimeout = 75_000;
@@ -82,6 +90,22 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
     closeIdleConnections: () => server.closeIdleConnections(),
     close: () => closeServer(server, connections),
   };
+}
+
+/** Hands the connections that negotiated HTTP/2 to a server of their own, which looks like HTTP/1.1 to the listener. */
+function speakHttp2(server: Server, listener: RequestListener): void {
+  const http2 = createSecureServer({ settings: { maxConcurrentStreams: 1000 } });
+  http2.on('request', (request, response) => {
+    const { ':authority': host } = request.headers;
+    if (host !== undefined) request.headers.host = host;
+    listener(request as unknown as IncomingMessage, response as unknown as ServerResponse);
+  });
+  const [http1] = server.listeners('secureConnection') as ((socket: TLSSocket) => void)[];
+  server.removeAllListeners('secureConnection');
+  server.on('secureConnection', (socket: TLSSocket) => {
+    if (socket.alpnProtocol === 'h2') http2.emit('secureConnection', socket);
+    else http1?.call(server, socket);
+  });
 }
 
 /** Lets every page read what is answered; answers a preflight here. */

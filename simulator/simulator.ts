@@ -38,6 +38,8 @@ export interface SimulatorOptions {
   readonly secretLifetime?: number;
   /** Names and values for `Faults.parse`. */
   readonly faults?: Readonly<Record<string, unknown>>;
+  /** Speaks HTTP/2 too, where a client asks for it; false unless given. */
+  readonly http2?: boolean;
   /** Answers web pages of every origin; false unless given. */
   readonly cors?: boolean;
   readonly backend?: string;
@@ -159,6 +161,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     ],
     inference,
     faults,
+    http2: options.http2 ?? false,
     cors: options.cors ?? false,
     connections,
     onRequest(request, response, service) {

@@ -23,6 +23,8 @@ export interface WarmEndpoint extends WarmOptions {
 /** An agent that opens connections ahead; `keep` and `announce` tell it when. */
 export interface WarmAgent extends Pick<WarmConnections, 'keep' | 'announce'> {
   readonly agent: HttpsAgent;
+  /** The HTTP/2 session of that server, where it speaks it and one is open. */
+  readonly session: WarmConnections['session'];
 }
 
 /**
@@ -72,20 +74,22 @@ export function createOutbound(env: Environment, connectTimeout: number) {
      */
     warmAgent({ host, port, ...rest }: WarmEndpoint, options: AgentOptions): WarmAgent {
       const { agent, connecting } = connectingAgent(options);
-      if (rest.limit === 0) return { agent, keep() {}, announce() {} };
+      if (rest.limit === 0) return { agent, session: () => undefined, keep() {}, announce() {} };
       const target = { host, port, servername: isIP(host) ? '' : host };
       const keptAlive = { keepAlive: true, keepAliveInitialDelay: agent.options.keepAliveMsecs ?? 1_000 };
       const whole = { ...agent.options, ...keptAlive, ...target };
-      const open = (signal: AbortSignal): Promise<TLSSocket> => {
+      const open = (signal: AbortSignal, offerHttp2: boolean): Promise<TLSSocket> => {
         const ended = AbortSignal.any([signal, AbortSignal.timeout(connectTimeout)]);
-        return secured((callback) => connecting(whole, callback, ended), ended);
+        const offered = { ...whole, ALPNProtocols: offerHttp2 ? ['h2', 'http/1.1'] : ['http/1.1'] };
+        return secured((callback) => connecting(offered, callback, ended), ended);
       };
-      const connections = createWarmConnections({ ...rest, open, agent });
+      const connections = createWarmConnections({ ...rest, connectTimeout, open, agent });
       handOut(agent, connections, target);
       const endpoint = `${host}:${port}`;
       warmed.push({ ...connections, endpoint });
       if (reached.has(endpoint)) connections.prepare();
-      return { agent, keep: connections.keep, announce: connections.announce };
+      const { session, keep, announce } = connections;
+      return { agent, session, keep, announce };
     },
     /** Ends all connections, of the agents too; pending requests fail. */
     async close(): Promise<void> {

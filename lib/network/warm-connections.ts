@@ -1,6 +1,7 @@
 /** Connections that are opened ahead of the requests that will need them, so that no request waits for a handshake. */
 import type { Agent } from 'node:https';
 import type { TLSSocket } from 'node:tls';
+import { type Http2Session, openHttp2Session } from './http2-session.ts';
 
 export interface WarmOptions {
   /** At most that many are opened ahead; 0: none. */
@@ -10,8 +11,13 @@ export interface WarmOptions {
 }
 
 interface WarmDeps extends WarmOptions {
-  /** A connection as requests need it, its certificate accepted. Rejects where there is none; `signal` gives it up. */
-  readonly open: (signal: AbortSignal) => Promise<TLSSocket>;
+  /**
+   * A connection as requests need it, its certificate accepted; `offerHttp2`: the server may choose HTTP/2 for it. Rejects where there
+   * is none; `signal` gives it up.
+   */
+  readonly open: (signal: AbortSignal, offerHttp2: boolean) => Promise<TLSSocket>;
+  /** ms in which an HTTP/2 server sends its SETTINGS. */
+  readonly connectTimeout: number;
   /** The connections that wait for their next request or are in use belong to it. */
   readonly agent: Agent;
   /** ms; the wall clock, which goes on while the machine sleeps. */
@@ -57,14 +63,19 @@ export function openedAhead(socket: object): boolean {
 /**
  * Keeps as many idle connections as were lately in use at once, at least one and at most `limit`. Those that the agent kept
  * after a request count too. Each is replaced before it has idled for too long; failures are retried ever more slowly, in
- * silence, since the next request reports what is wrong.
+ * silence, since the next request reports what is wrong. Where the server chooses HTTP/2, one connection is the session that requests
+ * share, and one more is kept for those that do not fit into it.
  */
 export function createWarmConnections(deps: WarmDeps) {
-  const { open, agent, limit, renewAfter = RENEW_AFTER, now = Date.now } = deps;
+  const { open, connectTimeout, agent, limit, renewAfter = RENEW_AFTER, now = Date.now } = deps;
   const ready: Idle[] = [];
   const opening = new Set<AbortController>();
   const usedSince = new WeakMap<object, number>();
   const jitters = new WeakMap<object, number>();
+  const sessions = new Set<Http2Session>(); // those that finish their streams too
+  let session: Http2Session | undefined; // that takes requests
+  let speaksHttp2 = false; // the server chose it lately
+  let offering = false;
   let keeping = false;
   let closed = false;
   let peak = { connections: limit, at: now() }; // until use shows that fewer are enough
@@ -73,6 +84,7 @@ export function createWarmConnections(deps: WarmDeps) {
   let lastClose = { age: 0, at: 0 };
   let failures = 0;
   let retryAt = 0;
+  let sessionJitter = 1;
   let timer: NodeJS.Timeout | undefined;
 
   /** ms of idling after which a connection is replaced. */
@@ -97,7 +109,13 @@ export function createWarmConnections(deps: WarmDeps) {
   const inUse = (): number =>
     Object.values(agent.sockets).reduce((sum, sockets) => sum + (sockets?.length ?? 0), 0);
 
-  const wanted = (): number => Math.min(limit, Math.max(1, Math.round(lately()) - inUse()));
+  const wanted = (): number => Math.min(session ? 1 : limit, Math.max(1, Math.round(lately()) - inUse()));
+
+  /** Another session is needed: it ended, or has idled for too long. */
+  function isSessionDue(): boolean {
+    if (session === undefined) return speaksHttp2;
+    return now() - (session.idleSince() ?? now()) >= longestIdle() * sessionJitter;
+  }
 
   /** Opens what is missing, and closes what idled for too long once there is enough without it. */
   function tend(): void {
@@ -112,6 +130,7 @@ export function createWarmConnections(deps: WarmDeps) {
     const wait = retryAt - now();
     const missing = Math.min(wanted() - fresh, AT_ONCE) - opening.size;
     if (wait <= 0) for (let begun = 0; begun < missing; begun++) void launch();
+    if (wait <= 0 && isSessionDue() && !offering) void launch();
     const soonest = Math.max(100, Math.min(longestIdle() / 10, wait > 0 ? wait : Number.POSITIVE_INFINITY));
     timer = setTimeout(tend, soonest).unref();
   }
@@ -136,15 +155,19 @@ export function createWarmConnections(deps: WarmDeps) {
   async function launch(): Promise<void> {
     const giveUp = new AbortController();
     opening.add(giveUp);
+    const offer = !offering && (session === undefined || isSessionDue());
+    offering ||= offer;
     try {
-      const socket = await open(giveUp.signal);
-      opening.delete(giveUp);
-      if (closed) return void socket.destroy();
-      keep(socket);
+      const socket = await open(giveUp.signal, offer);
+      if (offer) speaksHttp2 = socket.alpnProtocol === 'h2';
+      if (closed) socket.destroy();
+      else if (socket.alpnProtocol === 'h2') await share(socket);
+      else keep(socket);
     } catch {
-      opening.delete(giveUp);
       failed();
     }
+    if (offer) offering = false;
+    opening.delete(giveUp);
     tendSoon();
   }
 
@@ -158,6 +181,24 @@ export function createWarmConnections(deps: WarmDeps) {
     jitters.set(socket, 1 - JITTER * Math.random());
     ready.push({ socket, since: now() });
     socket.on('error', ignore).once('close', lost).once('data', unasked).resume().unref();
+  }
+
+  /** Makes of a connection the session that requests share; the one before it finishes its streams. */
+  async function share(socket: TLSSocket): Promise<void> {
+    const opened = await openHttp2Session(socket, { timeout: connectTimeout });
+    if (closed || !opened.isUsable()) return opened.destroy();
+    session?.close();
+    session = opened;
+    sessionJitter = 1 - JITTER * Math.random();
+    sessions.add(opened);
+    const begun = now();
+    opened.onceGone(() => {
+      if (session !== opened) return;
+      session = undefined;
+      learnFrom(now() - begun);
+      tendSoon();
+    });
+    opened.onceClosed(() => sessions.delete(opened));
   }
 
   /** The service speaks before it was asked: a refusal, and the end of this connection. */
@@ -204,7 +245,13 @@ export function createWarmConnections(deps: WarmDeps) {
       }
       return undefined;
     },
-    /** A request gets a connection, of whatever kind. */
+    /** The HTTP/2 session that takes requests; undefined: none is. */
+    session(): Http2Session | undefined {
+      const asleep = now() - (session?.idleSince() ?? now()) > 2 * renewAfter; // so was the machine
+      if (asleep) session?.destroy();
+      return asleep ? undefined : session;
+    },
+    /** A request gets a connection of its own, of whatever kind. */
     began(): void {
       const connections = inUse() + 1; // the agent counts it next
       if (connections >= lately()) peak = { connections, at: now() };
@@ -224,6 +271,7 @@ export function createWarmConnections(deps: WarmDeps) {
       clearTimeout(timer);
       for (const giveUp of opening) giveUp.abort();
       for (const { socket } of ready.splice(0)) socket.destroy();
+      for (const each of sessions) each.destroy();
     },
   };
 }

@@ -9,6 +9,7 @@ interface AttemptState {
   readonly reused: boolean; // a connection that had been used before, or opened ahead
   readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
   readonly sent: boolean; // the request has left completely
+  readonly refused?: boolean; // by HTTP/2: the service has certainly not begun with it
 }
 
 /** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
@@ -17,12 +18,12 @@ const STALE_WITHIN = 2_000;
 /** The failure of an attempt. What we ended ourselves is never sent again, and nothing after the first byte of a response. */
 export function upstreamFailure(
   thrown: unknown,
-  { heard, reused, age, sent }: AttemptState,
+  { heard, reused, age, sent, refused }: AttemptState,
 ): UpstreamFailure {
   const error = transportError(thrown);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
   const isStale = reused && age !== undefined && age < STALE_WITHIN;
-  if (isStale) return new UpstreamFailure(error, 'stale_connection');
+  if (isStale || refused === true) return new UpstreamFailure(error, 'stale_connection');
   if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
   // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
   if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
@@ -60,13 +61,13 @@ const BY_CODE: Readonly<Record<string, Description>> = {
 };
 const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
 
-/** Translates what node:https reported before any response header into one of our errors. */
+/** Translates what node:https or node:http2 reported before any response header into one of our errors. */
 function transportError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   const tls = describeTlsFailure(thrown);
   if (tls !== undefined) return tls;
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
-  if (code.startsWith('HPE_')) return new PrivatemodeError(...NOT_HTTP);
+  if (code.startsWith('HPE_') || code === 'ERR_HTTP2_ERROR') return new PrivatemodeError(...NOT_HTTP);
   const whileWriting = code === 'ECONNRESET' && syscall === 'write';
   return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
 }

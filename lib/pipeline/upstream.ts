@@ -1,10 +1,12 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ClientHttp2Stream, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2';
 import type { Agent } from 'node:https';
-import { Readable } from 'node:stream';
+import { Readable, type Writable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
+import type { Http2Session } from '../network/http2-session.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { openedAhead } from '../network/warm-connections.ts';
 import { upstreamFailure } from './upstream-failure.ts';
@@ -19,6 +21,8 @@ interface UpstreamOptions {
   readonly firstByteTimeout: number;
   /** Keeps connections alive; carries the CA bundle and the outbound proxy. */
   readonly agent: Agent;
+  /** The HTTP/2 session that requests go over while they fit into it, if there is one now. */
+  readonly http2?: () => Http2Session | undefined;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
   /** Gets the ms for which the service says that it keeps an idle connection. */
@@ -39,9 +43,10 @@ export interface Attempt {
   readonly signal: AbortSignal;
 }
 
+/** Of either version of HTTP; over HTTP/2 both are the same stream. */
 export interface UpstreamResponse {
-  readonly response: IncomingMessage;
-  readonly request: ClientRequest;
+  readonly response: Readable & Pick<IncomingMessage, 'statusCode' | 'headers' | 'rawHeaders'>;
+  readonly request: Writable;
 }
 
 export type Upstream = ReturnType<typeof createUpstream>;
@@ -74,16 +79,29 @@ export function createUpstream(options: UpstreamOptions) {
         headers: { value: attempt.headers },
         url: { value: attempt.path },
       });
-      attempts.set(outgoing, running);
       const body = attempt.body ?? Readable.from([]);
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       try {
-        proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
+        const stream = attempt.fresh ? undefined : begin(attempt, options.http2?.());
+        if (stream === undefined) {
+          attempts.set(outgoing, running);
+          proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
+        } else {
+          res.on('close', () => stream.stream.destroy()); // as the library does over HTTP/1.1
+          // The library's way for a connection that is not its own; it gets the head and leaves the body alone.
+          const fetch = () => running.streaming(stream);
+          proxy.web(
+            outgoing,
+            res,
+            { fetch, fetchOptions: NO_HEADERS, method: attempt.method },
+            running.failed,
+          );
+        }
       } catch (thrown) {
         running.failed(thrown);
       }
-      // The library's listeners stay as long as both live: those of an attempt that is over are no use to the next one.
+      // These listeners stay as long as both live: those of an attempt that is over are no use to the next one.
       const [onClose, onError] = [res.listeners('close').at(-1), outgoing.listeners('error').at(-1)];
       const over = (): void => {
         res.off('close', onClose as () => void);
@@ -94,6 +112,20 @@ export function createUpstream(options: UpstreamOptions) {
     },
   };
 }
+
+/** What the library asks the head of a response for. */
+const NO_ENTRIES = new Map();
+/** The library would copy those of the attempt into an object that nobody asks. */
+const NO_HEADERS = { requestOptions: { headers: {} } };
+
+/** A stream for the attempt; undefined: there is no session, or it would have to wait. */
+function begin({ method, path, headers, body }: Attempt, session: Http2Session | undefined) {
+  const bytes = body === undefined ? 0 : Number(headers['content-length']);
+  const isKnown = body === undefined || bytes > 0;
+  return isKnown ? session?.request(method, path, headers, bytes) : undefined;
+}
+
+type BegunStream = NonNullable<ReturnType<Http2Session['request']>>;
 
 /** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
 const SHORT_PIECE = 128;
@@ -107,7 +139,8 @@ const KEPT_FOR = /\btimeout=(\d{1,6})\b/;
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   const { connectTimeout, firstByteTimeout, onIdleTimeout } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
-  let request: ClientRequest | undefined;
+  let request: Writable | undefined;
+  let begun: BegunStream | undefined; // over HTTP/2
   let connectedAt: number | undefined;
   let waited = false; // the connection idled before, and may have been closed meanwhile
   let heard = false; // any byte of a response, an informational one included
@@ -136,10 +169,31 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
         reused: waited,
         age: connectedAt && performance.now() - connectedAt,
         sent: request?.writableFinished === true,
+        refused: begun?.isRefused() === true,
       }),
     );
   }
   const aborted = (): void => failed(signal.reason);
+
+  function begins(response: UpstreamResponse['response'], sending: Writable): void {
+    settle();
+    // A response that is over before the upload is all there will be: the rest need not travel.
+    response.once('end', () => {
+      if (!sending.writableFinished) sending.destroy();
+    });
+    resolve({ response, request: sending });
+  }
+
+  /** The head of a response over HTTP/2; its only pseudo-header comes first (RFC 9113 8.3). */
+  function responding(
+    this: ClientHttp2Stream,
+    { ':status': statusCode, ...headers }: IncomingHttpHeaders & IncomingHttpStatusHeader,
+    _flags: number,
+    rawHeaders: readonly string[],
+  ): void {
+    if (settled) return void this.destroy();
+    begins(Object.assign(this, { statusCode, headers, rawHeaders: rawHeaders.slice(2) }), this);
+  }
 
   /** Each piece of the upload that has left begins the wait anew. */
   function expectResponse(): void {
@@ -147,6 +201,15 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     clearTimeout(deadline);
     const message = 'the service did not begin to answer in time';
     deadline = expireIn(firstByteTimeout, 'first_byte_timeout', message);
+  }
+
+  /** The request, of either version, exists: it fails with its connection, and the upload ends with it. */
+  function watch(created: Writable): void {
+    request = created;
+    created.once('close', () => {
+      failed(new Error('closed without a response'));
+      body?.destroy();
+    });
   }
 
   function connected(): void {
@@ -162,33 +225,42 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     outcome,
     failed,
     /** The request has a socket, which may have to connect yet. */
-    connecting(begun: ClientRequest): void {
-      request = begun;
-      begun.once('close', () => {
-        failed(new Error('closed without a response'));
-        body?.destroy();
-      });
-      if (settled) return void begun.destroy();
-      const { socket } = begun;
+    connecting(created: ClientRequest): void {
+      watch(created);
+      if (settled) return void created.destroy();
+      const { socket } = created;
       socket?.prependOnceListener('data', () => {
         heard = true;
       });
-      waited = begun.reusedSocket || (socket !== null && openedAhead(socket));
+      waited = created.reusedSocket || (socket !== null && openedAhead(socket));
       if (waited || socket?.connecting === false) connected();
       else socket?.once('secureConnect', connected);
     },
     responded(response: IncomingMessage): void {
-      const sending = request;
-      if (settled || sending === undefined) return void response.destroy();
-      settle();
+      if (settled || request === undefined) return void response.destroy();
       const hint = KEPT_FOR.exec(String(response.headers['keep-alive']))?.[1];
       if (hint !== undefined) onIdleTimeout?.(1000 * Number(hint));
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
-      // A response that is over before the upload is all there will be: the rest need not travel.
-      response.once('end', () => {
-        if (!sending.writableFinished) sending.destroy();
+      begins(response, request);
+    },
+    /** The request is a stream of an HTTP/2 session. Resolves with its head, for the library. */
+    async streaming(created: BegunStream): Promise<Response> {
+      const { stream } = created;
+      begun = created;
+      waited = created.wasIdle;
+      watch(stream);
+      stream.on('error', failed);
+      stream.once('headers', () => {
+        heard = true;
       });
-      resolve({ response, request: sending });
+      stream.once('response', responding);
+      if (settled) stream.destroy();
+      else {
+        connected();
+        body?.pipe(stream);
+      }
+      const { response } = await outcome;
+      return { status: response.statusCode, headers: NO_ENTRIES, body: null } as unknown as Response;
     },
   };
 }

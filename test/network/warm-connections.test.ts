@@ -311,6 +311,7 @@ function scene(t: TestContext, limit: number, open?: () => Promise<FakeSocket>) 
   const agent = new Agent({ keepAlive: true });
   let attempts = 0;
   const connections = createWarmConnections({
+    connectTimeout: 5_000,
     limit,
     agent,
     open: async () => {

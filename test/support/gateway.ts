@@ -125,7 +125,12 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
   const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, uploadRateGrace: 10_000, ...options.limits };
-  const { agent, keep, announce } = outbound.warmAgent(
+  const {
+    agent,
+    session: http2,
+    keep,
+    announce,
+  } = outbound.warmAgent(
     { host: 'localhost', port: upstreamPort, limit: options.warmConnections ?? 0 },
     { keepAlive: true, maxFreeSockets: 256 },
   );
@@ -134,6 +139,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     host: 'localhost',
     port: upstreamPort,
     agent,
+    http2,
     onIdleTimeout: announce,
     freshAgent: outbound.agent({ keepAlive: false }),
     connectTimeout,

@@ -10,6 +10,9 @@ import { type Simulator, type SimulatorOptions, startSimulator } from '../../sim
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 
+/** `h2`: the remote speaks HTTP/2, and the proxy has a session with it (test/gateway/http2-suites.test.ts). */
+const HTTP2 = process.env['TEST_REMOTE'] === 'h2';
+
 let hardware: Promise<Hardware> | undefined;
 
 /** Hardware keys are slow to make: one machine serves all the tests of a process. */
@@ -47,6 +50,7 @@ export async function startStack(
   const simulator = await startSimulator({
     directory,
     hardware: await sharedHardware(),
+    http2: HTTP2,
     ...options.simulator,
   });
   const logLines: string[] = [];
@@ -61,7 +65,7 @@ export async function startStack(
       `--workspace=${options.workspace ?? join(directory, 'workspace')}`,
       '--listen-address=127.0.0.1',
       '--port=0',
-      '--warm-connections=0', // what is opened ahead would be counted as left behind
+      `--warm-connections=${HTTP2 ? 2 : 0}`, // what is opened ahead would be counted as left behind
       ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
       ...(options.flags ?? []),
     ],

@@ -1,0 +1,170 @@
+/** One HTTP/2 connection that many requests share (RFC 9113). */
+import type { OutgoingHttpHeaders } from 'node:http';
+import { type ClientHttp2Stream, connect, constants, sensitiveHeaders } from 'node:http2';
+import { Duplex } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
+import { joinPieces, pushJoined } from './join-pieces.ts';
+
+export type Http2Session = Awaited<ReturnType<typeof openHttp2Session>>;
+
+export interface Http2Options {
+  /** ms until the server has sent its SETTINGS. */
+  readonly timeout: number;
+  /** ms of silence, while responses are due, after which the server is pinged. Default 15 s. */
+  readonly silence?: number;
+  /** ms for the answer to a ping. Default 10 s. */
+  readonly patience?: number;
+}
+
+/** Bytes of a response that the server may send ahead of its reader: that much memory a slow reader can take. */
+const STREAM_WINDOW = 256 * 1024;
+/** Bytes for all streams together; Node gives them back as they come, so that a slow reader stops only its own stream. */
+const SESSION_WINDOW = 16 * 1024 * 1024;
+/** Bytes of a response head, as much as Node's HTTP/1.1 parser takes. */
+const LONGEST_HEAD = 16 * 1024;
+
+/** Codes by which a server says that it has not begun with the request (RFC 9113 8.7), or wants it over HTTP/1.1. */
+const REFUSALS: ReadonlySet<number | undefined> = new Set([
+  constants.NGHTTP2_REFUSED_STREAM,
+  constants.NGHTTP2_HTTP_1_1_REQUIRED,
+]);
+
+/**
+ * Speaks HTTP/2 over `socket`, which has negotiated it. Resolves once the server has sent its SETTINGS: before, nobody knows how
+ * many streams it takes. Rejects where they do not come in time, or the connection ends first.
+ */
+export async function openHttp2Session(socket: TLSSocket, options: Http2Options) {
+  const { timeout, silence = 15_000, patience = 10_000 } = options;
+  const session = connect('https://service', {
+    createConnection: () => socket,
+    maxReservedRemoteStreams: 0,
+    settings: { enablePush: false, initialWindowSize: STREAM_WINDOW, maxHeaderListSize: LONGEST_HEAD },
+  });
+  let open = 0; // streams
+  let uploading = 0; // bytes of bodies that have not left completely
+  let unheard = 0; // bytes that had been read when the session last idled
+  let idleSince = Date.now();
+  let lastStream = Number.POSITIVE_INFINITY; // that the server has begun with
+  let failedByServer = false;
+  let watch: NodeJS.Timeout | undefined;
+
+  session.on('error', () => {}); // its streams report it
+  session.on('goaway', (code: number, last: number) => {
+    lastStream = last;
+    failedByServer ||= code !== constants.NGHTTP2_NO_ERROR;
+  });
+  session.once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
+  session.unref();
+  const late = setTimeout(() => session.destroy(), timeout);
+  await new Promise<unknown>((resolve, reject) => {
+    session.once('remoteSettings', resolve);
+    session.once('close', () => reject(new Error('closed before its settings came')));
+  }).finally(() => clearTimeout(late));
+
+  /** Pings a server from which nothing came for a while, and gives the connection up where that is not answered. */
+  function listen(heard: number): void {
+    watch = setTimeout(() => {
+      if (open === 0 || session.destroyed) return;
+      if (socket.bytesRead !== heard) return listen(socket.bytesRead);
+      const dead = setTimeout(() => session.destroy(), patience);
+      session.once('close', () => clearTimeout(dead));
+      const answered = (): void => {
+        clearTimeout(dead);
+        if (open > 0 && !session.destroyed) listen(socket.bytesRead);
+      };
+      if (!session.ping(answered)) session.destroy();
+    }, silence).unref();
+  }
+
+  function over(bytes: number): void {
+    uploading -= bytes;
+    if (--open > 0) return;
+    clearTimeout(watch);
+    unheard = socket.bytesRead;
+    idleSince = Date.now();
+  }
+
+  return {
+    /** ms since 1970 since when no request is under way; undefined: one is. */
+    idleSince: (): number | undefined => (open === 0 ? idleSince : undefined),
+    isUsable: (): boolean => !session.closed && !session.destroyed,
+    /**
+     * Begins a request with `bytes` of body. undefined where it would have to wait: too many are under way, or its body is larger than
+     * what the server takes ahead; the caller has HTTP/1.1 then. `headers` are those of an HTTP/1.1 request, lower case.
+     */
+    request(method: string, path: string, headers: OutgoingHttpHeaders, bytes: number) {
+      if (session.closed || session.destroyed) return undefined;
+      const { maxConcurrentStreams = Number.POSITIVE_INFINITY, initialWindowSize = 0 } =
+        session.remoteSettings;
+      if (open >= maxConcurrentStreams || bytes > initialWindowSize) return undefined;
+      if (bytes > 0 && bytes + uploading > (session.state.remoteWindowSize ?? 0)) return undefined;
+      const { host, ...others } = headers;
+      const stream = session.request(
+        {
+          ...others,
+          ':method': method,
+          ':path': path,
+          ':authority': host as string,
+          // Kept out of the table that all requests share (RFC 7541 7.1.3).
+          [sensitiveHeaders]: ['authorization'],
+        },
+        { endStream: bytes === 0 },
+      );
+      const wasIdle = open === 0 || socket.bytesRead === unheard;
+      if (open++ === 0) listen(socket.bytesRead);
+      uploading += bytes;
+      stream.once('close', () => over(bytes));
+      endVisibly(stream);
+      return {
+        stream,
+        /** Nothing was heard since the connection idled: it may have been closed meanwhile. */
+        wasIdle,
+        /** Whether the server has certainly not begun with it; to be asked once it failed. */
+        isRefused: (): boolean =>
+          stream.id === undefined ||
+          stream.id > lastStream ||
+          (!failedByServer && REFUSALS.has(stream.rstCode)),
+      };
+    },
+    /** Takes no more requests; those under way go on. */
+    close: () => session.close(),
+    destroy: () => session.destroy(),
+    /** Told, maybe twice, that it takes no more requests. */
+    onceGone(told: () => void): void {
+      session.once('goaway', told);
+      session.once('close', told);
+    },
+    onceClosed: (told: () => void): void => void session.once('close', told),
+  };
+}
+
+/** Bytes; no event that is encrypted is shorter. */
+const SHORT_PIECE = 128;
+const FEW_PIECES = 16;
+
+/** Makes a stream whose response is cut off fail, where Node would end it, and tells the server where we end it ourselves. */
+function endVisibly(stream: ClientHttp2Stream): void {
+  joinPieces(stream, SHORT_PIECE, FEW_PIECES);
+  stream.push = pushUnlessCut;
+  stream.destroy = destroyCancelled;
+}
+
+/**
+ * In place of the `push` of a stream. Node pushes the end also for RST_STREAM with NO_ERROR, and where a stream is destroyed without
+ * an error: CANCEL, the end of the connection (docs/hazards.md 42). A genuine end comes while the stream is open.
+ */
+function pushUnlessCut(this: ClientHttp2Stream, chunk: Buffer | null): boolean {
+  if (chunk !== null || !(this.closed || this.destroyed) || ended(this)) return pushJoined.call(this, chunk);
+  if (!this.destroyed) this.destroy(new Error('the stream was reset'));
+  return false;
+}
+
+/** END_STREAM came, read or not. */
+const ended = (stream: ClientHttp2Stream): boolean =>
+  (stream as unknown as { readonly _readableState: { readonly ended: boolean } })._readableState.ended;
+
+/** In place of its `destroy`, which would send NO_ERROR: the server goes on with what nobody reads. */
+function destroyCancelled(this: ClientHttp2Stream, error?: Error): ClientHttp2Stream {
+  if (!this.closed && !this.destroyed) this.close(constants.NGHTTP2_CANCEL);
+  return Duplex.prototype.destroy.call(this, error) as ClientHttp2Stream;
+}
