@@ -13,8 +13,15 @@ import type { Faults } from './faults.ts';
 import { HttpError, sendError } from './json-http.ts';
 import { type Exchange, findRoute, interrupted, type Route, type Service } from './route.ts';
 
+export interface Http2Counts {
+  sessions: number;
+  requests: number;
+}
+
 export interface SimulatorServer {
   readonly port: number;
+  /** HTTP/2 sessions whose client knows our settings, and requests that came over HTTP/2. */
+  readonly http2: Http2Counts;
   /** Ends the connections that wait for a next request. */
   closeIdleConnections(): void;
   /** Ends every connection at once and resolves when nothing of the server is left. */
@@ -72,7 +79,8 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
   };
   const ALPNProtocols = options.http2 ? ['h2', 'http/1.1'] : ['http/1.1'];
   const server = createServer({ ...tls, ALPNProtocols }, listener);
-  if (options.http2) speakHttp2(server, listener);
+  const http2: Http2Counts = { sessions: 0, requests: 0 };
+  if (options.http2) speakHttp2(server, listener, http2);
   // Defaults of Node that would cut slow uploads and idle keep-alive connections short.
   server.requestTimeout = 0;
   server.keepAliveTimeout = 75_000;
@@ -87,17 +95,30 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
   });
   return {
     port: (server.address() as AddressInfo).port,
+    http2,
     closeIdleConnections: () => server.closeIdleConnections(),
     close: () => closeServer(server, connections),
   };
 }
 
 /** Hands the connections that negotiated HTTP/2 to a server of their own, which looks like HTTP/1.1 to the listener. */
-function speakHttp2(server: Server, listener: RequestListener): void {
+function speakHttp2(server: Server, listener: RequestListener, counts: Http2Counts): void {
   const http2 = createSecureServer({ settings: { maxConcurrentStreams: 1000 } });
+  http2.on('session', (session) => {
+    session.once('localSettings', () => {
+      counts.sessions++;
+    });
+    session.on('error', () => {});
+  });
   http2.on('request', (request, response) => {
-    const { ':authority': host } = request.headers;
-    if (host !== undefined) request.headers.host = host;
+    counts.requests++;
+    const host = request.headers[':authority'] ?? '';
+    const isOrdinary = (at: number): boolean => !request.rawHeaders[at - (at % 2)]?.startsWith(':');
+    const ordinary = Object.entries(request.headers).filter(([name]) => !name.startsWith(':'));
+    Object.defineProperties(request, {
+      headers: { value: { host, ...Object.fromEntries(ordinary) } },
+      rawHeaders: { value: ['host', host, ...request.rawHeaders.filter((_, at) => isOrdinary(at))] },
+    });
     listener(request as unknown as IncomingMessage, response as unknown as ServerResponse);
   });
   const [http1] = server.listeners('secureConnection') as ((socket: TLSSocket) => void)[];

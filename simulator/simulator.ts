@@ -16,7 +16,7 @@ import { toPem } from './pki/certificate.ts';
 import { issueServerCertificate } from './pki/tls.ts';
 import { createRecorder, RECORDER_LIMITS, type Recorder, type RecorderLimits } from './recorder.ts';
 import { createSecretStore, type MutableSecretStore } from './secrets.ts';
-import { createConnectionTable, startServer } from './server.ts';
+import { createConnectionTable, type Http2Counts, startServer } from './server.ts';
 import { trustRoutes } from './trust-api.ts';
 
 export interface SimulatorOptions {
@@ -67,6 +67,8 @@ export interface Simulator {
   readonly exchanges: ExchangeLog;
   readonly faults: Faults;
   readonly secrets: MutableSecretStore;
+  /** HTTP/2 sessions whose client knows our settings, and requests that came over HTTP/2. */
+  readonly http2: Readonly<Http2Counts>;
   /** Answered requests per service since the start. */
   readonly counts: Readonly<Record<string, number>>;
   /** A new deployment takes over: new manifest (also in the directory), new mesh. */
@@ -198,6 +200,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     faults,
     secrets,
     counts,
+    http2: server.http2,
     closeIdleConnections: () => server.closeIdleConnections(),
     close: () => server.close(),
   };

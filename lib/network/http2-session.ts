@@ -90,7 +90,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
     isUsable: (): boolean => !session.closed && !session.destroyed,
     /**
      * Begins a request with `bytes` of body. undefined where it would have to wait: too many are under way, or its body is larger than
-     * what the server takes ahead; the caller has HTTP/1.1 then. `headers` are those of an HTTP/1.1 request, lower case.
+     * what the server takes ahead; the caller has HTTP/1.1 then. `headers` are those of an HTTP/1.1 request.
      */
     request(method: string, path: string, headers: OutgoingHttpHeaders, bytes: number) {
       if (session.closed || session.destroyed) return undefined;
@@ -98,18 +98,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
         session.remoteSettings;
       if (open >= maxConcurrentStreams || bytes > initialWindowSize) return undefined;
       if (bytes > 0 && bytes + uploading > (session.state.remoteWindowSize ?? 0)) return undefined;
-      const { host, ...others } = headers;
-      const stream = session.request(
-        {
-          ...others,
-          ':method': method,
-          ':path': path,
-          ':authority': host as string,
-          // Kept out of the table that all requests share (RFC 7541 7.1.3).
-          [sensitiveHeaders]: ['authorization'],
-        },
-        { endStream: bytes === 0 },
-      );
+      const stream = session.request(headOf(method, path, headers), { endStream: bytes === 0 });
       const wasIdle = open === 0 || socket.bytesRead === unheard;
       if (open++ === 0) listen(socket.bytesRead);
       uploading += bytes;
@@ -136,6 +125,16 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
     },
     onceClosed: (told: () => void): void => void session.once('close', told),
   };
+}
+
+/** The head of a request. Of names that differ in case alone the last counts, as over HTTP/1.1; here both would go out. */
+function headOf(method: string, path: string, headers: OutgoingHttpHeaders): OutgoingHttpHeaders {
+  const head: OutgoingHttpHeaders = { ':method': method, ':path': path };
+  for (const [name, value] of Object.entries(headers)) head[name.toLowerCase()] = value;
+  head[':authority'] = head['host'];
+  delete head['host'];
+  // Kept out of the table that all requests share (RFC 7541 7.1.3).
+  return Object.assign(head, { [sensitiveHeaders]: ['authorization'] });
 }
 
 /** Bytes; no event that is encrypted is shorter. */

@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Config, parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
@@ -82,6 +83,8 @@ export async function startStack(
     rmSync(directory, { recursive: true, force: true });
     throw refused;
   });
+  // Until then requests go over HTTP/1.1. Not where the remote cannot be reached, or only by a client's key.
+  for (let waits = 0; HTTP2 && simulator.http2.sessions === 0 && waits < 50; waits++) await delay(20);
   return {
     simulator,
     proxy,
