@@ -154,16 +154,23 @@ function endVisibly(stream: ClientHttp2Stream): void {
  */
 function pushUnlessCut(this: ClientHttp2Stream, chunk: Buffer | null): boolean {
   if (chunk !== null || !(this.closed || this.destroyed) || ended(this)) return pushJoined.call(this, chunk);
-  if (!this.destroyed) this.destroy(new Error('the stream was reset'));
+  if (!this.destroyed) process.nextTick(fail, this); // Node goes on with it and throws where it is destroyed by now
   return false;
 }
+
+const fail = (stream: ClientHttp2Stream): void => void stream.destroy(new Error('the stream was reset'));
 
 /** END_STREAM came, read or not. */
 const ended = (stream: ClientHttp2Stream): boolean =>
   (stream as unknown as { readonly _readableState: { readonly ended: boolean } })._readableState.ended;
 
+const endUnsaid = (done: () => void): void => done();
+
 /** In place of its `destroy`, which would send NO_ERROR: the server goes on with what nobody reads. */
 function destroyCancelled(this: ClientHttp2Stream, error?: Error): ClientHttp2Stream {
-  if (!this.closed && !this.destroyed) this.close(constants.NGHTTP2_CANCEL);
+  if (!this.closed && !this.destroyed) {
+    this._final = endUnsaid; // close() would send END_STREAM first, as if the upload were complete
+    this.close(constants.NGHTTP2_CANCEL);
+  }
   return Duplex.prototype.destroy.call(this, error) as ClientHttp2Stream;
 }
