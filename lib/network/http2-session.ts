@@ -63,6 +63,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
 
   /** Pings a server from which nothing came for a while, and gives the connection up where that is not answered. */
   function listen(heard: number): void {
+    clearTimeout(watch);
     watch = setTimeout(() => {
       if (open === 0 || session.destroyed) return;
       if (socket.bytesRead !== heard) return listen(socket.bytesRead);
