@@ -45,13 +45,11 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
   let unheard = 0; // bytes that had been read when the session last idled
   let idleSince = Date.now();
   let lastStream = Number.POSITIVE_INFINITY; // that the server has begun with
-  let failedByServer = false;
   let watch: NodeJS.Timeout | undefined;
 
   session.on('error', () => {}); // its streams report it
-  session.on('goaway', (code: number, last: number) => {
+  session.on('goaway', (_code: number, last: number) => {
     lastStream = last;
-    failedByServer ||= code !== constants.NGHTTP2_NO_ERROR;
   });
   session.once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
   session.unref();
@@ -111,9 +109,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
         wasIdle,
         /** Whether the server has certainly not begun with it; to be asked once it failed. */
         isRefused: (): boolean =>
-          stream.id === undefined ||
-          stream.id > lastStream ||
-          (!failedByServer && REFUSALS.has(stream.rstCode)),
+          stream.id === undefined || stream.id > lastStream || REFUSALS.has(stream.rstCode),
       };
     },
     /** Takes no more requests; those under way go on. */
@@ -128,7 +124,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
   };
 }
 
-/** The head of a request. Of names that differ in case alone the last counts, as over HTTP/1.1; here both would go out. */
+/** The head of a request. Of names that differ in case alone the last counts, as over HTTP/1.1; here both would go out (docs/hazards.md 35). */
 function headOf(method: string, path: string, headers: OutgoingHttpHeaders): OutgoingHttpHeaders {
   const head: OutgoingHttpHeaders = { ':method': method, ':path': path };
   for (const [name, value] of Object.entries(headers)) head[name.toLowerCase()] = value;
@@ -151,7 +147,7 @@ function endVisibly(stream: ClientHttp2Stream): void {
 
 /**
  * In place of the `push` of a stream. Node pushes the end also for RST_STREAM with NO_ERROR, and where a stream is destroyed without
- * an error: CANCEL, the end of the connection (docs/hazards.md 42). A genuine end comes while the stream is open.
+ * an error: CANCEL, the end of the connection (docs/hazards.md 33). A genuine end comes while the stream is open.
  */
 function pushUnlessCut(this: ClientHttp2Stream, chunk: Buffer | null): boolean {
   if (chunk !== null || !(this.closed || this.destroyed) || ended(this)) return pushJoined.call(this, chunk);
@@ -170,7 +166,7 @@ const endUnsaid = (done: () => void): void => done();
 /** In place of its `destroy`, which would send NO_ERROR: the server goes on with what nobody reads. */
 function destroyCancelled(this: ClientHttp2Stream, error?: Error): ClientHttp2Stream {
   if (!this.closed && !this.destroyed) {
-    this._final = endUnsaid; // close() would send END_STREAM first, as if the upload were complete
+    this._final = endUnsaid; // close() would send END_STREAM first (docs/hazards.md 34)
     this.close(constants.NGHTTP2_CANCEL);
   }
   return Duplex.prototype.destroy.call(this, error) as ClientHttp2Stream;

@@ -372,21 +372,18 @@ describe('an attempt over HTTP/2', { concurrency: true, timeout: 30_000 }, () =>
     ],
     [
       'is above the last stream of GOAWAY',
-      ({ socket }) => socket.write(frame(GOAWAY, 0, 0, 0, 0)),
+      ({ socket }) => socket.write(frame(GOAWAY, 0, 0, 1, 0)),
       'stale_connection',
     ],
     [
       'is above that of a failed session',
-      ({ socket }) => socket.write(frame(GOAWAY, 0, 0, 0, 2)),
+      ({ socket }) => socket.write(frame(GOAWAY, 0, 0, 1, 2)),
       'stale_connection',
     ],
     ['meets the end of an idle session', ({ socket }) => socket.end(), 'stale_connection'],
     [
       'had been begun when the session failed, however it says so',
-      async ({ socket }, stream) => {
-        await delay(2_100);
-        socket.write(frame(GOAWAY, 0, 0, stream, 7));
-      },
+      ({ socket }, stream) => socket.write(frame(GOAWAY, 0, 0, stream, 7)),
       undefined,
     ],
     [
@@ -402,7 +399,14 @@ describe('an attempt over HTTP/2', { concurrency: true, timeout: 30_000 }, () =>
   ];
   for (const [how, script, retry] of FAILURES) {
     it(`that ${how} is ${retry === undefined ? 'not ' : ''}sent again`, async (t) => {
-      const { send } = await sending(t, await rawService(t, script));
+      const isIdle = how.includes('idle');
+      const remote = await rawService(t, (peer, stream) => {
+        if (stream === 1 && !isIdle) peer.socket.write(frame(HEADERS, END_HEADERS, stream, OK));
+        else script(peer, stream);
+      });
+      const { send } = await sending(t, remote);
+      // While another is under way, a connection that ends is no stale one.
+      if (!isIdle) (await send()).response.on('error', () => {});
       await assert.rejects(send(), isRetried(retry));
     });
   }
@@ -534,7 +538,10 @@ describe('the HTTP/2 session', { concurrency: true, timeout: 30_000 }, () => {
     const { send, session } = await sending(t, remote);
     remote.protocols = ['http/1.1'];
     for (const socket of remote.raw) socket.destroy();
-    await until(() => session() === undefined, 'its end');
+    await until(
+      () => session() === undefined && remote.raw.size === 2,
+      'its end, and two connections of HTTP/1.1',
+    );
     for (let i = 0; i < 5; i++) assert.equal((await read(await send())).text, 'HTTP/1.1');
   });
 
