@@ -86,7 +86,7 @@ process.exit();
 
 /** The gate, then enough load for the compilers to have done their work. */
 async function prepare(all: Subjects): Promise<void> {
-  for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', ...all.entered]) {
+  for (const name of ['direct', 'passthrough', 'ours', 'ours, shared salt', 'ours, HTTP/2', ...all.entered]) {
     const subject = await all.get(name);
     const { target, pid } = subject;
     await checkAnswers(subject);

@@ -10,7 +10,7 @@ import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/direc
 import { createFaults } from '../simulator/faults.ts';
 import { issueServerCertificate } from '../simulator/pki/tls.ts';
 import { createSecretStore } from '../simulator/secrets.ts';
-import { createConnectionTable, startServer } from '../simulator/server.ts';
+import { createConnectionTable, type ServerOptions, startServer } from '../simulator/server.ts';
 import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
@@ -53,9 +53,8 @@ secrets.put(OPEN_SECRET.id, OPEN_SECRET.key);
 await writeTrustAnchors(directory, hardware);
 await writeManifest(directory, deployment.manifest().bytes);
 
-const server = await startServer({
+const options: Omit<ServerOptions, 'port'> = {
   host: '127.0.0.1',
-  port: Number(port),
   tls: issueServerCertificate(hardware.keys, ['localhost', '127.0.0.1']),
   routes: [
     ...trustRoutes({ deployment, secrets, apiKeys: () => true }),
@@ -66,9 +65,11 @@ const server = await startServer({
   faults,
   connections: createConnectionTable(),
   onRequest: () => {},
-});
+};
+const server = await startServer({ ...options, port: Number(port) });
+const http2Server = await startServer({ ...options, port: 0, http2: true });
 process.once('disconnect', () => process.exit());
-note({ type: 'ready', port: server.port, http2Port: server.port });
+note({ type: 'ready', port: server.port, http2Port: http2Server.port });
 
 async function infer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const plan = planOf(String(request.headers['privatemode-target-model']));
@@ -97,7 +98,7 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
       if (!response.writableFinished) note({ type: 'closed', at: monotonicMs() });
     });
     response.writeHead(200, { 'content-type': 'text/event-stream' });
-    response.socket?.setNoDelay(true);
+    if (request.httpVersionMajor === 1) response.socket?.setNoDelay(true);
     const start = Math.max(plan.start, Date.now() + plan.think);
     if (plan.pace > 0 || plan.hold) pacedly(response, events, { ...plan, start });
     else later(start, () => unpaced(response, events));
