@@ -75,8 +75,7 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
     }, silence).unref();
   }
 
-  function over(bytes: number): void {
-    uploading -= bytes;
+  function over(): void {
     if (--open > 0) return;
     clearTimeout(watch);
     unheard = socket.bytesRead;
@@ -100,8 +99,13 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
       const stream = session.request(headOf(method, path, headers), { endStream: bytes === 0 });
       const wasIdle = open === 0 || socket.bytesRead === unheard;
       if (open++ === 0) listen(socket.bytesRead);
+      let unsent = bytes;
+      const uploaded = (): void => {
+        uploading -= unsent;
+        unsent = 0;
+      };
       uploading += bytes;
-      stream.once('close', () => over(bytes));
+      stream.once('finish', uploaded).once('close', uploaded).once('close', over);
       endVisibly(stream);
       return {
         stream,

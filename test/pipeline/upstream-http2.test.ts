@@ -502,6 +502,19 @@ describe('the HTTP/2 session', { concurrency: true, timeout: 30_000 }, () => {
     assert.deepEqual(new Set(remote.versions), new Set(['2']));
   });
 
+  it('carries bodies that are larger than its window together, one after the other', async (t) => {
+    const remote = await service(t, (stream) => {
+      stream.resume().once('end', () => headed(stream)); // and goes on for long
+    });
+    const { send } = await sending(t, remote);
+    const answers: UpstreamResponse[] = [];
+    for (let i = 0; i < 10; i++) {
+      answers.push(await send({ body: Readable.from([Buffer.alloc(20_000)]), bytes: 20_000 }));
+    }
+    assert.deepEqual(remote.versions, Array(10).fill('2'));
+    for (const { response } of answers) response.destroy();
+  });
+
   it('is replaced when it ends, and its requests go over HTTP/1.1 meanwhile', async (t) => {
     const remote = await service(t, whole);
     const { send, session } = await sending(t, remote);
