@@ -53,6 +53,8 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
   });
   session.once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
   session.unref();
+  // http-proxy-3 makes one for each request, and with the first Node loads its fetch: tens of ms that no request need wait.
+  new Headers();
   const late = setTimeout(() => session.destroy(), timeout);
   await new Promise<unknown>((resolve, reject) => {
     session.once('remoteSettings', resolve);
