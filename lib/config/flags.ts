@@ -103,7 +103,7 @@ const GROUPS = {
     }),
     setting('warm-connections', integer('N', 0), {
       default: '8',
-      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Shared evenly by the workers. 0 opens none ahead.',
+      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Where the API offers HTTP/2, one session that requests share and one connection beside it. Shared evenly by the workers. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
