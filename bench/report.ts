@@ -114,7 +114,27 @@ export const barTable = (measured: readonly Measured[]): string =>
 
 const barOf = ({ bar }: Row): string => `${SIGNS[bar.kind]} ${bar.limit}`;
 
-/** The README's part: what was measured with a verdict, shortly, with the chart; the whole is in bench/results. */
+/** Rows of the README: one for each question that a user asks, met or missed. */
+export const HEADLINES: ReadonlySet<string> = new Set([
+  'stream_cpu_per_token',
+  'stream_saturated',
+  'ttft_added_alone_p50',
+  'ttft_added_alone_p99',
+  'request_cpu',
+  'inter_token_p50',
+  'streams_on_2_cores',
+  'upload_2_mb_trickled',
+  'neighbour_stall',
+  'mem_per_stream',
+  'upload_mem',
+  'clients_fairness',
+  'start',
+  'link_start',
+  'link_idle',
+  'cancel',
+]);
+
+/** The README's part: headlines with a verdict, shortly, with the chart; the whole is in bench/results. */
 export const readmeSection = ({ version, date, machine, measured }: Report): string =>
   `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}, load average before the run
 ${machine.loadBefore}. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
@@ -123,14 +143,14 @@ ${table(
   ['what', 'measured', 'bar', 'verdict'],
   measured.flatMap(({ rows }) =>
     rows
-      .filter(({ verdict }) => verdict !== 'unclear')
+      .filter(({ id, verdict }) => HEADLINES.has(id) && verdict !== 'unclear')
       .map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
   ),
 )}
 
 ![Time between tokens with and without the proxy](bench/results/inter-token.svg)
 
-The rows with a verdict; the whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
+The most asked-for rows, where there is a verdict; the whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
 \`npm run bench\` measures again; [bench/README.md](bench/README.md) tells how, and how to enter another proxy.`;
 
 const comparisonTable = (measured: readonly Measured[], other: string): string =>

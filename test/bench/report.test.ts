@@ -4,7 +4,15 @@ import { describe, it } from 'node:test';
 import { interTokenChart } from '../../bench/chart.ts';
 import { METRICS } from '../../bench/metrics.ts';
 import { newestReport } from '../../bench/readme.ts';
-import { barTable, comparisons, farBeyond, readmeSection, summarise, valuesOf } from '../../bench/report.ts';
+import {
+  barTable,
+  comparisons,
+  farBeyond,
+  HEADLINES,
+  readmeSection,
+  summarise,
+  valuesOf,
+} from '../../bench/report.ts';
 
 const metric = {
   name: 'm',
@@ -100,6 +108,7 @@ describe('the report of the benchmark', () => {
   it('has one row id for each bar, and rounds for each metric', () => {
     const ids = METRICS.flatMap(({ rows }) => rows.map(({ id }) => id));
     assert.equal(new Set(ids).size, ids.length);
+    for (const id of HEADLINES) assert.ok(ids.includes(id), `${id} is no row`);
     assert.equal(new Set(METRICS.map(({ name }) => name)).size, METRICS.length);
     for (const { name, rounds: planned } of METRICS) assert.ok(planned.full >= 3, name);
   });
