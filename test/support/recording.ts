@@ -138,7 +138,7 @@ function messageText(title: string, mark: string, message: string): string[] {
     ...head.map((line) => `${mark} ${visible(line)}`),
     ...(message.startsWith('HTTP/1.1 1')
       ? messageText('and after it', mark, rest)
-      : bodyText(Buffer.from(rest, 'latin1')).map((line) => `${mark}|${line}`)),
+      : bodyText(Buffer.from(rest, 'latin1'), message).map((line) => `${mark}|${line}`)),
   ];
 }
 
@@ -155,14 +155,19 @@ const normalised = (line: string): string =>
 const visible = (text: string): string =>
   text.replace(/[^\n\x20-\x7e\u00a1-\uffff]/g, (char) => (char === '\r' ? '␍' : `␛${char.charCodeAt(0)};`));
 
-/** Lines of a body; the last one has no line end. None of an empty body. */
-function bodyText(body: Buffer): string[] {
+/** Lines of the body of a message; the last one has no line end. None of an empty body. */
+function bodyText(body: Buffer, message: string): string[] {
   if (body.length === 0) return [];
   const text = body.toString('utf8');
   if (body.length <= MOST_TEXT && Buffer.from(text).equals(body)) {
     return visible(withoutVersion(text)).split('\n');
   }
-  return [`${body.length} bytes, SHA-256 ${createHash('sha256').update(body).digest('hex')}`];
+  // Where a long body is cut into chunks is the network's doing.
+  const { body: joined, complete, rest } = readAnswer(message) as RawAnswer;
+  const digest = createHash('sha256').update(joined, 'latin1').digest('hex');
+  return [
+    `${joined.length} bytes${complete ? '' : ', unfinished'}, ${rest.length} behind them, SHA-256 ${digest}`,
+  ];
 }
 
 /** The proxy's own version changes with every release, and with it nothing else. */
