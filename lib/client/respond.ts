@@ -139,7 +139,7 @@ async function* decrypted(
     failure = decrypter.failure;
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
-    failure = thrown;
+    if (!decrypter.modelError) failure = thrown;
   }
   if (failure === undefined) return;
   if (farewell !== undefined) yield farewell(failure);

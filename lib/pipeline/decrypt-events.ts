@@ -54,7 +54,6 @@ export class EventDecrypter implements Decrypter {
   usage: TokenUsage | undefined = undefined;
   /** Events delivered so far, the terminal one included. */
   events = 0;
-  /** Whether the model reported an error of its own as the last event. */
   modelError = false;
 
   readonly #cipher: Opener;
@@ -230,7 +229,7 @@ export class EventDecrypter implements Decrypter {
     }
     if (kind.type === 'error') {
       this.modelError = true;
-      this.finished = true;
+      this.finished = this.#checks.grammar.named; // elsewhere `[DONE]` follows
     }
     if (isClosing && this.#usageWanted === 'none') return; // it has nothing else to say
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');

@@ -99,8 +99,9 @@ export class DecryptStream extends Transform {
     this.push(bytes);
   }
 
-  #end(failure?: PrivatemodeError): void {
+  #end(reason?: PrivatemodeError): void {
     if (this.#over) return;
+    const failure = this.#decrypter.modelError ? undefined : reason;
     this.failure = failure;
     this.#settle();
     this.#upstream.unpipe(this);

@@ -18,6 +18,8 @@ export interface Decrypter {
   readonly failure: PrivatemodeError | undefined;
   /** True once nothing more is expected: what still comes is dropped. */
   readonly finished: boolean;
+  /** Whether the model reported an error of its own: a `[DONE]` may follow, but the response is whole without it. */
+  readonly modelError?: boolean;
   /** Set once the response has told its usage, delivered or not. */
   readonly usage: TokenUsage | undefined;
 }

@@ -582,13 +582,17 @@ describe('event streams, further members', () => {
 describe('event streams, errors inside', () => {
   const error = { error: { message: 'boom', type: 'x', code: 500 } };
 
-  it('an authenticated error is terminal; the [DONE] after it still passes, nothing else does', () => {
+  it('after an authenticated error [DONE] still passes, wherever it is cut, and nothing else does', () => {
     const stream = chat();
     const wire = stream.event(chatChunk('a')) + stream.event(error);
     const text = openEvent(chatChunk('a')) + openEvent(error);
-    assert.deepEqual(open(wire), { text, failure: undefined, finished: true });
+    assert.deepEqual(open(wire), { text, failure: undefined, finished: false });
     const more = wire + stream.event(chatChunk('b')) + DONE;
-    for (const chunks of [[Buffer.from(more)], byteByByte(Buffer.from(more))]) {
+    for (const chunks of [
+      [Buffer.from(more)],
+      [Buffer.from(wire), Buffer.from(more.slice(wire.length))],
+      byteByByte(Buffer.from(more)),
+    ]) {
       assert.deepEqual(run(opener(), chunks), { text: text + DONE, failure: undefined, finished: true });
     }
   });

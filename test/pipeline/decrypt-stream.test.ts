@@ -143,6 +143,26 @@ describe('what a response counts', () => {
   });
 });
 
+describe('a response in which the model reported an error', { concurrency: true }, () => {
+  const reported = (): Decrypter => ({ ...UNENCRYPTED, modelError: true });
+  const endings: readonly (readonly [string, (remote: Readable, shutdown: AbortController) => unknown])[] = [
+    ['breaks off', (remote) => remote.destroy()],
+    ['is silent from then on', () => {}],
+    ['meets a shutdown', (_, shutdown) => shutdown.abort(new PrivatemodeError('shutting_down', 'x'))],
+  ];
+  for (const [ending, end] of endings) {
+    it(`is whole where it ${ending}`, async () => {
+      const shutdown = new AbortController();
+      const { remote, stream, ended, text } = decrypting({ decrypter: reported(), signal: shutdown.signal });
+      remote.push('error');
+      await once(stream, 'data');
+      end(remote, shutdown);
+      assert.equal(await ended, undefined);
+      assert.equal(text(), 'error');
+    });
+  }
+});
+
 describe('the signal of a shutdown', () => {
   const reason = new PrivatemodeError('shutting_down', 'the proxy was shut down');
 
