@@ -8,7 +8,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import PreviousAnthropic from 'anthropic-previous';
 import OpenAI from 'openai';
 import PreviousOpenAI from 'openai-previous';
-import { type Stack, startStack } from '../support/stack.ts';
+import { breakingAtOnce, type Stack, startStack } from '../support/stack.ts';
 import type { Mode } from './ask.ts';
 import { MATRIX, nameOf } from './matrix.ts';
 
@@ -107,7 +107,7 @@ describe('the official clients', () => {
   const rows = MATRIX.filter(({ proxy, uploadBytes }) => proxy !== 'fresh' && uploadBytes === undefined);
   for (const [client, { ask, modes }] of Object.entries(CLIENTS)) {
     for (const mode of modes) {
-      describe(`${client}, ${mode}`, { concurrency: 8 }, () => {
+      describe(`${client}, ${mode}`, { concurrency: breakingAtOnce(8) }, () => {
         for (const row of rows) {
           const { shows, code } = row.cells[mode];
           it(`${nameOf(row)}: ${shows === 'answer' ? 'the whole answer' : 'an error is raised'}`, async () => {

@@ -1,8 +1,13 @@
 /** The gateway's tests a second time, over HTTP/2: the same files, the same assertions, with a service that speaks it (test/support/stack.ts). */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { setTimeout as delay } from 'node:timers/promises';
+import { startSimulator } from '../../simulator/simulator.ts';
+import { cleanEnvironment, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware, startStack } from '../support/stack.ts';
 import { ROOT } from '../support/tools.ts';
 
@@ -14,8 +19,13 @@ const RUNS: readonly (readonly [file: string, least: number])[] = [
   ['test/clients/anthropic.test.ts', 29],
   ['test/clients/aborts.test.ts', 32],
   ['test/clients/usage.test.ts', 52],
+  ['test/clients/errors.test.ts', 184],
+  ['test/faults/sdk.test.ts', 456],
   ['test/e2e/gateway-attacks.test.ts', 361],
-  ['test/gateway/http2-suites.test.ts', 2],
+  ['test/e2e/honest-transcripts.test.ts', 240],
+  ['test/gateway/all-endpoints.test.ts', 47],
+  ['test/gateway/keys.test.ts', 37],
+  ['test/gateway/http2-suites.test.ts', 3],
 ];
 
 const IN_HTTP2 = process.env['TEST_REMOTE'] === 'h2';
@@ -92,6 +102,34 @@ if (!IN_HTTP2) {
         exchanges.flatMap(({ violations }) => violations),
         [],
       );
+    });
+
+    it('has one session with each of two workers', async (t) => {
+      const directory = mkdtempSync(join(tmpdir(), 'privatemode-http2-'));
+      t.after(() => rmSync(directory, { recursive: true, force: true }));
+      const simulator = await startSimulator({ directory, hardware: await sharedHardware(), http2: true });
+      t.after(() => simulator.close());
+      const flags = [
+        `--api-endpoint=localhost:${simulator.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+        '--api-key=key',
+        '--listen-address=127.0.0.1',
+        '--port=0',
+        '--workers=2',
+        '--warm-connections=1',
+      ];
+      const proxy = await startProxyProcess(flags, { SSL_CERT_FILE: join(directory, 'ca.pem') });
+      t.after(() => proxy.stop('SIGKILL'));
+      const { http2 } = simulator;
+      for (const deadline = Date.now() + 10_000; http2.sessions < 2; await delay(20)) {
+        assert.ok(Date.now() < deadline, `${http2.sessions} sessions`);
+      }
+      for (const answer of await Promise.all(Array.from({ length: 8 }, () => chat(proxy.url, 'x', true)))) {
+        assert.match(await answer.text(), /data: \[DONE\]\n\n$/);
+      }
+      assert.deepEqual([http2.sessions, http2.requests], [2, 8]);
     });
 
     it('gets a prompt beyond its window over HTTP/1.1', async (t) => {

@@ -381,6 +381,8 @@ describe('an attempt over HTTP/2', { concurrency: true, timeout: 30_000 }, () =>
       'stale_connection',
     ],
     ['meets the end of an idle session', ({ socket }) => socket.end(), 'stale_connection'],
+    ['meets the end of a session in use', ({ socket }) => socket.end(), undefined],
+    ['meets a reset of the connection', ({ raw }) => raw.resetAndDestroy(), 'connection_reset'],
     [
       'had been begun when the session failed, however it says so',
       ({ socket }, stream) => socket.write(frame(GOAWAY, 0, 0, stream, 7)),

@@ -14,6 +14,9 @@ import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 /** `h2`: the remote speaks HTTP/2, and the proxy has a session with it (test/gateway/http2-suites.test.ts). */
 const HTTP2 = process.env['TEST_REMOTE'] === 'h2';
 
+/** How many tests run at once whose faults break connections: over HTTP/2 they would break those of the others. */
+export const breakingAtOnce = (tests: number): number => (HTTP2 ? 1 : tests);
+
 let hardware: Promise<Hardware> | undefined;
 
 /** Hardware keys are slow to make: one machine serves all the tests of a process. */

@@ -96,7 +96,9 @@ export const RESPONSE_FAULTS = {
       async beforeBody(request, response) {
         writeTooLarge(response);
         request.resume();
-        if (!request.readableEnded) await new Promise((resolve) => request.once('close', resolve));
+        // Over HTTP/2 it closes with the response only.
+        const over = (event: string) => new Promise((resolve) => request.once(event, resolve));
+        if (!request.readableEnded) await Promise.race([over('end'), over('close')]);
         response.end();
         return 'answered';
       },
