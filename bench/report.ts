@@ -65,12 +65,13 @@ export const comparisons = (measured: readonly Measured[], other: string): reado
       .filter(
         (name) => name.startsWith('ours, ') && `${other}${name.slice('ours'.length)}` in rounds[0]!.values,
       )
-      .map((name): Comparison => {
+      .flatMap((name): Comparison[] => {
         const all = (key: string): number[] => rounds.map(({ values }) => values[key] as number);
         const [ours, others] = [all(name), all(`${other}${name.slice('ours'.length)}`)];
         const ratios = ours.map((value, i) => value / others[i]!).filter(Number.isFinite);
         const what = `${metric}: ${name.slice('ours, '.length)}`;
-        return { what, ours: median(ours), other: median(others), ...estimate(ratios) };
+        if (ratios.length === 0) return []; // the other never had a figure
+        return [{ what, ours: median(ours), other: median(others), ...estimate(ratios) }];
       }),
   );
 

@@ -68,16 +68,16 @@ describe('the report of the benchmark', () => {
 
   it('compares what ours and another proxy have in common, round by round', () => {
     const values = [
-      { 'ours, ms': 2, 'other, ms': 1, 'ours, alone ms': 7 },
-      { 'ours, ms': 9, 'other, ms': 3, 'ours, alone ms': 7 },
-      { 'ours, ms': 8, 'other, ms': 2, 'ours, alone ms': 7 },
+      { 'ours, ms': 2, 'other, ms': 1, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
+      { 'ours, ms': 9, 'other, ms': 3, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
+      { 'ours, ms': 8, 'other, ms': 2, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
     ];
     const found = summarise(
       metric,
       values.map((each) => ({ figures: { row: 1 }, values: each })),
     );
     const [first, ...more] = comparisons([found], 'other');
-    assert.deepEqual(more, []);
+    assert.deepEqual(more, [], 'streams that neither carried have no ratio');
     assert.deepEqual([first?.what, first?.ours, first?.other, first?.median], ['m: ms', 8, 2, 3]);
     assert.deepEqual(comparisons([found], 'nobody'), []);
   });
