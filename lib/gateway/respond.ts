@@ -196,6 +196,8 @@ async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void>
     await pipeline(stream, res, { end: false });
   } catch {
     throw new ClientGone();
+  } finally {
+    stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
   }
 }
 

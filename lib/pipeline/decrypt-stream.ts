@@ -20,6 +20,13 @@ export interface DecryptOptions {
   readonly onFailure?: (failure: PrivatemodeError) => void;
 }
 
+/** Where the response comes from, and what becomes of it. */
+interface Source {
+  readonly upstream: Readable;
+  readonly decrypter: Decrypter;
+  readonly options: DecryptOptions;
+}
+
 /** ms in which the rest of a response that is complete must end, for its connection to be used again. */
 const LINGER = 5_000;
 
@@ -31,18 +38,14 @@ const LINGER = 5_000;
 export class DecryptStream extends Transform {
   /** Why the response is not whole; to be asked when the stream has ended. */
   failure: PrivatemodeError | undefined;
-  readonly #upstream: Readable;
-  readonly #decrypter: Decrypter;
-  readonly #options: DecryptOptions;
-  #over = false;
+  /** Undefined once the response is over: Node keeps a stream that is written to until a full collection (docs/hazards.md 25). */
+  #source: Source | undefined;
   #heardAt = performance.now();
   #idle: NodeJS.Timeout;
 
   constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
     super();
-    this.#upstream = upstream;
-    this.#decrypter = decrypter;
-    this.#options = options;
+    this.#source = { upstream, decrypter, options };
     this.#idle = setTimeout(this.#checkIdle, options.idleTimeout);
     upstream.on('error', this.#broken);
     upstream.on('close', this.#broken);
@@ -58,38 +61,38 @@ export class DecryptStream extends Transform {
   }
 
   override _transform(chunk: Uint8Array, _encoding: string, done: TransformCallback): void {
-    if (!this.#over) {
+    if (this.#source !== undefined) {
+      const { decrypter, options } = this.#source;
       this.#heardAt = performance.now();
-      this.#options.stats.bytes.fromRemote += chunk.length;
-      this.#deliver(this.#decrypter.feed(chunk));
-      const { failure, finished } = this.#decrypter;
+      options.stats.bytes.fromRemote += chunk.length;
+      this.#deliver(decrypter.feed(chunk), options);
+      const { failure, finished } = decrypter;
       if (failure !== undefined || finished) this.#end(failure);
     }
     done();
   }
 
   override _flush(done: TransformCallback): void {
-    if (!this.#over) this.#deliver(this.#decrypter.flush());
-    if (!this.#over && this.#decrypter.pending) {
-      setImmediate(() => this._flush(done)); // others have their turn
-      return;
+    if (this.#source !== undefined) {
+      const { decrypter, options } = this.#source;
+      this.#deliver(decrypter.flush(), options);
+      if (decrypter.pending) {
+        setImmediate(() => this._flush(done)); // others have their turn
+        return;
+      }
+      this.#end(decrypter.failure);
     }
-    this.#end(this.#decrypter.failure);
     done();
   }
 
   /** The application went away, or all has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    if (!this.#over) {
-      this.#settle();
-      this.#upstream.destroy();
-    }
+    this.#settle()?.upstream.destroy();
     done(error);
   }
 
-  #deliver(bytes: Uint8Array): void {
+  #deliver(bytes: Uint8Array, { stats, onFirstBytes }: DecryptOptions): void {
     if (bytes.length === 0) return;
-    const { stats, onFirstBytes } = this.#options;
     if (stats.chunks === 0) {
       stats.firstChunkAt = performance.now();
       onFirstBytes?.();
@@ -100,37 +103,42 @@ export class DecryptStream extends Transform {
   }
 
   #end(reason?: PrivatemodeError): void {
-    if (this.#over) return;
-    const failure = this.#decrypter.modelError ? undefined : reason;
+    const source = this.#settle();
+    if (source === undefined) return;
+    const { upstream, decrypter, options } = source;
+    const failure = decrypter.modelError ? undefined : reason;
     this.failure = failure;
-    this.#settle();
-    this.#upstream.unpipe(this);
-    if (failure === undefined) letGo(this.#upstream);
+    upstream.unpipe(this);
+    if (failure === undefined) letGo(upstream);
     else {
-      this.#upstream.destroy();
-      this.#options.onFailure?.(failure);
+      upstream.destroy();
+      options.onFailure?.(failure);
     }
     this.push(null);
     this.end();
   }
 
-  #settle(): void {
-    this.#over = true;
+  /** Ends the part of the source; returns it, unless it had ended before. */
+  #settle(): Source | undefined {
+    const source = this.#source;
+    this.#source = undefined;
     clearTimeout(this.#idle);
-    this.#options.signal.removeEventListener('abort', this.#aborted);
+    source?.options.signal.removeEventListener('abort', this.#aborted);
+    return source;
   }
 
-  readonly #aborted = (): void => this.#end(this.#options.signal.reason as PrivatemodeError);
+  readonly #aborted = (): void => this.#end(this.#source?.options.signal.reason as PrivatemodeError);
 
   readonly #broken = (): void => {
-    if (this.#upstream.readableEnded) return;
+    if (this.#source === undefined || this.#source.upstream.readableEnded) return;
     const message = 'the connection to the service broke in the middle of the answer';
     this.#end(new PrivatemodeError('stream_unfinished', message));
   };
 
   // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
   readonly #checkIdle = (): void => {
-    const { idleTimeout } = this.#options;
+    if (this.#source === undefined) return;
+    const { idleTimeout } = this.#source.options;
     const left = this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
     const message = 'the service stopped sending in the middle of the answer';
     if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);

@@ -59,9 +59,8 @@ export function createUpstream(options: UpstreamOptions) {
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  const attempts = new WeakMap<IncomingMessage, ReturnType<typeof runAttempt>>();
-  proxy.on('proxyReq', (request, req) => attempts.get(req)?.connecting(request));
-  proxy.on('proxyRes', (response, req) => attempts.get(req)?.responded(response));
+  proxy.on('proxyReq', (request, outgoing) => attemptOf(outgoing)?.connecting(request));
+  proxy.on('proxyRes', (response, outgoing) => attemptOf(outgoing)?.responded(response));
   const name = urlHost(host);
 
   return {
@@ -74,18 +73,17 @@ export function createUpstream(options: UpstreamOptions) {
     send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const running = runAttempt(attempt, options);
       if (attempt.signal.aborted) return running.outcome;
-      // The library takes head and path from the request that it is given: not the application's, and nothing of it is overwritten.
-      const outgoing: IncomingMessage = Object.create(req, {
-        headers: { value: attempt.headers },
-        url: { value: attempt.path },
-      });
       const body = attempt.body ?? Readable.from([]);
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       try {
         const stream = attempt.fresh ? undefined : begin(attempt, options.http2?.());
+        const outgoing = new Outgoing(
+          req,
+          attempt,
+          stream === undefined ? running : undefined,
+        ) as unknown as IncomingMessage;
         if (stream === undefined) {
-          attempts.set(outgoing, running);
           proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
         } else {
           res.on('close', () => stream.stream.destroy()); // as the library does over HTTP/1.1
@@ -101,17 +99,46 @@ export function createUpstream(options: UpstreamOptions) {
       } catch (thrown) {
         running.failed(thrown);
       }
-      // These listeners stay as long as both live: those of an attempt that is over are no use to the next one.
-      const [onClose, onError] = [res.listeners('close').at(-1), outgoing.listeners('error').at(-1)];
+      // This listener stays as long as the response lives: that of an attempt that is over is no use to the next one.
+      const onClose = res.listeners('close').at(-1);
       const over = (): void => {
         res.off('close', onClose as () => void);
-        outgoing.off('error', onError as () => void);
       };
       running.outcome.then(({ response }) => response.once('close', over), over);
       return running.outcome;
     },
   };
 }
+
+/**
+ * What the library takes for the application's request. It is neither: a prototype of this one, nor the key of a map that leads to the
+ * attempt. Either way V8 would keep all of the request until a full collection (docs/hazards.md 25).
+ */
+class Outgoing {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: OutgoingHttpHeaders;
+  readonly httpVersionMajor = 1;
+  readonly socket: IncomingMessage['socket'];
+  /** Undefined over HTTP/2, where its events are those of the stream. */
+  readonly running: ReturnType<typeof runAttempt> | undefined;
+
+  constructor({ socket }: IncomingMessage, { method, path, headers }: Attempt, running: Outgoing['running']) {
+    this.method = method;
+    this.url = path;
+    this.headers = headers;
+    this.socket = socket;
+    this.running = running;
+  }
+
+  /** For errors of the upload, which has arrived before. */
+  on(): this {
+    return this;
+  }
+}
+
+const attemptOf = (outgoing: IncomingMessage): Outgoing['running'] =>
+  (outgoing as unknown as Outgoing).running;
 
 /** What the library asks the head of a response for. */
 const NO_ENTRIES = new Map();
