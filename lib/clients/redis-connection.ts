@@ -8,14 +8,17 @@ import { parseStoreUrl } from '../config/limits-store.ts';
 export interface Script {
   readonly text: string;
   readonly sha1: string;
+  /** Whether the script can have given this reply. */
+  readonly fits: (reply: unknown) => boolean;
 }
 
-export const script = (text: string): Script => ({
+export const script = (text: string, fits: Script['fits']): Script => ({
   text,
   sha1: createHash('sha1').update(text).digest('hex'),
+  fits,
 });
 
-/** Runs a script on keys and arguments, and gives the reply. Rejects with StoreError. */
+/** Runs a script on keys and arguments, and gives a reply that fits it. Rejects with StoreError. */
 export type Run = (
   script: Script,
   keys: readonly string[],
@@ -96,7 +99,10 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
         throw thrown;
       });
     try {
-      return await within(REPLY_MS, evaluate());
+      const reply = await within(REPLY_MS, evaluate());
+      // Whatever says it, a proxy in between or another server: it keeps no count for us.
+      if (!script.fits(reply)) throw new StoreError('it replies with what the script never says', true);
+      return reply;
     } catch (thrown) {
       throw new StoreError(reasonOf(thrown, isReply), !isReply(thrown));
     }

@@ -38,11 +38,14 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local midnight = (math.floor(now / 86400000) + 1) * 86400000
 `;
 
+const isCount = (reply: unknown): boolean => Number.isSafeInteger(reply) && (reply as number) >= 0;
+
 /**
  * Arguments: id, tokens per day, requests per minute, most at a time (-1: no limit, nothing compared), lease. Replies with the number of the limit that is
  * reached, as in REACHED, or 0, and the seconds to wait.
  */
-const ADMIT = script(`${CLOCK}
+const ADMIT = script(
+  `${CLOCK}
 local id, lease = ARGV[1], tonumber(ARGV[5])
 local tokensPerDay, requestsPerMinute, maxConcurrent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if tokensPerDay >= 0 and tonumber(redis.call('GET', KEYS[1]) or 0) >= tokensPerDay then
@@ -65,10 +68,13 @@ if requestsPerMinute >= 0 then
 end
 redis.call('ZADD', KEYS[3], now + lease, id)
 redis.call('PEXPIRE', KEYS[3], lease)
-return {0, 0}`);
+return {0, 0}`,
+  (reply) => Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0] < REACHED.length,
+);
 
 /** Arguments: id, tokens, how it is released (Release.how). */
-const RELEASE = script(`${CLOCK}
+const RELEASE = script(
+  `${CLOCK}
 local id, tokens, how = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local held = redis.call('ZREM', KEYS[3], id)
 if how == 'cancel' then redis.call('ZREM', KEYS[2], id) end
@@ -76,13 +82,18 @@ if tokens > 0 and (how ~= 'again' or held == 1) then
   redis.call('INCRBY', KEYS[1], ARGV[2])
   redis.call('PEXPIREAT', KEYS[1], midnight)
 end
-return held`);
+return held`,
+  isCount,
+);
 
 /** Arguments: lease, ids. Restores them where the store has lost them. */
-const RENEW = script(`${CLOCK}
+const RENEW = script(
+  `${CLOCK}
 local lease = tonumber(ARGV[1])
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], now + lease, ARGV[i]) end
-return redis.call('PEXPIRE', KEYS[3], lease)`);
+return redis.call('PEXPIRE', KEYS[3], lease)`,
+  isCount,
+);
 
 /** By the number with which ADMIT replies. */
 const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'] as const;

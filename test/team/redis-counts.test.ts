@@ -456,6 +456,46 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
   });
 });
 
+/** A server that runs what a new connection is tried with, and then says the same to everything. */
+async function startLiar(t: TestContext, reply: string): Promise<string> {
+  const server = createServer((socket) => {
+    const trial = [':1\r\n', '*2\r\n:0\r\n:0\r\n', ':1\r\n'];
+    socket.on('error', () => {});
+    socket.on('data', () => void socket.write(trial.shift() ?? reply));
+    t.after(() => socket.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+describe('a store that answers nonsense', { timeout: 60_000 }, () => {
+  for (const [what, reply] of [
+    ['a text', '+OK\r\n'],
+    ['nothing', '$-1\r\n'],
+    ['an empty list', '*0\r\n'],
+    ['a list of one', '*1\r\n:2\r\n'],
+    ['a limit that does not exist', '*2\r\n:4\r\n:0\r\n'],
+    ['a limit below the first', '*2\r\n:-1\r\n:0\r\n'],
+    ['a wait that is no number', '*2\r\n:2\r\n+soon\r\n'],
+    ['a wait into the past', '*2\r\n:2\r\n:-5\r\n'],
+    ['more than was asked for', '*3\r\n:0\r\n:0\r\n:0\r\n'],
+    ['no Redis protocol', 'HTTP/1.1 400 Bad Request\r\n\r\n'],
+  ] as const) {
+    it(`(${what}) cannot be used, and that is said`, async (t) => {
+      const url = await startLiar(t, reply);
+      const client = clientWith({ requestsPerMinute: 9 });
+      const closed = await replica(t, url);
+      assert.deepEqual(closed.events, []);
+      assert.equal(await refusalOf(closed, client), 'limits_unavailable 2');
+      assert.match(String(closed.events[0]), /^the store of the limits cannot be used: /);
+      const open = await replica(t, url, { onFailure: 'open' });
+      await open.admit(client);
+      assert.equal(open.events.at(-1), 'uncounted');
+    });
+  }
+});
+
 describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_000 }, () => {
   const SECRET = 'swordfish:@/%?#';
   const IN_URL = encodeURIComponent(SECRET);
