@@ -217,7 +217,8 @@ const LATEST = Date.UTC(9999, 11, 31);
 function isRecord(value: unknown): value is CountRecord {
   const { client, at, requests, tokens } = (value ?? {}) as Record<string, unknown>;
   const isName = typeof client === 'string' && CLIENT_NAME.test(client);
-  return isName && isCount(at) && at <= LATEST && isCount(requests) && isCount(tokens);
+  // Each request is a record of its own: one of many would be remembered one by one, whatever it claims.
+  return isName && isCount(at) && at <= LATEST && (requests === 0 || requests === 1) && isCount(tokens);
 }
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;

@@ -229,6 +229,8 @@ describe('what lies in the directory of the counts', { timeout: 60_000 }, () => 
     ['a negative number', line(used('ann', NOON, -1))],
     ['a fraction', line(used('ann', NOON, 0.5))],
     ['no number of requests', line({ client: 'ann', at: NOON, tokens: 1 })],
+    ['a request of many', line({ ...admitted('ann', NOON), requests: 2 })],
+    ['a request that would fill the memory', line({ ...admitted('ann', NOON), requests: 2 ** 53 - 1 })],
     ['a bad record behind a good one', line(used('ann', NOON, 1), used('ann', NOON, -1))],
     ['a line that would fill the memory', `"${'x'.repeat(3 << 20)}"`],
   ] as const) {
