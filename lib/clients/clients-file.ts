@@ -35,7 +35,7 @@ export interface ClientEntry {
 }
 
 /** Of the text. Each request compares its token with all of them. */
-const MOST_BYTES = 1024 * 1024;
+export const MOST_BYTES = 1024 * 1024;
 const MOST_TOKENS = 4096;
 
 /** Throws config_invalid with the JSON path and what is expected there. Quotes no value of the file: it may be a token. */

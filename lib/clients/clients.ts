@@ -1,5 +1,6 @@
 /** The clients as they are now: reads the file and the keys that it names, and follows both. */
-import { readFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readApiKey } from '../config/api-key.ts';
@@ -9,7 +10,7 @@ import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
 import { clientSalt, mixedSalt } from './client-salt.ts';
-import { type ClientEntry, parseClientsFile } from './clients-file.ts';
+import { type ClientEntry, MOST_BYTES, parseClientsFile } from './clients-file.ts';
 
 /** A client that is taken out of the file is refused within a second. */
 const POLL_MS = 500;
@@ -112,7 +113,7 @@ async function readState(
     readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
   },
 ): Promise<State> {
-  const bytes = await readFile(path).catch((thrown: unknown) => {
+  const bytes = await readSmall(path).catch((thrown: unknown) => {
     throw unreadable(`the file ${JSON.stringify(path)} of --clients`)(thrown);
   });
   const before = known?.before;
@@ -136,9 +137,21 @@ async function readState(
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
 }
 
+/**
+ * The bytes of a file. It is read again and again: a pipe would keep one thread after the other waiting, until none is left to look up a
+ * name, and a huge file would fill the memory each time. Throws where it is either, and what the file system throws.
+ */
+async function readSmall(path: string): Promise<Buffer> {
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK); // or a pipe is waited for right here
+  const stat = await file.stat();
+  if (!stat.isFile()) throw new Error('it is not a regular file');
+  if (stat.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
+  return await file.readFile();
+}
+
 /** Throws config_invalid, as for --api-key @FILE. */
 async function readKey(path: string): Promise<string> {
-  const read = await readFile(path).catch((thrown: Error) => thrown);
+  const read = await readSmall(path).catch((thrown: Error) => thrown);
   return readApiKey({ kind: 'file', path }, () => {
     if (read instanceof Error) throw read;
     return read;

@@ -1,7 +1,18 @@
 /** A gateway with clients, byte for byte: who is let in, what they are told, and where their tokens must not be. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -131,6 +142,43 @@ describe('a request without a known token', () => {
         }
       });
     }
+  }
+
+  for (const [what, headers, status, code] of [
+    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
+    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
+    ['the right bearer twice', [bearer(ANN), bearer(ANN)], 400, 'ambiguous_header'],
+    ['names of headers in two cases', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], 400, 'ambiguous_header'],
+    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], 400, 'ambiguous_header'],
+    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], 401, 'client_unknown'],
+    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], 401, 'client_unknown'],
+    ['two blanks', [`Authorization: Bearer  ${ANN}`], 401, 'client_unknown'],
+    ['a tab for a blank', [`Authorization: Bearer\t${ANN}`], 401, 'client_unknown'],
+    ['no scheme', [`Authorization: ${ANN}`], 401, 'client_unknown'],
+    ['another scheme', [`Authorization: Basic ${ANN}`], 401, 'client_unknown'],
+    [
+      'an empty Authorization beside a right x-api-key',
+      ['Authorization:', `x-api-key: ${ANN}`],
+      401,
+      'client_unknown',
+    ],
+    ['a token in capitals', [bearer(ANN.toUpperCase())], 401, 'client_unknown'],
+    ['a digest for a token', [bearer(sha256(ANN))], 401, 'client_unknown'],
+    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], 200, undefined],
+  ] as const) {
+    it(`(${what}) is ${status}`, async (t) => {
+      const { ask, upstream, gateway } = await team(t);
+      const paths = ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])];
+      for (const path of paths) {
+        const answer = await ask(post(chatBody(), { headers: [...headers], path }));
+        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
+        assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
+      }
+      assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
+      for (const { headers } of upstream.requests)
+        assert.equal(headers['authorization'], `Bearer ${CANARY_KEY}`);
+      assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
+    });
   }
 
   it('is an event where the client accepts nothing else', async (t) => {
@@ -456,6 +504,44 @@ describe('the file of clients, while the gateway runs', () => {
     await gateway.clients.reload();
     assert.equal(await statusOf(gateway, ANN), 401);
   });
+
+  for (const [what, replace, reason] of [
+    ['a directory', (path: string) => mkdirSync(path), 'it is not a regular file'],
+    ['a link to nothing', (path: string) => symlinkSync(`${path}.gone`, path), 'ENOENT'],
+    ['a link to itself', (path: string) => symlinkSync(path, path), 'ELOOP'],
+    ['a device without an end', (path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],
+    ['a pipe', (path: string) => void spawnSync('mkfifo', [path]), 'it is not a regular file'],
+    [
+      'a gigabyte',
+      (path: string) => {
+        writeFileSync(path, fileOf({}));
+        truncateSync(path, 2 ** 30);
+      },
+      'it has more than 1048576 bytes',
+    ],
+  ] as const) {
+    it(`stays as it was where ${what} is in its place, and hinders nobody`, {
+      timeout: 20_000,
+    }, async (t) => {
+      const gateway = await team(t);
+      // A pipe that is waited for would keep a thread each time, and there are four of them.
+      rmSync(gateway.file);
+      replace(gateway.file);
+      const before = process.memoryUsage.rss();
+      const reads = Promise.all(Array.from({ length: 5 }, () => gateway.clients.reload()));
+      await readFile(join(gateway.directory, 'bob.key'));
+      await reads;
+      assert.ok(process.memoryUsage.rss() - before < 2 ** 29, 'it was read');
+      assert.equal(await statusOf(gateway, ANN), 200);
+      assert.equal(gateway.changes.length, 1);
+      assert.ok(String(gateway.changes[0]).includes(reason), String(gateway.changes[0]));
+      rmSync(gateway.file, { recursive: true });
+      writeFileSync(`${gateway.file}.new`, JSON.stringify({ clients: [] }));
+      symlinkSync(`${gateway.file}.new`, gateway.file);
+      await gateway.clients.reload();
+      assert.equal(await statusOf(gateway, ANN), 401);
+    });
+  }
 
   it('has its key files read again too; a bad one leaves that key, and nothing else, as it was', async (t) => {
     const gateway = await team(t);
