@@ -6,7 +6,8 @@ export type FileWatch = ReturnType<typeof watchFiles>;
 /**
  * Follows what files hold: `read` is called every `interval` ms and on `reload()`. File watching would miss the renames and
  * turned links by which mounted secrets and certificates are replaced. `changed` gets what was read where it is not what is
- * `known`; `failed` the reason why that stays, once per reason. Neither is called after `close`.
+ * `known`; `failed` the reason why that stays, once per reason. Neither is called after `close`, nor for a read
+ * that a later one has overtaken: it may have found the old content.
  */
 export function watchFiles<T>(options: {
   readonly known: T;
@@ -19,15 +20,26 @@ export function watchFiles<T>(options: {
   let { known } = options;
   let lastFailure: string | undefined;
   let closed = false;
+  let begun = 0;
+  /** The number of the newest read that is done. */
+  let done = 0;
 
-  function take(next: T): void {
+  function isOvertaken(turn: number): boolean {
+    if (turn < done) return true;
+    done = turn;
+    return false;
+  }
+
+  function take(turn: number, next: T): void {
+    if (isOvertaken(turn)) return;
     lastFailure = undefined;
     if (closed || isDeepStrictEqual(next, known)) return;
     known = next;
     changed(next);
   }
 
-  function keep(thrown: unknown): void {
+  function keep(turn: number, thrown: unknown): void {
+    if (isOvertaken(turn)) return;
     const error = asPrivatemodeError(thrown);
     if (!closed && error.message !== lastFailure) failed(error);
     lastFailure = error.message;
@@ -35,12 +47,14 @@ export function watchFiles<T>(options: {
 
   /** What `read` gives at once is taken at once. */
   function reload(): Promise<void> | undefined {
+    const turn = ++begun;
     try {
       const next = read();
-      if (next instanceof Promise) return next.then(take).catch(keep);
-      take(next);
+      if (next instanceof Promise)
+        return next.then((read) => take(turn, read)).catch((thrown: unknown) => keep(turn, thrown));
+      take(turn, next);
     } catch (thrown) {
-      keep(thrown);
+      keep(turn, thrown);
     }
     return undefined;
   }

@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { watchFiles } from '../../lib/watch-files.ts';
+
+/** A watch of which each read takes until it is told what it found. */
+function scene() {
+  const reads: PromiseWithResolvers<string>[] = [];
+  const told: string[] = [];
+  const watch = watchFiles({
+    known: 'first',
+    read() {
+      const read = Promise.withResolvers<string>();
+      reads.push(read);
+      return read.promise;
+    },
+    changed: (next) => told.push(next),
+    failed: ({ message }) => told.push(message),
+    interval: 3_600_000,
+  });
+  return { watch, reads, told };
+}
+
+it('a read that takes long does not bring back what a later one found replaced', async (t) => {
+  const { watch, reads, told } = scene();
+  t.after(watch.close);
+  const [slow, quick] = [watch.reload(), watch.reload()];
+  reads[1]?.resolve('second');
+  await quick;
+  reads[0]?.resolve('first');
+  await slow;
+  assert.deepEqual(told, ['second']);
+});
+
+it('nor does it report what was wrong before', async (t) => {
+  const { watch, reads, told } = scene();
+  t.after(watch.close);
+  const [slow, quick] = [watch.reload(), watch.reload()];
+  reads[1]?.resolve('second');
+  await quick;
+  reads[0]?.reject(new Error('the old file was half written'));
+  await slow;
+  assert.deepEqual(told, ['second']);
+});
+
+it('reads that end in their order are all taken', async (t) => {
+  const { watch, reads, told } = scene();
+  t.after(watch.close);
+  const both = [watch.reload(), watch.reload()];
+  for (const [i, read] of reads.entries()) read.resolve(`number ${i}`);
+  await Promise.all(both);
+  assert.deepEqual(told, ['number 0', 'number 1']);
+});
