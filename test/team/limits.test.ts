@@ -43,6 +43,13 @@ const CLIENTS = [
   ...['abort', 'victim', 'killed', 'killed-early', 'exact', 'restart'].map((name) =>
     entryOf(name, { maxConcurrent: 1 }),
   ),
+  entryOf('expired', { expires: '2020-01-01T00:00:00Z' }),
+  entryOf('narrow', {
+    expires: '2100-01-01T00:00:00Z',
+    models: ['m', 'gpt-*'],
+    endpoints: ['chat', 'messages'],
+  }),
+  entryOf('elsewhere', { endpoints: ['embeddings'] }),
   entryOf('models', { requestsPerMinute: 1 }),
   entryOf('flooder'),
 ];
@@ -340,6 +347,28 @@ for (const [number, setup] of SETUPS.entries()) {
         await admittedAgain(name);
         backend.letGo(model);
         for (const { status } of await Promise.all(running)) assert.equal(status, 200);
+      });
+    }
+
+    for (const { dialect, stream, way } of WAYS) {
+      it(`refuses who has expired, and what is not for a client (${way})`, async () => {
+        const arrived = backend.asked.length;
+        for (const [name, model, status, code, type] of [
+          ['expired', 'm', 401, 'client_unknown', 'authentication_error'],
+          ['elsewhere', 'm', 403, 'client_forbidden', 'permission_error'],
+          ['narrow', 'm2', 403, 'client_forbidden', 'permission_error'],
+          ['narrow', 'gpt', 403, 'client_forbidden', 'permission_error'],
+          ['narrow', 'gpt-', 200, null, undefined],
+          ['narrow', 'm', 200, null, undefined],
+        ] as const) {
+          const answer = await ask(name, { dialect, stream, model });
+          assert.deepEqual([answer.status, answer.error], [status, code], `${name} ${model} ${answer.text}`);
+          if (type === undefined) continue;
+          const body = JSON.parse(answer.text) as { type?: string; error: { type: string } };
+          assert.equal(body.error.type, type);
+          assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
+        }
+        assert.deepEqual(backend.asked.slice(arrived), ['gpt-', 'm']);
       });
     }
 
