@@ -53,6 +53,10 @@ if tokensPerDay >= 0 and tonumber(redis.call('GET', KEYS[1]) or 0) >= tokensPerD
 end
 if requestsPerMinute >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 60000)
+  -- What lies ahead, because the clock of the store was set back, counts as now: nobody waits for longer than a minute.
+  for _, ahead in ipairs(redis.call('ZRANGE', KEYS[2], '(' .. now, '+inf', 'BYSCORE')) do
+    redis.call('ZADD', KEYS[2], now, ahead)
+  end
   local count = redis.call('ZCARD', KEYS[2])
   if count >= requestsPerMinute then
     local at = count - requestsPerMinute

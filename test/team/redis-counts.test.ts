@@ -126,6 +126,16 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.equal(await admittedOf(Array(5).fill(counts), client, 'requests_per_minute_reached'), 3);
   });
 
+  it('requests per minute: a clock of the store that was set back keeps nobody waiting for longer than a minute', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 2 });
+    for (let i = 0; i < 2; i++) await counts.admit(client);
+    await ageWindow(server.url, client, -3_600_000);
+    assert.equal(await refusalOf(counts, client), 'requests_per_minute_reached 60');
+    await ageWindow(server.url, client, 60_000);
+    await counts.admit(client);
+  });
+
   it('requests per minute: a limit that was lowered waits for as many as are beyond it', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 3 });
