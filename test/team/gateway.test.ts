@@ -218,6 +218,14 @@ describe('a request without a known token', () => {
     });
   }
 
+  it('is refused the verification, where that is served to clients', async (t) => {
+    const { ask } = await team(t, { deps: { verification: () => Promise.resolve('{"served":true}') } });
+    const refused = await ask(get('/verification'));
+    assert.deepEqual([refused.status, refused.headers['privatemode-proxy-error']], [401, 'client_unknown']);
+    const shown = await ask(get('/verification', [bearer(ANN)]));
+    assert.deepEqual([shown.status, shown.body], [200, '{"served":true}']);
+  });
+
   it('is refused the head of the list of models', async (t) => {
     const { client } = await team(t);
     const asking = client();
