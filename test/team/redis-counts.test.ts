@@ -360,6 +360,21 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
   });
 
+  it('is told of 10,000 requests that were over meanwhile, and no more are kept', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url);
+    const client = clientWith({ tokensPerDay: 1_000_000 });
+    const permits: Permit[] = [];
+    while (permits.length < 10_500)
+      permits.push(...(await Promise.all(Array.from({ length: 500 }, () => counts.admit(client)))));
+    await server.stop();
+    await eventually('the loss', () => counts.events.length > 0);
+    for (const permit of permits) permit.release(1);
+    await startRedis(t, { port: server.port });
+    await eventually('the connection', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10000');
+  });
+
   it('open: admits meanwhile and counts nothing, but says how many', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url, { onFailure: 'open' });
