@@ -2,10 +2,37 @@ import assert from 'node:assert/strict';
 import cluster, { type Worker } from 'node:cluster';
 import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
+import { createFairQueue } from '../../lib/clients/fair-queue.ts';
+import { createRequestGate } from '../../lib/clients/request-gate.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
 import { recordingLogger } from '../support/logger.ts';
+
+it('a worker that is gone gives its places back at once', async (t) => {
+  const worker = Object.assign(new EventEmitter(), {
+    id: 1,
+    isConnected: () => true,
+    send: (_message: ToWorker, sent: () => void) => sent(),
+  });
+  t.mock.method(cluster, 'setupPrimary', () => {});
+  t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
+  const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+  const queue = createFairQueue(1);
+  const starting = startWorkers({
+    ...{ count: 1, session: session as unknown as AttestedSession, sharedSalt: undefined, fd: undefined },
+    ...{ patience: 1, configuredKey: () => undefined, log: recordingLogger().log },
+    gate: createRequestGate({ counts: undefined, queue }),
+  });
+  worker.emit('message', { type: 'listening', url: '', port: 1 });
+  await starting;
+  for (const id of [1, 2]) worker.emit('message', { type: 'enter', id, client: undefined });
+  await new Promise((done) => setImmediate(done));
+  assert.deepEqual(queue.size(), { running: 1, waiting: 1, clients: 1 });
+  worker.emit('disconnect');
+  await new Promise((done) => setImmediate(done));
+  assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
+});
 
 describe('what the workers tell', () => {
   it('is what a worker said last where it does not answer within a second', async (t) => {
