@@ -55,6 +55,13 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
   ['a name with a blank', one({ name: 'ann b' }), 'clients[0].name'],
   ['a name with a line break', one({ name: 'ann\n' }), 'clients[0].name'],
   ['an empty name', one({ name: '' }), 'clients[0].name'],
+  ...['.ann', '_ann', '@ann', '-ann', '__proto__', 'ann\0', 'änn', 'ann/..', '{ann}', 'ann"', 'а'].map(
+    (name): (typeof REFUSED)[number] => [
+      `the name ${JSON.stringify(name)}`,
+      one({ name }),
+      'clients[0].name: expected a name of at most 64 letters',
+    ],
+  ),
   ['a long name', one({ name: 'a'.repeat(65) }), 'clients[0].name'],
   ['no tokens', { clients: [{ name: 'ann' }] }, 'clients[0].tokens: expected a list'],
   [
@@ -150,6 +157,15 @@ describe('the file of --clients', () => {
       );
     });
   }
+
+  it('may have 4,096 tokens: each request is compared with all of them', () => {
+    const withTokens = (count: number) =>
+      one({ tokens: Array.from({ length: count }, (_, i) => i.toString(16).padStart(64, '0')) });
+    assert.equal(parse(withTokens(4096))[0]?.tokens.length, 4096);
+    assert.throws(() => parse(withTokens(4097)), {
+      message: '--clients: clients: expected at most 4096 tokens',
+    });
+  });
 
   it('may have no clients, and then nobody may use the gateway', () =>
     assert.deepEqual(parse({ clients: [] }), []));
