@@ -62,7 +62,9 @@ export const ERRORS = {
     max_concurrent_reached: 'Wait until one of your own requests is over, then try again.',
     max_in_flight_reached: 'Wait as long as Retry-After says; if it persists, raise --max-in-flight.',
   }),
-  ...rows(404, 'client', { unknown_path: 'Use one of the documented endpoints under /v1.' }),
+  ...rows(404, 'client', {
+    unknown_path: 'Use one of the endpoints in the README, which GET /v1 of the proxy lists too.',
+  }),
   ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
   ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit that is named.' }),
@@ -126,7 +128,8 @@ export const ERRORS = {
     config_invalid: 'See privatemode-proxy --help.',
     unsafe_roots_refused: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
     verify_input_invalid: 'Check the files that were named; see verify --help for their formats.',
-    listen_failed: 'Choose another --port or --listen-address.',
+    listen_failed:
+      'Choose another --port or --listen-address; for the admin listener another --admin-address.',
     receipts_unavailable: 'Make the workspace writable, or start without --receipts.',
     receipts_unreadable: 'Name the directory of the receipts with --dir, and its key with --public-key.',
   }),
@@ -186,6 +189,14 @@ export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
+/** Why a port cannot be opened, in words; EADDRINUSE comes with a command, see below. */
+const LISTEN_REFUSALS: Readonly<Record<string, string>> = {
+  EACCES: 'this user may not open this port; ports from 1024 on need no privilege',
+  EADDRNOTAVAIL: 'this machine does not have that address',
+  ENOTFOUND: 'that host name does not resolve',
+  EAI_AGAIN: 'that host name does not resolve now',
+};
+
 /** listen_failed for `where`, as `127.0.0.1 port 8080`; a port that is taken comes with the way to find out by whom. */
 export function listenFailed(
   where: string,
@@ -193,7 +204,8 @@ export function listenFailed(
   cause: Error & { readonly code?: string | undefined },
 ): PrivatemodeError {
   const reason = cause.code ?? cause.message;
-  const who = `; another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
-  const message = `listening on ${where}: ${reason}${reason === 'EADDRINUSE' ? who : ''}`;
+  const who = `another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
+  const words = reason === 'EADDRINUSE' ? who : LISTEN_REFUSALS[reason];
+  const message = `listening on ${where}: ${reason}${words === undefined ? '' : `; ${words}`}`;
   return new PrivatemodeError('listen_failed', message, { cause });
 }

@@ -12,7 +12,7 @@ export interface Http2Options {
   readonly timeout: number;
   /** ms of silence, while responses are due, after which the server is pinged. Default 15 s. */
   readonly silence?: number;
-  /** ms for the answer to a ping. Default 10 s. */
+  /** ms for the answer to a ping, and for the server to close its side of the connection after ours. Default 10 s. */
   readonly patience?: number;
 }
 
@@ -47,15 +47,26 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
   let lastStream = Number.POSITIVE_INFINITY; // that the server has begun with
   let watch: NodeJS.Timeout | undefined;
 
+  /** The session is over. Node would wait for a server that does not read, or close its side, as long as that likes (docs/hazards.md 36). */
+  function part(): void {
+    const late = setTimeout(() => socket.destroy(), patience).unref();
+    socket.once('close', () => clearTimeout(late));
+  }
+  const giveUp = (): void => {
+    session.destroy();
+    part();
+  };
+
   session.on('error', () => {}); // its streams report it
   session.on('goaway', (_code: number, last: number) => {
     lastStream = last;
+    if (open === 0) part();
   });
   session.once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
   session.unref();
   // http-proxy-3 makes one for each request, and with the first Node loads its fetch: tens of ms that no request need wait.
   new Headers();
-  const late = setTimeout(() => session.destroy(), timeout);
+  const late = setTimeout(giveUp, timeout);
   await new Promise<unknown>((resolve, reject) => {
     session.once('remoteSettings', resolve);
     session.once('close', () => reject(new Error('closed before its settings came')));
@@ -67,13 +78,13 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
     watch = setTimeout(() => {
       if (open === 0 || session.destroyed) return;
       if (socket.bytesRead !== heard) return listen(socket.bytesRead);
-      const dead = setTimeout(() => session.destroy(), patience);
+      const dead = setTimeout(giveUp, patience);
       session.once('close', () => clearTimeout(dead));
       const answered = (): void => {
         clearTimeout(dead);
         if (open > 0 && !session.destroyed) listen(socket.bytesRead);
       };
-      if (!session.ping(answered)) session.destroy();
+      if (!session.ping(answered)) giveUp();
     }, silence).unref();
   }
 
@@ -82,6 +93,13 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
     clearTimeout(watch);
     unheard = socket.bytesRead;
     idleSince = Date.now();
+    if (session.closed || session.destroyed) part();
+  }
+
+  /** Takes no more requests; those under way go on. */
+  function close(): void {
+    session.close();
+    if (open === 0) part();
   }
 
   return {
@@ -99,8 +117,10 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
       if (open >= maxConcurrentStreams || bytes > initialWindowSize) return undefined;
       if (bytes > 0 && bytes + uploading > (session.state.remoteWindowSize ?? 0)) return undefined;
       const stream = session.request(headOf(method, path, headers), { endStream: bytes === 0 });
-      const wasIdle = open === 0 || socket.bytesRead === unheard;
-      if (open++ === 0) listen(socket.bytesRead);
+      if (stream.id === undefined) close(); // it has used up the numbers of its streams
+      const heard = socket.bytesRead;
+      const wasIdle = open === 0 || heard === unheard;
+      if (open++ === 0) listen(heard);
       let unsent = bytes;
       const uploaded = (): void => {
         uploading -= unsent;
@@ -111,16 +131,15 @@ export async function openHttp2Session(socket: TLSSocket, options: Http2Options)
       endVisibly(stream);
       return {
         stream,
-        /** Nothing was heard since the connection idled: it may have been closed meanwhile. */
-        wasIdle,
+        /** Whether nothing was heard since the connection idled, and it is gone: it may have been closed before; to be asked once it failed. */
+        isStale: (): boolean => wasIdle && session.destroyed && socket.bytesRead === heard,
         /** Whether the server has certainly not begun with it; to be asked once it failed. */
         isRefused: (): boolean =>
           stream.id === undefined || stream.id > lastStream || REFUSALS.has(stream.rstCode),
       };
     },
-    /** Takes no more requests; those under way go on. */
-    close: () => session.close(),
-    destroy: () => session.destroy(),
+    close,
+    destroy: giveUp,
     /** Told, maybe twice, that it takes no more requests. */
     onceGone(told: () => void): void {
       session.once('goaway', told);
@@ -156,10 +175,18 @@ function endVisibly(stream: ClientHttp2Stream): void {
  * an error: CANCEL, the end of the connection (docs/hazards.md 33). A genuine end comes while the stream is open.
  */
 function pushUnlessCut(this: ClientHttp2Stream, chunk: Buffer | null): boolean {
-  if (chunk !== null || !(this.closed || this.destroyed) || ended(this)) return pushJoined.call(this, chunk);
+  if (chunk !== null) return pushJoined.call(this, compact(chunk));
+  if (!(this.closed || this.destroyed) || ended(this)) return pushJoined.call(this, chunk);
   if (!this.destroyed) process.nextTick(fail, this); // Node goes on with it and throws where it is destroyed by now
   return false;
 }
+
+/** Part of a buffer from which on a piece keeps it. */
+const LARGE_PART = 1 / 16;
+
+/** A piece without the rest of the buffer that it was read into: frames of other kinds, whose length no window limits. */
+const compact = (piece: Buffer): Buffer =>
+  piece.length < LARGE_PART * piece.buffer.byteLength ? Buffer.from(piece) : piece;
 
 const fail = (stream: ClientHttp2Stream): void => void stream.destroy(new Error('the stream was reset'));
 

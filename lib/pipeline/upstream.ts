@@ -73,7 +73,7 @@ export function createUpstream(options: UpstreamOptions) {
     send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const running = runAttempt(attempt, options);
       if (attempt.signal.aborted) return running.outcome;
-      const body = attempt.body ?? Readable.from([]);
+      const body = attempt.body ?? new Readable({ read: endAtOnce });
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       try {
@@ -131,10 +131,15 @@ class Outgoing {
     this.running = running;
   }
 
-  /** For errors of the upload, which has arrived before. */
+  /** The library listens for errors of the upload, which is over by now. */
   on(): this {
     return this;
   }
+}
+
+/** `read` of a body that is empty; what Readable.from() makes would stay until a full collection. */
+function endAtOnce(this: Readable): void {
+  this.push(null);
 }
 
 const attemptOf = (outgoing: IncomingMessage): Outgoing['running'] =>
@@ -169,7 +174,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   let request: Writable | undefined;
   let begun: BegunStream | undefined; // over HTTP/2
   let connectedAt: number | undefined;
-  let waited = false; // the connection idled before, and may have been closed meanwhile
+  let waited = false; // the connection idled before, and may have been closed meanwhile; over HTTP/1.1
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
@@ -193,7 +198,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     reject(
       upstreamFailure(thrown, {
         heard,
-        reused: waited,
+        reused: begun === undefined ? waited : begun.isStale(),
         age: connectedAt && performance.now() - connectedAt,
         sent: request?.writableFinished === true,
         refused: begun?.isRefused() === true,
@@ -274,9 +279,9 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     async streaming(created: BegunStream): Promise<Response> {
       const { stream } = created;
       begun = created;
-      waited = created.wasIdle;
       watch(stream);
       stream.on('error', failed);
+      stream.once('close', () => stream.removeAllListeners()); // some lead to the exchange (docs/hazards.md 25)
       stream.once('headers', () => {
         heard = true;
       });

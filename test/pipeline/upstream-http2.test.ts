@@ -15,10 +15,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls, createSecureContext, TLSSocket } from 'node:tls';
 import type { UpstreamFailure } from '../../lib/api/retry.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { openHttp2Session } from '../../lib/network/http2-session.ts';
+import { type Http2Options, type Http2Session, openHttp2Session } from '../../lib/network/http2-session.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/pipeline/upstream.ts';
+import { keptOfEach } from '../support/kept.ts';
 import { serveConnectProxy } from '../support/loopback.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
@@ -181,12 +182,16 @@ async function sending(
   remote: { readonly port: number },
   env: Record<string, string> = {},
   firstByteTimeout = 5_000,
+  renewAfter = 45_000,
 ) {
   const directory = mkdtempSync(join(tmpdir(), 'http2-'));
   writeFileSync(join(directory, 'ca.pem'), authority.pem);
   const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem'), ...env }, 5_000);
   const endpoint = { host: 'localhost', port: remote.port };
-  const { agent, session, keep } = outbound.warmAgent({ ...endpoint, limit: 2 }, { keepAlive: true });
+  const { agent, session, keep } = outbound.warmAgent(
+    { ...endpoint, limit: 2, renewAfter },
+    { keepAlive: true },
+  );
   keep(true);
   await until(() => session() !== undefined, 'the session');
   const upstream = createUpstream({
@@ -225,6 +230,15 @@ async function sending(
   return { send, session, res, outbound };
 }
 
+/** A session by itself, impatient unless told otherwise. */
+async function openTo({ port }: { readonly port: number }, options: Partial<Http2Options> = {}) {
+  const socket = connectTls({ port, ca: authority.pem, servername: 'localhost', ALPNProtocols: ['h2'] });
+  socket.on('error', () => {});
+  await once(socket, 'secureConnect');
+  const limits = { timeout: 5_000, silence: 100, patience: 100, ...options };
+  return { socket, session: await openHttp2Session(socket, limits) };
+}
+
 /** What the application would get, and why it is not whole. */
 async function read({ response }: UpstreamResponse): Promise<{ text: string; failure: string | undefined }> {
   const stream = new DecryptStream(response, UNENCRYPTED, {
@@ -234,6 +248,12 @@ async function read({ response }: UpstreamResponse): Promise<{ text: string; fai
   });
   const got = await text(stream);
   return { text: got, failure: stream.failure?.code };
+}
+
+/** Reads a first response, behind which the server has acknowledged our SETTINGS: nothing more is heard while the session idles. */
+async function idled(answer: UpstreamResponse, session: () => Http2Session | undefined): Promise<void> {
+  await read(answer);
+  await until(() => session()?.idleSince() !== undefined, 'the end of the stream');
 }
 
 const headed = (stream: ServerHttp2Stream, headers = {}): void =>
@@ -315,6 +335,22 @@ describe('a response over HTTP/2', { concurrency: true, timeout: 30_000 }, () =>
     });
     const { send } = await sending(t, remote);
     assert.equal((await read(await send())).failure, 'stream_unfinished');
+  });
+
+  it('that is whole is read whole, however late', async (t) => {
+    const remote = await rawService(t, ({ socket }, stream) =>
+      socket.write(
+        Buffer.concat([
+          frame(HEADERS, END_HEADERS, stream, OK),
+          frame(DATA, END_STREAM, stream, Buffer.alloc(1_000, 'x')),
+          frame(RST_STREAM, 0, stream, 0),
+        ]),
+      ),
+    );
+    const { send } = await sending(t, remote);
+    const answer = await send();
+    await until(() => (answer.response as unknown as { closed: boolean }).closed, 'the reset');
+    assert.deepEqual(await read(answer), { text: 'x'.repeat(1_000), failure: undefined });
   });
 
   it('that a reader leaves is cancelled at once, and so is one whose application left', async (t) => {
@@ -403,12 +439,14 @@ describe('an attempt over HTTP/2', { concurrency: true, timeout: 30_000 }, () =>
     it(`that ${how} is ${retry === undefined ? 'not ' : ''}sent again`, async (t) => {
       const isIdle = how.includes('idle');
       const remote = await rawService(t, (peer, stream) => {
-        if (stream === 1 && !isIdle) peer.socket.write(frame(HEADERS, END_HEADERS, stream, OK));
-        else script(peer, stream);
+        if (stream > 1) return void script(peer, stream);
+        peer.socket.write(frame(HEADERS, END_HEADERS | (isIdle ? END_STREAM : 0), stream, OK));
       });
-      const { send } = await sending(t, remote);
+      const { send, session } = await sending(t, remote);
       // While another is under way, a connection that ends is no stale one.
-      if (!isIdle) (await send()).response.on('error', () => {});
+      const first = await send();
+      if (isIdle) await idled(first, session);
+      else first.response.on('error', () => {});
       await assert.rejects(send(), isRetried(retry));
     });
   }
@@ -548,6 +586,32 @@ describe('the HTTP/2 session', { concurrency: true, timeout: 30_000 }, () => {
     assert.deepEqual(await read(first), { text: 'first', failure: undefined });
   });
 
+  it('reserves its window for what is under way, and for nothing else', async (t) => {
+    const remote = await service(t, (stream) => headed(stream));
+    const { send, session } = await sending(t, remote);
+    const upload = () => ({ body: new Readable({ read() {} }), bytes: 40_000 });
+    for (let i = 0; i < 3; i++) {
+      const first = await send(upload());
+      assert.equal(
+        (await send({ body: Readable.from([Buffer.alloc(40_000)]), bytes: 40_000 })).response.statusCode,
+        200,
+      );
+      assert.deepEqual(remote.versions.splice(0), ['2', '1.1'], `round ${i}`);
+      first.response.destroy();
+      await until(() => session()?.idleSince() !== undefined, 'the end of the stream');
+    }
+  });
+
+  it('that idled for too long is replaced, and closed', async (t) => {
+    const remote = await service(t, whole);
+    const { session } = await sending(t, remote, {}, 5_000, 500);
+    const before = session();
+    await until(() => remote.sockets[0]?.destroyed === true, 'its end');
+    assert.ok(session() !== undefined && session() !== before);
+    assert.equal(before?.isUsable(), false);
+    assert.equal(session()?.isUsable(), true);
+  });
+
   it('is not missed where the service speaks HTTP/1.1 alone from now on', async (t) => {
     const remote = await service(t, whole);
     const { send, session } = await sending(t, remote);
@@ -676,14 +740,7 @@ describe('a hostile service over HTTP/2', { concurrency: true, timeout: 30_000 }
 
   it('that is silent is pinged, and given up where it does not answer', async (t) => {
     const remote = await rawService(t, () => {});
-    const socket = connectTls({
-      port: remote.port,
-      ca: authority.pem,
-      servername: 'localhost',
-      ALPNProtocols: ['h2'],
-    });
-    await once(socket, 'secureConnect');
-    const session = await openHttp2Session(socket, { timeout: 5_000, silence: 100, patience: 100 });
+    const { session } = await openTo(remote);
     const begun = session.request('GET', '/', { host: 'localhost' }, 0);
     assert.ok(begun !== undefined);
     begun.stream.on('error', () => {});
@@ -692,15 +749,219 @@ describe('a hostile service over HTTP/2', { concurrency: true, timeout: 30_000 }
     assert.equal(session.isUsable(), false);
   });
 
+  it('that falls silent after it answered a ping is given up too', async (t) => {
+    let pings = 0;
+    const remote = await rawService(t, ({ socket }) => {
+      socket.on('data', (chunk: Buffer) => {
+        if (chunk[3] === PING && pings++ === 0) socket.write(frame(PING, ACK, 0, chunk.subarray(9, 17)));
+      });
+    });
+    const { session } = await openTo(remote, { patience: 500 });
+    const { stream } = session.request('GET', '/', { host: 'localhost' }, 0)!;
+    stream.on('error', () => {});
+    await once(stream, 'close');
+    assert.ok(pings > 1, `${pings} pings`);
+  });
+
   it('that never sends its settings gets no request', async (t) => {
     const remote = await rawService(t, () => {}, false);
-    const socket = connectTls({
-      port: remote.port,
-      ca: authority.pem,
-      servername: 'localhost',
-      ALPNProtocols: ['h2'],
-    });
-    await once(socket, 'secureConnect');
-    await assert.rejects(openHttp2Session(socket, { timeout: 100 }));
+    await assert.rejects(openTo(remote, { timeout: 100 }));
   });
+});
+
+describe('between two full collections', () => {
+  it('an attempt over HTTP/2 that is over holds on to nothing', async (t) => {
+    const { send } = await sending(
+      t,
+      await service(t, (stream) => stream.respond({ ':status': 204 }, { endStream: true })),
+    );
+    const kilobytes = await keptOfEach(async (ballast) => {
+      const body = new Readable({ read() {} });
+      body.push(Buffer.alloc(91));
+      body.push(null);
+      const signal = Object.assign(new AbortController().signal, { ballast });
+      const { response } = await send({ signal, body, bytes: 91 });
+      await once(response.resume(), 'close');
+    });
+    assert.ok(kilobytes < 200, `${kilobytes} KB of each attempt`);
+  });
+});
+
+describe('a service over HTTP/2 that has seen the request', { concurrency: true, timeout: 30_000 }, () => {
+  const head = (stream: number, ...fields: Buffer[]): Buffer =>
+    frame(HEADERS, END_HEADERS, stream, ...fields);
+  const literal = (name: string, value: string): Buffer =>
+    Buffer.concat([
+      Buffer.from([0, name.length]),
+      Buffer.from(`${name}${String.fromCharCode(value.length)}${value}`),
+    ]);
+  const resets = [0, 1, 2, 3, 5, 8, 9, 11, 12].map((code): [string, PeerScript] => [
+    `resets it with code ${code}`,
+    ({ socket }, stream) => socket.write(frame(RST_STREAM, 0, stream, code)),
+  ]);
+  const heads = (
+    [
+      ['a field of the connection', OK, literal('connection', 'close')],
+      ['an upper-case name', OK, literal('X-Odd', 'y')],
+      ['two lengths', OK, literal('content-length', '5'), literal('content-length', '5')],
+      ['a second status', OK, OK],
+      ['its status last', literal('a', 'b'), OK],
+      ['status 101', literal(':status', '101')],
+      ['status 2000', literal(':status', '2000')],
+      ['status 099', literal(':status', '099')],
+      ['no status', literal('a', 'b')],
+      ['broken compression', Buffer.alloc(6, 0xff)],
+    ] as const
+  ).map(([what, ...fields]): [string, PeerScript] => [
+    `answers a head with ${what}`,
+    ({ socket }, stream) => socket.write(head(stream, ...fields)),
+  ]);
+  const BEGUN: readonly (readonly [how: string, script: PeerScript])[] = [
+    ...resets,
+    ...heads,
+    [
+      'answers without a head',
+      ({ socket }, stream) => socket.write(frame(DATA, 1, stream, Buffer.from('x'))),
+    ],
+    ['answers HTTP/1.1', ({ socket }) => socket.write('HTTP/1.1 200 OK\r\n\r\n')],
+    ['fails, and says so', ({ socket }, stream) => socket.end(frame(GOAWAY, 0, 0, stream, 2))],
+    [
+      'takes some of its body and ends the connection',
+      async ({ socket }, stream) => {
+        socket.write(frame(WINDOW_UPDATE, 0, stream, 1));
+        await delay(50);
+        socket.end();
+      },
+    ],
+  ];
+  for (const [how, script] of BEGUN) {
+    it(`and ${how} does not get it again, although the session had idled`, async (t) => {
+      const remote = await rawService(t, script);
+      const { send } = await sending(t, remote);
+      await assert.rejects(send(), ({ retry, error }: UpstreamFailure) => {
+        assert.match(error.code, /^(upstream_reset|response_malformed)$/);
+        assert.equal(retry, undefined);
+        return true;
+      });
+    });
+  }
+
+  it('is told from one that cut its idle connection under two requests, without a word', async (t) => {
+    const remote = await rawService(t, ({ socket, raw }, stream) => {
+      if (stream === 1) socket.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, OK));
+      if (stream === 5) raw.end();
+    });
+    const { send, session } = await sending(t, remote);
+    await idled(await send(), session);
+    const isStale = { retry: 'stale_connection' };
+    await Promise.all([assert.rejects(send(), isStale), assert.rejects(send(), isStale)]);
+  });
+
+  it('or has not, does not get a request again whose body failed', async (t) => {
+    const remote = await rawService(t, () => {});
+    const { send } = await sending(t, remote);
+    const body = new Readable({ read: () => void body.destroy(new Error('unreadable')) });
+    await assert.rejects(send({ body, bytes: 10 }), { retry: undefined });
+  });
+
+  it('is told from one whose idle connection was cut without a word', async (t) => {
+    const remote = await rawService(t, ({ socket, raw }, stream) =>
+      stream === 1 ? socket.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, OK)) : raw.end(),
+    );
+    const { send, session } = await sending(t, remote);
+    await idled(await send(), session);
+    await assert.rejects(send(), { retry: 'stale_connection' });
+  });
+});
+
+describe('an HTTP/2 session that is over', { concurrency: true, timeout: 30_000 }, () => {
+  /** Never closes its side of the connection. */
+  const keepOpen = ({ socket, raw }: Peer): void => {
+    for (const each of [socket, raw]) Object.assign(each, { allowHalfOpen: true, end: () => each });
+  };
+  const answer: PeerScript = (peer, stream) => {
+    keepOpen(peer);
+    peer.socket.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, OK));
+  };
+  const ENDS: readonly (readonly [how: string, end: (peer: Peer, session: Http2Session) => void])[] = [
+    ['GOAWAY', ({ socket }) => socket.write(frame(GOAWAY, 0, 0, 1, 0))],
+    ['our close', (_peer, session) => session.close()],
+    ['our close and our end', (_peer, session) => [session.close(), session.destroy()]],
+  ];
+  for (const [how, end] of ENDS) {
+    for (const isBusy of [false, true]) {
+      it(`by ${how} leaves no connection, ${isBusy ? 'once its last stream ended' : 'where it idles'}, if the service keeps it open`, async (t) => {
+        const remote = await rawService(t, answer);
+        const { socket, session } = await openTo(remote);
+        const first = session.request('GET', '/', { host: 'localhost' }, 0);
+        if (!isBusy) await once(first!.stream.resume(), 'close');
+        end(remote.peers[0]!, session);
+        first?.stream.resume().on('error', () => {});
+        await until(() => socket.destroyed, 'the end of the connection');
+        assert.equal(session.isUsable(), false);
+      });
+    }
+  }
+
+  for (const [why, last] of [
+    ['reads nothing', undefined],
+    ['fails and reads nothing', frame(GOAWAY, 0, 0, 3, 2)],
+  ] as const)
+    it(`leaves no connection where the service ${why}`, async (t) => {
+      const remote = await rawService(t, ({ socket }) => {
+        socket.write(frame(SETTINGS, 0, 0, Buffer.from([0, 4, 0x7f, 0xff, 0xff, 0xff])));
+        socket.write(frame(WINDOW_UPDATE, 0, 0, 0x7fff0000 - 65_535));
+      });
+      const { socket, session } = await openTo(remote);
+      session.request('GET', '/', { host: 'localhost' }, 0)!.stream.on('error', () => {});
+      let upload: ReturnType<typeof session.request>;
+      await until(() => {
+        upload = session.request('POST', '/', { host: 'localhost' }, 30_000_000);
+        return upload !== undefined;
+      }, 'its window');
+      remote.peers[0]!.raw.pause();
+      remote.peers[0]!.socket.pause();
+      upload!.stream.on('error', () => {}).end(Buffer.alloc(30_000_000));
+      if (last !== undefined) remote.peers[0]!.socket.write(last);
+      await until(() => socket.destroyed, 'the end of the connection');
+    });
+
+  it('by the number of its streams is replaced', async (t) => {
+    const remote = await rawService(t, (peer, stream) => {
+      peer.socket.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, OK));
+    });
+    const { send, session } = await sending(t, remote);
+    const before = session();
+    const begun = before!.request('GET', '/', { host: 'localhost' }, 0)!;
+    (begun.stream.session as unknown as { setNextStreamID(id: number): void }).setNextStreamID(2 ** 31 - 1);
+    await once(begun.stream.resume(), 'close');
+    await read(await send()); // the last one
+    await assert.rejects(send(), { retry: 'stale_connection' });
+    await until(() => session() !== undefined && session() !== before, 'its successor');
+    await read(await send());
+  });
+});
+
+it('short pieces of an HTTP/2 response do not keep what came between them', {
+  timeout: 30_000,
+}, async (t) => {
+  const pieces = 2_000;
+  const remote = await rawService(t, async ({ socket }, stream) => {
+    socket.write(frame(HEADERS, END_HEADERS, stream, OK));
+    const junk = frame(0xfa, 0, 0, Buffer.alloc(16_000)); // of a type that nobody knows
+    const piece = Buffer.concat([junk, frame(DATA, 0, stream, Buffer.from('x'))]);
+    for (let sent = 0; sent < pieces && !socket.destroyed; sent++) {
+      if (!socket.write(piece)) await once(socket, 'drain');
+    }
+  });
+  const { send } = await sending(t, remote);
+  const { response } = await send();
+  const kept = new Set<ArrayBufferLike>();
+  t.after(() => response.destroy());
+  await until(() => response.readableLength === pieces, 'all pieces', 20_000);
+  for (let piece: Buffer | null = response.read(1); piece !== null; piece = response.read(1)) {
+    kept.add(piece.buffer);
+  }
+  const bytes = [...kept].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  assert.ok(bytes < 200_000, `${bytes} bytes are kept for ${pieces}`);
 });
