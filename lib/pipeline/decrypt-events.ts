@@ -12,7 +12,7 @@ import {
 } from './response-grammar.ts';
 import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
-import { EventMatch, KnownEvents, patternOf, STRAY_LINE_END, scanEvent } from './sse/event-data.ts';
+import { EventMatch, KnownEvents, patternOf, scanEvent } from './sse/event-data.ts';
 
 /** Bytes on the wire; a larger event ends the stream rather than be held in memory. */
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;
@@ -25,6 +25,11 @@ const EMPTY = Buffer.alloc(0);
 const LF = 0x0a;
 /** After it the parser holds nothing back, whatever came before. */
 const BOUNDARY = '\n\n';
+/**
+ * Text of a comment or an id that goes on, though nothing authenticates it: words that no client reads as a field or as JSON. Many look
+ * for `data: ` anywhere in a line.
+ */
+const HARMLESS_LINE = /^[\w .-]{0,256}$/;
 /** A blank line by other line ends. */
 const OTHER_BOUNDARY = /\n\r|\r\r/;
 
@@ -70,7 +75,7 @@ export class EventDecrypter implements Decrypter {
       if (!this.#ended) this.#delivered.text(`retry: ${milliseconds}\n`);
     },
     onComment: (comment) => {
-      if (!this.#ended && !STRAY_LINE_END.test(comment)) this.#delivered.text(`: ${comment}\n\n`);
+      if (!this.#ended) this.#delivered.text(HARMLESS_LINE.test(comment) ? `: ${comment}\n\n` : ':\n\n');
     },
   });
   #ended = false; // nothing more is looked at
@@ -241,7 +246,7 @@ export class EventDecrypter implements Decrypter {
     let fields: string | undefined;
     if (parsed !== undefined) {
       const { event, id } = parsed;
-      const idLine = id !== undefined && !STRAY_LINE_END.test(id) ? `id: ${id}\n` : '';
+      const idLine = id !== undefined && HARMLESS_LINE.test(id) ? `id: ${id}\n` : '';
       fields = `${this.#nameLine(event)}${idLine}data: `;
     }
     this.#delivered.event(bytes, start, match, this.#plaintexts, withoutUsage, fields);
@@ -250,10 +255,10 @@ export class EventDecrypter implements Decrypter {
 }
 
 /**
- * Decrypts an event stream of that endpoint as it arrives. What `feed` returns is complete events with `data`, `id`, `retry` and
- * comments kept; event names only for messages, where each event has one that agrees with its plain member `type`: they are not
- * authenticated, and clients skip events by name, or without one. Unknown fields go. `asked` says which chunks keep their `usage`
- * (the service puts it into all of them) and how many choices there are, each of which must finish.
+ * Decrypts an event stream of that endpoint as it arrives. What `feed` returns is complete events: `data` in one line, `retry`, ids and
+ * comments; of these two, texts of a few words only. Event names only for messages, where each event has one that agrees with its
+ * plain member `type`: they are not authenticated, and clients skip events by name, or without one. Unknown fields go. `asked` says
+ * which chunks keep their `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
  *
  * Fails with response_not_authentic (tag, sequence, a plain value in place of ciphertext, an event that is not what the grammar
  * says), response_malformed, response_too_large or stream_unfinished (`sse/event-checks.ts`). Events before the failing one are

@@ -3,12 +3,16 @@ import { PROTECTION_HEADERS } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { allowedHeaders } from './rewrite-auth.ts';
 
+/** Clients read no body of such a success, so an error event in it is lost: an empty stream that looks complete. */
+const BODILESS = new Set([204, 205]);
+
 /**
  * How an upstream response is to be read, decided from its head alone (docs/protocol/inference.md 6), or why it is refused.
  * `plain` is shown as it is: an endpoint without encryption, or an error that says of itself that it is unencrypted.
  * `streaming` says whether the request asked for an event stream. Neither the header that marks a body as unencrypted nor the
  * content type is authenticated, and `stream` is plain in the request. So with a success the first is forged, and a response of the
  * other kind is refused: a whole body read as a stream has no events, a stream read as a body has no members, and both look empty.
+ * Above 599 a status is refused: some clients raise for 400 to 599 alone, and would take a plain error for a success.
  */
 export function responseKind(
   status: number,
@@ -18,6 +22,10 @@ export function responseKind(
 ): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
   if (status >= 300 && status < 400) {
     return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
+  }
+  if (status < 200 || status > 599 || BODILESS.has(status)) {
+    const message = 'the service answered with a status that it does not have';
+    return new PrivatemodeError('response_malformed', message);
   }
   const encoding = String(headers['content-encoding'] ?? 'identity');
   if (encoding.toLowerCase() !== 'identity') {

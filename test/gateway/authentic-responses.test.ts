@@ -78,6 +78,34 @@ describe('an answer is of the kind that was asked for', { concurrency: true }, (
 const contentOf = ({ choices }: Readonly<Record<string, unknown>>, first: string): string =>
   choices === undefined ? first : 'choices';
 
+describe('an answer has a status that clients read as what it is', { concurrency: true }, () => {
+  const plain = { 'Content-Type': 'application/json', 'Privatemode-Encrypted': 'false' };
+
+  // Python's requests raises for 400 to 599 alone.
+  for (const status of [600, 999]) {
+    it(`a forged answer in clear with status ${status} is not shown`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        return scripted.write(http(status, JSON.stringify(COMPLETION), plain));
+      });
+      refuses(await ask(post()), 'response_malformed');
+    });
+  }
+
+  // Clients end there without an error: they read no body of such a status.
+  for (const status of [204, 205]) {
+    it(`a stream with status ${status} is an error, not an empty success`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        const answer = chatStream(await scripted.body());
+        return scripted.write(answer.replace('200 OK', `${status} X`));
+      });
+      refuses(await ask(post(chatBody({ stream: true }))), 'response_malformed');
+    });
+  }
+});
+
 describe('a success holds authenticated content', { concurrency: true }, () => {
   const endpoints: readonly [
     path: string,

@@ -41,6 +41,15 @@ describe('an upstream answer, by its head', () => {
       false,
       'encrypted-body',
     ],
+    ['the last error, plain', 599, PLAIN, false, 'plain'],
+    ['a status that clients take for no error, plain', 600, PLAIN, false, 'response_malformed'],
+    ['the last number, plain', 999, PLAIN, true, 'response_malformed'],
+    ['a status of no kind, sealed', 600, JSON_BODY, false, 'response_malformed'],
+    ['a status of no kind, a stream', 999, STREAM, true, 'response_malformed'],
+    ['less than a success', 199, JSON_BODY, false, 'response_malformed'],
+    ['a success without a body in place of a stream', 204, STREAM, true, 'response_malformed'],
+    ['a success whose body clients do not read', 205, STREAM, true, 'response_malformed'],
+    ['a success without a body in place of a body', 204, JSON_BODY, false, 'response_malformed'],
     ['the first redirect', 300, PLAIN, false, 'upstream_redirect'],
     ['the last redirect', 399, PLAIN, false, 'upstream_redirect'],
     [
@@ -62,6 +71,8 @@ describe('an upstream answer, by its head', () => {
     assert.equal(read(200, JSON_BODY, false, false), 'plain');
     assert.equal(read(503, {}, false, false), 'plain');
     assert.equal(read(302, {}, false, false), 'upstream_redirect');
+    assert.equal(read(600, JSON_BODY, false, false), 'response_malformed');
+    assert.equal(read(204, {}, false, false), 'response_malformed');
     assert.equal(read(200, { 'content-encoding': 'gzip' }, false, false), 'response_malformed');
   });
 });

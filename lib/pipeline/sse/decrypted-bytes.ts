@@ -39,7 +39,8 @@ export class DecryptedBytes {
 
   /**
    * An event, each message replaced by its plaintext. It stands in `bytes` from `start` on, and `match` has its places. If `fields`
-   * are given, that is its data alone: they come before it, and each of its lines but the first begins with `data: `.
+   * are given, that is its data alone: they come before it. Line ends become blanks, which mean the same in JSON: some clients read
+   * each line for itself, and would lose the event.
    */
   event(
     bytes: Buffer,
@@ -89,7 +90,7 @@ export class DecryptedBytes {
 
   #copyData(source: Buffer, start: number, end: number): void {
     if (hasLineEnd(source, start, end)) {
-      this.text(source.toString('latin1', start, end).replace(LINE_END, '\ndata: '));
+      this.text(source.toString('latin1', start, end).replace(LINE_END, ' '));
     } else this.copy(source, start, end);
   }
 }

@@ -21,7 +21,7 @@ export class EventMatch {
 }
 
 /** What clients take for a line end in some language, as UTF-8 in latin1: no text that nothing authenticates may have one. */
-export const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
+const STRAY_LINE_END = /[\v\f\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]/;
 
 /** Bytes of an event beside its messages and plain values: names, a few counts and blanks. A gateway could pad it with megabytes. */
 const MAX_UNSEALED_BYTES = 32 * 1024;
@@ -101,8 +101,12 @@ const BLANK = 0x20;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 
-/** Runs of digits that may be others without making valid JSON invalid: none that begins with a zero, but for zero itself. */
-const NUMBERS = /(?<![0-9])(?:0(?![0-9])|[1-9][0-9]*)/g;
+/**
+ * Runs of digits that may be others without making valid JSON invalid: none that begins with a zero, but for zero itself, and none
+ * longer than any count. With these in a value of MAX_VARYING characters, no other value gets longer than MAX_PLAIN_BYTES.
+ */
+const NUMBERS = /(?<![0-9])(?:0|[1-9][0-9]{0,19})(?![0-9])/g;
+const MAX_DIGITS = 20;
 /** Characters of a plain value; a longer one has to be the same in the next event. */
 const MAX_VARYING = 1024;
 
@@ -187,8 +191,9 @@ function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number,
       match.ends[match.count] = position;
       match.count += 1;
     } else if (what === NUMBER) {
+      const longest = from + MAX_DIGITS;
       if (bytes[position] === ZERO) position += 1;
-      else while (isDigit(bytes[position])) position += 1;
+      else while (position < longest && isDigit(bytes[position])) position += 1;
       if (position === from || isDigit(bytes[position])) return false;
     } else if (what === ID) {
       const longest = from + MAX_ID_BYTES;

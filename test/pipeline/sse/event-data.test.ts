@@ -54,6 +54,7 @@ describe('an event that is known by its bytes', () => {
   const same = [
     ['other messages', KNOWN.replace('s:33', 't:4444444')],
     ['other numbers', KNOWN.replace('[0,10,-3', '[7,123456,-9').replace('12}', '0}')],
+    ['a number of 20 digits', KNOWN.replace('10', '1'.repeat(20))],
     ['another id', KNOWN.replace('c1', 'chatcmpl-0_1.A:b')],
     ['an id of 128 characters', KNOWN.replace('c1', 'x'.repeat(128))],
   ] as const;
@@ -71,6 +72,7 @@ describe('an event that is known by its bytes', () => {
     ['an id with a line end', event(KNOWN.replace('c1', 'c\n1'))],
     ['a number that begins with a zero', event(KNOWN.replace('10', '010'))],
     ['digits after a zero', event(KNOWN.replace('[0,', '[05,'))],
+    ['a number of 21 digits', event(KNOWN.replace('10', '1'.repeat(21)))],
     ['no number', event(KNOWN.replace('10', ''))],
     ['a number with a sign it had not', event(KNOWN.replace('12}', '-12}'))],
     ['other digits after a zero of a fraction', event(KNOWN.replace('.05', '.06'))],
@@ -341,7 +343,7 @@ describe('a stream, opened by bytes or by the parser', () => {
 
   for (const end of ['\n', '\r', '\r\n']) {
     for (const size of [10, 126, 127, 128, 129, 500]) {
-      it(`keeps the one line end of a plaintext: ${JSON.stringify(end)} in ${size} bytes`, () => {
+      it(`writes a blank for the one line end of a plaintext: ${JSON.stringify(end)} in ${size} bytes`, () => {
         for (const at of [1, size - end.length - 1]) {
           const blank = `[${' '.repeat(size - 2)}]`;
           const choices = blank.slice(0, at) + end + blank.slice(at + end.length);
@@ -353,7 +355,7 @@ describe('a stream, opened by bytes or by the parser', () => {
           const members = names.map((name, i) => `"${name}":${messages[i]}`);
           const { text, code } = open(Buffer.from(`data: {${members},"id":"c"}\n\n`), 1_000_000);
           assert.equal(code, undefined);
-          const lines = choices.replace(end, '\ndata: ');
+          const lines = choices.replace(end, ' ');
           assert.equal(
             text,
             `data: {"choices":${lines},${names.slice(1).map((n, i) => `"${n}":${head[i]}`)},"id":"c"}\n\n`,
@@ -363,7 +365,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     }
   }
 
-  it('keeps the lines of a plaintext that has several', () => {
+  it('writes a plaintext of several lines as one', () => {
     const cipher = createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce });
     const seal = (text: string): string => sealedMessage(cipher.seal(), Buffer.from(text));
     const rest = (): string =>
@@ -378,6 +380,6 @@ describe('a stream, opened by bytes or by the parser', () => {
     const { text, code } = open(wire, wire.length);
     assert.equal(code, undefined);
     assert.deepEqual(open(wire, 1).text, text);
-    assert.match(text, /data: \{"choices":\[\ndata: \],"created":1,"model":"m",[^\n]*,"id":"c"\}\n\n/);
+    assert.match(text, /data: \{"choices":\[ \],"created":1,"model":"m",[^\n]*,"id":"c"\}\n\n/);
   });
 });
