@@ -120,12 +120,11 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     terminate: terminate.signal,
   });
 
-  const largestBody = Math.min(maxBodyBytes, uploadBudget.limit);
   const response = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {
-      ...{ listenAddress, port, tls, maxBodyBytes: largestBody, fd, onWrongScheme, response },
+      ...{ listenAddress, port, tls, fd, onWrongScheme, response },
       clientCertificates: clientCas && certificates && { ...certificates, cas: clientCas },
     },
     gateway.handle,

@@ -59,6 +59,8 @@ export async function receive<T extends object>(
   joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
   if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
+  // Of any other expectation the listener says that nobody knows it; in HTTP/1.0 there is none.
+  if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
 
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;

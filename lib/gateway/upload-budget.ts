@@ -113,7 +113,7 @@ export function createUploadBudget(
     };
   }
 
-  return { limit, open };
+  return { open };
 }
 
 const tooMany = (): PrivatemodeError =>

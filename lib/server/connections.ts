@@ -39,7 +39,6 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     });
   };
   server.on('request', track);
-  server.on('checkContinue', track);
   // server.close() calls this.
   server.closeIdleConnections = () => {
     for (const [socket, open] of responses) {

@@ -30,7 +30,6 @@ export interface ListenerOptions {
   readonly tls: TlsMaterial | undefined;
   /** Needs `tls`. */
   readonly clientCertificates?: ClientCertificates | undefined;
-  readonly maxBodyBytes: number;
   /** A socket that listens already (socket activation); address and port are its own then. */
   readonly fd: number | undefined;
   /** The class of responses; Node's own by default. */
@@ -75,7 +74,7 @@ const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
 
 /** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
-  const { listenAddress, fd, tls, maxBodyBytes, headTimeout = 15_000 } = options;
+  const { listenAddress, fd, tls, headTimeout = 15_000 } = options;
   const { response = ServerResponse, clientCertificates } = options;
   const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
   const server: Server | HttpsServer =
@@ -98,11 +97,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     else res.writeHead(505, MALFORMED).end();
   });
   server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
-  server.on('checkContinue', (req, res) => {
-    // Above the limit the client gets no 100, and so never sends the body.
-    if (Number(req.headers['content-length'] ?? 0) <= maxBodyBytes) res.writeContinue();
-    handle(req, res);
-  });
+  // lib/gateway/receive-body.ts asks for the body once nothing speaks against it.
+  server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections, options.onWrongScheme);
 
   server.listen(fd === undefined ? { host: listenAddress, port: options.port } : { fd });

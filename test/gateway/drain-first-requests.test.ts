@@ -9,7 +9,7 @@ import { until } from '../support/gateway-fixture.ts';
 const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 async function serve(t: TestContext) {
-  const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, maxBodyBytes: 1, fd: undefined };
+  const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined };
   const listener = await listen(options, (_, res) => res.end('answered'));
   t.after(() => listener.destroy());
   const accepted = new Set<unknown>();

@@ -174,7 +174,6 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       listenAddress: '127.0.0.1',
       port: 0,
       tls: undefined,
-      maxBodyBytes: limits.maxBodyBytes,
       fd: undefined,
       ...options.listener,
     },
