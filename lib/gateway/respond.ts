@@ -194,10 +194,9 @@ function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
 async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {
   try {
     await pipeline(stream, res, { end: false });
+    stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
   } catch {
     throw new ClientGone();
-  } finally {
-    stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
   }
 }
 

@@ -118,7 +118,7 @@ export class DecryptStream extends Transform {
     this.end();
   }
 
-  /** Ends the part of the source; returns it, unless it had ended before. */
+  /** Lets go of the source; returns it, unless it was let go of before. */
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;

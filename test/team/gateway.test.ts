@@ -144,6 +144,19 @@ describe('a request without a known token', () => {
     }
   }
 
+  it('that asks before it sends its body gets a 401 and no 100; ann gets hers', async (t) => {
+    const { client } = await team(t);
+    for (const [token, begins] of [
+      [WRONG, 'HTTP/1.1 401 Unauthorized'],
+      [ANN, 'HTTP/1.1 100 Continue'],
+    ] as const) {
+      const asking = client();
+      asking.send(post('', { headers: [bearer(token), 'Content-Length: 1000', 'Expect: 100-continue'] }));
+      await asking.until(/\r\n\r\n/);
+      assert.equal(asking.received().split('\r\n')[0], begins);
+    }
+  });
+
   for (const [what, headers, status, code] of [
     ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
     ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
@@ -523,7 +536,7 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, ANN), 200);
     assert.equal(await statusOf(gateway, WRONG), 401);
     assert.deepEqual(gateway.changes, [
-      '--clients: clients[1].tokens: expected a list of at least one (only --tls-client-ca does without)',
+      '--clients: clients[1].tokens: expected a list of at least one digest; only with --tls-client-ca may a client have none',
     ]);
     rmSync(gateway.file);
     await gateway.clients.reload();
