@@ -44,6 +44,8 @@ type Read<T> = (value: JsonValue, at: Path, refuse: Refuse) => T;
 
 /** Names appear in logs and receipts. */
 export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
+/** By which people and secret scanners tell a token of a gateway from a key of the service. */
+export const TOKEN_PREFIX = 'pmp_';
 const DIGEST = /^[0-9a-f]{64}$/;
 const PATTERN = /^[^\x00-\x1f\x7f]{1,256}$/;
 const KEY_FILE = /^@[^\0]+$/s;
@@ -75,8 +77,12 @@ const limit: Read<number> = (value, at, refuse) => {
     : refuse(at, `a whole number from 1 to ${MOST_OF_A_LIMIT}`);
 };
 
-const digest: Read<Uint8Array> = (value, at, refuse) =>
-  Buffer.from(matching(DIGEST, 'the SHA-256 of a token, 64 lower-case hex digits')(value, at, refuse), 'hex');
+const digest: Read<Uint8Array> = (value, at, refuse) => {
+  const isToken = typeof value === 'string' && value.startsWith(TOKEN_PREFIX);
+  const hint = isToken ? ', not the token itself; "privatemode-proxy clients new" prints both' : '';
+  const expected = `the SHA-256 of a token, 64 lower-case hex digits${hint}`;
+  return Buffer.from(matching(DIGEST, expected)(value, at, refuse), 'hex');
+};
 
 const optional =
   <T>(read: Read<T>): Read<T | undefined> =>
@@ -89,7 +95,9 @@ const MEMBERS = {
     CLIENT_NAME,
     'a name of at most 64 letters, digits and . _ @ -, beginning with a letter or digit',
   ),
-  tokens: optional(listOf(digest, 'a list of at least one; to lock a client out, remove its whole entry')),
+  tokens: optional(
+    listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
+  ),
   expires: optional(readTime),
   models: optional(listOf(matching(PATTERN, 'the name of a model, in which * stands for any characters'))),
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
@@ -128,7 +136,10 @@ export function parseClientsFile(
   const entries = clients.map((value: JsonValue, i) => entryOf(value, ['clients', i], refuse));
   for (const [i, { apiKeyFile, tokens }] of entries.entries()) {
     if (!tokensOptional && tokens.length === 0)
-      refuse(['clients', i, 'tokens'], 'a list of at least one (only --tls-client-ca does without)');
+      refuse(
+        ['clients', i, 'tokens'],
+        'a list of at least one digest; only with --tls-client-ca may a client have none',
+      );
     if (needsKeys && apiKeyFile === undefined)
       refuse(['clients', i, 'apiKey'], 'a key file, since there is no --api-key');
   }

@@ -2,15 +2,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { helpPage, section } from '../config/help.ts';
 import { invalid } from '../config/values.ts';
-import { CLIENT_NAME } from './clients-file.ts';
+import { CLIENT_NAME, TOKEN_PREFIX } from './clients-file.ts';
 
-/** By which people and secret scanners tell a token of a gateway from a key of the service. */
-const PREFIX = 'pmp_';
 const TOKEN_BYTES = 32;
 
 /** A fresh token of 256 random bits, and its SHA-256 in lower-case hex. */
 export function newToken(): { readonly token: string; readonly digest: string } {
-  const token = `${PREFIX}${randomBytes(TOKEN_BYTES).toString('base64url')}`;
+  const token = `${TOKEN_PREFIX}${randomBytes(TOKEN_BYTES).toString('base64url')}`;
   return { token, digest: createHash('sha256').update(token).digest('hex') };
 }
 
@@ -39,6 +37,7 @@ export async function runClients(
       '',
       `  ${JSON.stringify({ name, tokens: [digest] })}`,
       '',
+      '',
     ].join('\n'),
   );
   return 0;
@@ -46,8 +45,9 @@ export async function runClients(
 
 const renderHelp = (): string =>
   helpPage(
-    'Makes a token for a client of the gateway (--clients). Prints it, and the entry to add to the file, which holds its SHA-256 only. ' +
-      'Changes no file. NAME: at most 64 letters, digits and . _ @ -, beginning with a letter or digit.',
+    `Makes a token for a client of the gateway (--clients). Prints it, and the entry to add to the
+file, which holds its SHA-256 only. Changes no file. NAME: at most 64 letters, digits and
+. _ @ -, beginning with a letter or digit.`,
     ['clients new NAME'],
     [section('Flags', [['  -h, --help', 'Print this help.']])],
   );

@@ -64,7 +64,8 @@ const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --
 
 function parseDate(flag: string, given: string): Date {
   const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
-  return parseMoment(flag, moment, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z');
+  const wanted = 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z';
+  return parseMoment(flag, moment, wanted, given);
 }
 
 const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;

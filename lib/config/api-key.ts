@@ -15,6 +15,7 @@ const POLL_MS = 5_000;
  * called. Throws config_invalid, also for a literal that is the name of a file.
  */
 export function parseApiKey(text: string, readFile: ReadFile, flag: string): ApiKeySource {
+  if (text === '@') throw invalid(`${flag} names no file behind the @: write @FILE, as in ${flag} @key.txt`);
   if (text.startsWith('@')) {
     const source = { kind: 'file', path: text.slice(1) } as const;
     readApiKey(source, readFile);

@@ -26,7 +26,7 @@ const GROUPS = {
     }),
     setting('api-key-fallback', choice('MODE', 'never', 'always', 'if-placeholder'), {
       default: 'always',
-      help: 'When the configured key replaces the one of a request: never, always, or if-placeholder (only where the request says exactly "Bearer placeholder"). The default will change to never in a future release.',
+      help: 'When the configured key replaces the one of a request: never, always, or if-placeholder (only where the request says exactly "Bearer placeholder", or "placeholder" in x-api-key). The default will change to never in a future release.',
     }),
     setting('manifest-path', text('FILE', values.parsePath), {
       help: 'Manifest file to verify the remote against. If unset, the manifest is fetched from the service and every enforced one is logged.',

@@ -15,12 +15,12 @@ export function renderHelp(): string {
 streams the answers back decrypted.`,
     [
       '[flags]',
-      'healthcheck [flags]    whether a running proxy is ready: exit code 0 or 1',
-      'status [flags]         what a running proxy does, and how it verified the remote',
-      'verify [flags]         whether the remote is genuine: every check, by name',
+      'healthcheck [flags]      whether a running proxy is ready: exit code 0 or 1',
+      'status [flags]           what a running proxy does, how it verified the remote',
+      'verify [flags]           whether the remote is genuine: every check, by name',
       'receipts verify [flags]  whether receipts are whole and unchanged',
-      'clients new NAME       a token for a client of the gateway (--clients)',
-      'usage [flags]          who used what, by the receipts of a gateway (--clients)',
+      'clients new NAME         a token for a client of the gateway (--clients)',
+      'usage [flags]            who used what, by the receipts of a gateway (--clients)',
     ],
     [
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),

@@ -41,8 +41,12 @@ export function parseInteger(flag: string, text: string, minimum: number): numbe
 const wholeNumber = (text: string): number =>
   /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
 
-export const parseWorkers: Parse<number> = (flag, text) =>
-  text === 'auto' ? availableParallelism() : parseInteger(flag, text, 1);
+export function parseWorkers(flag: string, text: string): number {
+  if (text === 'auto') return availableParallelism();
+  const value = wholeNumber(text);
+  if (!(value >= 1)) throw wants(flag, 'a whole number of at least 1, or auto', text);
+  return value;
+}
 
 export const asWritten: Parse<string> = (_, text) => text;
 
@@ -93,17 +97,18 @@ export function parseLogLevel(flag: string, text: string): number {
 
 const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$/;
 
-/** A moment with a zone (RFC 3339); cuts off fractions beyond milliseconds. `wanted`: what the error asks for. */
+/** A moment with a zone (RFC 3339); cuts off fractions beyond milliseconds. `wanted`: what the error asks for; `written`: what it quotes. */
 export function parseMoment(
   flag: string,
   text: string,
   wanted = 'a moment such as 2026-12-01T00:00:00Z',
+  written = text,
 ): Date {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const date = new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
   // Date makes 2 March of 30 February.
   if (Number.isNaN(date.getTime()) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
-    throw wants(flag, wanted, text);
+    throw wants(flag, wanted, written);
   return date;
 }
 

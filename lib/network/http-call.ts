@@ -103,6 +103,8 @@ const TRANSPORT: Readonly<Record<string, readonly [code: ErrorCode, what: string
   ECONNREFUSED: ['upstream_unreachable', 'refused the connection'],
   ENOTFOUND: ['upstream_unreachable', 'does not resolve'],
   EAI_AGAIN: ['upstream_unreachable', 'does not resolve now'],
+  ERR_SSL_WRONG_VERSION_NUMBER: ['upstream_unreachable', 'does not speak TLS'],
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: ['upstream_unreachable', 'does not speak TLS'],
   ECONNRESET: ['upstream_reset', 'closed the connection before it answered'],
   EPIPE: ['upstream_reset', 'closed the connection before it answered'],
   UND_ERR_SOCKET: ['upstream_reset', 'closed the connection before it answered'],

@@ -35,7 +35,21 @@ function parseProxy(variable: string, value: string): URL {
     const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`;
     throw new PrivatemodeError('config_invalid', message);
   }
+  if (!isPercentEncoded(`${url.username}:${url.password}`)) {
+    const message = `${variable}: in user and password write %25 for %, %40 for @, %3A for : and %2F for /`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
   return url;
+}
+
+/** A password as it is, with a % in it, would fail each connection only when it is decoded. */
+function isPercentEncoded(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 type Exception = (host: string, port: number) => boolean;

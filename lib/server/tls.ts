@@ -21,15 +21,24 @@ export type ClientCas = readonly string[];
 export function loadTls(files: TlsFiles): TlsMaterial {
   const cert = read(files.certPath, '--tls-cert-path');
   const key = read(files.keyPath, '--tls-key-path');
-  try {
-    // An empty text, as of a file that is just being written, would pass for a context without certificate or key.
-    if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
-      throw new Error('of different pairs');
-    createSecureContext({ cert, key });
-  } catch (cause) {
-    const message = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together`;
-    throw new PrivatemodeError('config_invalid', message, { cause });
-  }
+  const orRefuse = <T>(make: () => T, fault: string): T => {
+    try {
+      return make();
+    } catch (cause) {
+      const message = `the certificate in ${files.certPath} and the key in ${files.keyPath} cannot be used together: ${fault}`;
+      throw new PrivatemodeError('config_invalid', message, { cause });
+    }
+  };
+  // An empty text, as of a file that is just being written, would pass for a context without certificate or key.
+  const certificate = orRefuse(() => new X509Certificate(cert), 'the first holds no certificate (PEM)');
+  const privateKey = orRefuse(
+    () => createPrivateKey(key),
+    'the second holds no key (PEM, without a passphrase)',
+  );
+  orRefuse(() => {
+    if (!certificate.checkPrivateKey(privateKey)) throw new Error('of different pairs');
+  }, 'the key belongs to another certificate');
+  orRefuse(() => createSecureContext({ cert, key }), 'TLS does not accept them');
   return { cert, key };
 }
 

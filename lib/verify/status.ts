@@ -158,7 +158,7 @@ async function askFor(address: Address, path: string): Promise<unknown> {
   if (parsed !== undefined) return parsed;
   throw invalid(
     `what listens on ${nameOf(asked)} does not serve ${path} (status ${response.statusCode}): give the --admin-address of the proxy, which is ` +
-      'not the port of the applications, and the version of which has to be this one',
+      'not the port of the applications; proxy and command must be of the same version',
   );
 }
 

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { main } from '../../lib/cli.ts';
 import type { Config } from '../../lib/config/config.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+import { listenFailed, PrivatemodeError } from '../../lib/errors.ts';
 import { VERSION } from '../../lib/version.ts';
 
 interface Outcome {
@@ -90,6 +90,18 @@ describe('the command line', () => {
     assert.equal(code, 1);
     assert.match(stderr, /^Error: listening on port 8080: EADDRINUSE\nChoose another --port/);
   });
+
+  for (const [code, words] of [
+    ['EACCES', 'EACCES; this user may not open this port; ports from 1024 on need no privilege'],
+    ['EADDRNOTAVAIL', 'EADDRNOTAVAIL; this machine does not have that address'],
+    ['ENOTFOUND', 'ENOTFOUND; that host name does not resolve'],
+    ['EMFILE', 'EMFILE'],
+  ] as const) {
+    it(`a port that cannot be opened: ${code} in words`, () => {
+      const error = listenFailed('192.0.2.1 port 80', 80, Object.assign(new Error('CANARY'), { code }));
+      assert.equal(error.message, `listening on 192.0.2.1 port 80: ${words}`);
+    });
+  }
 
   it('a fault of the program shows the place and not the words', async () => {
     const { code, stderr } = await cli([], async () => {

@@ -123,6 +123,13 @@ describe('a mistake on the command line', () => {
       'unexpected argument after --dump-requests: a boolean is written --dump-requests=true or =false',
     ],
     [['--api-endpoint=:443'], '--api-endpoint wants HOST or HOST:PORT, not ":443"'],
+    [['--workers=all'], '--workers wants a whole number of at least 1, or auto, not "all"'],
+    [['--workers=0'], '--workers wants a whole number of at least 1, or auto, not "0"'],
+    [['--api-key=@'], '--api-key names no file behind the @: write @FILE, as in --api-key @key.txt'],
+    [
+      ['usage', '--since=2026-13-01'],
+      '--since wants a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z, not "2026-13-01"',
+    ],
   ];
   for (const [argv, message] of mistakes) {
     it(`${argv.join(' ')}: ${message}`, async () => {

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { Agent } from 'undici';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -99,6 +102,19 @@ describe('http call', () => {
     });
     await refusal(cut.call(), 'upstream_reset');
     await refusal(cut.call({ url: 'https://localhost:1/?token=canary' }), 'upstream_unreachable');
+  });
+
+  it('says of a port of plain HTTP that it does not speak TLS', async (t) => {
+    const { call } = await scene(t, (_, res) => res.end());
+    const plain = createServer((_, res) => res.end()).listen(0, '127.0.0.1');
+    await once(plain, 'listening');
+    t.after(() => plain.close());
+    const { port } = plain.address() as AddressInfo;
+    const error = await refusal(
+      call({ url: `https://127.0.0.1:${port}/?token=canary` }),
+      'upstream_unreachable',
+    );
+    assert.equal(error.message, `127.0.0.1:${port} does not speak TLS`);
   });
 
   it('refuses an encoding that was not asked for', async (t) => {

@@ -25,6 +25,8 @@ describe('proxy of the environment', () => {
     'http://user:hunter2@',
     'ftp://hunter2',
     'http://[',
+    'http://user:100%hunter2@proxy.example:3128',
+    'http://100%hunter2@proxy.example:3128',
   ]) {
     it(`refuses ${value} without quoting it`, () => {
       assert.throws(
@@ -36,6 +38,22 @@ describe('proxy of the environment', () => {
       );
     });
   }
+});
+
+describe('a password in https_proxy', () => {
+  it('keeps what is percent-encoded', () => {
+    const proxy = proxyFromEnvironment({ https_proxy: 'http://user:100%25@proxy.example:3128' })(
+      'api.example',
+      443,
+    );
+    assert.equal(proxy?.password, '100%25');
+  });
+  it('with a bare % is refused at the start, with how to write it', () => {
+    assert.throws(() => proxyFromEnvironment({ HTTPS_PROXY: 'http://user:100%@proxy.example:3128' }), {
+      code: 'config_invalid',
+      message: 'HTTPS_PROXY: in user and password write %25 for %, %40 for @, %3A for : and %2F for /',
+    });
+  });
 });
 
 describe('no_proxy', () => {

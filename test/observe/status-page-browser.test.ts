@@ -88,6 +88,19 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await page.close();
   });
 
+  it('leaves out the chain and the manifests while there are none', async () => {
+    const scene = await failedScene();
+    const nothing = { ...scene.verification, verdict: null, chain: [], manifests: [] };
+    const { page, server } = await open({ ...scene, verification: nothing });
+    await holds(page, title('Not verified'));
+    await holds(page, '!document.querySelector("#facts").parentElement.hidden');
+    assert.doesNotMatch(await text(page), /Chain of trust|Enforced manifests/);
+    server.scene = await verifiedScene();
+    await holds(page, title('Verified'));
+    assert.match(await text(page), /Chain of trust[\s\S]*Enforced manifests/);
+    await page.close();
+  });
+
   it('notices a new manifest, and says what changed', async () => {
     const scene = await verifiedScene();
     const { page, server } = await open(scene);

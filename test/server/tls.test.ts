@@ -225,16 +225,24 @@ describe('replaced certificates', { concurrency: true }, () => {
     [
       'a key of another certificate',
       (pair) => pair.write({ key: issue('other').key }),
-      /cannot be used together/,
+      /cannot be used together: the key belongs to another certificate/,
     ],
     [
       'a certificate for another key',
       (pair) => pair.write({ cert: issue('other').cert }),
-      /cannot be used together/,
+      /cannot be used together: the key belongs to another certificate/,
     ],
-    ['no certificate at all', (pair) => pair.write({ cert: 'CANARY' }), /cannot be used together/],
-    ['an empty key', (pair) => pair.write({ key: '' }), /cannot be used together/],
-    ['an empty certificate', (pair) => pair.write({ cert: '' }), /cannot be used together/],
+    [
+      'no certificate at all',
+      (pair) => pair.write({ cert: 'CANARY' }),
+      /: the first holds no certificate \(PEM\)/,
+    ],
+    [
+      'an empty key',
+      (pair) => pair.write({ key: '' }),
+      /: the second holds no key \(PEM, without a passphrase\)/,
+    ],
+    ['an empty certificate', (pair) => pair.write({ cert: '' }), /: the first holds no certificate \(PEM\)/],
     ['a file that is gone', ({ keyPath }) => unlinkSync(keyPath), /cannot read --tls-key-path .*ENOENT/],
     [
       'a folder',

@@ -67,12 +67,12 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
   [
     'an empty list of tokens',
     one({ tokens: [] }),
-    'clients[0].tokens: expected a list of at least one; to lock a client out, remove its whole entry',
+    'clients[0].tokens: expected a list of at least one digest; to lock a client out, remove its whole entry',
   ],
   [
     'a token in place of its digest',
     one({ tokens: [DIGEST, TOKEN] }),
-    'clients[0].tokens[1]: expected the SHA-256',
+    'clients[0].tokens[1]: expected the SHA-256 of a token, 64 lower-case hex digits, not the token itself; "privatemode-proxy clients new" prints both',
   ],
   ['a digest in capitals', one({ tokens: [DIGEST.toUpperCase()] }), 'clients[0].tokens[0]'],
   ['a token as the name of a member', one({ [TOKEN]: 1 }), 'clients[0].…: expected no such member'],

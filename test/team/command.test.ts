@@ -34,6 +34,18 @@ describe('clients new', () => {
     );
   });
 
+  it('ends with an empty line, so that those of several clients in a loop stand apart', async () => {
+    assert.match((await run('new', 'ann')).stdout, /\}\n\n$/);
+  });
+
+  it('fits its help into a terminal of 100 columns', async () => {
+    const { stdout } = await run('--help');
+    assert.deepEqual(
+      stdout.split('\n').filter((line) => line.length > 100),
+      [],
+    );
+  });
+
   it('never prints the same token twice', async () => {
     const tokens = await Promise.all(Array.from({ length: 20 }, () => run('new', 'ann')));
     assert.equal(new Set(tokens.map(({ stdout }) => /pmp_[\w-]+/.exec(stdout)?.[0])).size, 20);
