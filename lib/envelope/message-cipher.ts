@@ -30,14 +30,15 @@ const MAX_SEALED = 65_536;
 /** Where the parts of the message located last stand in its text, in bytes; `size` of the ciphertext. */
 const place = { ivAt: 0, bodyAt: 0, tagAt: 0, size: 0 };
 
+const BLANK = 0x20;
 const QUOTE = 0x22;
 const COLON = 0x3a;
 
-/** The position after the next colon, or `end` if there is none. */
+/** The position after the next colon, or `end` if there is none, or a control character comes before it. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
   let position = start;
-  while (position < end && source[position] !== COLON) position += 1;
-  return Math.min(position + 1, end);
+  while (position < end && source[position] !== COLON && source[position]! >= BLANK) position += 1;
+  return position < end && source[position] === COLON ? position + 1 : end;
 }
 
 /** Finds the parts of the message between `from` and `to`; `place.size` is negative if they are not there. */

@@ -115,6 +115,10 @@ describe('request cipher, malformed messages', () => {
     'blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
     'a colon in the iv': `${id}:${nonce}:${iv.slice(0, 12)}:${iv.slice(13)}:${body}`,
     'trailing text': `${good} `,
+    // Whoever finds a message by its quotes relies on these.
+    'a line end in the id': good.replace(id, `${id.slice(0, 9)}\n${id.slice(9)}`),
+    'a line end in the nonce': good.replace(nonce, `${nonce.slice(0, 9)}\r${nonce.slice(9)}`),
+    'a control character in the id': good.replace(id, `\x1f${id}`),
     'a wide character whose low byte is a digit': good.replace(iv, iv.replace('0', '\u0130')),
     'not hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
   };

@@ -97,7 +97,6 @@ const ID = 5;
 
 const LF = 0x0a;
 const CR = 0x0d;
-const BLANK = 0x20;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 
@@ -186,7 +185,8 @@ function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number,
     const from = position;
     const what = steps[k + 1];
     if (what === MESSAGE) {
-      while (bytes[position]! >= BLANK && bytes[position] !== QUOTE) position += 1; // a line end is no part of a message
+      position = bytes.indexOf(QUOTE, from); // whoever opens it refuses line ends: a loop here took a fifth of an event's time
+      if (position < 0) return false;
       match.starts[match.count] = from;
       match.ends[match.count] = position;
       match.count += 1;

@@ -80,9 +80,6 @@ describe('an event that is known by its bytes', () => {
     ['text after it', event(`${KNOWN} `)],
     ['CRLF', event(KNOWN).replaceAll('\n', '\r\n')],
     ['no end yet', event(KNOWN).slice(0, -1)],
-    ['LF inside a message', event(KNOWN.replace('s:00', 's\n00'))],
-    ['CR inside a message', event(KNOWN.replace('s:00', 's\r00'))],
-    ['another control character inside a message', event(KNOWN.replace('s:00', 's\x1f00'))],
     ['an open message', event(KNOWN).slice(0, event(KNOWN).indexOf(':11'))],
     ['a name of an event before it', `event: x\n${event(KNOWN)}`],
     ['no blank after the colon', event(KNOWN).replace('data: ', 'data:')],
@@ -281,9 +278,9 @@ describe('a stream, opened by bytes or by the parser', () => {
       events.with(4, events[4]!.replace(/:[0-9a-f]+"/, ':00"')),
     // The id of a message is not compared, so only the shape of the event gives these away.
     'with LF inside a message': (events: string[]) =>
-      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\n:')),
+      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\nx:')),
     'with CR inside a message': (events: string[]) =>
-      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\r:')),
+      events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\rx:')),
     'with a control character inside a message': (events: string[]) =>
       events.with(4, events[4]!.replace(/"[^":]{43}=:/, '"\x1f:')),
     'with text after the end': (events: string[]) => [...events, ...events],
