@@ -25,16 +25,16 @@ type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<numb
 type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
 const COMMANDS: Readonly<Record<CommandName, Command>> = {
-  clients: async (argv, io) => (await import('./clients/command.ts')).runClients(argv, io),
+  clients: async (argv, io) => (await import('./team/clients-command.ts')).runClients(argv, io),
   healthcheck,
   /** As `--help` of the command that is named, or of the program. */
   help: ([name, ...rest], io, env) =>
     main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
-  status: async (argv, io, env) => (await import('./verify/status.ts')).runStatus(argv, env, io),
-  receipts: async (argv, io) => (await import('./verify/receipts.ts')).runReceipts(argv, io),
-  usage: async (argv, io) => (await import('./clients/usage-command.ts')).runUsage(argv, io),
+  status: async (argv, io, env) => (await import('./verify/status-command.ts')).runStatus(argv, env, io),
+  receipts: async (argv, io) => (await import('./verify/receipts-command.ts')).runReceipts(argv, io),
+  usage: async (argv, io) => (await import('./team/usage-command.ts')).runUsage(argv, io),
   version: (argv, io, env) => main(['--version', ...argv], env, io),
-  verify: async (argv, io, env) => (await import('./verify/command.ts')).runVerify(argv, env, io),
+  verify: async (argv, io, env) => (await import('./verify/verify-command.ts')).runVerify(argv, env, io),
 };
 
 /** Flags that print something in place of a start; where several are given, the first one here wins. */

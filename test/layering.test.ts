@@ -27,7 +27,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observe: ['errors', 'version', 'session', 'transparency'],
   config: ['errors', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe', 'watch-files'],
-  clients: ['errors', 'crypto', 'attestation', 'api', 'pipeline', 'config', 'transparency', 'watch-files'],
+  team: ['errors', 'crypto', 'attestation', 'api', 'pipeline', 'config', 'transparency', 'watch-files'],
   gateway: [
     'errors',
     'version',
@@ -39,7 +39,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'envelope',
     'session',
     'transparency',
-    'clients',
+    'team',
   ],
   verify: [
     'errors',
@@ -63,25 +63,15 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'transparency',
     'verify',
   ],
-  service: ['clients', 'config', 'gateway', 'network', 'pipeline', 'server'],
-  workers: [
-    'errors',
-    'crypto',
-    'clients',
-    'config',
-    'network',
-    'service',
-    'session',
-    'observe',
-    'transparency',
-  ],
+  service: ['team', 'config', 'gateway', 'network', 'pipeline', 'server'],
+  workers: ['errors', 'crypto', 'team', 'config', 'network', 'service', 'session', 'observe', 'transparency'],
   run: ['version', 'envelope', 'config', 'observe', 'server', 'proxy', 'workers'],
   cli: [
     'errors',
     'version',
     'config',
     'run',
-    'clients',
+    'team',
     'network',
     'session',
     'attestation',
@@ -96,7 +86,7 @@ const PURE = ['crypto', 'attestation', 'envelope', 'api', 'pipeline', 'session',
 const IMPURE_MODULES =
   /^(node:)?(http|https|http2|net|tls|fs|fs\/promises|child_process|cluster|dgram|dns)$|^(undici|pino|mri|http-proxy-3)$/;
 /** What sends the encrypted request is the network's end of the pipeline. */
-const PURE_EXCEPTIONS = new Set(['pipeline/upstream.ts', 'pipeline/attempt.ts']);
+const PURE_EXCEPTIONS = new Set(['pipeline/upstream.ts']);
 
 interface Edge {
   readonly from: string;

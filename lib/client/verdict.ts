@@ -1,8 +1,8 @@
 /** What a client says of the service, in the shape of `privatemode-proxy verify --json`. */
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { jsonReport } from '../verify/json-report.ts';
 import { outcomeOfError } from '../verify/outcome.ts';
+import { jsonReport } from '../verify/verdict-json.ts';
 import type { ClientConfig, ClientVerdict } from './options.ts';
 
 /** The last verdict of a session; where nothing was judged, or what came after it failed, the error that kept it from being good. */

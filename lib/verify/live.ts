@@ -22,7 +22,7 @@ import type { LiveRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type SecretMessages } from './judge.ts';
 import { readManifest } from './offline.ts';
 import { type LiveExchange, prepareSave, saveExchange } from './save.ts';
-import { foreignRoots, rootsFrom, type Verified } from './text-report.ts';
+import { foreignRoots, rootsFrom, type Verified } from './verdict-text.ts';
 
 /** Called when a step has ended, with the ms it took, and whether the next one may follow. */
 export type OnStep = (step: string, ms: number, holds: boolean) => void;

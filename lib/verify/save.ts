@@ -7,10 +7,10 @@ import { codeOf, makeDirectory, orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
 import { VERSION } from '../version.ts';
 import type { StoredCollateral } from './collateral-file.ts';
-import { renderJson } from './json-report.ts';
 import type { Judgement, SecretMessages } from './judge.ts';
 import { MESSAGES, NONCE } from './offline.ts';
 import { OUTCOMES } from './outcome.ts';
+import { renderJson } from './verdict-json.ts';
 
 /** What crossed the wire, and what it was judged by; without the private key of the secret exchange. */
 export interface LiveExchange {

@@ -3,11 +3,11 @@
  * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { secretKey } from '#crypto/aead';
-import type { LimitedClient } from '../clients/limits.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
+import type { LimitedClient } from '../team/limits.ts';
 import type { RequestReceipt } from '../transparency/receipt.ts';
 
 /** An epoch with its key as bytes: a key does not cross processes. */

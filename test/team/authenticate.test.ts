@@ -4,14 +4,14 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import {
   authenticate,
   type Client,
   createThrottle,
   requireEndpoint,
   requireModel,
-} from '../../lib/clients/authenticate.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+} from '../../lib/team/authenticate.ts';
 
 const digest = (token: string): Uint8Array => createHash('sha256').update(token).digest();
 
@@ -111,7 +111,7 @@ describe('a client', () => {
   });
 
   it('is compared in constant time', () => {
-    const source = readFileSync(join(import.meta.dirname, '../../lib/clients/authenticate.ts'), 'utf8');
+    const source = readFileSync(join(import.meta.dirname, '../../lib/team/authenticate.ts'), 'utf8');
     assert.match(source, /if \(constantTimeEqual\(digest, offered\)\)/);
   });
 });

@@ -11,7 +11,6 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { contextTag } from '../../lib/attestation/x509/der.ts';
-import { certificateNames, createCertificates } from '../../lib/clients/certificates.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
@@ -20,6 +19,7 @@ import { createLogger } from '../../lib/observe/log.ts';
 import { listen } from '../../lib/server/listen.ts';
 import { loadClientCas } from '../../lib/server/tls.ts';
 import { startService } from '../../lib/service.ts';
+import { certificateNames, createCertificates } from '../../lib/team/certificates.ts';
 import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../simulator/pki/der.ts';
 import {

@@ -4,8 +4,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseClientsFile } from '../../lib/clients/clients-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { parseClientsFile } from '../../lib/team/clients-file.ts';
 
 const DIGEST = '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae'; // of "foo"
 const OTHER = 'fcde2b2edba56bf408601fb721fe9b5c338d25ee5ff08c1d2b1d2e3cfb0ef1a7';

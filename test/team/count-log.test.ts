@@ -19,7 +19,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
-import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/clients/count-log.ts';
+import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/team/count-log.ts';
 
 const NOON = Date.UTC(2026, 11, 1, 12);
 const MIDNIGHT = Date.UTC(2026, 11, 2);
@@ -446,7 +446,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
 describe('a gateway that is killed', { timeout: 60_000 }, () => {
   it('leaves counts that are read up to its last batches, each time', async () => {
     const writer = `
-      const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/clients/count-log.ts'))});
+      const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/team/count-log.ts'))});
       const log = await openCountLog({ workspace: process.argv[1], interval: 1, onFailure() {}, onRecovery() {} });
       console.log('ready');
       setInterval(() => { for (let i = 0; i < 50; i++) log.add({ client: 'ann', at: Date.now(), requests: 1, tokens: 1 }); }, 1);`;

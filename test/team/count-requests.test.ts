@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import type { CountRecord } from '../../lib/clients/count-log.ts';
-import { createRequestCounts } from '../../lib/clients/count-requests.ts';
-import type { Limits, Permit } from '../../lib/clients/limits.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { CountRecord } from '../../lib/team/count-log.ts';
+import { createRequestCounts } from '../../lib/team/count-requests.ts';
+import type { Limits, Permit } from '../../lib/team/limits.ts';
 
 const NOON = Date.UTC(2026, 10, 22, 12);
 const NONE: Limits = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };

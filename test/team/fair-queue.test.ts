@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { getEventListeners, setMaxListeners } from 'node:events';
 import { after, describe, it, type TestContext } from 'node:test';
-import { createFairQueue, type Leave } from '../../lib/clients/fair-queue.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { createFairQueue, type Leave } from '../../lib/team/fair-queue.ts';
 
 /** Nobody leaves before the tests are over. */
 const over = new AbortController();

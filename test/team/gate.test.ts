@@ -4,14 +4,14 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { createRequestCounts } from '../../lib/clients/count-requests.ts';
-import { createFairQueue } from '../../lib/clients/fair-queue.ts';
-import type { Permit } from '../../lib/clients/limits.ts';
-import { createRequestGate, type Entering, type RequestGate } from '../../lib/clients/request-gate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
 import type { Exchange, GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { enterGate } from '../../lib/gateway/receive-body.ts';
+import { createRequestCounts } from '../../lib/team/count-requests.ts';
+import { createFairQueue } from '../../lib/team/fair-queue.ts';
+import type { Permit } from '../../lib/team/limits.ts';
+import { createRequestGate, type Entering, type RequestGate } from '../../lib/team/request-gate.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import type { TestGatewayOptions } from '../support/gateway.ts';
 import {

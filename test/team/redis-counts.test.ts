@@ -7,9 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { LimitedClient, Permit, RequestCounts } from '../../lib/clients/limits.ts';
-import { openRedisCounts, type RedisCountsOptions } from '../../lib/clients/redis-counts.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { LimitedClient, Permit, RequestCounts } from '../../lib/team/limits.ts';
+import { openRedisCounts, type RedisCountsOptions } from '../../lib/team/redis-counts.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
@@ -259,7 +259,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
   it('the place of a replica that was killed is free when its lease is over', async (t) => {
     const client = clientWith({ maxConcurrent: 2 });
     const code = `
-      import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/clients/redis-counts.ts'))};
+      import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/team/redis-counts.ts'))};
       const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, onFailure: 'closed', lease: 3_000,
         failed: () => {}, recovered: () => {}, uncounted: () => {} });
       await counts.admit(${JSON.stringify(client)});

@@ -1,10 +1,10 @@
 /** The limits of a client and the queue together: what a request gets, and what is given back whatever becomes of it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createRequestCounts } from '../../lib/clients/count-requests.ts';
-import { createFairQueue } from '../../lib/clients/fair-queue.ts';
-import type { LimitedClient, Permit, RequestCounts } from '../../lib/clients/limits.ts';
-import { createRequestGate } from '../../lib/clients/request-gate.ts';
+import { createRequestCounts } from '../../lib/team/count-requests.ts';
+import { createFairQueue } from '../../lib/team/fair-queue.ts';
+import type { LimitedClient, Permit, RequestCounts } from '../../lib/team/limits.ts';
+import { createRequestGate } from '../../lib/team/request-gate.ts';
 
 const never = new AbortController().signal;
 const client = (limits: Partial<LimitedClient['limits']> = {}): LimitedClient => ({

@@ -5,7 +5,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { main } from '../../lib/cli.ts';
-import { runStatus } from '../../lib/verify/status.ts';
+import { runStatus } from '../../lib/verify/status-command.ts';
 
 const STATUS = {
   ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },

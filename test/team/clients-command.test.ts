@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { main } from '../../lib/cli.ts';
-import { parseClientsFile } from '../../lib/clients/clients-file.ts';
+import { parseClientsFile } from '../../lib/team/clients-file.ts';
 
 async function run(...argv: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const written = { stdout: '', stderr: '' };

@@ -5,10 +5,10 @@ import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/verify.ts';
 import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { renderJson } from '../../lib/verify/json-report.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from '../../lib/verify/judge.ts';
 import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verify/outcome.ts';
-import { renderText, type TextReport } from '../../lib/verify/text-report.ts';
+import { renderJson } from '../../lib/verify/verdict-json.ts';
+import { renderText, type TextReport } from '../../lib/verify/verdict-text.ts';
 import { flagsOf, type JsonVerdict, secretFlagsOf, verifyCommand } from '../support/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({

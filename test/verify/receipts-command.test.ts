@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
-import { runReceipts } from '../../lib/verify/receipts.ts';
+import { runReceipts } from '../../lib/verify/receipts-command.ts';
 
 let workspace: string;
 let directory: string;

@@ -10,8 +10,8 @@ import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
-import { safeJson } from './json-report.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
+import { safeJson } from './verdict-json.ts';
 
 const SETTINGS = [
   setting('admin-address', hostPort('HOST:PORT'), {
