@@ -18,11 +18,11 @@ import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
 import { recordCollateral } from './collateral-file.ts';
-import type { LiveRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type SecretMessages } from './judge.ts';
 import { readManifest } from './offline.ts';
 import { type LiveExchange, prepareSave, saveExchange } from './save.ts';
 import { foreignRoots, rootsFrom, type Verified } from './verdict-text.ts';
+import type { LiveRequest } from './verify-flags.ts';
 
 /** Called when a step has ended, with the ms it took, and whether the next one may follow. */
 export type OnStep = (step: string, ms: number, holds: boolean) => void;

@@ -10,9 +10,9 @@ import { whyNoManifest } from '../config/manifest-file.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { parseCollateral, storedCollateral } from './collateral-file.ts';
-import type { OfflineRequest } from './flags.ts';
 import { type Judgement, judge, notJudged, type Subject } from './judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from './verdict-text.ts';
+import type { OfflineRequest } from './verify-flags.ts';
 
 /**
  * Names the attempt in every saved message; beyond the first, it is no part of what crossed the wire. Nothing else ties a

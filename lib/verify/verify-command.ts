@@ -1,10 +1,10 @@
 /** `privatemode-proxy verify`: command line in, verdict out, exit code by its outcome. */
 import type { Environment } from '../config/environment.ts';
-import { parseVerifyArgv, renderVerifyHelp } from './flags.ts';
 import { verifyFiles } from './offline.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from './outcome.ts';
 import { renderJson } from './verdict-json.ts';
 import { renderText } from './verdict-text.ts';
+import { parseVerifyArgv, renderVerifyHelp } from './verify-flags.ts';
 
 /** A terminal, or what stands for one. */
 interface Output {

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { FLAGS } from '../../lib/config/flags.ts';
-import { parseVerifyArgv } from '../../lib/verify/flags.ts';
 import { OUTCOMES } from '../../lib/verify/outcome.ts';
+import { parseVerifyArgv } from '../../lib/verify/verify-flags.ts';
 import { refused } from '../support/config.ts';
 import { verifyCommand } from '../support/verify.ts';
 
