@@ -24,14 +24,9 @@ export function watchFiles<T>(options: {
   /** The number of the newest read that is done. */
   let done = 0;
 
-  function isOvertaken(turn: number): boolean {
-    if (turn < done) return true;
-    done = turn;
-    return false;
-  }
-
   function take(turn: number, next: T): void {
-    if (isOvertaken(turn)) return;
+    if (turn < done) return;
+    done = turn;
     lastFailure = undefined;
     if (closed || isDeepStrictEqual(next, known)) return;
     known = next;
@@ -39,7 +34,8 @@ export function watchFiles<T>(options: {
   }
 
   function keep(turn: number, thrown: unknown): void {
-    if (isOvertaken(turn)) return;
+    if (turn < done) return;
+    done = turn;
     const error = asPrivatemodeError(thrown);
     if (!closed && error.message !== lastFailure) failed(error);
     lastFailure = error.message;
