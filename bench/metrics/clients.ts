@@ -87,7 +87,7 @@ export const clients: Metric = {
     const order = shuffled([WITHOUT, WITH]);
     for (const name of [...order, ...order.toReversed()]) {
       const { target, pid } = await warmed(subjects, name);
-      perEvent[name] = (perEvent[name] ?? 0) + (await cpuPerEvent(target, pid as number, 1.5)) / 2;
+      perEvent[name] = (perEvent[name] ?? 0) + (await cpuPerEvent(target, pid as number, 3)) / 2;
     }
     const times: Record<string, readonly number[]> = {};
     for (const pair of [
