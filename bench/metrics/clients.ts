@@ -5,12 +5,11 @@ import { dial, openStream, requestHead, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
 import { cpuMicroseconds } from '../processes.ts';
 import { quantile, shuffled } from '../stats.ts';
-import type { Subject, Subjects } from '../subjects.ts';
-import { alone, firstToken } from './first-token.ts';
+import type { Subject } from '../subjects.ts';
+import { alone, firstToken, warmed } from './first-token.ts';
 import { cpuPerEvent } from './stream-cpu.ts';
-import { saturate } from './stream-saturated.ts';
 
-const [WITHOUT, WITH] = ['ours', 'ours, clients'] as const;
+const [WITHOUT, WITH] = ['ours, started late', 'ours, clients'] as const;
 const [WITHOUT_TWO, WITH_TWO] = ['ours, 2 workers', 'ours, clients, 2 workers'] as const;
 const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places'] as const;
 
@@ -42,9 +41,6 @@ const BODY = 16_000_000;
 const PATIENCE = 5_000;
 /** From one address, of which more are told to wait (429). */
 const MOST_OF_AN_ADDRESS = 20;
-
-const WARM_UP = { bursts: 4, requests: 300 };
-const warm = new Set<string>();
 
 /** What it costs that the gateway knows its clients, counts what they use and shares its places among them. */
 export const clients: Metric = {
@@ -125,16 +121,6 @@ export const clients: Metric = {
     };
   },
 };
-
-/** A subject for whose code the compilers have done their work: the one without clients has served the whole run. */
-async function warmed(subjects: Subjects, name: string): Promise<Subject> {
-  const subject = await subjects.get(name);
-  if (warm.has(name)) return subject;
-  warm.add(name);
-  for (let i = 0; i < WARM_UP.bursts; i++) await saturate(subject.target, subject.pid, 1_000);
-  for (let i = 0; i < WARM_UP.requests; i++) await firstToken(subject.target);
-  return subject;
-}
 
 /** ms to the first token of a client that asks one at a time, while another always has that many requests under way. */
 async function besideFlood(target: Target, requests: number, count: number): Promise<number[]> {

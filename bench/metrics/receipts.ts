@@ -1,9 +1,9 @@
 import type { Metric } from '../metric.ts';
 import { quantile, shuffled } from '../stats.ts';
-import { alone } from './first-token.ts';
+import { alone, warmed } from './first-token.ts';
 import { cpuPerEvent } from './stream-cpu.ts';
 
-const [WITHOUT, WITH] = ['ours', 'ours, receipts'] as const;
+const [WITHOUT, WITH] = ['ours, started late', 'ours, receipts'] as const;
 
 /** What it costs that each request gets a receipt: its body and its answer are hashed, and a line is signed and written. */
 export const receipts: Metric = {
@@ -26,7 +26,7 @@ export const receipts: Metric = {
   async round(subjects, quick) {
     const perEvent: Record<string, number> = {};
     for (const name of shuffled([WITHOUT, WITH])) {
-      const { target, pid } = await subjects.get(name);
+      const { target, pid } = await warmed(subjects, name);
       if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 1.5 : 2.5);
     }
     const times = await alone(await Promise.all([WITHOUT, WITH].map(subjects.get)), quick ? 40 : 160);

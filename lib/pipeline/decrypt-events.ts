@@ -10,9 +10,9 @@ import {
   tokenUsage,
   tokenUsageIn,
 } from './response-grammar.ts';
-import { DecryptedBytes } from './sse/decrypted-bytes.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
-import { EventMatch, KnownEvents, patternOf, scanEvent } from './sse/event-data.ts';
+import { EventMatch, KnownEvents, patternOf, scanEvent } from './sse/read-event.ts';
+import { DecryptedBytes } from './sse/write-event.ts';
 
 /** Bytes on the wire; a larger event ends the stream rather than be held in memory. */
 const MAX_EVENT_BYTES = 32 * 1024 * 1024;

@@ -17,7 +17,7 @@ const PROFILE = {
     node(4, 'later', 'node:internal/timers'),
     node(5, 'feed', 'file:///x/lib/pipeline/decrypt-events.ts', [6, 7]),
     node(6, 'update', '', [8]),
-    node(7, 'read', 'file:///x/lib/pipeline/sse/event-data.ts'),
+    node(7, 'read', 'file:///x/lib/pipeline/sse/read-event.ts'),
     node(8, 'open', 'file:///x/lib/envelope/message-cipher.ts', [10]),
     node(9, 'onStreamRead', 'node:internal/stream_base_commons', [11]),
     node(10, 'toString', ''),

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DecryptedBytes } from '../../../lib/pipeline/sse/decrypted-bytes.ts';
+import { DecryptedBytes } from '../../../lib/pipeline/sse/write-event.ts';
 
 describe('decrypted bytes', () => {
   const digits = Buffer.from('0123456789'.repeat(40));

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
-import { EventMatch, KnownEvents, patternOf, scanEvent } from '../../../lib/pipeline/sse/event-data.ts';
+import { EventMatch, KnownEvents, patternOf, scanEvent } from '../../../lib/pipeline/sse/read-event.ts';
 import { ASKED, EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../../support/sealed-stream.ts';
 import { sealedMessage } from '../../support/sealing.ts';

@@ -1,5 +1,5 @@
-/** Gathers what one chunk of an event stream decrypts to, in one piece of memory. */
-import type { EventMatch } from './event-data.ts';
+/** Writes the events that one chunk of a stream decrypts to, in one piece of memory. */
+import type { EventMatch } from './read-event.ts';
 
 const EMPTY = Buffer.alloc(0);
 /** Below, a loop is faster than a call into the runtime. */
