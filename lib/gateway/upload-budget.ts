@@ -85,7 +85,7 @@ export function createUploadBudget(
 
     return {
       /**
-       * Reserves a body of known length; waits its turn where there is no room. Rejects with body_too_large above the limit,
+       * Reserves a body of known length, once; waits its turn where there is no room. Rejects with body_too_large above the limit,
        * with too_many_uploads after 10 s, and with the reason of `signal`.
        */
       async reserve(bytes: number, signal: AbortSignal): Promise<void> {

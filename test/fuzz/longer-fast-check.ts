@@ -28,6 +28,19 @@ function placeOf(): { file: string; test: string; ordinal: number } {
 
 type Property<T> = IProperty<T> | IAsyncProperty<T>;
 
+/** The run under way. One that the time limit interrupts goes on, and what comes after must not meet it. */
+let running: Promise<unknown> = Promise.resolve();
+
+const asyncProperty = ((...given: unknown[]) => {
+  const predicate = given.pop() as (...values: unknown[]) => Promise<unknown>;
+  const noted = (...values: unknown[]): Promise<unknown> => {
+    const run = predicate(...values);
+    running = run.catch(() => {});
+    return run;
+  };
+  return (fc.asyncProperty as (...each: unknown[]) => unknown)(...given, noted);
+}) as typeof fc.asyncProperty;
+
 function fuzz<T>(property: Property<T>, given: Parameters<T> = {}): void | Promise<void> {
   const place = placeOf();
   const settled = (details: RunDetails<T>): void => {
@@ -41,7 +54,9 @@ function fuzz<T>(property: Property<T>, given: Parameters<T> = {}): void | Promi
   const details = fc.check(property as IProperty<T>, parametersFor(place, given)) as
     | RunDetails<T>
     | Promise<RunDetails<T>>;
-  return details instanceof Promise ? details.then(settled) : settled(details);
+  return details instanceof Promise
+    ? details.then((all) => running.then(() => settled(all)))
+    : settled(details);
 }
 
 function parametersFor<T>(place: ReturnType<typeof placeOf>, given: Parameters<T>): Parameters<T> {
@@ -59,4 +74,4 @@ function parametersFor<T>(place: ReturnType<typeof placeOf>, given: Parameters<T
   return { ...given, seed, numRuns: Math.max(run + 1, given.numRuns ?? DEFAULT_RUNS) };
 }
 
-export default { ...fc, assert: fuzz };
+export default { ...fc, assert: fuzz, asyncProperty };

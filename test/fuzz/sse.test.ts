@@ -36,8 +36,11 @@ function open(api: Api, chunks: Iterable<Uint8Array>): Opened {
 const dataOf = ({ text }: Opened): string[] =>
   literalData(text).map((each) => (each.startsWith('{') ? JSON.stringify(JSON.parse(each)) : each));
 
-const literal = (api: Api, wire: Uint8Array) =>
-  literalOpenStream(EXCHANGE, wire, APIS[api].plain, APIS[api].end);
+/** The end is delivered in capitals, however the service wrote it. */
+const literal = (api: Api, wire: Uint8Array) => {
+  const { data, ...rest } = literalOpenStream(EXCHANGE, wire, APIS[api].plain, APIS[api].end);
+  return { ...rest, data: data.map((each) => (/^\[done\]$/i.test(each) ? '[DONE]' : each)) };
+};
 
 type Event = readonly [object: Record<string, unknown>, name: string | undefined];
 
