@@ -111,9 +111,7 @@ function edgesOf(files: ReadonlyMap<string, string>): Edge[] {
         from: file,
         to: specifier.startsWith('.')
           ? relative(LIB, resolve(LIB, dirname(file), specifier))
-          : specifier
-              .replace(/^#(crypto)\/(.*)$/, '$1/node/$2.ts')
-              .replace('#form-parts', 'pipeline/form-parts.ts'),
+          : specifier.replace(/^#(crypto)\/(.*)$/, '$1/node/$2.ts'),
       });
     }
   }

@@ -1,8 +1,8 @@
 /** First step of a request: take in its body, and check it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
 
-import { createFormReader, type FormParts } from '#form-parts';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { createFormReader, type FormParts } from './form-parts.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json/json-index.ts';
 import {

@@ -8,7 +8,6 @@ import fc from 'fast-check';
 import * as openssl from '../../lib/crypto/node/signature.ts';
 import * as portable from '../../lib/crypto/portable/signature.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { formBody } from '../support/forms.ts';
 
 const ENGINES = join(import.meta.dirname, '../../lib/crypto');
 const FILES = ['aead.ts', 'digest.ts', 'p384.ts', 'short-messages.ts', 'signature.ts'];
@@ -190,54 +189,5 @@ describe('the two engines', () => {
       }),
       { seed: 20261122, numRuns: 250 },
     );
-  });
-});
-
-const FORM_TYPE = 'multipart/form-data; boundary=B';
-const readers = {
-  node: () => import('../../lib/pipeline/form-parts.ts'),
-  portable: () => import('../../lib/pipeline/form-data-parts.ts'),
-};
-
-async function partsBy(engine: keyof typeof readers, chunks: readonly Uint8Array[]) {
-  try {
-    const reader = (await readers[engine]()).createFormReader(FORM_TYPE);
-    for (const chunk of chunks) reader.feed(chunk);
-    const { values, files } = await reader.finish();
-    const plain = (parts: ReadonlyMap<string, readonly Uint8Array[]>) =>
-      [...parts].map(([name, bytes]) => [name, Buffer.concat(bytes).toString('latin1')]).sort();
-    return { values: plain(values), files: plain(files) };
-  } catch (error) {
-    assert.ok(error instanceof PrivatemodeError, String(error));
-    return undefined;
-  }
-}
-
-describe('the two readers of forms', () => {
-  it('find the same parts, in any chunks, however the form was changed, or the portable one refuses it', async () => {
-    const form = formBody('B', [
-      { name: 'model', body: Buffer.from('m') },
-      { name: 'file', filename: 'f.wav', body: Buffer.from('\r\n--X\r\n\r\n--') },
-      { name: 'prompt', body: Buffer.from([0xff, 0, 0xe9]) },
-    ]);
-    let taken = 0;
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(edit, { maxLength: 2 }),
-        fc.integer({ min: 1, max: 70 }),
-        async (list, size) => {
-          const changed = all(form, list);
-          const chunks = Array.from({ length: Math.ceil(changed.length / size) }, (_, i) =>
-            changed.subarray(i * size, (i + 1) * size),
-          );
-          const ours = await partsBy('portable', chunks);
-          if (ours === undefined) return;
-          taken += 1;
-          assert.deepEqual(ours, await partsBy('node', [changed]));
-        },
-      ),
-      { seed: 20261122, numRuns: 1000 },
-    );
-    assert.ok(taken > 300, `${taken} forms were taken`);
   });
 });
