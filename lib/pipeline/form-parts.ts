@@ -12,6 +12,8 @@ export interface FormParts {
   readonly files: ReadonlyMap<string, readonly Uint8Array[]>;
 }
 
+/** Characters (RFC 2046 5.1.1); the end of each chunk is looked at again by as many. */
+const MAX_BOUNDARY = 70;
 /** Fields and files: each costs a cipher context when it is sealed. */
 const MAX_PARTS = 1000;
 /** Bytes of the header lines of one part. */
@@ -71,7 +73,9 @@ function boundaryOf(contentType: string | undefined): string {
     throw invalid('the body must be multipart/form-data with a boundary');
   }
   const boundary = parametersOf(contentType.slice(type[0].length)).get('boundary');
-  if (!boundary) throw invalid('the boundary of the form is missing');
+  if (!boundary || boundary.length > MAX_BOUNDARY) {
+    throw invalid(`the form must have a boundary of 1 to ${MAX_BOUNDARY} characters`);
+  }
   return boundary;
 }
 

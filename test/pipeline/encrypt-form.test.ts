@@ -264,7 +264,7 @@ describe('form sealing, what is refused with a 400', () => {
     });
   }
 
-  it('a content type that is no form, or has no boundary', () => {
+  it('a content type that is no form, or has no boundary, or one that is too long', () => {
     for (const type of [
       undefined,
       '',
@@ -273,9 +273,11 @@ describe('form sealing, what is refused with a 400', () => {
       'multipart/form-data; charset=x',
       'multipart/form-dataX; boundary=x',
       'application/x-www-form-urlencoded',
+      `multipart/form-data; boundary=${'x'.repeat(71)}`,
     ]) {
       assert.throws(() => formBodyOf(type), { code: 'invalid_multipart' });
     }
+    formBodyOf(`multipart/form-data; boundary=${'x'.repeat(70)}`);
   });
 
   it('a form that is cut off anywhere', async () => {
