@@ -128,10 +128,19 @@ async function tryReferenceValues(evidence: Evidence, context: EvidenceContext):
     await breathe();
     const checks = await judge(context);
     if (allAccepted(evidence.rows, checks)) return checks;
-    if (closest.length === 0 || countUnmet(checks) < countUnmet(closest)) closest = checks;
+    if (closest.length === 0 || isCloser(checks, closest)) closest = checks;
   }
   return closest;
 }
+
+/** One that lacks nothing but collateral may be the right one; else the one with fewer checks that do not hold. */
+function isCloser(checks: readonly Check[], than: readonly Check[]): boolean {
+  if (isRefused(checks) !== isRefused(than)) return isRefused(than);
+  return countUnmet(checks) < countUnmet(than);
+}
+
+const isRefused = (checks: readonly Check[]): boolean =>
+  checks.some(({ outcome, code }) => outcome === 'fail' && code !== 'collateral_unavailable');
 
 const countUnmet = (checks: readonly Check[]): number =>
   checks.filter(({ outcome }) => outcome === 'fail' || outcome === 'not-evaluated').length;

@@ -41,15 +41,18 @@ interface Kind {
   readonly expiry: (body: Uint8Array) => number;
   /** The header that carries the chain of its signer. */
   readonly chainHeader?: string;
-  /** Revocation lists: asked for each time, because a key is revoked long before the list of yesterday expires. */
-  readonly askAgain?: true;
+  /**
+   * Of revocation lists, ms since 1970. They are asked for each time, because a key is revoked long before the list of yesterday expires,
+   * and an older one never takes the place of a newer one: it would undo a revocation.
+   */
+  readonly issued?: (body: Uint8Array) => number;
 }
 
 const VCEK: Kind = { name: 'VCEK', expiry: (body) => parseCertificate(body).notAfter.getTime() };
 const CRL: Kind = {
   name: 'CRL',
   expiry: (body) => parseCrl(body).nextUpdate?.getTime() ?? 0,
-  askAgain: true,
+  issued: (body) => parseCrl(body).thisUpdate.getTime(),
 };
 const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issuer-chain' };
 const TCB_INFO = signedJson('TCB info', 'tcbInfo', 'tcb-info-issuer-chain');
@@ -88,6 +91,8 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const running = new Map<string, Promise<Obtained>>();
   /** By URL, what this process has stored or read since the last rejected verdict; `end` is on the monotonic clock. */
   const seen = new Map<string, { from: 'fetched' | 'store'; fetchedAt: number; end: number }>();
+  /** By URL, when the newest revocation list was issued that this process has had, rejected verdicts or not. */
+  const newest = new Map<string, number>();
 
   function ask(url: string, kind: Kind): Promise<Obtained> {
     const asked = running.get(url) ?? load(url, kind).finally(() => running.delete(url));
@@ -97,7 +102,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 
   async function load(url: string, kind: Kind): Promise<Obtained> {
     const stored = await readUsable(url, kind);
-    if (stored !== undefined && kind.askAgain === undefined) return stored;
+    if (stored !== undefined && kind.issued === undefined) return stored;
     try {
       return await fetchCollateral(url, kind, stored !== undefined);
     } catch (error) {
@@ -123,10 +128,20 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return undefined;
     }
     if (!(stored.fetchedAt <= now() && now() < expiry)) return undefined;
+    if (isOlder(url, kind, stored.body)) return undefined;
     const known = seen.get(url);
     // Only the wall clock knows the age of what an earlier process stored.
     const same = known?.fetchedAt === stored.fetchedAt ? known : remember(url, stored, expiry, 'store');
     return clock.monotonic() < same.end ? stored : undefined;
+  }
+
+  /** Whether it is a revocation list issued before another one from there; remembers it if not. */
+  function isOlder(url: string, { issued }: Kind, body: Uint8Array): boolean {
+    const date = issued?.(body);
+    if (date === undefined) return false;
+    const before = newest.get(url) ?? date;
+    newest.set(url, Math.max(before, date));
+    return date < before;
   }
 
   /** `kept`: a stored one is at hand, so an expired one is not wanted, and the answer is not waited for as long. */
@@ -138,7 +153,9 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
     });
-    if (status !== 200) throw unavailable(`${kind.name}: ${host} answered with status ${status}`);
+    const isTooOld = status === 410 && url.includes(EVALUATION_NUMBER); // docs/protocol/attestation.md 10
+    const why = isTooOld ? ', as the evaluation number that the manifest asks for is too old' : '';
+    if (status !== 200) throw unavailable(`${kind.name}: ${host} answered with status ${status}${why}`);
     let expiry: number;
     let issuerChain: string;
     try {
@@ -149,6 +166,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     }
     const fetched = { body, issuerChain, fetchedAt: now() };
     if (now() < expiry) {
+      if (isOlder(url, kind, body)) throw unavailable(`${kind.name}: ${host} sent an older one than before`);
       remember(url, fetched, expiry, 'fetched');
       await store.set(url, fetched);
     } else if (kept) {
@@ -229,5 +247,6 @@ const hex = (value: string, bytes: number): string =>
 const decimal = (value: number): string =>
   part(String(value), 'level', Number.isSafeInteger(value) && value >= 0);
 
+const EVALUATION_NUMBER = 'tcbEvaluationDataNumber';
 const evaluationNumber = (separator: '?' | '&', number: number | undefined): string =>
-  number === undefined ? '' : `${separator}tcbEvaluationDataNumber=${decimal(number)}`;
+  number === undefined ? '' : `${separator}${EVALUATION_NUMBER}=${decimal(number)}`;

@@ -3,10 +3,12 @@ import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFile
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
+import { issueArkCrl } from '../support/snp-platform.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
 const file = (name: string): Uint8Array => new Uint8Array(readFileSync(join(VECTORS, name)));
@@ -342,6 +344,45 @@ describe('collateral cache', () => {
     const { crl, stored } = await s.cache.amdCrl({ product: 'Genoa' });
     assert.deepEqual(crl, longer);
     assert.deepEqual(stored, { fetchedAt, because: 'CRL: the fetched one has expired' });
+  });
+
+  it('never takes an older revocation list for a newer one, though a rejected verdict made it forget that', async (t) => {
+    const older = file('synthetic/ark_crl.der');
+    const { thisUpdate, nextUpdate } = parseCrl(older);
+    const newer = Uint8Array.from(
+      issueArkCrl({
+        thisUpdate: new Date(thisUpdate.getTime() + 1000),
+        nextUpdate: nextUpdate as Date,
+      }),
+    );
+    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ body: newer }));
+    const fetchedAt = s.clock;
+    await s.cache.amdCrl({ product: 'Genoa' });
+    s.answers = () => ({ body: older });
+    const because = 'CRL: kdsintf.amd.com sent an older one than before';
+    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), {
+      crl: newer,
+      stored: { fetchedAt, because },
+    });
+    s.clock += 2 * MINUTE;
+    await s.cache.distrust();
+    await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), {
+      code: 'collateral_unavailable',
+      message: because,
+    });
+    s.answers = () => ({ body: newer });
+    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: newer });
+  });
+
+  it('says what is wrong where Intel no longer has what the manifest asks for', async (t) => {
+    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ status: 410 }));
+    const asked = (evaluationDataNumber: number | undefined) =>
+      s.cache.intelQeIdentity(evaluationDataNumber === undefined ? {} : { evaluationDataNumber });
+    const answered = 'QE identity: api.trustedservices.intel.com answered with status 410';
+    await assert.rejects(asked(undefined), { message: answered });
+    await assert.rejects(asked(3), {
+      message: `${answered}, as the evaluation number that the manifest asks for is too old`,
+    });
   });
 
   it('takes no file for the answer to another question', async (t) => {
