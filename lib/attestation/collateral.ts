@@ -103,7 +103,7 @@ export function obtained({ crl, stored }: ReadList, origin: string, now: Date): 
   const stand =
     stored && `stored ${duration(since(stored.fetchedAt))} ago, because it could not be fetched now`;
   const how = stored === undefined ? origin : `${stand} (${stored.because})`;
-  const found = `${how}; number ${crl.crlNumber ?? 'not stated'}, issued ${duration(age)} ago`;
+  const found = `${how}; number ${crl.crlNumber}, issued ${duration(age)} ago`;
   return { outcome: 'pass', found, age };
 }
 

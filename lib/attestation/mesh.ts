@@ -37,11 +37,13 @@ export interface SecretResponseInput {
 
 type SecretSubject = ReturnType<typeof readSubject>;
 
-const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName } = EXTENSION_OID;
+const { basicConstraints, keyUsage, extendedKeyUsage, subjectAltName, nameConstraints } = EXTENSION_OID;
 const CA_EXTENSIONS = [basicConstraints, keyUsage];
 const LEAF_EXTENSIONS = [basicConstraints, keyUsage, extendedKeyUsage, subjectAltName];
 /** serverAuth and anyExtendedKeyUsage. */
 const SERVER_PURPOSES = ['1.3.6.1.5.5.7.3.1', '2.5.29.37.0'];
+const mayServe = (purposes: readonly string[] | undefined): boolean =>
+  purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
 /** The certificate of a text with exactly one CERTIFICATE block. Throws evidence_malformed. */
@@ -59,6 +61,10 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const [critical] = unhandledCritical(meshCa, CA_EXTENSIONS);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
+  // Of a CA that is limited, only the limit's author knows what it may sign.
+  if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
+  if (extensionValue(meshCa.extensions, nameConstraints))
+    return finding(false, `${name} is limited to some names`);
   if (!isTimeValid(meshCa, now)) {
     return finding(false, `${name} is valid from ${period(meshCa.notBefore, meshCa.notAfter, now)}`);
   }
@@ -101,9 +107,9 @@ export const MESH_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
       const [critical] = unhandledCritical(leaf, LEAF_EXTENSIONS);
       if (critical !== undefined) return finding(false, `the critical extension ${critical}`);
       const { keyUsage: uses, extendedKeyUsage: purposes } = leaf;
-      const server = purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
       const signs = uses === undefined || uses.has('digitalSignature');
-      return finding(server && signs, `${[...(uses ?? ['any use']), ...(purposes ?? ['any purpose'])]}`);
+      const named = uses?.size === 0 ? ['no use'] : (uses ?? ['any use']);
+      return finding(mayServe(purposes) && signs, `${[...named, ...(purposes ?? ['any purpose'])]}`);
     },
   },
   'mesh.certificate.key': {

@@ -7,13 +7,16 @@ import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { PrivatemodeError } from '../errors.ts';
 import { malformed } from './x509/der.ts';
 
-/** The occurrences of each field number, in order: bigint for varints, bytes for everything length-delimited. */
-export type WireFields = ReadonlyMap<number, readonly (bigint | Uint8Array)[]>;
+/** A varint, something length-delimited, or false for a field of another wire type, which no field here has. */
+type WireValue = bigint | Uint8Array | false;
+
+/** The occurrences of each field number, in order. */
+export type WireFields = ReadonlyMap<number, readonly WireValue[]>;
 
 const MAX_FIELDS = 1000;
 
 export function readWireFields(message: Uint8Array): WireFields {
-  const fields = new Map<number, (bigint | Uint8Array)[]>();
+  const fields = new Map<number, WireValue[]>();
   const reader = new BinaryReader(message);
   try {
     for (let count = 0; reader.pos < reader.len; count++) {
@@ -21,18 +24,20 @@ export function readWireFields(message: Uint8Array): WireFields {
       const tag = Number(readVarint(reader, message));
       const [number, wireType] = [Math.floor(tag / 8), tag % 8];
       if (number < 1 || number > 0x1fffffff) throw malformed('a protobuf field number is out of range');
-      if (wireType !== WireType.Varint && wireType !== WireType.LengthDelimited) {
-        reader.skip(wireType, number);
-        continue;
-      }
-      const read = wireType === WireType.Varint ? readVarint : readDelimited;
-      const value = read(reader, message);
+      const value = readValue(reader, message, wireType, number);
       if (!fields.get(number)?.push(value)) fields.set(number, [value]);
     }
   } catch (cause) {
     throw cause instanceof PrivatemodeError ? cause : malformed('the bytes are not a protobuf message');
   }
   return fields;
+}
+
+function readValue(reader: BinaryReader, message: Uint8Array, wireType: WireType, number: number): WireValue {
+  if (wireType === WireType.Varint) return readVarint(reader, message);
+  if (wireType === WireType.LengthDelimited) return readDelimited(reader, message);
+  reader.skip(wireType, number);
+  return false;
 }
 
 function readVarint(reader: BinaryReader, message: Uint8Array): bigint {
@@ -54,7 +59,7 @@ function readDelimited(reader: BinaryReader, message: Uint8Array): Uint8Array {
   return bytes;
 }
 
-function single(fields: WireFields, number: number): bigint | Uint8Array | undefined {
+function single(fields: WireFields, number: number): WireValue | undefined {
   const values = fields.get(number);
   if (values !== undefined && values.length > 1) throw malformed(`protobuf field ${number} appears twice`);
   return values?.[0];
@@ -68,8 +73,8 @@ export function uintField(fields: WireFields, number: number, bits: 8 | 32 | 64)
   return value;
 }
 
-function asBytes(value: bigint | Uint8Array, number: number): Uint8Array {
-  if (typeof value === 'bigint') throw malformed(`protobuf field ${number} is not a byte string`);
+function asBytes(value: WireValue, number: number): Uint8Array {
+  if (!(value instanceof Uint8Array)) throw malformed(`protobuf field ${number} is not a byte string`);
   return value;
 }
 

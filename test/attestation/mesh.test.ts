@@ -246,6 +246,7 @@ describe('mesh certificates', () => {
       return checks.find(({ id }) => id === 'mesh.certificate.usage')?.found;
     };
     assert.equal(await found(), 'any use,any purpose');
+    assert.equal(await found(keyUsage()), 'no use,any purpose');
     assert.equal(
       await found(keyUsage('cRLSign'), extendedKeyUsage('clientAuth')),
       'cRLSign,1.3.6.1.5.5.7.3.2',

@@ -78,6 +78,12 @@ describe('readWireFields', () => {
     assert.throws(() => bytesField(twice, 2), malformed);
     assert.deepEqual(repeatedBytesField(twice, 2).map(toHex), ['61', '62']);
     assert.throws(() => repeatedBytesField(twice, 1), malformed);
+    for (const other of ['0d01000000', '090100000000000000', '0b0c']) {
+      const fields = readWireFields(fromHex(`${other}0801`)); // the same field in another wire type
+      assert.throws(() => uintField(fields, 1, 32), malformed, other);
+      assert.throws(() => uintField(readWireFields(fromHex(other)), 1, 32), malformed, other);
+      assert.throws(() => bytesField(readWireFields(fromHex(other)), 1), malformed, other);
+    }
     const typed = readWireFields(fromHex('0801' + '120161'));
     assert.throws(() => bytesField(typed, 1), malformed);
     assert.throws(() => uintField(typed, 2, 8), malformed);

@@ -30,11 +30,6 @@ describe('the age of a revocation list', () => {
       assert.match(obtained({ ...list, stored }, 'here', now).found, new RegExp(`^stored ${words} ago, `));
     });
   }
-
-  it('may be without a number', () => {
-    const crl = { ...list.crl, crlNumber: undefined };
-    assert.match(obtained({ ...list, crl }, 'here', new Date(ISSUED)).found, /^here; number not stated, /);
-  });
 });
 
 describe('the size of a revocation list', () => {

@@ -93,6 +93,21 @@ const PCK: readonly Row[] = [
     ['tdx.pck.chain'],
   ],
   [
+    'a root of the trusted key that is no CA',
+    { root: (r) => ({ ...r, extensions: replaced(r.extensions, basicConstraints(false)) }) },
+    ['tdx.pck.chain'],
+  ],
+  [
+    'a root of the trusted key that may only sign lists',
+    { root: (r) => ({ ...r, extensions: replaced(r.extensions, keyUsage('cRLSign')) }) },
+    ['tdx.pck.chain'],
+  ],
+  [
+    'a root of the trusted key with no room for a CA below it',
+    { root: (r) => ({ ...r, extensions: replaced(r.extensions, basicConstraints(true, 0)) }) },
+    ['tdx.pck.chain'],
+  ],
+  [
     'a leaf that names another issuer',
     { pck: (r) => ({ ...r, issuer: { ...r.issuer, name: ISSUERS.root.name } }) },
     ['tdx.pck.chain'],

@@ -26,6 +26,14 @@ function withChange(bytes: Uint8Array, at: number, xor: number): Buffer {
 const withEvidence = (input: VerifyInput, raw: Uint8Array): VerifyInput =>
   withMembers(input, { raw_attestation_doc: Buffer.from(raw).toString('base64') });
 
+/** Of a document, what its verdict depends on where nothing else is wrong. */
+function decidingMembers({ document }: VerifyInput): string {
+  const { raw_attestation_doc, manifests, policies, root_ca, mesh_ca } = JSON.parse(
+    Buffer.from(document).toString(),
+  );
+  return JSON.stringify([raw_attestation_doc, manifests, policies, root_ca, mesh_ca]);
+}
+
 describe('a changed byte', () => {
   for (const set of SYNTHETIC_SETS) {
     const input = syntheticInput(set);
@@ -64,6 +72,7 @@ describe('a changed byte', () => {
         .map(({ file }) => syntheticInput(set, `negative/${file}`)),
     );
     assert.equal(refused.length, 51);
+    const honest = SYNTHETIC_SETS.map((set) => decidingMembers(syntheticInput(set)));
     await fc.assert(
       fc.asyncProperty(
         fc.constantFrom(...refused),
@@ -73,10 +82,10 @@ describe('a changed byte', () => {
         async (input, at, xor, whole) => {
           const target = whole ? input.document : evidenceOf(input);
           const changed = withChange(target, at % target.length, xor);
-          const verdict = await verify(
-            whole ? { ...input, document: changed } : withEvidence(input, changed),
-          );
-          assert.notEqual(verdict.outcome, 'accepted');
+          const attempted = whole ? { ...input, document: changed } : withEvidence(input, changed);
+          const { outcome } = await verify(attempted);
+          // The byte may be the very one that was wrong, or belong to a member that nothing has to be in.
+          if (outcome === 'accepted') assert.ok(honest.includes(decidingMembers(attempted)), 'accepted');
         },
       ),
       { seed: SEED, numRuns: 400 },

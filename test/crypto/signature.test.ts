@@ -213,3 +213,44 @@ describe('RSASSA-PSS with SHA-384', () => {
     );
   });
 });
+
+describe('the form of a public key', () => {
+  const P256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).publicKey.export({
+    type: 'spki',
+    format: 'der',
+  });
+  const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 }).publicKey;
+  const pkcs1 = rsa.export({ type: 'pkcs1', format: 'der' });
+  const refused = { code: 'evidence_malformed' };
+  /** The P-256 key with other bytes for its point. */
+  const withPoint = (point: Uint8Array): Buffer => {
+    const spki = Buffer.concat([P256.subarray(0, 26), point]);
+    for (const at of [1, 24]) spki[at] = (spki[at] as number) - (65 - point.length);
+    return spki;
+  };
+  const point = P256.subarray(26);
+  const isOdd = (point[64] as number) & 1;
+
+  it('is DER to its last byte', () => {
+    publicKeyFromSpki(P256);
+    publicKeyFromPkcs1(pkcs1);
+    assert.throws(() => publicKeyFromSpki(Buffer.concat([P256, Buffer.of(0)])), refused);
+    assert.throws(() => publicKeyFromPkcs1(Buffer.concat([pkcs1, Buffer.from('deadbeef', 'hex')])), refused);
+    const longLength = Buffer.concat([Buffer.of(0x30, 0x81, P256.length - 2), P256.subarray(2)]);
+    assert.throws(() => publicKeyFromSpki(longLength), refused);
+  });
+
+  it('names its curve, and has a point that is whole', () => {
+    const explicit = generateKeyPairSync('ec', { namedCurve: 'P-256', paramEncoding: 'explicit' });
+    assert.throws(
+      () => publicKeyFromSpki(explicit.publicKey.export({ type: 'spki', format: 'der' })),
+      refused,
+    );
+    assert.throws(
+      () => publicKeyFromSpki(withPoint(Buffer.concat([Buffer.of(6 + isOdd), point.subarray(1)]))),
+      refused,
+    );
+    const compressed = Buffer.concat([Buffer.of(2 + isOdd), point.subarray(1, 33)]);
+    assert.throws(() => publicKeyFromSpki(withPoint(compressed)), refused);
+  });
+});

@@ -6,7 +6,7 @@ import { type Certificate, maySignCertificates, unhandledCritical } from '../x50
 import { isCurrent } from '../x509/crl.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
 import { type Name, nameText, sameName } from '../x509/name.ts';
-import { isPssSha384, verifySignedBy } from '../x509/signed.ts';
+import { algorithmText, isPssSha384, verifySignedBy } from '../x509/signed.ts';
 import { PRODUCTS, productOf } from './product.ts';
 import { familyModelStepping } from './report.ts';
 import type { SnpSubject } from './vcek.ts';
@@ -25,7 +25,7 @@ export const VCEK_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
       const { version, signatureAlgorithm, publicKey } = need(vcek).certificate;
       const holds = version === 3 && isPssSha384(signatureAlgorithm) && publicKey.curve === 'P-384';
       const key = publicKey.curve ?? publicKey.algorithm;
-      return finding(holds, `version ${version}, ${signatureAlgorithm.name}, ${key}`);
+      return finding(holds, `version ${version}, ${algorithmText(signatureAlgorithm)}, ${key}`);
     },
   },
   'snp.vcek.names': {
@@ -65,6 +65,7 @@ function judgeProductByVcek({ vcekExtensions, product: stated, entry: { product 
   return finding(
     stepping !== undefined && (expected === undefined || stepping === String(expected)),
     `${productName} by the VCEK${expected === undefined ? '' : `, stepping ${expected}`}`,
+    PRODUCTS[product].steppings.map((digit) => `${product}-B${digit}`).join(' or '),
   );
 }
 

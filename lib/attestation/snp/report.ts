@@ -70,6 +70,10 @@ export function familyModelStepping(eax: number) {
   return { family: bits(20, 8) + bits(8, 4), model: (bits(16, 4) << 4) | bits(4, 4), stepping: bits(0, 4) };
 }
 
+/** Whether nothing else is in those bits: reserved ones are zero, and only family 15 is extended. So no other bits mean the same. */
+const isOnlyCpu = (eax: number): boolean =>
+  (eax & 0xf000f000) === 0 && (eax >>> 20 === 0 || ((eax >>> 8) & 0xf) === 0xf);
+
 /** SIGNER_INFO: bit 0 AUTHOR_KEY_EN, bit 1 MASK_CHIP_KEY, bits 4:2 SIGNING_KEY (0: VCEK), the rest reserved. */
 export const signingKey = ({ signerInfo }: SnpReport): number => (signerInfo >>> 2) & 7;
 
@@ -101,6 +105,9 @@ function fieldBytes({ name, kind, length }: SnpReportField, value: SnpReport[key
   if (kind !== 'fms') return littleEndian(number, length);
   const { family, model, stepping } = familyModelStepping(Number(value));
   if (family > 255) throw malformed('the CPU family exceeds a byte');
+  // The signature covers what is read of them.
+  if (!isOnlyCpu(Number(value)))
+    throw malformed('the CPU family, model and stepping have bits that are not theirs');
   return [family, model, stepping];
 }
 

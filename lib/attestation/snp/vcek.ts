@@ -119,7 +119,9 @@ export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Prom
   const { certificates, entry, context } = subject;
   const crl = certificates.extras.get(SNP_EXTRA_CRL);
   const embedded = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES))?.value;
-  if (embedded !== undefined && isCurrent(embedded.crl, context.now)) {
+  // At the moment of nextUpdate another one is due (docs/protocol/attestation.md 7, CRL no. 1).
+  const isDue = (embedded?.crl.nextUpdate ?? context.now) <= context.now;
+  if (embedded !== undefined && isCurrent(embedded.crl, context.now) && !isDue) {
     return { value: { ...embedded, origin: 'from the document' } };
   }
   if (!mayFetch) return undefined;

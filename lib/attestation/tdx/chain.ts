@@ -72,21 +72,30 @@ export function profileDefects(certificate: Certificate, expectedName: string): 
 
 const shortName = ({ subject }: Certificate): string => commonName(subject) ?? nameText(subject);
 
+/** Whether it is a CA that may have `below` CAs under it. */
+const mayIssue = (issuer: Certificate, below: number): boolean =>
+  maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
+
 /** Compares names, signature, CA flag and path length of a certificate and its issuer, which has `below` CAs under it. */
 export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
   const name = shortName(child);
-  const mayStandAbove = (issuer.basicConstraints?.pathLength ?? below) >= below;
   return found(
     !sameName(child.issuer, issuer.subject) && `${name}: the issuer is "${nameText(child.issuer)}"`,
     !(await verifySignedBy(child, issuer)) && `${name}: the issuer's key did not sign it`,
-    !(maySignCertificates(issuer) && mayStandAbove) && `${name}: its issuer may not sign it`,
+    !mayIssue(issuer, below) && `${name}: its issuer may not sign it`,
   );
 }
 
-/** Compares name and key of a root from the evidence with the pinned one: Intel reissued its root with both kept. */
-export function anchorDefects(root: Certificate, pinned: Certificate): string[] {
+/**
+ * Compares name and key of a root from the evidence with the pinned one: Intel reissued its root with both kept. It must be a CA with
+ * room for `below` others as well.
+ */
+export function anchorDefects(root: Certificate, pinned: Certificate, below: number): string[] {
   const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
-  return same ? [] : ['the root is not the trusted one'];
+  return found(
+    !same && 'the root is not the trusted one',
+    !mayIssue(root, below) && 'the root that came along may not sign certificates',
+  );
 }
 
 /** Names the certificates that are not valid yet, or no longer. */
@@ -106,7 +115,7 @@ export async function signerDefects(
   return [
     ...profileDefects(signer, INTEL_NAMES.tcbSigning),
     ...profileDefects(root, INTEL_NAMES.root),
-    ...anchorDefects(root, pinned),
+    ...anchorDefects(root, pinned, 0),
     ...(await linkDefects(root, pinned, 0)),
     ...(await linkDefects(signer, pinned, 0)),
     ...validityDefects([signer, root], now),

@@ -92,7 +92,7 @@ export const PCK_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
       const pinned = demand(pinnedRoot);
       const { leaf, intermediate, root } = need(chain);
       const defects = [
-        ...anchorDefects(root, pinned),
+        ...anchorDefects(root, pinned, 1),
         ...(await linkDefects(root, pinned, 1)),
         ...(await linkDefects(intermediate, pinned, 1)),
         ...(await linkDefects(leaf, intermediate, 0)),

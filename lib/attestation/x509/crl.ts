@@ -12,17 +12,18 @@ import {
 import { readName } from './name.ts';
 import { parseSigned, takeSameAlgorithm } from './signed.ts';
 
+const PARTIAL = [EXTENSION_OID.deltaCrlIndicator, EXTENSION_OID.issuingDistributionPoint];
+
 export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
- * One CRL and nothing after it. A critical extension, of the list or of an entry, is refused: the ones that exist
- * (delta lists, indirect lists, partial scope) would change what the list means.
+ * One CRL of version 2 with a number, and nothing after it. Refused are delta lists and lists of partial scope, however they are marked,
+ * and critical extensions, of the list or of an entry: they would change what the list means.
  */
 export function parseCrl(der: Uint8Array) {
   const { tbs, algorithm, signed } = parseSigned(der);
   const cursor = new DerCursor(tbs);
-  const version = cursor.takeIf(TAG.integer);
-  if (version && readSmallInteger(version, 1) !== 1) throw malformed('a CRL of another version');
+  if (readSmallInteger(cursor.take(TAG.integer), 1) !== 1) throw malformed('a CRL of another version');
   takeSameAlgorithm(cursor, algorithm, 'a CRL');
   const issuer = readName(cursor.take(TAG.sequence));
   const thisUpdate = readTime(cursor.take());
@@ -30,7 +31,10 @@ export function parseCrl(der: Uint8Array) {
   const entries = cursor.takeIf(TAG.sequence);
   const extensions = takeExtensions(cursor, 0);
   refuseCritical(extensions);
+  for (const oid of PARTIAL)
+    if (extensionValue(extensions, oid)) throw malformed('a CRL that is not the whole list');
   const crlNumber = extensionValue(extensions, EXTENSION_OID.crlNumber);
+  if (crlNumber === undefined) throw malformed('a CRL without a number');
   return {
     ...signed,
     issuer,
@@ -38,8 +42,8 @@ export function parseCrl(der: Uint8Array) {
     nextUpdate: nextUpdate && readTime(nextUpdate),
     /** Serial numbers in the form of `Certificate.serial`. */
     revoked: new Set(entries && Array.from(new DerCursor(entries).rest(TAG.sequence), readRevoked)),
-    /** Lower-case hex like a serial; undefined where the extension is absent. */
-    crlNumber: crlNumber && readSerial(parseDer(crlNumber)),
+    /** Lower-case hex like a serial. */
+    crlNumber: readSerial(parseDer(crlNumber)),
   };
 }
 

@@ -93,6 +93,14 @@ export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
   );
 }
 
+/** The algorithm for a person: its name, and parameters where they are not AMD's. */
+export function algorithmText(algorithm: SignatureAlgorithm): string {
+  const { name, pss } = algorithm;
+  if (pss === undefined || isPssSha384(algorithm)) return name;
+  const { hash, maskGeneration, maskHash, saltLength, trailer } = pss;
+  return `${name} (hash ${hash}, mask ${maskGeneration} with ${maskHash}, salt ${saltLength}, trailer ${trailer})`;
+}
+
 /**
  * Whether the issuer's key made the signature, by the algorithm that the object names. Only the signature:
  * names, dates, CA flags and key usage are questions of their own. False for an algorithm that is not known.

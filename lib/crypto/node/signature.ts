@@ -28,8 +28,21 @@ export const publicKeyFromSpki = (spki: Uint8Array): PublicKey => readKey(spki, 
 /** Reads an RSAPublicKey (DER, RFC 8017 A.1.1). Throws evidence_malformed. */
 export const publicKeyFromPkcs1 = (der: Uint8Array): PublicKey => readKey(der, 'pkcs1');
 
+/** Where the point begins in the SPKI of a key on a named curve (RFC 5480 2). */
+const POINT_AT: Readonly<Record<EcCurve, number>> = { 'P-256': 26, 'P-384': 23 };
+
+/** A named curve and a whole point, as Go demands it: OpenSSL reads explicit parameters, compressed and hybrid points as well. */
+const isPlainPoint = (spki: Uint8Array, curve: EcCurve): boolean =>
+  spki[POINT_AT[curve]] === 4 && spki.length === POINT_AT[curve] + 1 + 2 * COORDINATE_BYTES[curve];
+
 function readKey(der: Uint8Array, type: 'spki' | 'pkcs1') {
-  const key = createKey({ key: Buffer.from(der), format: 'der', type }, 'a public key cannot be read');
+  const refusal = 'a public key cannot be read';
+  const key = createKey({ key: Buffer.from(der), format: 'der', type }, refusal);
+  // OpenSSL reads BER, and stops where the key ends.
+  const isDer = key.export({ type, format: 'der' }).equals(der);
+  const on = curveOf(key);
+  if (!isDer || (on !== undefined && !isPlainPoint(der, on)))
+    throw new PrivatemodeError('evidence_malformed', refusal);
   const { modulusLength = 0, publicExponent = 0n } = key.asymmetricKeyDetails ?? {};
   const algorithm = algorithmOf(key);
   const rsa = algorithm === 'rsa' ? { modulusBits: modulusLength, exponent: publicExponent } : undefined;

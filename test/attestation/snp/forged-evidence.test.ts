@@ -11,8 +11,14 @@ import { type CollateralSource, type Verdict, verify } from '../../../lib/attest
 import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { toPem } from '../../../simulator/pki/certificate.ts';
-import { ia5String, integer, octetString, utf8String } from '../../../simulator/pki/der.ts';
-import { basicConstraints, keyUsage, vendorExtension } from '../../../simulator/pki/extensions.ts';
+import { ia5String, integer, octetString, sequence, utf8String } from '../../../simulator/pki/der.ts';
+import {
+  basicConstraints,
+  type EncodedExtension,
+  extendedKeyUsage,
+  keyUsage,
+  vendorExtension,
+} from '../../../simulator/pki/extensions.ts';
 import {
   ARK,
   ASK,
@@ -520,6 +526,7 @@ describe('the revocation list', () => {
     checks.find(({ id }) => id === 'snp.crl.available');
 
   it('is fetched where the embedded one is absent, unreadable, too large or not current', async () => {
+    const due = issueArkCrl({ nextUpdate: NOW }); // another one is due at this moment
     const behind = 'not current: the local clock is probably behind';
     for (const [crl, why] of [
       [null, 'absent'],
@@ -528,6 +535,7 @@ describe('the revocation list', () => {
       [new Uint8Array(64 * 1024 + 1), 'too large'],
       [old, 'not current'],
       [future, behind],
+      [due, 'not current'],
     ] as const) {
       const verdict = await judge({ crl, collateral: serve(CRL) });
       assert.deepEqual(failures(verdict), []);
@@ -699,6 +707,12 @@ describe('several reference values', () => {
 });
 
 describe('the mesh CA', () => {
+  const limitedMeshCa = (limit: EncodedExtension): string =>
+    toPem(
+      issueMeshCa({
+        extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true), limit],
+      }),
+    );
   const cases: readonly Case[] = [
     ['two certificates', { meshCaPem: toPem(issueMeshCa()).repeat(2) }, ['document.mesh_ca']],
     ['text', { meshCaPem: `mesh\n${toPem(issueMeshCa())}` }, ['document.mesh_ca']],
@@ -714,6 +728,16 @@ describe('the mesh CA', () => {
       ['document.mesh_ca'],
     ],
     ['an RSA key', { meshCaPem: toPem(issueMeshCa({ key: KEYS.small })) }, ['document.mesh_ca']],
+    [
+      'another purpose than servers',
+      { meshCaPem: limitedMeshCa(extendedKeyUsage('clientAuth')) },
+      ['document.mesh_ca'],
+    ],
+    [
+      'a limit of names',
+      { meshCaPem: limitedMeshCa(vendorExtension('2.5.29.30', sequence())) },
+      ['document.mesh_ca'],
+    ],
     [
       'a self-signature by another key',
       { meshCaPem: toPem(issueMeshCa({ key: KEYS.vcek })) },

@@ -137,6 +137,20 @@ describe('the report layout', () => {
     assert.equal(parseReport(bytes).cpuid1EaxFms, 0x0f000f00);
   });
 
+  it('refuses bits of the CPU that the signature does not cover, since they could be changed', () => {
+    const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
+    assert.equal(report.cpuid1EaxFms, 0x00a10f11);
+    const others = [
+      ...[12, 13, 14, 15, 28, 29, 30, 31].map((bit) => (0x00a10f11 | (1 << bit)) >>> 0),
+      0x01910011,
+      0x00b10e11,
+    ];
+    for (const cpuid1EaxFms of others) {
+      assert.throws(() => serializeReport({ ...report, cpuid1EaxFms }), malformed, cpuid1EaxFms.toString(16));
+    }
+    serializeReport({ ...report, cpuid1EaxFms: 0x00010e11 }); // an early family, which is not extended
+  });
+
   it('refuses fields that do not fit', () => {
     const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
     for (const change of [

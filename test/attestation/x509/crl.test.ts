@@ -71,12 +71,16 @@ describe('CRLs', () => {
     assert.ok(!isCurrent({ ...crl, nextUpdate: undefined }, new Date('2026-11-15T00:00:00Z')));
   });
 
-  it('with a critical extension, of the list or of an entry, or of another version are refused', () => {
+  it('are refused with a critical extension, of another version, without a number, or where they are a part of the list', () => {
     const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
     const NO_VERSION = -1;
     const extension = (critical: boolean): Uint8Array =>
       sequence(oid('1.2.3'), ...(critical ? [boolean(true)] : []), octetString(new Uint8Array(1)));
-    const crl = (ofList: boolean, ofEntry: boolean, version = 1): Uint8Array =>
+    const NUMBER = sequence(oid('2.5.29.20'), octetString(integer(7)));
+    const [DELTA, SCOPE] = ['2.5.29.27', '2.5.29.28'].map((id) =>
+      sequence(oid(id), octetString(integer(1))),
+    ) as [Uint8Array, Uint8Array];
+    const crl = (ofList: boolean, ofEntry: boolean, version = 1, more = [NUMBER]): Uint8Array =>
       sequence(
         sequence(
           ...(version === NO_VERSION ? [] : [integer(version)]),
@@ -84,17 +88,20 @@ describe('CRLs', () => {
           sequence(),
           time(new Date()),
           sequence(sequence(integer(5), time(new Date()), sequence(extension(ofEntry)))),
-          element(contextTag(0, true), sequence(extension(ofList))),
+          element(contextTag(0, true), sequence(extension(ofList), ...more)),
         ),
         algorithm,
         bitString(new Uint8Array(8)),
       );
     assert.deepEqual([...parseCrl(crl(false, false)).revoked], ['05']);
-    assert.deepEqual([...parseCrl(crl(false, false, NO_VERSION)).revoked], ['05']);
+    assert.throws(() => parseCrl(crl(false, false, NO_VERSION)), malformed);
     assert.throws(() => parseCrl(crl(true, false)), malformed);
     assert.throws(() => parseCrl(crl(false, true)), malformed);
     assert.throws(() => parseCrl(crl(false, false, 0)), malformed);
     assert.throws(() => parseCrl(crl(false, false, 2)), malformed);
+    for (const more of [[], [NUMBER, DELTA], [NUMBER, SCOPE]]) {
+      assert.throws(() => parseCrl(crl(false, false, 1, more)), malformed);
+    }
   });
 
   it('name one signature algorithm, inside and outside of what is signed', () => {
