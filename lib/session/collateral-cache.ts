@@ -1,3 +1,4 @@
+import type { Check } from '../attestation/check.ts';
 import { isProduct } from '../attestation/snp/product.ts';
 import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
@@ -11,9 +12,10 @@ export interface CollateralCache extends CollateralSource {
   /**
    * To be called after a rejected verdict: forgets the collateral it relied on, so that tampered collateral costs one
    * verdict and not all of them until its stated expiry. What was fetched within the last minute stays: asking again
-   * would bring the same, and the vendors limit identical requests.
+   * would bring the same, and the vendors limit identical requests. How new the revocation lists were stays known, or whoever is revoked
+   * could bring back an older one; not so where the signature of one failed, since its date may be anything. `checks` are the verdict's.
    */
-  distrust(): Promise<void>;
+  distrust(checks: readonly Pick<Check, 'id' | 'outcome'>[]): Promise<void>;
 }
 
 export interface CollateralCacheDeps {
@@ -209,7 +211,9 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return { ...list(answer), issuerChain: answer.issuerChain };
     },
     intelRootCrl: async ({ url }) => list(await ask(rootCrlUrl(url), CRL)),
-    async distrust() {
+    async distrust(checks) {
+      if (checks.some(({ id, outcome }) => id.endsWith('crl.signature') && outcome === 'fail'))
+        newest.clear();
       for (const [url, { fetchedAt, from }] of seen) {
         if (from === 'fetched' && now() - fetchedAt < JUST_FETCHED) continue;
         seen.delete(url);

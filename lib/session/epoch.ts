@@ -128,7 +128,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
     const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
       observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
-      await collateral.distrust();
+      await collateral.distrust(verdict.checks);
       throw verdictError(verdict);
     }
     observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });

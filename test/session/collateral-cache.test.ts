@@ -365,13 +365,17 @@ describe('collateral cache', () => {
       stored: { fetchedAt, because },
     });
     s.clock += 2 * MINUTE;
-    await s.cache.distrust();
+    await s.cache.distrust([]);
     await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), {
       code: 'collateral_unavailable',
       message: because,
     });
     s.answers = () => ({ body: newer });
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: newer });
+    s.answers = () => ({ body: older });
+    s.clock += 2 * MINUTE;
+    await s.cache.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
+    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
   });
 
   it('says what is wrong where Intel no longer has what the manifest asks for', async (t) => {
@@ -400,22 +404,22 @@ describe('collateral cache', () => {
     const vcek = QUESTIONS[0] as Question;
     const s = scene(t, '2027-01-01T00:00:00Z', () => vcek.answer);
     await vcek.ask(s.cache);
-    await s.cache.distrust();
+    await s.cache.distrust([]);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 1);
     s.clock += MINUTE - 1;
-    await s.cache.distrust();
+    await s.cache.distrust([]);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 1, 'a hit does not make the fetch older');
     s.clock += 1;
-    await s.cache.distrust();
+    await s.cache.distrust([]);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 2);
     const later = s.restarted();
-    await later.distrust();
+    await later.distrust([]);
     await vcek.ask(later);
     assert.equal(s.asked.length, 2);
-    await later.distrust();
+    await later.distrust([]);
     await vcek.ask(later);
     assert.equal(s.asked.length, 3);
   });
