@@ -136,11 +136,11 @@ function rsaKey(
   return { key, algorithm: 'rsa', curve: undefined, rsa: rsaOf(der) };
 }
 
-/** RFC 5480 2.1.1: a curve by its name, and a point on it. */
+/** RFC 5480 2.1.1: a curve by its name, and a whole point on it. */
 function ecKey(parameters: Element | undefined, material: Uint8Array): PublicKey {
   const name = parameters?.tag === TAG.oid ? toHex(parameters.content) : '';
   const curve = CURVE_OF_OID[name];
-  if (curve === undefined && !isOnOtherCurve(name, material)) throw unreadable();
+  if (material[0] !== 4 || (curve === undefined && !isOnOtherCurve(name, material))) throw unreadable();
   const key = curve && { curve, point: onCurve(curve, material, 'a public key cannot be read') };
   return { key, algorithm: 'ec', curve, rsa: undefined };
 }
