@@ -32,27 +32,22 @@ export function entryOf(argument: string): [name: string, Entry] {
   return [name, { kind: 'build', file: what }];
 }
 
-/** A way to run a build: by what comes after the comma in a subject's name. */
-interface Variant {
-  readonly flags: readonly string[];
-  /** The service that it reaches speaks HTTP/2 too. */
-  readonly http2?: boolean;
-}
+/** A way to run a build: its further flags, by what comes after the comma in a subject's name. */
+type Variant = readonly string[];
 
 const CLIENTS = '--clients={directory}/clients.json';
 const VARIANTS: Readonly<Record<string, Variant>> = {
-  '': { flags: [] },
+  '': [],
   /** Beside a variant that starts late: what has served for the whole run is faster, by what its compilers know. */
-  'started late': { flags: [] },
-  'HTTP/2': { flags: [], http2: true },
-  'shared salt': { flags: ['--disable-prompt-cache=false'] },
-  receipts: { flags: ['--receipts'] },
-  '1 worker': { flags: ['--workers=1'] },
-  '2 workers': { flags: ['--workers=2'] },
-  clients: { flags: [CLIENTS] },
-  'clients, 2 workers': { flags: [CLIENTS, '--workers=2'] },
-  'clients, 16 places': { flags: [CLIENTS, '--max-in-flight=16'] },
-  'clients, 17 places': { flags: [CLIENTS, '--max-in-flight=17'] },
+  'started late': [],
+  'shared salt': ['--disable-prompt-cache=false'],
+  receipts: ['--receipts'],
+  '1 worker': ['--workers=1'],
+  '2 workers': ['--workers=2'],
+  clients: [CLIENTS],
+  'clients, 2 workers': [CLIENTS, '--workers=2'],
+  'clients, 16 places': [CLIENTS, '--max-in-flight=16'],
+  'clients, 17 places': [CLIENTS, '--max-in-flight=17'],
 };
 
 /** `ours, 2 workers`: the entry `ours` in its variant `2 workers`. Throws for a variant that there is not. */
@@ -77,7 +72,7 @@ const BUILD = [
 /** The command line of an entry, every place filled in. `execArgv` is Node's, for builds. */
 export function commandLine(
   entry: Exclude<Entry, { kind: 'running' }>,
-  { flags }: Variant,
+  flags: Variant,
   places: Places,
   execArgv: readonly string[],
 ): string[] {

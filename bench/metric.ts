@@ -7,7 +7,8 @@ export interface Row {
   readonly title: string;
   /** What the figure is a ratio of, or its unit. */
   readonly figure: string;
-  readonly bar: Bar;
+  /** Without one the row shows what something costs, and there is no verdict. */
+  readonly bar?: Bar;
 }
 
 /** What one round found. */

@@ -3,12 +3,14 @@ import type { Metric } from './metric.ts';
 import { cancel } from './metrics/cancel.ts';
 import { streamsOnTwoCores } from './metrics/capacity.ts';
 import { clients } from './metrics/clients.ts';
+import { coldBurst } from './metrics/cold-burst.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { link } from './metrics/link.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
+import { pipelinedStall } from './metrics/pipelined-stall.ts';
 import { receipts } from './metrics/receipts.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
 import { timeToReady } from './metrics/start.ts';
@@ -23,11 +25,13 @@ export const METRICS: readonly Metric[] = [
   streamSaturated,
   firstTokenAdded,
   requestCpu,
+  coldBurst,
   interToken,
   streamsOnTwoCores,
   upload(2),
   upload(16),
   neighbourStall,
+  pipelinedStall,
   memoryPerStream,
   uploadMemory,
   oneByteChunks,

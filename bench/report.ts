@@ -11,7 +11,7 @@ export interface Measured {
 
 export interface Result extends Row, Estimate {
   readonly verdict: Verdict;
-  /** How many times the bar the figure is; above 1 it is missed. */
+  /** How many times the bar the figure is; above 1 it is missed. NaN without a bar. */
   readonly excess: number;
 }
 
@@ -35,8 +35,8 @@ export function summarise(metric: Pick<Metric, 'name' | 'rows'>, rounds: readonl
     return {
       ...row,
       ...found,
-      verdict: verdictOf(found, row.bar),
-      excess: excess(found.median, row.bar),
+      verdict: row.bar === undefined ? 'none' : verdictOf(found, row.bar),
+      excess: row.bar === undefined ? Number.NaN : excess(found.median, row.bar),
     };
   });
   return { metric: metric.name, rows, rounds };
@@ -83,7 +83,9 @@ export const farBeyond = (measured: readonly Measured[], factor: number): readon
   measured
     .flatMap(({ rows }) => rows)
     .filter(({ figure }) => figure.startsWith('÷'))
-    .filter(({ bar, low, high }) => excess(bar.kind === 'at most' ? low : high, bar) > factor);
+    .filter(
+      ({ bar, low, high }) => bar !== undefined && excess(bar.kind === 'at most' ? low : high, bar) > factor,
+    );
 
 const digits = (value: number): string =>
   value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
@@ -91,6 +93,7 @@ const WORDS: Record<Verdict, string> = {
   met: 'met',
   missed: '**missed**',
   unclear: 'no verdict',
+  none: '-',
 };
 const SIGNS = { 'at most': '≤', 'at least': '≥' } as const;
 
@@ -113,7 +116,7 @@ export const barTable = (measured: readonly Measured[]): string =>
     ),
   );
 
-const barOf = ({ bar }: Row): string => `${SIGNS[bar.kind]} ${bar.limit}`;
+const barOf = ({ bar }: Row): string => (bar === undefined ? '-' : `${SIGNS[bar.kind]} ${bar.limit}`);
 
 /** Rows of the README: one for each question that a user asks, met or missed. */
 export const HEADLINES: ReadonlySet<string> = new Set([

@@ -39,7 +39,8 @@ export interface Bar {
   readonly kind: 'at most' | 'at least';
 }
 
-export type Verdict = 'met' | 'missed' | 'unclear';
+/** `none`: there is no bar. */
+export type Verdict = 'met' | 'missed' | 'unclear' | 'none';
 
 /** An interval that reaches further than this share of the median to either side is wide. */
 const WIDE = 0.1;

@@ -84,17 +84,16 @@ export async function startSubjects(
   let limitProcess: Promise<ChildProcess> | undefined;
 
   /** The port at which the upstream is reached over that link. */
-  function portOver(link: LinkProfile | undefined, http2 = false): Promise<number> {
-    const far = http2 ? ready.http2Port : ready.port;
-    if (link === undefined) return Promise.resolve(far);
-    const key = `${far} ${JSON.stringify(link)}`;
-    const port = links.get(key) ?? startLink(link, far);
+  function portOver(link: LinkProfile | undefined): Promise<number> {
+    if (link === undefined) return Promise.resolve(ready.port);
+    const key = JSON.stringify(link);
+    const port = links.get(key) ?? startLink(key);
     links.set(key, port);
     return port;
   }
 
-  async function startLink(link: LinkProfile, far: number): Promise<number> {
-    const child = start(join(HERE, 'link.ts'), [String(far), JSON.stringify(link)]);
+  async function startLink(link: string): Promise<number> {
+    const child = start(join(HERE, 'link.ts'), [String(ready.port), link]);
     children.push(child);
     const { port } = await message<{ type: 'ready'; port: number }>(child, 'ready');
     keepTo(child.pid as number, 'others');
@@ -118,7 +117,7 @@ export async function startSubjects(
     const { entry: by, variant } = variantOf(name);
     const entry = by === 'source' ? profiled : entries[by];
     if (entry === undefined || entry.kind === 'running') throw new Error(`${name} cannot be started`);
-    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link, variant.http2)]);
+    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link)]);
     const places = { port, upstream: upstreamAt, directory, workspace: join(directory, `workspace-${by}`) };
     const [command, ...args] = commandLine(entry, variant, places, [...execArgv, ...profiling]);
     const child = spawn(command as string, args, {

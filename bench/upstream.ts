@@ -10,7 +10,7 @@ import { hardwareIn, writeManifest, writeTrustAnchors } from '../simulator/direc
 import { createFaults } from '../simulator/faults.ts';
 import { issueServerCertificate } from '../simulator/pki/tls.ts';
 import { createSecretStore } from '../simulator/secrets.ts';
-import { createConnectionTable, type ServerOptions, startServer } from '../simulator/server.ts';
+import { createConnectionTable, startServer } from '../simulator/server.ts';
 import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
@@ -25,7 +25,7 @@ import {
 import { monotonicMs } from './processes.ts';
 
 export type UpstreamNote =
-  | { readonly type: 'ready'; readonly port: number; readonly http2Port: number }
+  | { readonly type: 'ready'; readonly port: number }
   /** A request body is complete; `at` as `monotonicMs` tells it. */
   | { readonly type: 'uploaded'; readonly bytes: number; readonly at: number }
   /** The client's side closed before the answer was over. */
@@ -53,8 +53,9 @@ secrets.put(OPEN_SECRET.id, OPEN_SECRET.key);
 await writeTrustAnchors(directory, hardware);
 await writeManifest(directory, deployment.manifest().bytes);
 
-const options: Omit<ServerOptions, 'port'> = {
+const server = await startServer({
   host: '127.0.0.1',
+  port: Number(port),
   tls: issueServerCertificate(hardware.keys, ['localhost', '127.0.0.1']),
   routes: [
     ...trustRoutes({ deployment, secrets, apiKeys: () => true }),
@@ -65,11 +66,9 @@ const options: Omit<ServerOptions, 'port'> = {
   faults,
   connections: createConnectionTable(),
   onRequest: () => {},
-};
-const server = await startServer({ ...options, port: Number(port) });
-const http2Server = await startServer({ ...options, port: 0, http2: true });
+});
 process.once('disconnect', () => process.exit());
-note({ type: 'ready', port: server.port, http2Port: http2Server.port });
+note({ type: 'ready', port: server.port });
 
 async function infer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const plan = planOf(String(request.headers['privatemode-target-model']));
@@ -98,7 +97,7 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
       if (!response.writableFinished) note({ type: 'closed', at: monotonicMs() });
     });
     response.writeHead(200, { 'content-type': 'text/event-stream' });
-    if (request.httpVersionMajor === 1) response.socket?.setNoDelay(true);
+    response.socket?.setNoDelay(true);
     const start = Math.max(plan.start, Date.now() + plan.think);
     if (plan.pace > 0 || plan.hold) pacedly(response, events, { ...plan, start });
     else later(start, () => unpaced(response, events));

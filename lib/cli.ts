@@ -4,12 +4,13 @@ import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
 import { type CommandName, parseArgv } from './config/argv.ts';
 import { type Config, parseConfig } from './config/config.ts';
-import { type Environment, withEnvironment } from './config/environment.ts';
+import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { renderHelp } from './config/help.ts';
 import { valuesOf } from './config/setting.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { probe } from './observe/health.ts';
+import { printable, printableLines } from './printable.ts';
 import { VERSION } from './version.ts';
 
 export interface TextOutput {
@@ -47,17 +48,20 @@ const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
 const runApp: Run = async (config, warnings, io) => (await import('./run.ts')).run(config, warnings, io);
 
-/** Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. */
+/**
+ * Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. Where the proxy itself cannot start
+ * and its log would be JSON, that is a line of the log.
+ */
 export async function main(
   argv: readonly string[],
   env: Environment,
   io: Io,
   run: Run = runApp,
 ): Promise<number> {
+  const [name, ...rest] = argv;
+  const command = name !== undefined && Object.hasOwn(COMMANDS, name) ? (name as CommandName) : undefined;
   try {
-    const [name, ...rest] = argv;
-    if (name !== undefined && Object.hasOwn(COMMANDS, name))
-      return await COMMANDS[name as CommandName](rest, io, env);
+    if (command !== undefined) return await COMMANDS[command](rest, io, env);
 
     const { values } = parseArgv(argv);
     for (const [flag, render] of PRINTED) {
@@ -68,7 +72,9 @@ export async function main(
     const { config, warnings } = parseConfig(argv, env);
     return await run(config, warnings, io);
   } catch (thrown) {
-    io.stderr.write(describe(thrown));
+    if (command === undefined && peekSetting(argv, env, 'log-format') === 'json')
+      await logFailure(thrown, io);
+    else io.stderr.write(describe(thrown));
     return 1;
   }
 }
@@ -83,9 +89,22 @@ async function healthcheck(argv: readonly string[], io: Io, env: Environment): P
   const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
   const tls = given.values.has('tls-cert-path');
   const { ready, message } = await probe({ ...valuesOf(read, given), tls });
-  (ready ? io.stdout : io.stderr).write(`${message}\n`);
+  (ready ? io.stdout : io.stderr).write(`${printable(message)}\n`);
   return ready ? 0 : 1;
 }
+
+async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {
+  const { createLogger } = await import('./observe/log.ts');
+  const { code, message, remedy } = asPrivatemodeError(thrown);
+  const fault = thrown instanceof PrivatemodeError ? undefined : thrown;
+  createLogger({ format: 'json', level: ERROR_LEVEL, output: stderr }).error(
+    { code, remedy, err: fault },
+    message,
+  );
+}
+
+/** As pino counts. */
+const ERROR_LEVEL = 50;
 
 /** The message of config_invalid says how to mend the setting; the remedy of every other code comes from its table. */
 function describe(thrown: unknown): string {
@@ -96,7 +115,7 @@ function describe(thrown: unknown): string {
   if (!(thrown instanceof PrivatemodeError) && thrown instanceof Error) {
     lines.push(`${thrown.name}`, ...(thrown.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line)));
   }
-  return `${lines.join('\n')}\n`;
+  return `${printableLines(lines.join('\n'))}\n`;
 }
 
 /**

@@ -68,6 +68,8 @@ export const ERRORS = {
   ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
   ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit that is named.' }),
+  // Never an HTTP answer: the response has begun, and nobody reads it.
+  ...rows(0, 'client', { response_not_read: 'Read responses as they come, or close the connection.' }),
   ...rows(400, 'client', {
     not_supported: 'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
   }),
@@ -81,6 +83,8 @@ export const ERRORS = {
   ...rows(502, 'upstream', {
     upstream_reset: 'Try again.',
     upstream_closed_during_upload: 'Try again; if it persists, send a smaller body.',
+    upstream_http2_only:
+      'Name an address that offers HTTP/1.1 (--api-endpoint, --cdn-base-url), or put a reverse proxy that does before the service.',
     upstream_redirect: 'Check --api-endpoint; redirects are never followed.',
     response_not_encrypted: 'Treat this answer as forged and report it.',
     response_malformed: 'Try again, and report it if it persists.',
@@ -96,6 +100,7 @@ export const ERRORS = {
   ...rows(503, 'operator', {
     resources_exhausted: 'Raise the limits of the machine (open files, local ports), or run more replicas.',
     too_many_uploads: 'Try again; if it persists, raise --max-buffered-bytes.',
+    too_many_responses: 'Try again; if it persists, ask for smaller answers or raise --max-buffered-bytes.',
     shutting_down: 'Try again; the proxy is being restarted.',
     limits_unavailable: 'Try again; if it persists, check the store of the limits (--limits-store).',
   }),
@@ -106,7 +111,8 @@ export const ERRORS = {
     api_key_missing: 'Send an API key as a bearer token, or configure one with --api-key.',
     api_key_rejected: 'Check the API key; the service does not accept it.',
   }),
-  ...rows(503, 'attestation', {
+  // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
+  ...rows(400, 'attestation', {
     attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" for the verdict.',
     evidence_malformed: 'Do not trust the remote; report this answer.',
     manifest_mismatch: 'Replace the file given with --manifest-path by the current manifest.',

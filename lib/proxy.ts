@@ -1,15 +1,15 @@
 /** The composition root: the only file that imports every room, and the place where things are wired together. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
-import { readApiKey, watchApiKey } from './config/api-key.ts';
+import { keyOrigin, readApiKey, watchApiKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
 import { readManifestFile } from './config/manifest-file.ts';
 import { trustRoots } from './config/trust-roots.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
-import type { PrivatemodeError } from './errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createHttpCall } from './network/http-call.ts';
@@ -82,6 +82,10 @@ export async function startProxy(
   opened.defer(() => outbound.close());
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   let configuredKey = apiKey;
+  let keyReadAt = new Date();
+  const keyFrom = (): string | undefined =>
+    config.apiKey &&
+    keyOrigin(config.apiKey, config.apiKeySetting, { readAt: keyReadAt, exists: existsSync });
   if (config.clients !== undefined)
     await checkClients({
       path: config.clients,
@@ -97,6 +101,12 @@ export async function startProxy(
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters);
+  /** For the operator; clients need not know where the key comes from. */
+  const withOrigin = (error: PrivatemodeError): PrivatemodeError => {
+    const { code, message, remedy } = error;
+    if (code !== 'api_key_rejected' || apiKey === undefined) return error;
+    return new PrivatemodeError(code, `${message} (the key of ${keyFrom()})`, { cause: error, remedy });
+  };
   const roots = trustRoots(config);
   const about = { version: VERSION, protocol: PROTOCOL_VERSION };
   const verification = createVerification({
@@ -106,10 +116,10 @@ export async function startProxy(
   });
   const session = await openSession(config, outbound, roots, {
     apiKey,
-    onPermanent,
+    onPermanent: (error) => onPermanent?.(withOrigin(error)),
     lifetimes,
     observe(event) {
-      logEvent(event);
+      logEvent(event.type === 'update-failed' ? { ...event, error: withOrigin(event.error) } : event);
       report.observe(event);
       if (event.type === 'verdict') receipts?.keepVerdict(event.sha256, event.report);
       verification.changed();
@@ -137,13 +147,18 @@ export async function startProxy(
     });
     opened.defer(() => watch.traffic.close());
     observe = watch.observe;
+    const lastError = (): Error | undefined => {
+      const error = session.lastError();
+      return error && withOrigin(asPrivatemodeError(error));
+    };
     const status = async (): Promise<StatusReport> => {
       const workers = (await pool?.collect()) ?? [];
       const traffic = joinTraffic([watch.traffic.snapshot(), ...workers.map((worker) => worker.traffic)]);
       const facts = { now: Date.now(), startedAt, workers: config.workers, traffic };
-      return statusReport({ ...about, ...facts, session, counters, instance: receipts?.instance });
+      const shown = { ...session, lastError };
+      return statusReport({ ...about, ...facts, session: shown, counters, instance: receipts?.instance });
     };
-    const readiness = (): Readiness => ({ state: session.state(), lastError: session.lastError() });
+    const readiness = (): Readiness => ({ state: session.state(), lastError: lastError() });
     const policy = { allowedOrigins: [], ownNames: [config.adminAddress.host, ...config.allowedHosts] };
     const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
     const shown = { metrics: watch.metrics, readiness, status, verification: verification.document };
@@ -155,6 +170,7 @@ export async function startProxy(
     session,
     verification: config.exposeVerification ? verification.text : undefined,
     configuredKey: () => configuredKey,
+    keyOrigin: keyFrom,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
     receipts,
@@ -184,6 +200,7 @@ export async function startProxy(
           current: apiKey,
           onKey(next) {
             configuredKey = next;
+            keyReadAt = new Date();
             session.updateConfiguredKey(next);
             pool?.announce();
             log.info('The API key file was read again');
@@ -221,6 +238,8 @@ async function openCounts(
       failed: ({ message: reason }) =>
         log.error({ reason }, 'The store of the limits cannot be used for now'),
       recovered: () => log.info('The store of the limits can be used again'),
+      unusable: (client, reason) =>
+        log.error({ client, reason }, 'What the store of the limits holds of a client cannot be used'),
       uncounted() {
         counters.uncounted += 1;
       },
@@ -242,8 +261,12 @@ async function openCounts(
 async function openReceipts({ workspace }: Config, log: Logger, { receipts }: Counters): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
     ...{ workspace, version: VERSION, counters: receipts },
-    onFailure: ({ message: reason }) => log.error({ reason }, 'Receipts cannot be written for now'),
+    onFailure(error) {
+      const remedy = error instanceof PrivatemodeError ? `. ${error.remedy}` : '';
+      log.error({ reason: `${error.message}${remedy}` }, 'Receipts cannot be written for now');
+    },
     onRecovery: (lost) => log.warn({ lost }, 'Receipts can be written again'),
+    onLoss: (lost) => log.error({ lost: lost ?? 'unknown' }, 'Receipts were lost'),
   });
   const { instance, publicKey } = opened;
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
@@ -264,6 +287,7 @@ async function openSession(
     ...rest,
     clock: systemClock,
     random: Math.random,
+    host: endpoint.host,
     control: createControlApi({ call, endpoint, protocolVersion: PROTOCOL_VERSION }),
     roots,
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),

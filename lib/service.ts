@@ -7,7 +7,7 @@ import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { createUploadBudget } from './gateway/upload-budget.ts';
+import { createResponseBudget, createUploadBudget } from './gateway/upload-budget.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './pipeline/upstream.ts';
@@ -39,6 +39,7 @@ export interface ServiceDeps
     | 'log'
     | 'observe'
     | 'configuredKey'
+    | 'keyOrigin'
     | 'sharedSalt'
     | 'receipts'
     | 'verification'
@@ -67,7 +68,9 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
 
   const { listenAddress, port, maxBodyBytes, minUploadRate } = config;
   const { connectTimeout, firstByteTimeout, streamIdleTimeout, streamKeepalive } = config;
-  const uploadBudget = createUploadBudget(Math.floor(config.maxBufferedBytes / config.workers), { counters });
+  const bufferedBytes = Math.floor(config.maxBufferedBytes / config.workers);
+  const uploadBudget = createUploadBudget(bufferedBytes, { counters });
+  const responseBudget = createResponseBudget(bufferedBytes, { counters: { bufferedBytes: 0 } });
   // The key, once configured, never goes away: a bad key file leaves the old one.
   const clients =
     config.clients === undefined
@@ -83,25 +86,20 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
           failed: ({ message: reason }) =>
             log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
         });
-  const {
-    agent,
-    session: http2,
-    keep,
-    announce,
-  } = outbound.warmAgent(
+  const agent = outbound.warmAgent(
     { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
     { keepAlive: true, maxFreeSockets: 256 },
   );
   let closing = false;
-  const sessionChanged = (): void => keep(!closing && shared.session.current() !== undefined);
+  const sessionChanged = (): void =>
+    agent.connections.keep(!closing && shared.session.current() !== undefined);
   const gateway = createGateway({
     ...shared,
     clients,
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent,
-      http2,
-      onIdleTimeout: announce,
+      onIdleTimeout: (ms) => agent.connections.announce(ms),
       freshAgent: outbound.agent({ keepAlive: false }),
       connectTimeout,
       firstByteTimeout,
@@ -114,6 +112,7 @@ export async function startService(config: Config, deps: ServiceDeps): Promise<S
     cors: () => cors,
     limits: { maxBodyBytes, minUploadRate, uploadRateGrace },
     uploadBudget,
+    responseBudget,
     epochTimeout,
     streamIdleTimeout,
     streamKeepalive,

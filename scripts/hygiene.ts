@@ -1,13 +1,13 @@
 /**
  * Runs the tests and searches everything that they wrote for the prompts and keys they use: `npm run hygiene -- [COMMAND…]`
- * (default: npm test). That is the output of the run, and every file below a temporary directory of its own, those included
+ * (default: npm run test:all). That is the output of the run, and every file below a temporary directory of its own, those included
  * that were deleted in between. Exit code 1 where there is one, else that of the command.
  *
  * Not seen are files that were overwritten, and files that programs other than Node deleted. The logs of the proxies that tests
  * run are searched by the fixtures (test/support/canaries.ts).
  */
 import { spawn } from 'node:child_process';
-import { createWriteStream, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, createWriteStream, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
@@ -15,10 +15,12 @@ import { canariesBelow } from '../test/hygiene/written.ts';
 
 const KEEPER = join(import.meta.dirname, '../test/hygiene/keep-deleted.cjs');
 
-const [command = 'npm', ...args] = process.argv.length > 2 ? process.argv.slice(2) : ['npm', 'test'];
+const [command = 'npm', ...args] =
+  process.argv.length > 2 ? process.argv.slice(2) : ['npm', 'run', 'test:all'];
 const scratch = mkdtempSync(join(tmpdir(), 'privatemode-written-'));
 const [temporary, kept] = [join(scratch, 'left'), join(scratch, 'deleted')];
 for (const directory of [temporary, kept]) mkdirSync(directory);
+chmodSync(scratch, 0o711); // a test gives up its privileges, and has to reach what is its own below it
 
 const child = spawn(command, args, {
   env: {

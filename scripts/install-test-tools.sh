@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs the programs of others that the tests run: from Debian's packages and its kin a browser, an HTTP proxy, one
-# that opens TLS, and a Redis server; into .tools/python the Python SDKs. Tests of an absent program are skipped, by name, unless
+# that opens TLS, a Redis server, and what pages of docs call; into .tools/python the Python SDKs. Tests of an absent program are skipped, by name, unless
 # CI=true, where they fail. Nothing is done where it is all there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-for program in chromium tinyproxy mitmdump redis-server python3; do
+for program in chromium tinyproxy mitmdump redis-server python3 openssl jq; do
   case $program in
     mitmdump) package=mitmproxy ;;
     *) package=$program ;;

@@ -52,13 +52,17 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
-  body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
+  body_too_large:
+    'The body is larger than `--max-body-bytes`, than all of `--max-buffered-bytes`, or, for counting tokens, than 8 MiB.',
+  response_not_read:
+    'The client took less than 1 KiB a minute of its response for ten minutes, and there was more; its connection was ended.',
   not_supported: 'The service has no Responses API; nothing was sent to it.',
   upstream_unreachable: 'No connection to the service: name, route or port.',
   upstream_tls_untrusted:
     'The certificate of the service is not signed by an authority that is trusted here.',
   upstream_reset: 'The service closed the connection before it answered.',
   upstream_closed_during_upload: 'The service closed the connection while the request was sent.',
+  upstream_http2_only: 'The service speaks HTTP/2 only; the proxy speaks HTTP/1.1.',
   upstream_redirect: 'The service answered with a redirect.',
   response_not_encrypted: 'A success came in plain text, which only somebody else would send.',
   response_malformed: 'The answer is not what was asked for.',
@@ -70,9 +74,12 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   stream_idle_timeout: 'The answer paused for longer than `--stream-idle-timeout`.',
   resources_exhausted: 'This machine has no file descriptor or local port left.',
   too_many_uploads: 'Other request bodies fill `--max-buffered-bytes`.',
+  too_many_responses:
+    'Other responses that are kept whole fill as much memory as `--max-buffered-bytes` says.',
   limits_unavailable: 'The store of the limits (`--limits-store`) could not be reached.',
   shutting_down: 'The proxy was told to stop, and the answer did not end within `--shutdown-grace`.',
-  not_ready: 'The remote has not been verified yet; the words say what is in the way.',
+  not_ready:
+    'The remote has not been judged yet, does not answer, or differs from its published manifest for now; the words say what is in the way.',
   api_key_missing: 'Neither the proxy nor the request has a key.',
   api_key_rejected: 'The service does not know the key.',
   attestation_failed: 'The remote did not prove what it has to prove; nothing was sent to it.',
@@ -125,7 +132,7 @@ const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
   tokensOut: ['integer', 'tokens of the response, likewise'],
   model: ['text', 'the model that was asked for'],
   code: ['text', 'the error, see [Error codes](#error-codes)'],
-  reason: ['text', 'of what was refused: why'],
+  reason: ['text', 'of what was refused, or broken off because of the client: why'],
   origin: [
     'text',
     'of what was refused: the origin of the web page that asked, `unknown` where no browser writes such a one',

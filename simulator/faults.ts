@@ -19,6 +19,7 @@ export const FAULTS = {
   // The CDN (docs/protocol/inference.md 1).
   'manifest-status': row('number', 'the CDN answers the manifest with this HTTP status'),
   'manifest-hang': row('flag', 'the CDN accepts the request and never answers'),
+  'manifest-stale': row('flag', 'the CDN goes on with the manifest that it served last'),
   'manifest-reset': row('count', 'the CDN resets the connection, this many times'),
   // POST /privatemode/v1/attest and /secret (docs/protocol/attestation.md 1).
   'attest-status': row('number', 'attestation is answered with this HTTP status'),

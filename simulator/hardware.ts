@@ -68,9 +68,9 @@ async function generateKey(spec: (typeof KEYS)[keyof typeof KEYS]): Promise<KeyO
   return pair.privateKey;
 }
 
-/** New hardware; takes about a second, most of it in finding primes. */
-export async function createHardware(): Promise<Hardware> {
-  const pending = mapTable(KEYS, (name) => generateKey(KEYS[name]));
+/** New hardware; takes about a second, most of it in finding the primes of RSA keys that `known` does not have. */
+export async function createHardware(known: Partial<HardwareKeys> = {}): Promise<Hardware> {
+  const pending = mapTable(KEYS, async (name) => known[name] ?? generateKey(KEYS[name]));
   await Promise.all(Object.values(pending));
   const entries = await Promise.all(
     Object.entries(pending).map(async ([name, key]) => [name, await key] as const),

@@ -16,7 +16,7 @@ import { toPem } from './pki/certificate.ts';
 import { issueServerCertificate } from './pki/tls.ts';
 import { createRecorder, RECORDER_LIMITS, type Recorder, type RecorderLimits } from './recorder.ts';
 import { createSecretStore, type MutableSecretStore } from './secrets.ts';
-import { createConnectionTable, type Http2Counts, startServer } from './server.ts';
+import { createConnectionTable, startServer } from './server.ts';
 import { trustRoutes } from './trust-api.ts';
 
 export interface SimulatorOptions {
@@ -38,8 +38,6 @@ export interface SimulatorOptions {
   readonly secretLifetime?: number;
   /** Names and values for `Faults.parse`. */
   readonly faults?: Readonly<Record<string, unknown>>;
-  /** Speaks HTTP/2 too, where a client asks for it; false unless given. */
-  readonly http2?: boolean;
   /** Answers web pages of every origin; false unless given. */
   readonly cors?: boolean;
   readonly backend?: string;
@@ -67,8 +65,6 @@ export interface Simulator {
   readonly exchanges: ExchangeLog;
   readonly faults: Faults;
   readonly secrets: MutableSecretStore;
-  /** HTTP/2 sessions whose client knows our settings, and requests that came over HTTP/2. */
-  readonly http2: Readonly<Http2Counts>;
   /** Answered requests per service since the start. */
   readonly counts: Readonly<Record<string, number>>;
   /** A new deployment takes over: new manifest (also in the directory), new mesh. */
@@ -147,7 +143,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
       ...(options.hostNames ?? []),
     ]),
     routes: [
-      ...trustRoutes({ deployment, secrets, apiKeys: acceptsKey }),
+      ...trustRoutes({ faults, deployment, secrets, apiKeys: acceptsKey }),
       ...amdKdsRoutes(hardware, faults),
       ...intelPcsRoutes(hardware, faults),
       ...controlRoutes({
@@ -163,7 +159,6 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     ],
     inference,
     faults,
-    http2: options.http2 ?? false,
     cors: options.cors ?? false,
     connections,
     onRequest(request, response, service) {
@@ -200,7 +195,6 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     faults,
     secrets,
     counts,
-    http2: server.http2,
     closeIdleConnections: () => server.closeIdleConnections(),
     close: () => server.close(),
   };

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Deployment } from './deployment.ts';
+import type { Faults } from './faults.ts';
 import { HttpError, readJsonObject, sendBytes, sendJson } from './json-http.ts';
 import type { Exchange, Route } from './route.ts';
 import { HPKE_PUBLIC_KEY_BYTES } from './secret-exchange.ts';
@@ -15,8 +16,10 @@ export function trustRoutes(context: {
   readonly deployment: Deployment;
   readonly secrets: MutableSecretStore;
   readonly apiKeys: (key: string | undefined) => boolean;
+  readonly faults?: Pick<Faults, 'get'>;
 }): readonly Route[] {
-  const { deployment, secrets, apiKeys } = context;
+  const { deployment, secrets, apiKeys, faults } = context;
+  let served: Uint8Array | undefined;
 
   const authorize = ({ request }: Exchange): void => {
     if (!apiKeys(bearerOf(request))) throw new HttpError(401, 'unauthorized');
@@ -27,7 +30,11 @@ export function trustRoutes(context: {
       method: 'GET',
       path: '/privatemode/v2/manifest.json',
       service: 'manifest',
-      handle: ({ response }) => sendBytes(response, 200, 'application/json', deployment.manifest().bytes),
+      handle({ response }) {
+        if (!faults?.get('manifest-stale')) served = undefined;
+        served ??= deployment.manifest().bytes;
+        sendBytes(response, 200, 'application/json', served);
+      },
     },
     {
       method: 'POST',

@@ -95,9 +95,7 @@ export const firstTokenAdded: Metric = {
   rounds: { full: 9, quick: 2 },
   async round(all, quick) {
     const values: Record<string, number> = {};
-    const subjects = await Promise.all(
-      ['direct', 'passthrough', 'ours', 'ours, HTTP/2', ...all.entered].map(all.get),
-    );
+    const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.entered].map(all.get));
     for (const way of ['alone', 'staggered'] as const) {
       const found = await WAYS[way](subjects, quick ? 40 : 80);
       for (const [name, times] of Object.entries(found)) {

@@ -5,7 +5,7 @@ import type { Metric } from '../metric.ts';
 import { monotonicMs } from '../processes.ts';
 import { median, shuffled } from '../stats.ts';
 
-const PACE = 20;
+export const PACE = 20;
 const PLAN = { events: 1 };
 const UPLOAD = 16_000_000;
 const REPEATS = 3;
@@ -29,7 +29,7 @@ const worstGap = (streams: readonly RunningStream[], from: number, to: number): 
   );
 
 /** ms between two tokens of 20 streams at worst, while `meanwhile` runs. */
-async function worstDuring(target: Target, meanwhile: () => Promise<unknown>): Promise<number> {
+export async function worstDuring(target: Target, meanwhile: () => Promise<unknown>): Promise<number> {
   const streams = await openPaced(target, { count: 20, events: EVENTS, pace: PACE, lead: 200 });
   await Promise.all(streams.map((stream) => stream.reached(BEFORE)));
   const from = monotonicMs();

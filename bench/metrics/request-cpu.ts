@@ -36,7 +36,7 @@ export const requestCpu: Metric = {
   rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const perRequest: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', 'ours', 'ours, HTTP/2', ...subjects.entered])) {
+    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered])) {
       const subject = await subjects.get(name);
       if (subject.pid !== undefined) perRequest[name] = await cpuPerRequest(subject, quick ? 150 : 400);
     }

@@ -9,7 +9,6 @@ const PACE = 20;
 /** ms that the upstream needs to seal all the streams before the first is due. */
 const leadFor = (events: number): number => 400 + 0.04 * STREAMS * events;
 const WARM_UP = 500;
-const HTTP2 = 'ours, HTTP/2';
 
 /** CPU microseconds per event while 100 streams of 50 events a second pass. */
 export async function cpuPerEvent(target: Target, pid: number, seconds: number): Promise<number> {
@@ -45,23 +44,11 @@ export const streamCpu: Metric = {
       figure: '÷ reference',
       bar: { limit: 0.95, kind: 'at most' },
     },
-    {
-      id: 'stream_cpu_http2_reference',
-      title: 'CPU per token, HTTP/2 to the service',
-      figure: '÷ reference',
-      bar: { limit: 0.8, kind: 'at most' },
-    },
-    {
-      id: 'stream_cpu_http2',
-      title: 'CPU per token, HTTP/2 to the service',
-      figure: '÷ HTTP/1.1',
-      bar: { limit: 0.85, kind: 'at most' },
-    },
   ],
   rounds: { full: 9, quick: 2 },
   async round(subjects, quick) {
     const perEvent: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', 'ours', ...(quick ? [] : [HTTP2]), ...subjects.entered])) {
+    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered])) {
       const { target, pid } = await subjects.get(name);
       if (pid !== undefined) perEvent[name] = await cpuPerEvent(target, pid, quick ? 1.5 : 2.5);
     }
@@ -69,26 +56,16 @@ export const streamCpu: Metric = {
       type: 'open',
       events: 10_000,
     });
-    const {
-      passthrough,
-      ours,
-      reference,
-      [HTTP2]: http2,
-    } = perEvent as {
+    const { passthrough, ours, reference } = perEvent as {
       passthrough: number;
       ours: number;
       reference?: number;
-      [HTTP2]?: number;
     };
     const values = Object.entries({ ...perEvent, limit: limit.perEvent });
     return {
       figures: {
         stream_cpu_per_token: ours / (passthrough + 1.3 * limit.perEvent),
-        ...(http2 === undefined ? {} : { stream_cpu_http2: http2 / ours }),
         ...(reference === undefined ? {} : { stream_cpu_reference: ours / reference }),
-        ...(reference === undefined || http2 === undefined
-          ? {}
-          : { stream_cpu_http2_reference: http2 / reference }),
       },
       values: Object.fromEntries(values.map(([name, value]) => [`${name}, µs/event`, value])),
     };

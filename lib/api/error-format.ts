@@ -27,6 +27,7 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   not_ready: 2,
   client_throttled: 60,
   too_many_uploads: 2,
+  too_many_responses: 2,
   limits_unavailable: 2,
   shutting_down: 2,
   manifest_unavailable: 5,
@@ -37,13 +38,15 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
 
 /**
  * Answers that stay the same however often a client asks. Both SDKs repeat every 5xx, and 429, unless
- * `x-should-retry: false` says otherwise.
+ * `x-should-retry: false` says otherwise; agents look at the status alone.
  */
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'tokens_per_day_reached',
   'upstream_tls_untrusted',
+  'upstream_http2_only',
   'upstream_redirect',
   'attestation_failed',
+  'evidence_malformed',
   'manifest_mismatch',
   'manifest_unsupported',
   'manifest_invalid',

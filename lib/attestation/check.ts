@@ -3,6 +3,7 @@
  * subject; running rows gives a list of outcomes. Nothing here decides anything but `allAccepted`.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { printable } from '../printable.ts';
 
 /** What documentation needs to know about a check. */
 export interface CheckDescription {
@@ -151,16 +152,4 @@ export function allAccepted(rows: readonly CheckDescription[], checks: readonly 
   const holds = ({ id, conditional }: CheckDescription): boolean =>
     outcomes.get(id) === 'pass' || (outcomes.get(id) === 'not-applicable' && conditional === true);
   return rows.length > 0 && rows.every(holds) && firstFailure(checks) === undefined;
-}
-
-/**
- * Text of the remote, made safe for terminals and logs: control characters and invisible separators become escapes,
- * and the text is cut at `limit` characters.
- */
-export function printable(text: string, limit = 1000): string {
-  const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
-  return cut.replace(
-    /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu,
-    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
 }

@@ -2,7 +2,7 @@
 import { PrivatemodeError } from '../errors.ts';
 import type { Finding } from './check.ts';
 import type { Product } from './snp/product.ts';
-import { parseCrl } from './x509/crl.ts';
+import { type Crl, parseCrl } from './x509/crl.ts';
 import { malformed } from './x509/der.ts';
 
 /** Each method rejects with collateral_unavailable. */
@@ -98,14 +98,19 @@ export function readRevocationList({ crl, stored }: RevocationList, maxBytes = M
  * why. Whether that is too old is for the list's own dates to say.
  */
 export function obtained({ crl, stored }: ReadList, origin: string, now: Date): Finding {
-  const since = (moment: number): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
-  const age = since(crl.thisUpdate.getTime());
   const stand =
-    stored && `stored ${duration(since(stored.fetchedAt))} ago, because it could not be fetched now`;
+    stored && `stored ${duration(since(stored.fetchedAt, now))} ago, because it could not be fetched now`;
   const how = stored === undefined ? origin : `${stand} (${stored.because})`;
-  const found = `${how}; number ${crl.crlNumber}, issued ${duration(age)} ago`;
-  return { outcome: 'pass', found, age };
+  const age = since(crl.thisUpdate.getTime(), now);
+  return { outcome: 'pass', found: `${how}; number ${crl.crlNumber}, ${issued(crl, now)}`, age };
 }
+
+/** How long ago the list was issued, in words. */
+export const issued = ({ thisUpdate }: Crl, now: Date): string =>
+  `issued ${duration(since(thisUpdate.getTime(), now))} ago`;
+
+/** Seconds; 0 for what lies ahead. */
+const since = (moment: number, now: Date): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
 
 function duration(seconds: number): string {
   if (seconds < 120) return `${seconds} s`;

@@ -1,22 +1,26 @@
 /** createPrivatemodeFetch: a fetch for any SDK, which verifies the service and encrypts before anything leaves. */
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { newRequestId } from '../pipeline/rewrite-auth.ts';
-import type { AttestedSession } from '../session/session.ts';
 import { forward } from './forward.ts';
+import { ownOptions } from './option-names.ts';
 import {
-  type ClientVerdict,
   type Fetch,
   type PrivatemodeOptions,
   type Protection,
   readOptions,
+  type Verification,
 } from './options.ts';
-import { openClientSession, protectionOf } from './session.ts';
-import { verdictOf } from './verdict.ts';
+import { type ClientSession, openClientSession, protectionOf } from './session.ts';
+import { verificationOf } from './verdict.ts';
 
 /** A fetch that reaches nothing but the verified service, and what it knows of that service. */
 export interface PrivatemodeFetch extends Fetch {
-  /** Verifies the service, unless that was done lately, and tells every check. Rejects with api_key_missing, or shutting_down. */
-  verify(): Promise<ClientVerdict>;
+  /**
+   * Verifies the service, unless that was done lately. Resolves where the newest judgement accepts it, with every check and the
+   * manifest. Else it rejects with a PrivatemodeError whose `verdict` tells what was wrong: also where nothing could be judged, and
+   * where an older secret still protects requests.
+   */
+  verify(): Promise<Verification>;
   /** What protects requests now; undefined before the first verification and while none holds. */
   protection(): Protection | undefined;
   /** Ends the renewals. Later requests fail with `shutting_down`. */
@@ -30,12 +34,12 @@ export interface PrivatemodeFetch extends Fetch {
  * config_invalid and unsafe_roots_refused.
  */
 export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
-  const config = readOptions(options);
-  let opened: AttestedSession | undefined;
+  const config = readOptions(ownOptions(options));
+  let opened: ClientSession | undefined;
   /** Verifications that wait for how a renewal ends. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
   let closed = config.signal?.aborted ?? false;
-  const session = (): AttestedSession => {
+  const session = (): ClientSession => {
     if (closed) throw clientClosed();
     opened ??= openClientSession(config, (error) => {
       for (const tell of waiting) tell(error);
@@ -47,32 +51,35 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
-  /** Resolves with the first renewal: undefined where it gave a secret, else with what was wrong. The session tries again. */
-  async function firstRenewal(verified: AttestedSession): Promise<unknown> {
+  /** Resolves with the first renewal: undefined where it gave a secret, else what was wrong. The session tries again. */
+  async function firstRenewal(): Promise<PrivatemodeError | undefined> {
     const { promise, resolve } = Promise.withResolvers<unknown>();
     const ended = new AbortController();
     waiting.add(resolve);
-    verified
-      .acquire({ timeoutMs: config.verificationTimeout, signal: ended.signal })
-      .then(() => resolve(undefined), resolve);
-    const error = await promise;
-    waiting.delete(resolve);
-    ended.abort();
-    return error;
+    try {
+      session()
+        .acquire({ timeoutMs: config.verificationTimeout, signal: ended.signal })
+        .then(() => resolve(undefined), resolve);
+      const thrown = await promise;
+      return thrown === undefined ? undefined : asPrivatemodeError(thrown);
+    } catch (thrown) {
+      return asPrivatemodeError(thrown);
+    } finally {
+      waiting.delete(resolve);
+      ended.abort();
+    }
   }
   const privatemodeFetch: Fetch = async (input, init) => {
     const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
     return forward({ config, session }, request, newRequestId('sdk'));
   };
   return Object.assign(privatemodeFetch, {
-    async verify(): Promise<ClientVerdict> {
-      const verified = session();
-      const thrown = await firstRenewal(verified);
-      const error = thrown === undefined ? undefined : asPrivatemodeError(thrown);
+    async verify(): Promise<Verification> {
+      const error = await firstRenewal();
       // `not_ready` says that it took too long; its cause says why.
       const { cause } = error ?? {};
       const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
-      return verdictOf(verified.lastVerdict(), reason, config);
+      return verificationOf(opened?.judged(), reason, config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,

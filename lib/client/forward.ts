@@ -15,7 +15,7 @@ import { send } from './send.ts';
 
 export interface ClientDeps {
   readonly config: ClientConfig;
-  /** Opened by the first request. Throws api_key_missing. */
+  /** Opened by the first request. Throws shutting_down. */
   readonly session: () => Session;
 }
 

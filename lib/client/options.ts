@@ -11,8 +11,11 @@ export interface PrivatemodeOptions {
   readonly apiKey?: string | undefined;
   /** Origin of the service. Default: `https://api.privatemode.ai`. */
   readonly apiEndpoint?: string | undefined;
-  /** The manifest that the service has to match: text or bytes, just as it was published. Default: the newest published one. */
-  readonly manifest?: string | Uint8Array | undefined;
+  /**
+   * The manifest that the service has to match: text or bytes, just as it was published. Default: the newest published one. Leave
+   * it out for the default: a pin that is named but undefined is refused.
+   */
+  readonly manifest?: string | Uint8Array;
   /** Where the service publishes its manifest; https. Default: `https://cdn.confidential.cloud`. */
   readonly cdnBaseUrl?: string | undefined;
   /** Requests with the same salt share the service's prompt cache; at least 32 bytes. Default: a fresh one for each request. */
@@ -44,6 +47,17 @@ export interface PrivatemodeOptions {
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;
   /** Called when requests begin to use another secret. What it throws is uncaught, as from an event listener. */
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
+}
+
+/** Options of the vendor's package that PrivatemodeAI takes beside its own (docs/client.md). */
+export interface VendorOptions {
+  /** `apiEndpoint`. */
+  readonly apiBaseURL?: string | undefined;
+  /** `manifest`, and as strict: it is not replaced by a newer one where the service does not match it. */
+  readonly manifestBytes?: string | Uint8Array;
+  /** Without effect, as is enableWasmLogging: this package has no wasm. */
+  readonly browserWasmURL?: string | undefined;
+  readonly enableWasmLogging?: boolean | undefined;
 }
 
 /** What protects the requests of a client at the moment; response headers say the same of each response. */
@@ -80,16 +94,27 @@ export interface ClientVerdict {
   } | null;
 }
 
+/** A verdict that accepts the service, and the manifest that the service was held against. */
+export interface Verification extends ClientVerdict {
+  readonly outcome: 'accepted';
+  readonly manifestSha256: string;
+  readonly failure: null;
+  /** Parsed. */
+  readonly manifest: Readonly<Record<string, unknown>>;
+  /** Just as it was published: `manifestSha256` is the hash of its UTF-8, and the option `manifest` pins it. */
+  readonly manifestText: string;
+}
+
 /** setTimeout fires at once beyond it. */
 const MAX_MS = 2 ** 31 - 1;
 
 /**
- * The options with their defaults, checked. Throws config_invalid, and unsafe_roots_refused where unsafeTrustRoots would let
- * anybody pass for the real service. Errors quote neither key nor salt.
+ * The options with their defaults, checked; their names have been (option-names.ts). Throws config_invalid, and
+ * unsafe_roots_refused where unsafeTrustRoots would let anybody pass for the real service. Errors quote neither key nor salt.
  */
 export function readOptions(options: PrivatemodeOptions) {
   const environment = (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env;
-  const { manifest, promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
+  const { promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
   const apiKey = options.apiKey ?? environment?.['PRIVATEMODE_API_KEY'];
   // It travels in a header, and the error of a runtime that refuses it there would quote it.
   if (apiKey !== undefined && !(typeof apiKey === 'string' && /^[\x21-\x7e]+$/.test(apiKey))) {
@@ -98,9 +123,19 @@ export function readOptions(options: PrivatemodeOptions) {
   if (promptCacheSalt !== undefined && !isSalt(promptCacheSalt)) {
     throw invalid(`promptCacheSalt is not a text of at least ${SALT_BYTES} bytes`);
   }
-  if (manifest !== undefined && manifest.length === 0) throw invalid('manifest is empty');
-  const apiEndpoint = originOf(options.apiEndpoint ?? 'https://api.privatemode.ai');
-  const cdnBaseUrl = httpsUrl('cdnBaseUrl', options.cdnBaseUrl ?? 'https://cdn.confidential.cloud');
+  const manifest = Object.hasOwn(options, 'manifest') ? manifestBytes(options.manifest) : undefined;
+  // Null is no default: it would lead to the real service where another was meant.
+  const {
+    apiEndpoint: origin = 'https://api.privatemode.ai',
+    cdnBaseUrl: cdn = 'https://cdn.confidential.cloud',
+  } = options;
+  const { verificationTimeout = 30_000, firstByteTimeout = 600_000, streamIdleTimeout = 300_000 } = options;
+  const { fetch = globalThis.fetch.bind(globalThis), onVerdict, onEpoch } = options;
+  for (const [name, value] of Object.entries({ fetch, onVerdict, onEpoch })) {
+    if (value !== undefined && typeof value !== 'function') throw invalid(`${name} is not a function`);
+  }
+  const apiEndpoint = originOf(origin);
+  const cdnBaseUrl = httpsUrl('cdnBaseUrl', cdn);
   if (unsafeTrustRoots !== undefined) {
     const hosts = [apiEndpoint, ...(manifest === undefined ? [cdnBaseUrl] : [])].map((url) => url.hostname);
     const production = hosts.find(isProductionHost);
@@ -113,35 +148,50 @@ export function readOptions(options: PrivatemodeOptions) {
     }
   }
   const { allowUnknown = true, gracePeriodHours = 48 } = options.gpuPolicy ?? {};
+  if (typeof allowUnknown !== 'boolean') throw invalid('gpuPolicy.allowUnknown is not true or false');
   const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
     collateralUrls ?? {};
-  return {
+  const checked = {
     ...options,
-    apiKey,
     apiEndpoint,
+    manifest,
     cdnBaseUrl: cdnBaseUrl.href,
     gpuPolicy: {
-      allowUnknown: Boolean(allowUnknown),
+      allowUnknown,
       gracePeriodHours: within('gpuPolicy.gracePeriodHours', gracePeriodHours, 0, Number.MAX_SAFE_INTEGER),
     },
     collateralUrls: {
       amd: httpsUrl('collateralUrls.amd', amd).href.replace(/\/+$/, ''),
       intel: httpsUrl('collateralUrls.intel', intel).href.replace(/\/+$/, ''),
     },
-    verificationTimeout: within('verificationTimeout', options.verificationTimeout ?? 30_000, 1, MAX_MS),
-    firstByteTimeout: within('firstByteTimeout', options.firstByteTimeout ?? 600_000, 1, MAX_MS),
-    streamIdleTimeout: within('streamIdleTimeout', options.streamIdleTimeout ?? 300_000, 1, MAX_MS),
-    fetch: options.fetch ?? globalThis.fetch.bind(globalThis),
+    verificationTimeout: within('verificationTimeout', verificationTimeout, 1, MAX_MS),
+    firstByteTimeout: within('firstByteTimeout', firstByteTimeout, 1, MAX_MS),
+    streamIdleTimeout: within('streamIdleTimeout', streamIdleTimeout, 1, MAX_MS),
+    fetch,
   };
+  if (apiKey === undefined) throw invalid('apiKey is missing, and PRIVATEMODE_API_KEY is not set');
+  return { ...checked, apiKey };
 }
 
 export type ClientConfig = ReturnType<typeof readOptions>;
 
 /** config_invalid, with a remedy for an application instead of an operator. */
-const invalid = (message: string): PrivatemodeError =>
+export const invalid = (message: string): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, {
     remedy: 'See the options in the README of privatemode-ai.',
   });
+
+/** A copy, which nobody changes afterwards. A name without a value would leave the service unpinned where a pin was meant. */
+export function manifestBytes(manifest: unknown): Uint8Array {
+  const bytes =
+    typeof manifest === 'string'
+      ? new TextEncoder().encode(manifest)
+      : ArrayBuffer.isView(manifest) &&
+        new Uint8Array(manifest.buffer, manifest.byteOffset, manifest.byteLength).slice();
+  if (bytes === false) throw invalid('manifest is neither a text nor a Uint8Array; leave it out for no pin');
+  if (bytes.length === 0) throw invalid('manifest is empty');
+  return bytes;
+}
 
 /** Two texts with lone surrogates could become one in UTF-8, and share a cache that they should not. */
 const isSalt = (salt: unknown): boolean =>

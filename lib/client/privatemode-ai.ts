@@ -3,16 +3,31 @@ import type { Anthropic, ClientOptions as AnthropicOptions } from '@anthropic-ai
 import OpenAI, { type ClientOptions } from 'openai';
 import { PrivatemodeError } from '../errors.ts';
 import { createPrivatemodeFetch, type PrivatemodeFetch } from './fetch.ts';
-import type { ClientVerdict, PrivatemodeOptions, Protection } from './options.ts';
+import { anthropicOptions, divideOptions } from './option-names.ts';
+import { API_KEY, BASE_URL, HOST } from './option-rules.ts';
+import type { PrivatemodeOptions, Protection, VendorOptions, Verification } from './options.ts';
 
-/** Options of the OpenAI client, and those of createPrivatemodeFetch. */
-export type PrivatemodeAIOptions = Omit<ClientOptions, keyof PrivatemodeOptions | 'baseURL'> &
-  PrivatemodeOptions;
+/** Options of the OpenAI client. What names another host, another way there or another credential is refused. */
+type SdkOptions = Omit<
+  ClientOptions,
+  | keyof PrivatemodeOptions
+  | 'baseURL'
+  | 'fetchOptions'
+  | 'dataResidency'
+  | 'provider'
+  | 'adminAPIKey'
+  | 'workloadIdentity'
+  | 'credential'
+  | 'x509Transport'
+>;
 
-/** What SDKs get for a key and a host: the fetch below them knows the real ones, and nothing else has to. */
-const API_KEY = 'privatemode';
-const HOST = 'https://privatemode.invalid';
-const BASE_URL = `${HOST}/v1`;
+/** Options of the OpenAI client, and those of createPrivatemodeFetch. Others are refused. */
+export type PrivatemodeAIOptions = SdkOptions &
+  PrivatemodeOptions &
+  VendorOptions & {
+    /** Options of the OpenAI client, as the vendor's package takes them. */
+    readonly openAIOptions?: SdkOptions | undefined;
+  };
 
 /** Our own fetches: a copy that `withOptions` makes of a client shares its verified session. */
 const made = new WeakSet<object>();
@@ -27,25 +42,20 @@ export class PrivatemodeAI extends OpenAI {
    * is set.
    */
   constructor(options: PrivatemodeAIOptions = {}) {
-    const { own, rest } = divide(options);
-    if ((rest.baseURL ?? BASE_URL) !== BASE_URL) {
-      throw new PrivatemodeError(
-        'config_invalid',
-        'baseURL is not an option of this client: apiEndpoint is',
-        {
-          remedy: 'Set apiEndpoint to the origin of the service, or leave both out.',
-        },
-      );
-    }
+    const { own, sdk } = divideOptions(options);
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : createPrivatemodeFetch(own);
     made.add(ours);
-    // The SDK keeps its options where anyone can print them: ours hold the key and the salt.
-    super({ ...rest, apiKey: API_KEY, baseURL: BASE_URL, fetch: ours });
+    // The SDK keeps its options where anyone can print them: ours hold the key and the salt. Its environment names no key either.
+    super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
     this.#fetch = ours;
   }
 
-  /** The verdict on the service, every check of it, in the shape of `privatemode-proxy verify --json`. */
-  verify(): Promise<ClientVerdict> {
+  /**
+   * Verifies the service, unless that was done lately. Resolves where the newest judgement accepts it: with every check, as
+   * `privatemode-proxy verify --json` prints them, and the manifest. Else it rejects with a PrivatemodeError whose `verdict` tells
+   * what was wrong: also where nothing could be judged, and where an older secret still protects requests.
+   */
+  verify(): Promise<Verification> {
     return this.#fetch.verify();
   }
 
@@ -54,13 +64,20 @@ export class PrivatemodeAI extends OpenAI {
     return this.#fetch.protection();
   }
 
-  /** An official Anthropic client on the same session. Throws config_invalid where the package `@anthropic-ai/sdk` is missing. */
+  /**
+   * An official Anthropic client on the same session. Throws config_invalid for options that name another host, way or credential,
+   * and where the package `@anthropic-ai/sdk` is missing.
+   */
   async anthropic(
-    options: Omit<AnthropicOptions, 'apiKey' | 'authToken' | 'baseURL' | 'fetch'> = {},
+    options: Omit<
+      AnthropicOptions,
+      'apiKey' | 'authToken' | 'baseURL' | 'fetch' | 'fetchOptions' | 'credentials' | 'config' | 'profile'
+    > = {},
   ): Promise<Anthropic> {
+    const chosen = anthropicOptions(options);
     const sdk = await importAnthropic();
     return new sdk.Anthropic({
-      ...options,
+      ...chosen,
       apiKey: API_KEY,
       authToken: null,
       baseURL: HOST,
@@ -74,31 +91,38 @@ export class PrivatemodeAI extends OpenAI {
   }
 }
 
-/** Each option of createPrivatemodeFetch. A record, so that the compiler misses one that is not in it. */
-const OWN: Readonly<Record<keyof PrivatemodeOptions, true>> = {
-  apiKey: true,
-  apiEndpoint: true,
-  manifest: true,
-  cdnBaseUrl: true,
-  promptCacheSalt: true,
-  gpuPolicy: true,
-  collateralUrls: true,
-  unsafeTrustRoots: true,
-  verificationTimeout: true,
-  firstByteTimeout: true,
-  streamIdleTimeout: true,
-  fetch: true,
-  signal: true,
-  onVerdict: true,
-  onEpoch: true,
-};
+/** What the vendor's class has and this one does not, and what to use. */
+const VENDOR_METHODS = {
+  initialize: 'await verify()',
+  initializeOffline: 'await verify(): no request leaves before this client has verified the service',
+  refreshSecret:
+    'none is needed: the secret is renewed in the background. verify() tells whether the service is accepted',
+  exportSecret: 'none: the secret does not leave this client',
+  importSecret: 'none: a secret is used only after this client has verified the service and exchanged it',
+  chatCompletions: 'chat.completions.create()',
+  streamChatCompletions: 'chat.completions.create({ stream: true, … })',
+  transcribeAudio: 'audio.transcriptions.create()',
+  unstructured: "createPrivatemodeFetch(), with the path '/unstructured/general/v0/general'",
+  listModels: 'models.list()',
+} as const;
+const VENDOR_GETTERS = {
+  manifest: '(await verify()).manifest',
+  manifestBytes: '(await verify()).manifestText',
+} as const;
 
-/** Our options, and those of the OpenAI client. */
-function divide(options: PrivatemodeAIOptions): { own: PrivatemodeOptions; rest: ClientOptions } {
-  const [own = [], rest = []] = [true, false].map((ours) =>
-    Object.entries(options).filter(([name]) => Object.hasOwn(OWN, name) === ours),
-  );
-  return { own: Object.fromEntries(own), rest: Object.fromEntries(rest) };
+/** Throws config_invalid that names what this client has instead. */
+const lacking = (name: string, ours: string) => (): never => {
+  throw new PrivatemodeError('config_invalid', `this PrivatemodeAI has no ${name}. Instead: ${ours}`, {
+    remedy: 'See "Coming from the vendor\'s package" in the README of privatemode-ai.',
+  });
+};
+for (const [name, ours] of Object.entries(VENDOR_METHODS)) {
+  Object.defineProperty(PrivatemodeAI.prototype, name, {
+    ...{ configurable: true, writable: true, value: lacking(`${name}()`, ours) },
+  });
+}
+for (const [name, ours] of Object.entries(VENDOR_GETTERS)) {
+  Object.defineProperty(PrivatemodeAI.prototype, name, { configurable: true, get: lacking(name, ours) });
 }
 
 /** The fetch of the client that a copy is made of. Throws config_invalid for options that a copy cannot change. */

@@ -6,7 +6,13 @@ import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
-import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
+import {
+  plainContentType,
+  plainMarks,
+  receiptHeaders,
+  remoteHeaders,
+  responseKind,
+} from '../pipeline/response-head.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 import { responseChunks } from './response-chunks.ts';
@@ -66,20 +72,17 @@ export async function respond(
     attempt.abort();
     throw kind;
   }
-  const headers = (contentType: string, marks: Record<string, string>): [string, string][] =>
+  const authenticated = kind !== 'plain' && cipher !== undefined;
+  const headers = (contentType: string): [string, string][] =>
     Object.entries({
       ...requestIdHeader({ format: endpoint.errorFormat, requestId }),
-      ...remoteHeaders([...response.headers].flat()),
+      ...remoteHeaders([...response.headers].flat(), { authenticated }),
       ...INERT_HEADERS,
       'content-type': contentType,
-      ...marks,
+      ...(authenticated ? receiptHeaders(epoch, requestId) : plainMarks(endpoint.encrypted)),
     }).map(([name, value]) => [name, String(value)]);
-  const receipt = receiptHeaders(epoch, requestId);
-  if (kind === 'plain' || cipher === undefined) {
-    const marked = headers(plainContentType(head['content-type']), {
-      'privatemode-proxy-unauthenticated': 'true',
-      ...(endpoint.encrypted ? { 'privatemode-encrypted': 'false' } : {}),
-    });
+  if (!authenticated) {
+    const marked = headers(plainContentType(head['content-type']));
     if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
     if (request.method === 'HEAD' || response.body === null) {
       attempt.abort();
@@ -96,7 +99,7 @@ export async function respond(
     );
     return new Response(streamOf(events, attempt.abort), {
       status,
-      headers: headers('text/event-stream', receipt),
+      headers: headers('text/event-stream'),
     });
   }
   const decrypter = createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined);
@@ -109,7 +112,7 @@ export async function respond(
   }
   return new Response(Uint8Array.from(Buffer.concat(pieces)), {
     status,
-    headers: headers('application/json', receipt),
+    headers: headers('application/json'),
   });
 }
 

@@ -108,7 +108,7 @@ function failureOf(
   const timeout = Object.hasOwn(TIMEOUTS, code) ? TIMEOUTS[code] : undefined;
   if (timeout !== undefined) return new UpstreamFailure(new PrivatemodeError(...timeout));
   const isSent = sentBytes <= AT_ONCE;
-  return upstreamFailure(cause, { heard: false, reused: false, age: 0, sent: isSent });
+  return upstreamFailure(cause, { host, heard: false, reused: false, age: 0, sent: isSent });
 }
 
 /** All of the body: browsers send no stream over HTTP/1.1. */

@@ -1,7 +1,8 @@
 /** The session of a client: everything in memory, everything fetched through the given network. */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import { verify } from '../attestation/verify.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
-import { PrivatemodeError } from '../errors.ts';
+import type { PrivatemodeError } from '../errors.ts';
 import type { Clock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
@@ -9,25 +10,28 @@ import { type ManifestSource, managedManifest, staticManifest } from '../session
 import { type AttestedSession, createSession } from '../session/session.ts';
 import { createFetchCall } from './fetch-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
-import { verdictOf } from './verdict.ts';
+import { type Judgement, verdictOf } from './verdict.ts';
+
+/** A session that knows its newest judgement. */
+export interface ClientSession extends AttestedSession {
+  judged(): Judgement | undefined;
+}
 
 /**
  * Opens the session of these options; nothing is fetched before a request needs it. `onFailure` gets the error of each renewal that
- * failed. Throws api_key_missing.
+ * failed.
  */
 export function openClientSession(
   config: ClientConfig,
   onFailure: (error: PrivatemodeError) => void,
-): AttestedSession {
+): ClientSession {
   const { apiKey, apiEndpoint, collateralUrls } = config;
-  if (apiKey === undefined) {
-    throw new PrivatemodeError('api_key_missing', 'no apiKey was given, and PRIVATEMODE_API_KEY is not set', {
-      remedy: 'Set one of them.',
-    });
-  }
+  let manifest: Uint8Array = new Uint8Array();
+  let judged: Judgement | undefined;
   const call = createFetchCall(config.fetch);
   const session: AttestedSession = createSession({
     apiKey,
+    host: apiEndpoint.hostname,
     manifests: manifestSource(config, call),
     control: createControlApi({
       call,
@@ -43,7 +47,13 @@ export function openClientSession(
     }),
     roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
     random: Math.random,
+    async verify(input) {
+      const verdict = await verify(input);
+      manifest = input.manifest;
+      return verdict;
+    },
     observe(event) {
+      if ('verdict' in event) judged = { verdict: event.verdict, manifest };
       if (event.type === 'attested' || event.type === 'rejected') {
         tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       }
@@ -53,7 +63,7 @@ export function openClientSession(
     manifestLog: { record: async () => ({ appended: false, path: '' }) }, // an application has no log of its own
     clock,
   });
-  return session;
+  return { ...session, judged: () => judged };
 }
 
 /** What protects requests of this session now. */
@@ -82,9 +92,7 @@ function manifestSource(
   { manifest, cdnBaseUrl }: ClientConfig,
   call: Parameters<typeof managedManifest>[0]['call'],
 ): ManifestSource {
-  if (manifest === undefined) return managedManifest({ call, cdnBaseUrl });
-  const bytes = typeof manifest === 'string' ? new TextEncoder().encode(manifest) : manifest;
-  return staticManifest(bytes);
+  return manifest === undefined ? managedManifest({ call, cdnBaseUrl }) : staticManifest(manifest);
 }
 
 /** Timers keep a process of Node, Bun or Deno alive only where somebody waits for them. Browsers have no such thing. */

@@ -3,29 +3,53 @@ import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { outcomeOfError } from '../verify/outcome.ts';
 import { jsonReport } from '../verify/verdict-json.ts';
-import type { ClientConfig, ClientVerdict } from './options.ts';
+import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
+import { VerificationError } from './verification-error.ts';
 
-/** The last verdict of a session; where nothing was judged, or what came after it failed, the error that kept it from being good. */
+/** A judgement of the service, and the bytes of the manifest that it was held against. */
+export interface Judgement {
+  readonly verdict: Verdict;
+  readonly manifest: Uint8Array;
+}
+
+/** The newest judgement, with its manifest. Throws VerificationError unless it accepts the service and `error` is undefined. */
+export function verificationOf(
+  judged: Judgement | undefined,
+  error: PrivatemodeError | undefined,
+  config: Pick<ClientConfig, 'unsafeTrustRoots'>,
+): Verification {
+  const verdict = verdictOf(judged?.verdict, error, config);
+  if (judged === undefined || verdict.outcome !== 'accepted') throw new VerificationError(verdict, error);
+  const manifestText = new TextDecoder('utf-8', { ignoreBOM: true }).decode(judged.manifest);
+  return { ...(verdict as Verification), manifest: JSON.parse(manifestText), manifestText };
+}
+
+/** The verdict; where nothing was judged, or what came after it failed, the error that kept it from being good. */
 export function verdictOf(
   verdict: Verdict | undefined,
   error: PrivatemodeError | undefined,
   { unsafeTrustRoots }: Pick<ClientConfig, 'unsafeTrustRoots'>,
 ): ClientVerdict {
-  const { tee, manifestSha256, checks = [], failure: check } = verdict ?? {};
-  const accepted = verdict?.outcome === 'accepted';
+  const { outcome, tee, manifestSha256, checks = [], failure: check } = verdict ?? {};
+  const accepted = outcome === 'accepted';
+  const isRejected = outcome !== undefined && !accepted;
+  // A service that falls silent stays rejected: only an error about what it said replaces the check's.
+  const isSilence = error === undefined || error.blame !== 'attestation' || error.code === 'not_ready';
   const cause =
-    error ?? new PrivatemodeError(check?.code ?? 'attestation_failed', check?.found ?? 'not accepted');
+    error === undefined || (isRejected && isSilence)
+      ? new PrivatemodeError(check?.code ?? 'attestation_failed', check?.found ?? 'not accepted')
+      : error;
   const judged = {
     ...{ tee, manifestSha256, checks, at: new Date() },
     roots: unsafeTrustRoots === undefined ? ('vendor' as const) : ('custom' as const),
   };
   const report = jsonReport(
     accepted && error === undefined
-      ? { ...judged, outcome: 'accepted', failure: undefined }
+      ? { ...judged, outcome, failure: undefined }
       : {
           ...judged,
-          outcome: accepted || verdict === undefined ? outcomeOfError(cause.code) : verdict.outcome,
-          failure: { check: accepted ? undefined : check, error: cause },
+          outcome: isRejected ? outcome : outcomeOfError(cause.code),
+          failure: { check, error: cause },
         },
   );
   return { ...report, at: report.at.toISOString() } as unknown as ClientVerdict;

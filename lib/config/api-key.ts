@@ -35,6 +35,22 @@ export function readApiKey(source: ApiKeySource, readFile: ReadFile): string {
 }
 
 /**
+ * Where the key comes from, for messages about one that the service does not accept; never the key itself. `setting`: the flag or the
+ * variable that set it. `readAt`: when its file was read. `exists`: whether there is a file of this name.
+ */
+export function keyOrigin(
+  source: ApiKeySource,
+  setting: string,
+  { readAt, exists }: { readonly readAt: Date; readonly exists: (path: string) => boolean },
+): string {
+  if (source.kind === 'file') return `${setting} @${source.path}, read at ${readAt.toISOString()}`;
+  const literal = `${setting}, as it stands there`;
+  return exists(source.value)
+    ? `${literal}, which is the name of a file: write @ in front of it to use the key in the file`
+    : literal;
+}
+
+/**
  * Follows the key file. `onKey` gets each new key; `onError` gets the reason why the old one stays, once per reason. `reload` reads the
  * file now (SIGHUP) and resolves when it is done.
  */
@@ -58,7 +74,10 @@ const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`
 /** White space around the key and a byte order mark are an editor's; PowerShell writes UTF-16. */
 function keyInFile(path: string, bytes: Uint8Array): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
-  return usableKey(Buffer.from(bytes).toString(encoding).trim(), `the ${keyFile(path)}`);
+  const what = `the ${keyFile(path)}`;
+  const key = usableKey(Buffer.from(bytes).toString(encoding).trim(), what);
+  if (key.includes(' ')) throw invalid(`${what} holds more than one word: leave nothing but the key in it`);
+  return key;
 }
 
 /** What people put around a key. A key may end in `=`, so an assignment has something else behind it. */

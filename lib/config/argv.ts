@@ -1,5 +1,6 @@
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
+import { nearest } from '../nearest.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -43,6 +44,34 @@ export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAG
   const normalised = [...values].map(([name, text]) => `--${name}=${text}`);
   const { _, ...texts } = mri<Record<string, string>>(normalised, { string: [...values.keys()] });
   return { values: new Map(Object.entries(texts)), warnings: [...warnings], label: (name) => `--${name}` };
+}
+
+/**
+ * What the command line says of one flag of the proxy, whatever is wrong with the rest of it; undefined where it says nothing. For what
+ * has to be known before the command line can be read. Never throws.
+ */
+export function peekFlag(argv: readonly string[], name: string): string | undefined {
+  const spellings = spellingsOf(FLAGS);
+  let found: string | undefined;
+  for (let at = 0; at < argv.length && argv[at] !== '--'; ) {
+    const [read, taken] = readOne(argv.slice(at, at + 2), spellings);
+    for (const { flag, text } of read) if (flag.name === name) found = text;
+    at += taken;
+  }
+  return found;
+}
+
+/** The flags of the first argument, alone or with the next one; an argument that is wrong has none. */
+function readOne(
+  argv: readonly string[],
+  spellings: Spellings,
+): readonly [flags: GivenFlag[], taken: number] {
+  for (const taken of [1, 2]) {
+    try {
+      return [spellOut(argv.slice(0, taken), spellings), taken];
+    } catch {}
+  }
+  return [[], 1];
 }
 
 /** Arguments → flags with their texts, in order. */
@@ -144,33 +173,4 @@ function meantCommand(word: string): string {
   if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
   const meant = nearest(word, COMMANDS);
   return meant === undefined ? '' : `. Did you mean ${meant}?`;
-}
-
-/**
- * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake
- * away (two in words of more than five letters), or the only one that begins with it. Undefined where there is none.
- */
-export function nearest(word: string, candidates: readonly string[]): string | undefined {
-  const plain = plainly(word);
-  const allowed = plain.length > 5 ? 2 : 1;
-  const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
-  const close = [0, 1, 2].flatMap((mistakes) => byMistakes.get(mistakes) ?? []);
-  const longer = candidates.filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain));
-  return close[0] ?? (longer.length === 1 ? longer[0] : undefined);
-}
-
-const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
-
-/**
- * How many letters were inserted, left out, replaced, or swapped with their neighbour (optimal string alignment); infinite
- * beyond `allowed`.
- */
-function mistakesIn(word: string, meant: string, allowed: number): number {
-  if (word === meant) return 0;
-  if (allowed === 0) return Number.POSITIVE_INFINITY;
-  if (word[0] === meant[0]) return mistakesIn(word.slice(1), meant.slice(1), allowed);
-  const after = (letters: number, meantLetters: number): number =>
-    1 + mistakesIn(word.slice(letters), meant.slice(meantLetters), allowed - 1);
-  const swapped = word[0] === meant[1] && word[1] === meant[0];
-  return Math.min(after(1, 0), after(0, 1), after(1, 1), swapped ? after(2, 2) : Number.POSITIVE_INFINITY);
 }

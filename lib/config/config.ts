@@ -28,6 +28,8 @@ type Changed =
 export interface Config extends Omit<Settings, Changed> {
   /** The configured key, or where to read it from; undefined = clients bring their own. */
   readonly apiKey: ApiKeySource | undefined;
+  /** What set it: a flag, or a variable of the environment. */
+  readonly apiKeySetting: string;
   /** A fixed salt (literal, or read from a file); undefined = random per process where sharing is on. */
   readonly promptCacheSalt: string | undefined;
   readonly gpuOcspRevokedGracePeriodHours: number;
@@ -79,6 +81,7 @@ export function parseConfig(
   const config: Config = {
     ...unchanged,
     apiKey: apiKey === undefined ? undefined : parseApiKey(apiKey, readFile, given.label('api-key')),
+    apiKeySetting: given.label('api-key'),
     promptCacheSalt: parseSalt(promptCacheSalt, readFile),
     gpuOcspRevokedGracePeriodHours: gpuOcspRevokedGracePeriod,
     limitsStore:

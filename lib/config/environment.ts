@@ -1,4 +1,5 @@
-import { nearest } from './argv.ts';
+import { nearest } from '../nearest.ts';
+import { peekFlag } from './argv.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -22,6 +23,10 @@ const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
     return [flag, ...aliases].map(({ name }) => [variableOf(name), flag] as const);
   }),
 );
+
+/** As `peekFlag`, with the flag's variable where the command line does not have it. */
+export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
+  peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
 
 /**
  * Adds to the command line what the environment sets: a flag wins over its variable, and a variable over the default. An

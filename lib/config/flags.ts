@@ -91,7 +91,7 @@ const GROUPS = {
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Largest total of request bodies in memory; further ones wait for up to 10 s and then get 503, a larger one gets 413. Shared evenly by the workers. If unset, a quarter of the memory: of the limit of the container or service (cgroup), or of the machine if that is less.',
+      help: 'Largest total of request bodies in memory; further ones wait for up to 10 s and then get 503, a larger one gets 413. As much again for responses that are kept whole until they have authenticated (503, 502). Shared evenly by the workers. If unset, a quarter of the memory: of the limit of the container or service (cgroup), or of the machine if that is less.',
     }),
     setting('min-upload-rate', integer('BYTES/S', 0), {
       default: '1024',
@@ -103,7 +103,7 @@ const GROUPS = {
     }),
     setting('warm-connections', integer('N', 0), {
       default: '8',
-      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Where the API offers HTTP/2, one session that requests share and one connection beside it. Shared evenly by the workers. 0 opens none ahead.',
+      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Shared evenly by the workers. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',

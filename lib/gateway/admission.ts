@@ -10,6 +10,7 @@ import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { RECEIPT_HEADER_NAMES } from '../pipeline/response-head.ts';
+import { type FallbackMode, isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
 import { type Client, requireEndpoint } from '../team/authenticate.ts';
 import type { Clients } from '../team/clients.ts';
 
@@ -21,6 +22,13 @@ export interface CorsPolicy {
    * have a port. Lower case.
    */
   readonly ownNames: readonly string[];
+}
+
+/** Whose keys count: of which requests the key decides what they get. */
+export interface Keys {
+  readonly clients?: Pick<Clients, 'authenticate'> | undefined;
+  readonly configuredKey: string | undefined;
+  readonly fallback: FallbackMode;
 }
 
 export type Admission =
@@ -42,15 +50,10 @@ interface Admitted {
 export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
-  {
-    offered = [],
-    clients,
-  }: {
-    readonly offered?: readonly LocalId[];
-    readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  } = {},
+  { offered, ...keys }: Keys & { readonly offered: readonly LocalId[] },
 ): Admitted & { readonly headers: Readonly<Record<string, string>> } {
-  const admission = admissionOf(req, policy, offered);
+  const { clients } = keys;
+  const admission = admissionOf(req, policy, offered, keys);
   const headers = corsHeaders(req.headers.origin, policy);
   if (clients === undefined) return { admission, client: undefined, headers };
   return { ...admitClient(req, admission, clients), headers };
@@ -85,7 +88,12 @@ function admitClient(
   }
 }
 
-function admissionOf(req: IncomingMessage, policy: CorsPolicy, offered: readonly LocalId[]): Admission {
+function admissionOf(
+  req: IncomingMessage,
+  policy: CorsPolicy,
+  offered: readonly LocalId[],
+  keys: Keys,
+): Admission {
   const found = matchEndpoint(req.method as string, req.url as string, offered);
   const { format } = found;
   try {
@@ -95,11 +103,25 @@ function admissionOf(req: IncomingMessage, policy: CorsPolicy, offered: readonly
   }
   const preflight = preflightHeaders(req.method as string, req.headers, policy);
   if (preflight !== undefined) return { kind: 'preflight', format, headers: preflight };
-  const foreign = foreignPage(req.headers, policy);
+  const foreign = foreignPage(req.headers, policy, { keyDecides: keyDecides(found, req.headers, keys) });
   if (foreign !== undefined) {
     return { kind: 'refusal', error: foreign, format };
   }
   return found;
+}
+
+/**
+ * Whether what is asked for depends on a key in the request: a token of --clients, or a key that the service will judge. One that
+ * the configured key replaces, or that nobody looks at, could be anything.
+ */
+function keyDecides(found: Admission, headers: IncomingHttpHeaders, { clients, ...keys }: Keys): boolean {
+  const sent = {
+    authorization: headers.authorization,
+    apiKeyHeader: headers['x-api-key'] as string | undefined,
+  };
+  if (ownKey(sent) === undefined) return false;
+  if (found.kind === 'local') return clients !== undefined && !OPEN.has(found.id);
+  return found.kind === 'endpoint' && (clients !== undefined || !isReplaced({ ...sent, ...keys }));
 }
 
 /** More than any client sends; each costs a look at every stage. */
@@ -147,15 +169,15 @@ const invalidHost = (what: string): PrivatemodeError =>
 
 /**
  * For a listener that knows no keys (--admin-address): throws origin_forbidden for a web page that is not its own,
- * and what checkHead throws. A credential proves nothing there, a page can set one.
+ * and what checkHead throws. A credential proves nothing there, a page can set one. Only monitors and browsers ask there, so a
+ * language that somebody prefers is a browser's too.
  */
 export function refuseForeignPage(
   request: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,
   policy: CorsPolicy,
 ): void {
   checkHead(request.rawHeaders);
-  const keyless = { ...request.headers, authorization: undefined, 'x-api-key': undefined };
-  const refusal = foreignPage(keyless, policy);
+  const refusal = foreignPage(request.headers, policy, { languageTells: true });
   if (refusal !== undefined) throw refusal;
 }
 
@@ -175,11 +197,14 @@ const EXPOSED = [
  * does an allowed origin. Of the rest only our own pages pass: Sec-Fetch-Site says `same-origin`, or `none` for the address
  * bar; where a browser does not send it, Origin equals Host. A rebound DNS name makes a foreign page look like our own, so
  * this holds only for localhost, IP literals and names known to be ours. Over plain HTTP under such a name, browsers send
- * neither header with a same-origin GET: there a request counts as a browser's if its user agent begins with `Mozilla/` and
- * it brings no key of its own; a page can set anything else (`Accept-Language`). Returns origin_forbidden, which names the
- * flag, or undefined: the request may go on.
+ * neither header with a same-origin GET: there `signs` says what else makes a request a browser's. Returns origin_forbidden, which
+ * names the flag, or undefined: the request may go on.
  */
-export function foreignPage(request: IncomingHttpHeaders, policy: CorsPolicy): PrivatemodeError | undefined {
+export function foreignPage(
+  request: IncomingHttpHeaders,
+  policy: CorsPolicy,
+  signs: BrowserSigns = {},
+): PrivatemodeError | undefined {
   const { origin, host } = request;
   const site = request['sec-fetch-site'];
   if (origin !== undefined && isAllowed(origin, policy)) return undefined;
@@ -190,7 +215,7 @@ export function foreignPage(request: IncomingHttpHeaders, policy: CorsPolicy): P
       : site !== 'same-origin' && site !== 'none';
   if (foreign) return forbidden('of another origin asked; --cors-allowed-origins does not list it');
 
-  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request);
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser(request, signs);
   const rebound = fromBrowser && site !== 'none' && !isOwnHost(host, policy);
   return rebound
     ? forbidden('asked under a host name that is not known to be ours; --allowed-hosts does not list it')
@@ -246,9 +271,21 @@ export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Rec
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
-function looksLikeBrowser(headers: IncomingHttpHeaders): boolean {
-  if (headers.authorization !== undefined || headers['x-api-key'] !== undefined) return false;
-  return headers['user-agent']?.startsWith('Mozilla/') === true;
+/** What shows that a request without Origin and Sec-Fetch-Site comes from a browser. */
+interface BrowserSigns {
+  /** The request has a key, and gets nothing without the right one: a rebound page cannot have it. */
+  readonly keyDecides?: boolean;
+  /** Accept-Language counts: browsers always send one. A page can set it to `*`, which is what Node's fetch sends. */
+  readonly languageTells?: boolean;
+}
+
+function looksLikeBrowser(
+  headers: IncomingHttpHeaders,
+  { keyDecides = false, languageTells = false }: BrowserSigns,
+): boolean {
+  if (keyDecides) return false;
+  if (headers['user-agent']?.startsWith('Mozilla/') === true) return true;
+  return languageTells && (headers['accept-language'] ?? '*') !== '*';
 }
 
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>

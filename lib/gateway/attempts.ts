@@ -27,7 +27,9 @@ export async function sendAttempt(
   outgoing: OutgoingAttempt,
 ): Promise<AttemptResponse> {
   const { deps, req, res, log, match, stats, stage } = exchange;
-  const { epoch, cipher, sealed, retry } = outgoing;
+  const { epoch, cipher, sealed, retry, authorization } = outgoing;
+  const key = deps.configuredKey();
+  const read = { epoch, cipher, ownKey: key !== undefined && authorization === `Bearer ${key}` };
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
   if (exchange.receipt !== undefined && cipher !== undefined) exchange.receipt.epoch = epoch;
@@ -53,12 +55,12 @@ export async function sendAttempt(
   const { statusCode: status, headers } = upstream.response;
   stage?.('head', { attempt, status: status as number });
   const mayRetry = retry === undefined && cipher && mayAskForRetry(status, headers['privatemode-encrypted']);
-  if (!mayRetry) return { ...upstream, epoch, cipher, plainBody: undefined };
+  if (!mayRetry) return { ...upstream, ...read, plainBody: undefined };
   const uncounted = { ...exchange, stats: newRequestStats() }; // what is told of it is counted where it is told
   const plain = decrypted(uncounted, upstream.response, UNENCRYPTED);
   const plainBody = await readSmall(plain);
   if (plain.failure !== undefined) throw plain.failure;
-  return { ...upstream, epoch, cipher, plainBody };
+  return { ...upstream, ...read, plainBody };
 }
 
 function headersOf(

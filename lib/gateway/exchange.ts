@@ -19,7 +19,8 @@ import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { CorsPolicy } from './admission.ts';
 import type { BodyHash } from './digested-response.ts';
 import type { createDumper } from './request-dump.ts';
-import type { UploadBudget } from './upload-budget.ts';
+import type { ReaderWatchOptions } from './slow-readers.ts';
+import type { MemoryBudget } from './upload-budget.ts';
 
 /** What all exchanges share; made once. */
 export interface GatewayDeps {
@@ -31,12 +32,14 @@ export interface GatewayDeps {
   readonly observe: (observation: RequestObservation) => void;
   /** The configured key as it is now (a key file may change). */
   readonly configuredKey: () => string | undefined;
+  /** Where it comes from, for the log. */
+  readonly keyOrigin?: (() => string | undefined) | undefined;
   readonly apiKeyFallback: FallbackMode;
   /** The salt that all requests share; undefined: each request gets one of its own. */
   readonly sharedSalt: string | undefined;
   /** Who may use the gateway; undefined without --clients: everybody who reaches it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  /** Where requests that are forwarded get their permits; undefined without --clients and --max-in-flight: they need none. */
+  /** Where requests get their permits before anything of their body is read; undefined without --clients and --max-in-flight: they need none. */
   readonly gate?: RequestGate | undefined;
   readonly gpuPolicy: GpuPolicy;
   readonly cors: () => CorsPolicy;
@@ -48,11 +51,15 @@ export interface GatewayDeps {
     readonly minUploadRate: number;
     readonly uploadRateGrace: number;
   };
-  readonly uploadBudget: UploadBudget;
+  readonly uploadBudget: MemoryBudget;
+  /** For responses that are kept whole until they have authenticated; undefined: without a bound for all together. */
+  readonly responseBudget?: MemoryBudget | undefined;
   /** ms a request waits for the remote to be verified. */
   readonly epochTimeout: number;
   /** ms between two chunks of a response. */
   readonly streamIdleTimeout: number;
+  /** How long a client may take nothing of its response. */
+  readonly readers?: ReaderWatchOptions | undefined;
   /** ms of silence of a stream after which the application gets a comment; 0: none. */
   readonly streamKeepalive: number;
   /** Undefined without --receipts. The responses are of the class DigestedResponse with it. */

@@ -12,11 +12,13 @@ import { type Admission, admit } from './admission.ts';
 import { type Exchange, type GatewayDeps, newExchange, setClient } from './exchange.ts';
 import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
-import { receive } from './receive-body.ts';
+import { type BodyLimit, enterGate, receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
-import { reportEnd } from './request-log.ts';
+import { noteFailure, reportEnd } from './request-log.ts';
 import { addReceipt, beginReceipt } from './request-receipt.ts';
-import { concludeFailed } from './respond.ts';
+import { inTurns } from './request-turns.ts';
+import { breakConnection, concludeFailed } from './respond.ts';
+import { createReaderWatch } from './slow-readers.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
@@ -26,6 +28,11 @@ export function createGateway(deps: GatewayDeps) {
   // references, which keep everything of an exchange alive until the next full collection.
   const running = new Set<Exchange>();
   const offered: readonly LocalId[] = deps.verification === undefined ? [] : ['verification'];
+  const readers = createReaderWatch<Exchange>((exchange) => {
+    const message = 'the client has taken nothing of its response for too long';
+    noteFailure(exchange, new PrivatemodeError('response_not_read', message));
+    breakConnection(exchange);
+  }, deps.readers);
   deps.terminate.addEventListener('abort', () => {
     for (const { control } of running) control.abort(deps.terminate.reason);
   });
@@ -38,13 +45,14 @@ export function createGateway(deps: GatewayDeps) {
   }
 
   function end(exchange: Exchange): void {
+    readers.leave(exchange);
     if (running.delete(exchange)) deps.counters.inFlight = running.size;
     exchange.over = true;
     exchange.permit?.release(tokensOf(exchange));
     const outcome = reportEnd(exchange);
     if (exchange.receipt !== undefined) addReceipt(exchange, outcome);
-    if (exchange.match === undefined || exchange.res.writableFinished || exchange.broken) return;
-    count(deps.counters.clientAborts, exchange.phase);
+    if (exchange.res.writableFinished || exchange.broken) return;
+    if (exchange.match !== undefined) count(deps.counters.clientAborts, exchange.phase);
     exchange.control.abort(new Error('the client went away'));
   }
 
@@ -91,9 +99,15 @@ export function createGateway(deps: GatewayDeps) {
   function handle(req: IncomingMessage, res: ServerResponse): void {
     res.on('error', () => {}); // the client went away; 'close' tells
     const exchange = newExchange(deps, req, res);
+    readers.enter(exchange);
     res.once('close', () => end(exchange));
     try {
-      const { admission, headers, client } = admit(req, deps.cors(), { offered, clients: deps.clients });
+      const keys = {
+        clients: deps.clients,
+        configuredKey: deps.configuredKey(),
+        fallback: deps.apiKeyFallback,
+      };
+      const { admission, headers, client } = admit(req, deps.cors(), { offered, ...keys });
       if (client !== undefined) setClient(exchange, client);
       exchange.headers = { ...headers, ...exchange.headers };
       proceed(exchange, admission);
@@ -106,7 +120,11 @@ export function createGateway(deps: GatewayDeps) {
   }
 
   return {
-    handle,
+    handle: inTurns(handle, () =>
+      deps.log.warn(
+        'A connection was ended: its client sends thousands of requests ahead of their responses',
+      ),
+    ),
     active: (): number => running.size,
     /** Pieces of streams that the exchanges which are not finished have sent so far. */
     chunks: (): number => [...running].reduce((sum, { stats }) => sum + stats.chunks, 0),
@@ -135,10 +153,15 @@ async function respondVerification(exchange: Exchange): Promise<void> {
   }
 }
 
+/** No conversation that is counted is larger: a million tokens are 4 MB of text. */
+const MOST_COUNTED: BodyLimit = { bytes: 8 * 1024 * 1024, name: 'for counting tokens' };
+
 /** The service counts no tokens, and agents need a number to decide when to compact a conversation. Never rejects. */
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
+  const { gate } = exchange.deps;
   try {
-    const estimate = await receive(exchange, createTokenEstimate());
+    if (gate !== undefined) await enterGate(exchange, gate);
+    const estimate = await receive(exchange, createTokenEstimate(), MOST_COUNTED);
     estimate.release();
     const { headers, body } = estimateResponse(estimate.tokens, exchange.requestId);
     respondWhole(exchange, { status: 200, headers: { ...headers, ...exchange.headers }, body });

@@ -23,19 +23,28 @@ export function respondError(
 
 /** A whole response, given now, even while the request body is still arriving. */
 export function respondWhole(
-  { req, res }: Exchange,
+  exchange: Exchange,
   { status, headers, ...given }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
 ): void {
+  const { req, res } = exchange;
   if (res.headersSent || res.destroyed) return;
   const body = Buffer.from(given.body ?? '');
   const hasBody = status !== 204 && status !== 304;
-  res.writeHead(status, {
-    ...headers,
-    ...(hasBody ? { 'content-length': body.length } : {}),
-    ...(isArriving(req) ? { connection: 'close' } : {}),
-  });
+  beginWhole(exchange, { status, headers, length: hasBody ? body.length : undefined });
   if (hasBody && req.method !== 'HEAD' && body.length > 0) res.write(body);
   endAfterUpload(req, res);
+}
+
+/** The head of a whole response with a body of that length, if it has one; endAfterUpload ends it. */
+export function beginWhole(
+  { req, res }: Exchange,
+  { status, headers, length }: { status: number; headers: OutgoingHttpHeaders; length: number | undefined },
+): void {
+  res.writeHead(status, {
+    ...headers,
+    ...(length === undefined ? {} : { 'content-length': length }),
+    ...(isArriving(req) ? { connection: 'close' } : {}),
+  });
 }
 
 /** Whether there is a body that has not arrived completely; a request without one is not complete at once either. */

@@ -16,8 +16,14 @@ export type ReceivedBody<T = ParsedBody> = T & {
   release(): void;
 };
 
+/** The largest body of a kind of request, and what limits it. */
+export interface BodyLimit {
+  readonly bytes: number;
+  readonly name: string;
+}
+
 /** Bytes; shorter pieces are joined with what comes at the same time. */
-const SHORT_PIECE = 4 * 1024;
+export const SHORT_PIECE = 4 * 1024;
 
 /**
  * Gets the exchange its permit, which the end of the exchange releases; nothing of its body is read before that. Rejects with the codes
@@ -38,18 +44,21 @@ export async function enterGate(exchange: Exchange, gate: RequestGate): Promise<
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it
  * (body_too_large, upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where the exchange is
- * aborted. Whatever becomes of the request, nothing stays reserved for it.
+ * aborted. Whatever becomes of the request, nothing stays reserved for it. `own`: a limit beside --max-body-bytes.
  */
 export async function receive<T extends object>(
   { deps, req, res, stats, control, receipt }: Exchange,
   incoming: RequestBody<T>,
+  own?: BodyLimit,
 ): Promise<ReceivedBody<T>> {
   const { maxBodyBytes, minUploadRate, uploadRateGrace } = deps.limits;
+  const most =
+    own !== undefined && own.bytes < maxBodyBytes ? own : { bytes: maxBodyBytes, name: '--max-body-bytes' };
   const { signal } = control;
   const reservation = deps.uploadBudget.open();
   res.once('close', reservation.release);
   const length = Number(req.headers['content-length'] ?? 0);
-  if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  if (length > most.bytes) throw tooLarge(most);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   // Node undoes chunking and nothing else: what is compressed below it would be sealed as if it were the body.
@@ -94,7 +103,7 @@ export async function receive<T extends object>(
     receipt?.request.update(chunk);
     if (failed) return;
     try {
-      if (stats.bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
+      if (stats.bytes.fromClient > most.bytes) throw tooLarge(most);
       if (!announced) reservation.grow(chunk.length);
       if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
       incoming.feed(chunk);
@@ -168,5 +177,5 @@ function watchRate(received: () => number, rate: number, span: number): () => bo
   };
 }
 
-const tooLarge = (maxBodyBytes: number): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${maxBodyBytes} bytes (--max-body-bytes)`);
+const tooLarge = ({ bytes, name }: BodyLimit): PrivatemodeError =>
+  new PrivatemodeError('body_too_large', `the body is larger than ${bytes} bytes (${name})`);

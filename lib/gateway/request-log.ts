@@ -67,7 +67,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     tokensOut: usage?.completion,
     model,
     code: error?.code,
-    reason: isRefused ? error?.message : undefined, // other errors have a line of their own above level info
+    reason: error?.blame === 'client' ? error.message : undefined, // other errors have a line of their own above level info
     origin: isRefused ? originForLog(req.headers.origin) : undefined,
     phase: match && outcome === 'client_aborted' ? phase : undefined,
   };

@@ -6,11 +6,15 @@ import { BodyHash, type DigestedResponse } from './digested-response.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './request-log.ts';
 
-/** The request gets a receipt, and its response the header that names it. `endpoint`: its id; null where there is no such endpoint. */
+/**
+ * The request gets a receipt, and its response the header that names it. `endpoint`: its id; null where the request is not admitted: such
+ * ones are only counted (lib/transparency/receipt-log.ts), so there is no line to name.
+ */
 export function beginReceipt(exchange: Exchange, endpoint: string | null): void {
   const { deps, requestId, headers } = exchange;
   if (deps.receipts === undefined) return;
   exchange.receipt = { endpoint, request: new BodyHash(), epoch: undefined };
+  if (endpoint === null) return;
   exchange.headers = { ...headers, [RECEIPT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` };
 }
 

@@ -1,5 +1,5 @@
 /** The last step of the chain: the upstream response, decrypted, to the application. */
-import { buffer } from 'node:stream/consumers';
+import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
@@ -9,11 +9,17 @@ import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
-import { plainContentType, receiptHeaders, remoteHeaders, responseKind } from '../pipeline/response-head.ts';
+import {
+  plainContentType,
+  plainMarks,
+  receiptHeaders,
+  remoteHeaders,
+  responseKind,
+} from '../pipeline/response-head.ts';
 import type { UpstreamResponse } from '../pipeline/upstream.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange, ForwardedExchange } from './exchange.ts';
-import { respondError, respondWhole } from './own-response.ts';
+import { beginWhole, endAfterUpload, respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
 import { noteFailure } from './request-log.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
@@ -22,6 +28,8 @@ import { keepStreamAlive } from './stream-keepalive.ts';
 export interface AttemptResponse extends UpstreamResponse {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
+  /** Whether the request went out with the key of the proxy. */
+  readonly ownKey: boolean;
   /** The body, where it was read already to decide about a retry. */
   readonly plainBody: Buffer | undefined;
 }
@@ -36,7 +44,9 @@ export async function respond(exchange: ForwardedExchange, upstream: AttemptResp
   const { encrypted, terminal } = exchange.match.endpoint;
   const streaming = terminal !== undefined && exchange.asked.streaming; // the others know no `stream`
   if (status >= 400) {
-    exchange.log[status >= 500 ? 'error' : 'warn']({ status }, 'The service answered with an error status');
+    const keyFrom = status === 401 && upstream.ownKey ? exchange.deps.keyOrigin?.() : undefined;
+    const level = status >= 500 ? 'error' : 'warn';
+    exchange.log[level]({ status, keyFrom }, 'The service answered with an error status');
   }
   const kind = responseKind(status, response.headers, encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
@@ -56,10 +66,7 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
   const { response, plainBody } = upstream;
   const status = response.statusCode as number;
   const type = plainContentType(response.headers['content-type']);
-  const headers = responseHeaders(exchange, upstream, type, {
-    'privatemode-proxy-unauthenticated': 'true',
-    ...(exchange.match.endpoint.encrypted ? { 'privatemode-encrypted': 'false' } : {}),
-  });
+  const headers = responseHeaders(exchange, upstream, { contentType: type, authenticated: false });
   if (plainBody !== undefined) {
     respondWhole(exchange, { status, headers, body: plainBody });
     finished(exchange);
@@ -84,14 +91,21 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   const asked = status < 400 ? exchange.asked : undefined;
   const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
   exchange.decrypter = decrypter;
-  const stream = decrypted(exchange, response, decrypter);
-  const body = await buffer(stream);
+  const stream = decrypted(exchange, response, decrypter, { room: roomFor(exchange, response) });
+  const pieces: Uint8Array[] = await stream.toArray();
   exchange.stats.usage = decrypter.usage;
   const { failure } = stream;
   if (failure === undefined) {
-    const headers = responseHeaders(exchange, upstream, 'application/json');
-    respondWhole(exchange, { status, headers, body });
+    const headers = responseHeaders(exchange, upstream, {
+      contentType: 'application/json',
+      authenticated: true,
+    });
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    beginWhole(exchange, { status, headers, length });
     finished(exchange);
+    // Piece by piece: it shows how much of it the client has taken.
+    await toClient(Readable.from(pieces), exchange);
+    endAfterUpload(exchange.req, exchange.res);
     return;
   }
   countFailure(exchange, failure);
@@ -106,6 +120,27 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   count(exchange.deps.counters.responses, status);
 }
 
+/** The memory of a response that is kept whole: what it announces, or as much as comes. It is free when the client has taken it. */
+function roomFor(
+  { deps, res, control, over }: Exchange,
+  { headers }: UpstreamResponse['response'],
+): DecryptOptions['room'] {
+  const reservation = deps.responseBudget?.open();
+  if (reservation === undefined) return undefined;
+  if (over) reservation.release();
+  else res.once('close', reservation.release);
+  const announced = Number(headers['content-length'] ?? 0);
+  let arrived = 0;
+  let reserved = 0;
+  return (bytes) => {
+    arrived += bytes;
+    const more = Math.max(arrived, announced) - reserved;
+    if (more <= 0) return undefined;
+    reserved += more;
+    return reservation.reserve(more, control.signal);
+  };
+}
+
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { res, deps, stats } = exchange;
@@ -113,7 +148,7 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
   exchange.decrypter = decrypter;
   res.writeHead(response.statusCode as number, {
-    ...responseHeaders(exchange, upstream, 'text/event-stream'),
+    ...responseHeaders(exchange, upstream, { contentType: 'text/event-stream', authenticated: true }),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
@@ -151,22 +186,24 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
 }
 
 /**
- * The head towards the application. The type and the marks are ours; of the remote's headers come those of the allow-list. `marks`:
- * what protected the response, or that nothing did.
+ * The head towards the application. The type and the marks are ours, which say what protected the response, or that nothing did; of
+ * the remote's headers come those of the allow-list.
  */
 function responseHeaders(
-  exchange: Exchange,
+  exchange: ForwardedExchange,
   { response, epoch }: AttemptResponse,
-  contentType: string,
-  marks: Record<string, string> = receiptHeaders(epoch, exchange.requestId),
+  { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
 ): Record<string, string | string[]> {
   return {
     ...requestIdHeader(exchange),
-    ...remoteHeaders(response.rawHeaders), // an id of the service wins over ours, one of the application over both
+    // An id of the service wins over ours, one of the application over both.
+    ...remoteHeaders(response.rawHeaders, { authenticated }),
     ...INERT_HEADERS,
     'content-type': contentType,
     ...exchange.headers,
-    ...marks,
+    ...(authenticated
+      ? receiptHeaders(epoch, exchange.requestId)
+      : plainMarks(exchange.match.endpoint.encrypted)),
   };
 }
 
@@ -175,7 +212,7 @@ export const decrypted = (
   { deps, stats }: Exchange,
   response: UpstreamResponse['response'],
   decrypter: Decrypter,
-  on: Pick<DecryptOptions, 'onFirstBytes' | 'onFailure'> = {},
+  on: Pick<DecryptOptions, 'onFirstBytes' | 'onFailure' | 'room'> = {},
 ): DecryptStream =>
   new DecryptStream(response, decrypter, {
     stats,
@@ -191,7 +228,7 @@ function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
 }
 
 /** Gives the application all of the stream; the response stays open. Throws ClientGone where the application left. */
-async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {
+async function toClient(stream: Readable, { res }: Exchange): Promise<void> {
   try {
     await pipeline(stream, res, { end: false });
     stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
@@ -219,15 +256,13 @@ function finished(exchange: Exchange): void {
 
 /** The end of an exchange that failed before its response was complete; never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { res, deps, log, match } = exchange;
+  const { res, deps, match } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) {
     res.destroy();
     return;
   }
   const error = asPrivatemodeError(thrown);
-  const { code, status, message: reason } = error;
-  if (match === undefined) log.info({ code, status, reason }, 'Request refused');
-  else noteFailure(exchange, error);
+  noteFailure(exchange, error);
   if (res.headersSent) breakConnection(exchange);
   else {
     respondError(exchange, error);
@@ -236,7 +271,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
 }
 
 /** Ends the connection so that no client can take what it got for a complete response. */
-function breakConnection(exchange: Exchange): void {
+export function breakConnection(exchange: Exchange): void {
   const { res } = exchange;
   exchange.broken = true;
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.

@@ -1,11 +1,24 @@
 import { PrivatemodeError } from '../errors.ts';
 import type { Counters } from '../observe/counters.ts';
 
-/** The memory for the bodies of all requests together. */
-export type UploadBudget = ReturnType<typeof createUploadBudget>;
+/** The memory for the bodies of all requests together, or of all responses that are kept whole. */
+export type MemoryBudget = ReturnType<typeof createBudget>;
 
-/** The part of the budget that one request has. */
-export type UploadReservation = ReturnType<UploadBudget['open']>;
+/** The part of the budget that one request or response has. */
+export type Reservation = ReturnType<MemoryBudget['open']>;
+
+interface BudgetOptions {
+  /** What of it is reserved. */
+  readonly counters: Pick<Counters, 'bufferedBytes'>;
+  /** ms that a body waits for room. Default 10 s. */
+  readonly wait?: number;
+}
+
+/** What refuses a body that finds no room, and one for which there will never be any. */
+interface Refusals {
+  readonly tooMany: () => PrivatemodeError;
+  readonly largerThanAll: (limit: number) => PrivatemodeError;
+}
 
 /** ms that a body waits for room. */
 const WAIT = 10_000;
@@ -15,14 +28,38 @@ const SMALL = 1024 * 1024;
 const FOR_LARGE = 7 / 8;
 
 interface Waiting {
-  readonly bytes: number;
+  readonly fits: () => boolean;
   readonly admit: () => void;
 }
 
-/** A budget of `limit` bytes; `counters.bufferedBytes` is what of it is reserved. */
-export function createUploadBudget(
+/** A budget of `limit` bytes for request bodies: refuses with too_many_uploads and body_too_large. */
+export const createUploadBudget = (limit: number, options: BudgetOptions): MemoryBudget =>
+  createBudget(limit, options, {
+    tooMany: () =>
+      new PrivatemodeError(
+        'too_many_uploads',
+        'the bodies of other requests take all the memory there is for them',
+      ),
+    largerThanAll: (most) =>
+      new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-buffered-bytes)`),
+  });
+
+/** A budget of `limit` bytes for whole responses: refuses with too_many_responses and response_too_large. */
+export const createResponseBudget = (limit: number, options: BudgetOptions): MemoryBudget =>
+  createBudget(limit, options, {
+    tooMany: () =>
+      new PrivatemodeError('too_many_responses', 'other responses take all the memory there is for them'),
+    largerThanAll: (most) =>
+      new PrivatemodeError(
+        'response_too_large',
+        `the response is larger than ${most} bytes (--max-buffered-bytes)`,
+      ),
+  });
+
+function createBudget(
   limit: number,
-  { counters, wait = WAIT }: { readonly counters: Pick<Counters, 'bufferedBytes'>; readonly wait?: number },
+  { counters, wait = WAIT }: BudgetOptions,
+  { tooMany, largerThanAll }: Refusals,
 ) {
   // Each in order of arrival; a small body need not wait behind a large one.
   const small = new Set<Waiting>();
@@ -39,7 +76,7 @@ export function createUploadBudget(
   const admitWaiting = (): void => {
     for (const queue of [small, large]) {
       for (const waiting of queue) {
-        if (!fits(0, waiting.bytes)) break;
+        if (!waiting.fits()) break;
         waiting.admit();
       }
     }
@@ -58,9 +95,9 @@ export function createUploadBudget(
 
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      const queue = queueFor(bytes);
+      const queue = queueFor(own + bytes);
       const waiting: Waiting = {
-        bytes,
+        fits: () => fits(own, bytes),
         admit() {
           queue.delete(waiting);
           take(bytes);
@@ -85,17 +122,17 @@ export function createUploadBudget(
 
     return {
       /**
-       * Reserves a body of known length, once; waits its turn where there is no room. Rejects with body_too_large above the limit,
-       * with too_many_uploads after 10 s, and with the reason of `signal`.
+       * Reserves so many bytes, or so many more; waits its turn where there is no room. Rejects with the codes of the budget, above the
+       * limit at once and otherwise after 10 s, and with the reason of `signal`. To be called again only once it has resolved.
        */
       async reserve(bytes: number, signal: AbortSignal): Promise<void> {
-        if (bytes > limit) throw largerThanAll(limit);
+        if (own + bytes > limit) throw largerThanAll(limit);
         signal.throwIfAborted();
         if (released) throw tooMany();
-        if (queueFor(bytes).size === 0 && fits(own, bytes)) take(bytes);
+        if (queueFor(own + bytes).size === 0 && fits(own, bytes)) take(bytes);
         else await waitFor(bytes, signal);
       },
-      /** Reserves more for a body of unknown length. Never waits, since two could wait for each other. Throws the same codes. */
+      /** Reserves more and never waits, since two could wait for each other. Throws the same codes. */
       grow(bytes: number): void {
         if (own + bytes > limit) throw largerThanAll(limit);
         if (released || !fits(own, bytes)) throw tooMany();
@@ -115,12 +152,3 @@ export function createUploadBudget(
 
   return { open };
 }
-
-const tooMany = (): PrivatemodeError =>
-  new PrivatemodeError(
-    'too_many_uploads',
-    'the bodies of other requests take all the memory there is for them',
-  );
-
-const largerThanAll = (limit: number): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${limit} bytes (--max-buffered-bytes)`);

@@ -1,5 +1,6 @@
 import type { Dispatcher } from 'undici';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
 /** One HTTPS request on the control path, with its limits. */
@@ -26,7 +27,7 @@ export type HttpCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
  * Sends requests over `dispatcher`; resolves with a response of any status but a redirect. Throws upstream_unreachable,
- * upstream_connect_timeout (also for a response that takes too long), upstream_tls_untrusted, upstream_reset,
+ * upstream_connect_timeout (also for a response that takes too long), upstream_tls_untrusted, upstream_http2_only, upstream_reset,
  * upstream_redirect (credentials follow no redirect), control_api_failed for a response over its limit or in an encoding
  * nobody asked for, and the signal's reason. No message quotes the query or anything that was sent.
  */
@@ -91,8 +92,8 @@ async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: 
 
 function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
-  const tls = describeTlsFailure(thrown, host);
-  if (tls !== undefined) return tls;
+  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
+  if (refused !== undefined) return refused;
   const errno = thrown instanceof Error ? (thrown as NodeJS.ErrnoException).code : undefined;
   if (typeof errno !== 'string') return thrown;
   const [code, what] = TRANSPORT[errno] ?? ['upstream_unreachable', `cannot be reached (${errno})`];

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 
@@ -8,9 +9,6 @@ const PARSED_BYTES = 8 * 1024;
 /** Most pieces that are joined, and most bytes. */
 const JOINED_PIECES = 1024;
 const JOINED_BYTES = 64 * 1024;
-
-/** A body: of HTTP/1.1, with the connection that it comes over, or a stream of HTTP/2, which shares its own. */
-type Message = Readable & { readonly socket?: Socket };
 
 /** The short pieces of a message. */
 interface Pieces {
@@ -33,7 +31,7 @@ interface Unparsed {
   /** The connection has ended behind them. */
   ended: boolean;
   /** Whose body is parsed in turns; undefined once it is over. */
-  message: Message | undefined;
+  message: IncomingMessage | undefined;
 }
 
 // There is one event loop, and these are about it.
@@ -53,17 +51,17 @@ let turning = false;
  * message has so many, the read that is under way is parsed to its end, 64 KiB at most; what comes after it is parsed in small
  * parts, and one part per turn whatever the number of such messages: they take turns with each other.
  */
-export function joinPieces(message: Message, short: number, few: number): void {
+export function joinPieces(message: IncomingMessage, short: number, few: number): void {
   if (joined.has(message)) return;
   joined.set(message, { short, few, held: [], bytes: 0, count: 0, turn: -1, total: 0 });
   message.push = pushJoined;
 }
 
 /** How many short pieces of a message came since `joinPieces`; 0 without it. */
-export const shortPieces = (message: Message): number => joined.get(message)?.total ?? 0;
+export const shortPieces = (message: IncomingMessage): number => joined.get(message)?.total ?? 0;
 
 /** In place of the `push` of a message. */
-export function pushJoined(this: Message, chunk: Buffer | null): boolean {
+function pushJoined(this: IncomingMessage, chunk: Buffer | null): boolean {
   const pieces = joined.get(this)!;
   if (chunk === null || chunk.length >= pieces.short) {
     if (pieces.held.length > 0) pushHeld(this, pieces);
@@ -84,7 +82,7 @@ export function pushJoined(this: Message, chunk: Buffer | null): boolean {
   return true;
 }
 
-function pushHeld(message: Message, pieces: Pieces): boolean {
+function pushHeld(message: IncomingMessage, pieces: Pieces): boolean {
   const { held, bytes } = pieces;
   pieces.held = [];
   pieces.bytes = 0;
@@ -93,10 +91,10 @@ function pushHeld(message: Message, pieces: Pieces): boolean {
 }
 
 /** Each message has its own: what its pieces bring about runs in its own asynchronous context. */
-function endOfTurn(message: Message, pieces: Pieces): void {
+function endOfTurn(message: IncomingMessage, pieces: Pieces): void {
   if (pieces.held.length === 0) return;
   // As Node's parser does where the stream has enough.
-  if (!pushHeld(message, pieces)) message.socket?.pause();
+  if (!pushHeld(message, pieces)) message.socket.pause();
 }
 
 function nextTurn(): void {
@@ -115,9 +113,8 @@ function nextTurn(): void {
 const nothing = (): void => {};
 
 /** From the next read on, the connection of a message is parsed in turns, until the message is over. */
-function divide(message: Message): void {
+function divide(message: IncomingMessage): void {
   const { socket } = message;
-  if (socket === undefined) return; // HTTP/2: its window bounds what comes
   const known = divided.get(socket);
   if (known?.message === message) return;
   if (known !== undefined) known.message = message;

@@ -1,6 +1,7 @@
 import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
+import { isPrintable, printable, printableJson } from '../printable.ts';
 
 /** An Error is no such record: it goes into a field, where its text is judged. */
 type Fields = Readonly<Record<string, unknown>>;
@@ -57,7 +58,9 @@ export function createLogger(options: {
       formatters: { level: (label) => ({ level: label.toUpperCase() }), log: flat },
       redact: { paths: SECRET_FIELDS.map((name) => `["${name}"]`), censor: '[redacted]' },
     },
-    options.format === 'json' ? output : textOutput(output, hasColours(output, options.env ?? process.env)),
+    options.format === 'json'
+      ? jsonOutput(output)
+      : textOutput(output, hasColours(output, options.env ?? process.env)),
   );
   return new BoundLogger(logger, {});
 }
@@ -184,10 +187,17 @@ function textOutput(output: LogOutput, colours: boolean): LogOutput {
   };
 }
 
-/** As slog writes it: quoted where a reader could otherwise not tell where it ends. */
+/** Pino escapes what would break the JSON; a log of any format may be read on a terminal. */
+const jsonOutput = (output: LogOutput): LogOutput => ({
+  write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)),
+});
+
+/** As slog writes it: quoted where a reader could otherwise not tell where it ends, or a terminal would do more than show it. */
 function quoted(value: unknown): string {
   const text = String(value);
-  return text === '' || /[\s"=\x00-\x1f\x7f-\x9f]/.test(text) ? JSON.stringify(text) : text;
+  if (/^[!#-<>-~]+$/.test(text)) return text;
+  const isPlain = text !== '' && !/[\s"=]/.test(text) && isPrintable(text);
+  return isPlain ? text : printableJson(JSON.stringify(text));
 }
 
 /** An output whose last line changes: log lines go above it. */
@@ -205,7 +215,7 @@ export function statusLine(output: LogOutput & { readonly columns?: number }): S
     isTTY: true,
     write: (line) => output.write(`${erase()}${line}${shown}`),
     show(text = '') {
-      const next = text.slice(0, (output.columns || 80) - 1); // a terminal that does not know its size says 0
+      const next = printable(text).slice(0, (output.columns || 80) - 1); // a terminal that does not know its size says 0
       output.write(`${erase()}${next}`);
       shown = next;
     },

@@ -11,10 +11,12 @@ import {
   hasNames,
   MAX_PLAIN_BYTES,
   type PlainMembers,
+  plainInErrors,
   type ResponseGrammar,
   type Row,
   requiredKind,
   type TokenUsage,
+  TYPE_OF_ERRORS,
   tokenUsageIn,
 } from './response-grammar.ts';
 
@@ -105,28 +107,48 @@ function checkMember(row: Row, name: string, kind: JsonKind, plaintext: Buffer, 
   }
 }
 
-/** Throws unless a success consists of what was asked for. `found` are the members of the opened text. */
-function checkObject(
-  text: Buffer,
-  found: readonly JsonMember[],
-  opened: Opened,
-  row: Row,
-  plain: PlainMembers,
-  choices: number,
-): void {
+/** The opened text, its members, and which of them were sealed. */
+interface OpenedBody {
+  readonly text: Buffer;
+  readonly found: readonly JsonMember[];
+  readonly opened: Opened;
+}
+
+/** Whether the plain member `type` is there and says that; whoever wrote it. */
+function saysType({ text, found, opened }: OpenedBody, expected: string): boolean {
   const type = found.find(({ name }) => name === 'type' && !opened.has(name));
-  const isOfType =
-    row.type === undefined || (type && equalsString(text.subarray(type.start, type.end), row.type));
+  return type !== undefined && equalsString(text.subarray(type.start, type.end), expected);
+}
+
+/** Throws unless a success consists of what was asked for, its plain members aside. */
+function checkObject(body: OpenedBody, row: Row, plain: PlainMembers, choices: number): void {
+  const { found, opened } = body;
+  const isOfType = row.type === undefined || saysType(body, row.type);
   if (!hasNames(row, [...opened.keys()], plain) || !isOfType) {
     throw notAuthentic('the response does not consist of what was asked for');
   }
-  for (const { name, kind, start, end } of found) {
+  for (const { name, kind } of found) {
     const plaintext = opened.get(name);
     if (plaintext !== undefined) checkMember(row, name, kind, plaintext, choices);
-    else if (!plain.get(name)?.includes(kind) || end - start > MAX_PLAIN_BYTES) {
+  }
+}
+
+/** Throws unless what was not sealed is one of these, of its kind, and short. */
+function checkPlain({ found, opened }: OpenedBody, plain: PlainMembers): void {
+  for (const { name, kind, start, end } of found) {
+    if (opened.has(name)) continue;
+    if (!plain.get(name)?.includes(kind) || end - start > MAX_PLAIN_BYTES) {
       throw malformed('a plain member of the response is not what it should be');
     }
   }
+}
+
+/** Throws unless an error says in clear that it is one, or nothing: what is sealed in it may be anything. */
+function checkError(body: OpenedBody, plain: PlainMembers): void {
+  checkPlain(body, plainInErrors(plain));
+  const typed = body.found.some(({ name }) => name === 'type' && !body.opened.has(name));
+  if (typed && !saysType(body, TYPE_OF_ERRORS))
+    throw malformed('an error of the service says it is another thing');
 }
 
 /** Whether it begins like an element of a document, or the elements of one of several documents. */
@@ -151,21 +173,22 @@ function* decrypt(
     throw notAuthentic('the response holds no authenticated content');
   }
   const text = openedText(chain, members, opened);
-  const found = yield* scan(text, members);
-  if (asked !== undefined && whole === undefined) checkElements(text, opened);
-  else if (asked !== undefined && whole !== undefined) {
+  const body = { text, found: yield* scan(text, members), opened };
+  if (asked === undefined) checkError(body, plain);
+  else if (whole === undefined) checkElements(text, opened);
+  else {
     const { format = 'other', choices } = asked;
     const row = Object.hasOwn(whole, format) ? whole[format] : undefined;
-    checkObject(text, found, opened, row ?? whole.other, plain, choices);
+    checkObject(body, row ?? whole.other, plain, choices);
+    checkPlain(body, plain);
   }
-  const usage = found.find(({ name }) => name === 'usage' && plain.has(name));
-  const isShort = usage !== undefined && usage.end - usage.start <= MAX_PLAIN_BYTES;
-  return { text, usage: isShort ? tokenUsageIn(text.toString('latin1', usage.start, usage.end)) : undefined };
+  const usage = body.found.find(({ name }) => name === 'usage' && plain.has(name));
+  return { text, usage: usage && tokenUsageIn(text.toString('latin1', usage.start, usage.end)) };
 }
 
 /**
  * Decrypts a whole JSON body of that endpoint: collects it and gives it, opened, at the end; nothing of it before. `asked`: what a
- * success must be; undefined for an error, which may hold anything that is sealed. Fails with response_too_large,
+ * success must be; undefined for an error, which may hold anything that is sealed and in clear only what errors have. Fails with response_too_large,
  * response_malformed (no JSON, or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says
  * of such a body). Throws `internal` if the endpoint's responses are not encrypted. `maxBytes` is for tests only.
  */

@@ -1,6 +1,6 @@
 /** The decrypting stage as a Node stream, between the upstream response and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Decrypter } from './decrypter.ts';
 
 export interface DecryptOptions {
@@ -14,6 +14,8 @@ export interface DecryptOptions {
     chunks: number;
     readonly bytes: { fromRemote: number; toClient: number };
   };
+  /** Waits until there is memory for so many more bytes from upstream; a rejection ends the response. */
+  readonly room?: ((bytes: number) => Promise<void> | undefined) | undefined;
   /** Called before the first decrypted bytes go on. */
   readonly onFirstBytes?: () => void;
   /** Called when the response turns out not to be whole; what was decrypted before may still be on its way. */
@@ -27,11 +29,14 @@ interface Source {
   readonly options: DecryptOptions;
 }
 
+/** Bytes that are handed on at once: a client takes larger ones in parts, and has to have its time for each. */
+const LARGEST_PIECE = 64 * 1024;
+
 /** ms in which the rest of a response that is complete must end, for its connection to be used again. */
 const LINGER = 5_000;
 
 /**
- * Reads `upstream` and is readable as its decrypted bytes, one piece for each network chunk. It never errors, since a Transform that
+ * Reads `upstream` and is readable as its decrypted bytes, one piece of up to 64 KiB for each network chunk. It never errors, since a Transform that
  * does drops what it has enqueued: what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`,
  * and what was decrypted before it is delivered. A decrypter that is `finished` ends the stream there.
  */
@@ -41,6 +46,8 @@ export class DecryptStream extends Transform {
   /** Undefined once the response is over: Node keeps a stream that is written to until a full collection (docs/hazards.md 25). */
   #source: Source | undefined;
   #heardAt = performance.now();
+  /** For room: the silence is ours. */
+  #waits = false;
   #idle: NodeJS.Timeout;
 
   constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
@@ -61,15 +68,33 @@ export class DecryptStream extends Transform {
   }
 
   override _transform(chunk: Uint8Array, _encoding: string, done: TransformCallback): void {
-    if (this.#source !== undefined) {
-      const { decrypter, options } = this.#source;
-      this.#heardAt = performance.now();
-      options.stats.bytes.fromRemote += chunk.length;
-      this.#deliver(decrypter.feed(chunk), options);
-      const { failure, finished } = decrypter;
-      if (failure !== undefined || finished) this.#end(failure);
+    const room = this.#source?.options.room?.(chunk.length);
+    if (room === undefined) {
+      this.#take(chunk);
+      done();
+      return;
     }
-    done();
+    this.#waits = true;
+    room
+      .then(
+        () => this.#take(chunk),
+        (thrown: unknown) => this.#end(asPrivatemodeError(thrown)),
+      )
+      .then(() => {
+        this.#waits = false;
+        this.#heardAt = performance.now();
+        done();
+      });
+  }
+
+  #take(chunk: Uint8Array): void {
+    if (this.#source === undefined) return;
+    const { decrypter, options } = this.#source;
+    this.#heardAt = performance.now();
+    options.stats.bytes.fromRemote += chunk.length;
+    this.#deliver(decrypter.feed(chunk), options);
+    const { failure, finished } = decrypter;
+    if (failure !== undefined || finished) this.#end(failure);
   }
 
   override _flush(done: TransformCallback): void {
@@ -99,7 +124,8 @@ export class DecryptStream extends Transform {
     }
     stats.chunks += 1;
     stats.bytes.toClient += bytes.length;
-    this.push(bytes);
+    for (let at = 0; at < bytes.length; at += LARGEST_PIECE)
+      this.push(bytes.subarray(at, at + LARGEST_PIECE));
   }
 
   #end(reason?: PrivatemodeError): void {
@@ -139,7 +165,8 @@ export class DecryptStream extends Transform {
   readonly #checkIdle = (): void => {
     if (this.#source === undefined) return;
     const { idleTimeout } = this.#source.options;
-    const left = this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
+    const left =
+      this.#waits || this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
     const message = 'the service stopped sending in the middle of the answer';
     if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
     else this.#end(new PrivatemodeError('stream_idle_timeout', message));

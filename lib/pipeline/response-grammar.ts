@@ -208,6 +208,14 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   unstructured: { plain: new Map() },
 };
 
+/** What of a success an error may repeat in clear; `type` says that it is one. `duration` is none of an error's. */
+const PLAIN_IN_ERRORS = ['id', 'type', 'usage'];
+
+/** The plain members of an endpoint's encrypted errors, and the value that `type` must have there. */
+export const plainInErrors = (plain: PlainMembers): PlainMembers =>
+  new Map([...plain].filter(([name]) => PLAIN_IN_ERRORS.includes(name)));
+export const TYPE_OF_ERRORS = 'error';
+
 /** The grammar of an endpoint's responses. Throws `internal` if they are not encrypted. */
 export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar {
   const grammar = GRAMMAR[id];

@@ -46,19 +46,35 @@ export function responseKind(
 }
 
 /**
- * The remote's headers that reach the application: when to try again, what is left of a quota, and ids to ask its
- * operators about. They are not authenticated, so nothing here may steer a browser or a program elsewhere.
+ * The remote's headers that reach the application: when to try again, and what is left of a quota. They are not authenticated, so
+ * nothing here may steer a browser or a program elsewhere.
  */
-const FROM_REMOTE = new Set(['retry-after', 'x-request-id', 'request-id', 'cache-control', 'date']);
-const FROM_REMOTE_PREFIXES = ['x-ratelimit-', 'anthropic-ratelimit-'];
+const isHint = (name: string): boolean =>
+  name === 'retry-after' || name.startsWith('x-ratelimit-') || name.startsWith('anthropic-ratelimit-');
 
-/** Those headers by lower-case name; repeated ones as arrays. */
-export const remoteHeaders = (rawHeaders: readonly string[]): Record<string, string | string[]> =>
+/** Beside a body that authenticates also ids to ask the service's operators about, its date, and how long it may be kept. */
+const OF_THE_ANSWER = new Set(['x-request-id', 'request-id', 'cache-control', 'date']);
+
+/**
+ * Those headers by lower-case name; repeated ones as arrays. `authenticated`: whether the body is. Beside one that anybody may have
+ * written, an id would pass for that of a real answer, and a date or a rule for caches would keep the forgery.
+ */
+export const remoteHeaders = (
+  rawHeaders: readonly string[],
+  { authenticated }: { readonly authenticated: boolean },
+): Record<string, string | string[]> =>
   allowedHeaders(
     rawHeaders,
-    (name) => FROM_REMOTE.has(name) || FROM_REMOTE_PREFIXES.some((prefix) => name.startsWith(prefix)),
+    (name) => isHint(name) || (authenticated && OF_THE_ANSWER.has(name)),
     (before, value) => [before, value].flat(),
   );
+
+/** What a response that nothing authenticates says of itself; nobody is to keep it. `encrypted`: whether its endpoint's are. */
+export const plainMarks = (encrypted: boolean): Record<string, string> => ({
+  'cache-control': 'no-store',
+  'privatemode-proxy-unauthenticated': 'true',
+  ...(encrypted ? { [PROTECTION_HEADERS.encrypted.toLowerCase()]: 'false' } : {}),
+});
 
 /**
  * Our own content type for a body that the service sent in clear, from the type it declares: JSON, or text that no browser

@@ -21,12 +21,22 @@ interface AuthInput {
  */
 export function rewriteAuth(input: AuthInput) {
   if (input.client !== undefined) return authOfClient(input.client.apiKey, input.configuredKey);
-  const own = input.authorization ?? (input.apiKeyHeader ? `Bearer ${input.apiKeyHeader}` : undefined);
+  const own = ownKey(input);
   if (input.configuredKey === undefined) return { authorization: own, offeredKey: bearerToken(own) };
+  return { authorization: isReplaced(input) ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
+}
 
-  const isPlaceholder = input.fallback === 'if-placeholder' && own === 'Bearer placeholder';
-  const replace = input.fallback === 'always' || isPlaceholder;
-  return { authorization: replace ? `Bearer ${input.configuredKey}` : own, offeredKey: undefined };
+type OwnKey = Pick<AuthInput, 'authorization' | 'apiKeyHeader'>;
+
+/** The header towards the remote that the application's own key makes; undefined where it sent none. */
+export const ownKey = ({ authorization, apiKeyHeader }: OwnKey): string | undefined =>
+  authorization ?? (apiKeyHeader ? `Bearer ${apiKeyHeader}` : undefined);
+
+/** Whether the configured key takes the place of what the application sent: then that was no key, whatever it says. */
+export function isReplaced(input: Omit<AuthInput, 'client'>): boolean {
+  if (input.configuredKey === undefined) return false;
+  const isPlaceholder = input.fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';
+  return input.fallback === 'always' || isPlaceholder;
 }
 
 function authOfClient(apiKey: string | undefined, configuredKey: string | undefined) {

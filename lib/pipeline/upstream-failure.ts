@@ -1,15 +1,16 @@
 /** Why no upstream response came, in an error of ours, and whether the request may be sent again. */
 import { UpstreamFailure } from '../api/retry.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { describeHttp2Only } from '../network/http2-only.ts';
 import { describeTlsFailure } from '../network/tls-failure.ts';
 
 /** What is known of an attempt when it fails. */
 interface AttemptState {
+  readonly host: string;
   readonly heard: boolean; // any byte of a response, an informational one included
   readonly reused: boolean; // a connection that had been used before, or opened ahead
   readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
   readonly sent: boolean; // the request has left completely
-  readonly refused?: boolean; // by HTTP/2: the service has certainly not begun with it
 }
 
 /** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
@@ -18,12 +19,12 @@ const STALE_WITHIN = 2_000;
 /** The failure of an attempt. What we ended ourselves is never sent again, and nothing after the first byte of a response. */
 export function upstreamFailure(
   thrown: unknown,
-  { heard, reused, age, sent, refused }: AttemptState,
+  { host, heard, reused, age, sent }: AttemptState,
 ): UpstreamFailure {
-  const error = transportError(thrown);
+  const error = transportError(thrown, host);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
   const isStale = reused && age !== undefined && age < STALE_WITHIN;
-  if (isStale || refused === true) return new UpstreamFailure(error, 'stale_connection');
+  if (isStale) return new UpstreamFailure(error, 'stale_connection');
   if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
   // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
   if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
@@ -61,13 +62,13 @@ const BY_CODE: Readonly<Record<string, Description>> = {
 };
 const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
 
-/** Translates what node:https or node:http2 reported before any response header into one of our errors. */
-function transportError(thrown: unknown): PrivatemodeError {
+/** Translates what node:https reported before any response header into one of our errors. */
+function transportError(thrown: unknown, host: string): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
-  const tls = describeTlsFailure(thrown);
-  if (tls !== undefined) return tls;
+  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
+  if (refused !== undefined) return refused;
   const { code = '', syscall } = thrown as NodeJS.ErrnoException;
-  if (code.startsWith('HPE_') || code === 'ERR_HTTP2_ERROR') return new PrivatemodeError(...NOT_HTTP);
+  if (code.startsWith('HPE_')) return new PrivatemodeError(...NOT_HTTP);
   const whileWriting = code === 'ECONNRESET' && syscall === 'write';
   return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
 }

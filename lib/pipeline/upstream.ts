@@ -1,12 +1,10 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import type { ClientHttp2Stream, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2';
 import type { Agent } from 'node:https';
-import { Readable, type Writable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
-import type { Http2Session } from '../network/http2-session.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { openedAhead } from '../network/warm-connections.ts';
 import { upstreamFailure } from './upstream-failure.ts';
@@ -21,8 +19,6 @@ interface UpstreamOptions {
   readonly firstByteTimeout: number;
   /** Keeps connections alive; carries the CA bundle and the outbound proxy. */
   readonly agent: Agent;
-  /** The HTTP/2 session that requests go over while they fit into it, if there is one now. */
-  readonly http2?: () => Http2Session | undefined;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
   /** Gets the ms for which the service says that it keeps an idle connection. */
@@ -43,10 +39,9 @@ export interface Attempt {
   readonly signal: AbortSignal;
 }
 
-/** Of either version of HTTP; over HTTP/2 both are the same stream. */
 export interface UpstreamResponse {
-  readonly response: Readable & Pick<IncomingMessage, 'statusCode' | 'headers' | 'rawHeaders'>;
-  readonly request: Writable;
+  readonly response: IncomingMessage;
+  readonly request: ClientRequest;
 }
 
 export type Upstream = ReturnType<typeof createUpstream>;
@@ -59,8 +54,8 @@ export function createUpstream(options: UpstreamOptions) {
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  proxy.on('proxyReq', (request, outgoing) => attemptOf(outgoing)?.connecting(request));
-  proxy.on('proxyRes', (response, outgoing) => attemptOf(outgoing)?.responded(response));
+  proxy.on('proxyReq', (request, outgoing) => attemptOf(outgoing).connecting(request));
+  proxy.on('proxyRes', (response, outgoing) => attemptOf(outgoing).responded(response));
   const name = urlHost(host);
 
   return {
@@ -77,33 +72,14 @@ export function createUpstream(options: UpstreamOptions) {
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       try {
-        const stream = attempt.fresh ? undefined : begin(attempt, options.http2?.());
-        const outgoing = new Outgoing(
-          req,
-          attempt,
-          stream === undefined ? running : undefined,
-        ) as unknown as IncomingMessage;
-        if (stream === undefined) {
-          proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
-        } else {
-          res.on('close', () => stream.stream.destroy()); // as the library does over HTTP/1.1
-          // The library's way for a connection that is not its own; it gets the head and leaves the body alone.
-          const fetch = () => running.streaming(stream);
-          proxy.web(
-            outgoing,
-            res,
-            { fetch, fetchOptions: NO_HEADERS, method: attempt.method },
-            running.failed,
-          );
-        }
+        const outgoing = new Outgoing(req, attempt, running) as unknown as IncomingMessage;
+        proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
       } catch (thrown) {
         running.failed(thrown);
       }
       // This listener stays as long as the response lives: that of an attempt that is over is no use to the next one.
       const onClose = res.listeners('close').at(-1);
-      const over = (): void => {
-        res.off('close', onClose as () => void);
-      };
+      const over = (): void => void res.off('close', onClose as () => void);
       running.outcome.then(({ response }) => response.once('close', over), over);
       return running.outcome;
     },
@@ -120,8 +96,7 @@ class Outgoing {
   readonly headers: OutgoingHttpHeaders;
   readonly httpVersionMajor = 1;
   readonly socket: IncomingMessage['socket'];
-  /** Undefined over HTTP/2, where its events are those of the stream. */
-  readonly running: ReturnType<typeof runAttempt> | undefined;
+  readonly running: ReturnType<typeof runAttempt>;
 
   constructor({ socket }: IncomingMessage, { method, path, headers }: Attempt, running: Outgoing['running']) {
     this.method = method;
@@ -145,20 +120,6 @@ function endAtOnce(this: Readable): void {
 const attemptOf = (outgoing: IncomingMessage): Outgoing['running'] =>
   (outgoing as unknown as Outgoing).running;
 
-/** What the library asks the head of a response for. */
-const NO_ENTRIES = new Map();
-/** The library would copy those of the attempt into an object that nobody asks. */
-const NO_HEADERS = { requestOptions: { headers: {} } };
-
-/** A stream for the attempt; undefined: there is no session, or it would have to wait. */
-function begin({ method, path, headers, body }: Attempt, session: Http2Session | undefined) {
-  const bytes = body === undefined ? 0 : Number(headers['content-length']);
-  const isKnown = body === undefined || bytes > 0;
-  return isKnown ? session?.request(method, path, headers, bytes) : undefined;
-}
-
-type BegunStream = NonNullable<ReturnType<Http2Session['request']>>;
-
 /** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
 const SHORT_PIECE = 128;
 /** They cost little, and a response that breaks off keeps its last words. */
@@ -169,12 +130,11 @@ const KEPT_FOR = /\btimeout=(\d{1,6})\b/;
 
 /** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
-  const { connectTimeout, firstByteTimeout, onIdleTimeout } = options;
+  const { host, connectTimeout, firstByteTimeout, onIdleTimeout } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
-  let request: Writable | undefined;
-  let begun: BegunStream | undefined; // over HTTP/2
+  let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
-  let waited = false; // the connection idled before, and may have been closed meanwhile; over HTTP/1.1
+  let waited = false; // the connection idled before, and may have been closed meanwhile
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
@@ -195,37 +155,11 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     request?.destroy(); // also where a response came before the body failed: the rest of that is not sent
     if (settled) return;
     settle();
-    reject(
-      upstreamFailure(thrown, {
-        heard,
-        reused: begun === undefined ? waited : begun.isStale(),
-        age: connectedAt && performance.now() - connectedAt,
-        sent: request?.writableFinished === true,
-        refused: begun?.isRefused() === true,
-      }),
-    );
+    const age = connectedAt && performance.now() - connectedAt;
+    const sent = request?.writableFinished === true;
+    reject(upstreamFailure(thrown, { host, heard, reused: waited, age, sent }));
   }
   const aborted = (): void => failed(signal.reason);
-
-  function begins(response: UpstreamResponse['response'], sending: Writable): void {
-    settle();
-    // A response that is over before the upload is all there will be: the rest need not travel.
-    response.once('end', () => {
-      if (!sending.writableFinished) sending.destroy();
-    });
-    resolve({ response, request: sending });
-  }
-
-  /** The head of a response over HTTP/2; its only pseudo-header comes first (RFC 9113 8.3). */
-  function responding(
-    this: ClientHttp2Stream,
-    { ':status': statusCode, ...headers }: IncomingHttpHeaders & IncomingHttpStatusHeader,
-    _flags: number,
-    rawHeaders: readonly string[],
-  ): void {
-    if (settled) return void this.destroy();
-    begins(Object.assign(this, { statusCode, headers, rawHeaders: rawHeaders.slice(2) }), this);
-  }
 
   /** Each piece of the upload that has left begins the wait anew. */
   function expectResponse(): void {
@@ -233,15 +167,6 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     clearTimeout(deadline);
     const message = 'the service did not begin to answer in time';
     deadline = expireIn(firstByteTimeout, 'first_byte_timeout', message);
-  }
-
-  /** The request, of either version, exists: it fails with its connection, and the upload ends with it. */
-  function watch(created: Writable): void {
-    request = created;
-    created.once('close', () => {
-      failed(new Error('closed without a response'));
-      body?.destroy();
-    });
   }
 
   function connected(): void {
@@ -258,7 +183,11 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     failed,
     /** The request has a socket, which may have to connect yet. */
     connecting(created: ClientRequest): void {
-      watch(created);
+      request = created;
+      created.once('close', () => {
+        failed(new Error('closed without a response'));
+        body?.destroy();
+      });
       if (settled) return void created.destroy();
       const { socket } = created;
       socket?.prependOnceListener('data', () => {
@@ -269,30 +198,17 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
       else socket?.once('secureConnect', connected);
     },
     responded(response: IncomingMessage): void {
-      if (settled || request === undefined) return void response.destroy();
+      const sending = request;
+      if (settled || sending === undefined) return void response.destroy();
+      settle();
       const hint = KEPT_FOR.exec(String(response.headers['keep-alive']))?.[1];
       if (hint !== undefined) onIdleTimeout?.(1000 * Number(hint));
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
-      begins(response, request);
-    },
-    /** The request is a stream of an HTTP/2 session. Resolves with its head, for the library. */
-    async streaming(created: BegunStream): Promise<Response> {
-      const { stream } = created;
-      begun = created;
-      watch(stream);
-      stream.on('error', failed);
-      stream.once('close', () => stream.removeAllListeners()); // some lead to the exchange (docs/hazards.md 25)
-      stream.once('headers', () => {
-        heard = true;
+      // A response that is over before the upload is all there will be: the rest need not travel.
+      response.once('end', () => {
+        if (!sending.writableFinished) sending.destroy();
       });
-      stream.once('response', responding);
-      if (settled) stream.destroy();
-      else {
-        connected();
-        body?.pipe(stream);
-      }
-      const { response } = await outcome;
-      return { status: response.statusCode, headers: NO_ENTRIES, body: null } as unknown as Response;
+      resolve({ response, request: sending });
     },
   };
 }

@@ -1,15 +1,15 @@
 import { sha256 } from '#crypto/digest';
-import { concernsClock } from '../attestation/findings.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
-import { type TrustRoots, type Verdict, verify } from '../attestation/verify.ts';
+import { type TrustRoots, verify } from '../attestation/verify.ts';
 import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError, CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import { verdictReport, verdictText, withSecretChecks } from '../transparency/verdict-report.ts';
 import { type Clock, pause, type Term } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
+import { verdictError } from './judgement.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
@@ -52,12 +52,18 @@ export interface EpochDeps {
   /** 0 ≤ x < 1. */
   readonly random: () => number;
   readonly observe: Observer;
-  /** Tests replace the verifier of evidence, and that of the signature on a secret. */
+  /** The verifier of evidence, which the client library wraps to keep the manifest, and that of the signature on a secret; tests replace both. */
   readonly verify?: typeof verify;
   readonly judgeSecret?: typeof verifySecretResponse;
 }
 
 const ROUNDS = 3;
+
+interface GivenManifest {
+  readonly manifest: Uint8Array;
+  /** Whether it was fetched for this epoch, or cannot be fetched. */
+  readonly newest: boolean;
+}
 
 /**
  * What makes an epoch with an API key, in up to three rounds, and throws what the last round threw, or the signal's reason.
@@ -68,6 +74,8 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
   const { manifests, control, roots, collateral, manifestLog, clock, random, observe } = deps;
   const { lifetimes = lifetimesOf(), verify: judge = verify, judgeSecret = verifySecretResponse } = deps;
   let enforced: Uint8Array | undefined;
+  /** Errors of verdicts, as opposed to those of a service that said nothing which could be judged. */
+  const rejections = new WeakSet<Error>();
 
   /**
    * Makes one epoch (docs/protocol/attestation.md 1.3, 12): attests the service against `manifest`, exchanges a secret
@@ -75,8 +83,9 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
    * always in the log. Throws api_key_rejected, the code of the failed check, secret_exchange_failed, manifest_log_failed
    * and what the control API throws.
    */
-  async function tryOnce(apiKey: string, manifest: Uint8Array, signal: AbortSignal): Promise<Epoch> {
-    const { verdict, meshCaPem } = await attest(apiKey, manifest, signal);
+  async function tryOnce(apiKey: string, given: GivenManifest, signal: AbortSignal): Promise<Epoch> {
+    const { manifest } = given;
+    const { verdict, meshCaPem } = await attest(apiKey, given, signal);
     const { manifestSha256 } = verdict;
     const attestedAt = clock.now();
 
@@ -92,7 +101,13 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
       whole = withSecretChecks(verdict, checks);
       const message = 'The signature on the secret was checked';
-      observe({ type: 'secret-judged', message, verdict: whole });
+      // The evidence was accepted under this manifest, so no newer one is missing.
+      const rejection = whole.failure && {
+        error: verdictError(whole),
+        askedAt: beganMonotonic,
+        newest: true,
+      };
+      observe({ type: 'secret-judged', message, verdict: whole, rejection });
       return checks;
     });
     signal.throwIfAborted();
@@ -118,7 +133,8 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
   }
 
   /** Asks for evidence with a fresh nonce; resolves with an accepted verdict. */
-  async function attest(apiKey: string, manifest: Uint8Array, signal: AbortSignal) {
+  async function attest(apiKey: string, { manifest, newest }: GivenManifest, signal: AbortSignal) {
+    const askedAt = clock.monotonic();
     const nonce = Uint8Array.from(randomBytes(32));
     observe({ type: 'step', message: 'Waiting for the evidence of the service' });
     const document = await control.attest(apiKey, nonce, signal);
@@ -127,9 +143,12 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
     const verdict = await judge({ document, nonce, manifest, roots, collateral, now });
     const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
-      observe({ type: 'rejected', message: 'The evidence was rejected', verdict });
+      const error = verdictError(verdict);
+      const rejection = { error, askedAt, newest };
+      observe({ type: 'rejected', message: 'The evidence was rejected', verdict, rejection });
       await collateral.distrust(verdict.checks);
-      throw verdictError(verdict);
+      if (error.code !== 'collateral_unavailable') rejections.add(error);
+      throw error;
     }
     observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
     return { verdict, meshCaPem };
@@ -137,28 +156,32 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
 
   return async (apiKey, signal) => {
     let manifest = enforced;
-    let refetched = manifests.kind === 'static';
+    let newest = manifests.kind === 'static'; // or fetched for this epoch
+    let refetched = newest;
     for (let round = 1; ; ) {
       try {
         signal.throwIfAborted();
         if (manifest === undefined) {
           observe({ type: 'step', message: 'Waiting for the manifest' });
           manifest = await manifests.newest(signal);
+          newest = true;
         }
-        return await tryOnce(apiKey, manifest, signal);
+        return await tryOnce(apiKey, { manifest, newest }, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = asPrivatemodeError(thrown);
-        if (cureOf(error) === 'newer manifest' && manifest !== undefined && !refetched) {
+        const isOutdated = rejections.has(error) || cureOf(error) === 'newer manifest';
+        if (isOutdated && manifest !== undefined && !refetched) {
           refetched = true;
-          const newest = await manifests.newest(signal).catch(() => {
+          const published = await manifests.newest(signal).catch(() => {
             signal.throwIfAborted();
             throw error; // the CDN does not have the newest manifest, but the service failed the validation
           });
-          const changed = Buffer.compare(newest, manifest) !== 0;
+          const changed = Buffer.compare(published, manifest) !== 0;
           const message = 'Validation failed, trying the newest manifest';
           observe({ type: 'manifest-refetched', message, error, changed });
-          manifest = newest;
+          manifest = published;
+          newest = true;
           continue;
         }
         if (round === ROUNDS || cureOf(error) !== 'time') throw error;
@@ -168,14 +191,4 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       }
     }
   };
-}
-
-/** The check that decided, as an error with its code. */
-function verdictError({ failure }: Verdict): PrivatemodeError {
-  if (failure === undefined) {
-    return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
-  }
-  const { id, code = 'attestation_failed', expected, found, source } = failure;
-  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
-  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`, { remedy });
 }

@@ -1,15 +1,26 @@
 import type { Verdict } from '../attestation/verify.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
+/** How a verdict came about that is not accepted. */
+export interface Rejection {
+  readonly error: PrivatemodeError;
+  /** When the service was asked for what was judged, on the monotonic clock. */
+  readonly askedAt: number;
+  /** Whether no newer manifest could have led to another verdict. */
+  readonly newest: boolean;
+}
+
 /** What happens in a session, for logs and counters. No event carries a key, a secret or anything of a request. */
 export type SessionEvent = { readonly message: string } & (
   | { readonly type: 'key-kept' | 'key-dropped' }
   /** What a renewal does next, and so what it may wait for. */
   | { readonly type: 'step' }
-  /** Of `attested`, operators look for the message after a repair of their network. A rejection follows again as an error. */
-  | { readonly type: 'attested' | 'rejected'; readonly verdict: Verdict }
+  /** Operators look for the message after a repair of their network. */
+  | { readonly type: 'attested'; readonly verdict: Verdict }
+  /** It follows again as an error. */
+  | { readonly type: 'rejected'; readonly verdict: Verdict; readonly rejection: Rejection }
   /** The verdict of before, with the checks of the secret exchange after those of the evidence. */
-  | { readonly type: 'secret-judged'; readonly verdict: Verdict }
+  | { readonly type: 'secret-judged'; readonly verdict: Verdict; readonly rejection: Rejection | undefined }
   /** An epoch is about to begin under this verdict: its text, and lower-case hex SHA-256 of that. */
   | { readonly type: 'verdict'; readonly report: string; readonly sha256: string }
   /** Validation failed: the newest manifest is tried before the renewal fails. */
@@ -48,6 +59,7 @@ const FAILURES: Readonly<Partial<Record<ErrorCode, readonly [what: string, cure?
   upstream_unreachable: ['The service cannot be reached', 'time'],
   upstream_connect_timeout: ['The service does not answer in time', 'time'],
   upstream_reset: ['The service closed the connection', 'time'],
+  upstream_http2_only: ['The service offers HTTP/2 only'],
   upstream_redirect: ['The service answered with a redirect'],
   upstream_tls_untrusted: ['A TLS certificate is not trusted'],
   control_api_failed: ['The service answered with an error', 'time'],

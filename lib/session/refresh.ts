@@ -2,9 +2,11 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Clock, Term } from './clock.ts';
 import type { createEpochMaker, Epoch, EpochDeps } from './epoch.ts';
 import { failureMessage } from './events.ts';
+import { isSettled, type Judgements } from './judgement.ts';
 
 export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'random' | 'observe'> {
   readonly makeEpoch: ReturnType<typeof createEpochMaker>;
+  readonly judgements: Pick<Judgements, 'confirmAt'>;
   /**
    * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
    * manifest, a manifest this version does not understand. With a key that is held, once until a renewal succeeds or the
@@ -37,7 +39,7 @@ export function isUsable(term: Term, clock: Pick<Clock, 'now' | 'monotonic'>): b
 
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */
 export function createEpochRefresh(deps: RefreshDeps) {
-  const { makeEpoch, manifests, clock, random, observe, onPermanent } = deps;
+  const { makeEpoch, judgements, manifests, clock, random, observe, onPermanent } = deps;
   const closing = new AbortController();
   const closed: AbortSignal = closing.signal; // named, so that a declaration can name it
   let epoch: Epoch | undefined;
@@ -89,7 +91,8 @@ export function createEpochRefresh(deps: RefreshDeps) {
     announce();
   }
 
-  function fail(error: PrivatemodeError, { configured }: HeldKey): void {
+  /** `began`: when the renewal began, on the monotonic clock. */
+  function fail(error: PrivatemodeError, { configured }: HeldKey, began: number): void {
     failures++;
     failedAt = clock.now();
     lastError = error;
@@ -99,7 +102,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
       observe({ type: 'key-dropped', message: 'The API key kept from a client is no longer accepted' });
     }
     const hopeless = isPermanent(error, configured);
-    const retryIn = dropped ? undefined : backoff(hopeless);
+    const retryIn = dropped ? undefined : pauseAfter(began, hopeless);
     if (retryIn !== undefined) wakeAt(clock.now() + retryIn);
     const permanentNow = hopeless && permanent === undefined && current() === undefined;
     if (permanentNow) {
@@ -113,9 +116,15 @@ export function createEpochRefresh(deps: RefreshDeps) {
 
   /** Whether waiting does not help. `configured`: the key is the operator's, not one that a client brought. */
   function isPermanent({ code }: PrivatemodeError, configured: boolean): boolean {
-    if (code === 'api_key_rejected') return configured;
-    if (code === 'manifest_mismatch' || code === 'manifest_invalid') return manifests.kind === 'static';
-    return code === 'manifest_unsupported';
+    return code === 'api_key_rejected' ? configured : isSettled(code, manifests.kind);
+  }
+
+  /** ms until the next renewal, which does not begin later than a rejection can be confirmed: clients wait to hear of it. */
+  function pauseAfter(began: number, hopeless: boolean): number {
+    const pause = backoff(hopeless);
+    const due = judgements.confirmAt();
+    if (due === undefined || began >= due) return pause;
+    return Math.min(pause, Math.max(0, due - clock.monotonic()));
   }
 
   /** 1 s, doubling, up to 60 s; the upper half of it at random. What waiting does not cure is tried rarely. */
@@ -141,6 +150,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
   }
 
   async function attempt(by: HeldKey, signal: AbortSignal): Promise<Epoch> {
+    const began = clock.monotonic();
     try {
       const made = await makeEpoch(by.value, signal);
       signal.throwIfAborted();
@@ -152,7 +162,7 @@ export function createEpochRefresh(deps: RefreshDeps) {
       signal.throwIfAborted();
       running = undefined;
       const error = asPrivatemodeError(thrown);
-      fail(error, by);
+      fail(error, by, began);
       throw error;
     }
   }

@@ -1,9 +1,10 @@
 import type { Verdict } from '../attestation/verify.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
 import { pause } from './clock.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
+import { createJudgements } from './judgement.ts';
 import { createEpochRefresh, type RefreshDeps } from './refresh.ts';
 
 export type { Epoch } from './epoch.ts';
@@ -13,8 +14,8 @@ export interface Session {
   current(): Epoch | undefined;
   /**
    * Waits for an unexpired epoch. `offeredKey` is the bearer token of the request, used for attestation only
-   * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, or the
-   * last permanent cause.
+   * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the last permanent
+   * cause, and what the service is refused for (lib/session/judgement.ts).
    */
   acquire(options: {
     offeredKey?: string | undefined;
@@ -24,6 +25,7 @@ export interface Session {
   /** After "no secret for ID": replaces the epoch with that secret id. Bounded in time and rate; all callers share one renewal. */
   renewAfterRejection(secretId: string): Promise<Epoch>;
   state(): 'ready' | 'awaiting-key' | 'starting' | 'failing';
+  /** What the service is refused for, else the last failure since the last success. */
   lastError(): Error | undefined;
   /** Ends the renewals; later requests fail with the reason, of code shutting_down. */
   close(reason?: PrivatemodeError): void;
@@ -40,28 +42,39 @@ export interface AttestedSession extends Session {
 export interface SessionDeps extends EpochDeps, Pick<RefreshDeps, 'onPermanent'> {
   /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
+  /** Host of the service, for messages. */
+  readonly host?: string | undefined;
 }
 
 /** ms between two renewals that a rejection may force: anybody on the way can write its text, which is not authenticated. */
 const FORCED_INTERVAL = 10_000;
 /** ms that a request which saw its secret rejected waits for the next one. */
 const FORCED_TIMEOUT = 30_000;
+/** ms that a request waits for a renewal while the service is refused: it may have been repaired. */
+const REFUSED_PATIENCE = 5_000;
+const ROLLOUT_REMEDY =
+  'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
 /** One epoch at a time, kept fresh. With a key configured the first attestation begins at once. */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock } = deps;
+  const { clock, host = 'the remote' } = deps;
+  const judgements = createJudgements(clock, deps.manifests.kind);
   let verdict: Verdict | undefined;
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
+    judgements.observe(event);
     deps.observe(event);
   };
-  const watched = { ...deps, observe };
+  const watched = { ...deps, observe, judgements };
   const refresh = createEpochRefresh({ ...watched, makeEpoch: createEpochMaker(watched) });
   const offer = createClientKeys({ attest: refresh.renewWith, clock });
 
-  /** Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing. */
-  async function nextChance(offeredKey: string | undefined): Promise<void> {
+  /**
+   * Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing, and what an attestation with
+   * the offered key failed with.
+   */
+  async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
     const changed = refresh.changed();
     if (refresh.hasKey()) {
       refresh.hurry();
@@ -70,17 +83,39 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (offeredKey === undefined) {
       throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
     }
-    await Promise.race([changed, offer(offeredKey)]);
+    const began = clock.monotonic();
+    await Promise.race([changed, offer(offeredKey)]).catch(async (thrown: unknown) => {
+      const error = asPrivatemodeError(thrown);
+      if (error.blame === 'client' || refresh.closed.aborted) throw error;
+      const due = judgements.confirmAt();
+      if (due === undefined || began >= due) throw judgements.refusal() ?? unjudged(error);
+      await Promise.race([
+        changed,
+        pause(clock, Math.max(0, due - clock.monotonic()), ended ?? refresh.closed),
+      ]);
+    });
   }
 
+  /** Hides the failed check behind not_ready: clients get its code only once the service is refused. */
+  const unjudged = (error: PrivatemodeError): PrivatemodeError =>
+    error.blame === 'attestation' && error.status === 400 ? notReady('was not verified', error) : error;
+
   async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
-    for (;;) {
+    for (let waited = false; ; ) {
       const epoch = refresh.current();
       if (epoch !== undefined) return epoch;
       refresh.closed.throwIfAborted();
       const permanent = refresh.permanent();
       if (permanent !== undefined) throw permanent;
-      await nextChance(offeredKey);
+      const refusal = judgements.refusal();
+      if (refusal !== undefined && waited) throw refusal;
+      const chance = nextChance(offeredKey, ended);
+      if (refusal === undefined) await chance;
+      else {
+        if (refresh.hasKey() && !refresh.renewing()) throw refusal; // the last renewal was a moment ago
+        waited = true;
+        await Promise.race([chance, pause(clock, REFUSED_PATIENCE, ended)]);
+      }
       ended.throwIfAborted();
     }
   }
@@ -97,7 +132,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     const done = new AbortController();
     const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
     const late = pause(clock, ms, ended, 'waiting').then(() => {
-      throw notReady(ms);
+      throw judgements.refusal() ?? notReady(`was not verified within ${ms / 1000} s`, refresh.lastError());
     });
     try {
       return await Promise.race([work(ended), late]);
@@ -106,11 +141,10 @@ export function createSession(deps: SessionDeps): AttestedSession {
     }
   }
 
-  function notReady(ms: number): PrivatemodeError {
-    const cause = refresh.lastError();
+  function notReady(what: string, cause: PrivatemodeError | undefined): PrivatemodeError {
     const why = cause === undefined ? '' : `: ${cause.message}`;
-    const message = `the remote was not verified within ${ms / 1000} s${why}`;
-    return new PrivatemodeError('not_ready', message, { cause });
+    const remedy = cause?.code === 'manifest_mismatch' ? ROLLOUT_REMEDY : undefined;
+    return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
   }
 
   /** Admits the renewal that a rejection forces. Throws not_ready where the last one was a moment ago. */
@@ -147,7 +181,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (!refresh.hasKey()) return 'awaiting-key';
       return refresh.lastError() === undefined ? 'starting' : 'failing';
     },
-    lastError: refresh.lastError,
+    lastError: () => judgements.refusal() ?? refresh.lastError(),
     lastVerdict: () => verdict,
     updateConfiguredKey: refresh.configure,
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {

@@ -2,8 +2,9 @@
 import { lstat, mkdir, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { linesOf } from '../transparency/check-receipts.ts';
 import { createLineWriter, newInstance, writeInBatches } from '../transparency/durable-file.ts';
+import { openToAppend } from '../transparency/own-files.ts';
+import { linesOf } from '../transparency/receipt-files.ts';
 import { CLIENT_NAME } from './clients-file.ts';
 
 /** What is stored of the counts: requests that were admitted then, or tokens that were counted then. */
@@ -58,7 +59,7 @@ export async function openCountLog(options: CountLogOptions) {
   const { now = Date.now, interval = 250, mostPending = 20_000 } = options;
   const directory = join(workspace, 'limits');
   const instance = newInstance();
-  const writer = createLineWriter();
+  const writer = createLineWriter(openToAppend);
   let pending: CountRecord[] = [];
   /** Admissions that were dropped since the last batch. */
   let dropped = 0;

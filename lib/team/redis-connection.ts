@@ -29,11 +29,14 @@ export type Run = (
 export class StoreError extends Error {
   /** The server may have run it all the same. */
   readonly perhapsRun: boolean;
+  /** One of its keys holds what the script cannot use; others are as good as ever. */
+  readonly ofKeys: boolean;
 
-  constructor(message: string, perhapsRun: boolean) {
+  constructor(message: string, perhapsRun: boolean, ofKeys = false) {
     super(message);
     this.name = 'StoreError';
     this.perhapsRun = perhapsRun;
+    this.ofKeys = ofKeys;
   }
 }
 
@@ -51,6 +54,11 @@ export interface RedisConnectionOptions {
 }
 
 type Client = ReturnType<typeof createClient>;
+
+/** An error of a script; servers before Redis 7 tell first where it was. */
+const WRONG_TYPE =
+  /^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): @user_script:[0-9]+: )?-?WRONGTYPE\b/;
+const UNUSABLE_KEYS = 'a key of this client holds something that is no count (WRONGTYPE)';
 
 /** A script that has no reply by then has failed. Replies come in order, so its connection is given up too. */
 const REPLY_MS = 1_000;
@@ -104,6 +112,8 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
       if (!script.fits(reply)) throw new StoreError('it replies with what the script never says', true);
       return reply;
     } catch (thrown) {
+      if (isReply(thrown) && WRONG_TYPE.test(thrown.message))
+        throw new StoreError(UNUSABLE_KEYS, false, true);
       throw new StoreError(reasonOf(thrown, isReply), !isReply(thrown));
     }
   }
@@ -149,14 +159,15 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   const loop = stayConnected(resolve);
   await tried;
   return {
-    /** Rejects at once while there is no connection. */
+    /** Rejects at once while there is no connection. An error gives the connection up, unless it is of these keys alone. */
     async run(...call: Parameters<Run>): Promise<unknown> {
       if (current === undefined) throw new StoreError('there is no connection', false);
       const { client } = current;
       try {
         return await runOn(client, ...call);
       } catch (thrown) {
-        drop(client, (thrown as StoreError).message);
+        const { ofKeys, message } = thrown as StoreError;
+        if (!ofKeys) drop(client, message);
         throw thrown;
       }
     },

@@ -15,6 +15,8 @@ export interface RedisCountsOptions {
   readonly recovered: () => void;
   /** A request was admitted that is not counted (`open`). */
   readonly uncounted: () => void;
+  /** The keys of that client cannot be used, while the store can; called once until they can be again. */
+  readonly unusable?: (client: string, reason: string) => void;
   /** Authorities for rediss://, PEM; default: those of Node. */
   readonly ca?: readonly string[];
   /** ms since 1970. Tells only whether the day of late tokens is over; all else goes by the clock of the store. */
@@ -38,6 +40,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local midnight = (math.floor(now / 86400000) + 1) * 86400000
 `;
 
+/**
+ * The tokens that are counted under a key. Where something else stands there, the error is that of a key of another type: an error of
+ * another kind would speak of the whole store.
+ */
+const TOKENS = `
+local tokens = redis.call('GET', KEYS[1]) or '0'
+if not string.match(tokens, '^-?%d+$') or #tokens > 18 then return redis.error_reply('WRONGTYPE no number') end
+`;
+
 const isCount = (reply: unknown): boolean => Number.isSafeInteger(reply) && (reply as number) >= 0;
 
 /**
@@ -48,8 +59,9 @@ const ADMIT = script(
   `${CLOCK}
 local id, lease = ARGV[1], tonumber(ARGV[5])
 local tokensPerDay, requestsPerMinute, maxConcurrent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-if tokensPerDay >= 0 and tonumber(redis.call('GET', KEYS[1]) or 0) >= tokensPerDay then
-  return {1, math.ceil((midnight - now) / 1000)}
+if tokensPerDay >= 0 then
+  ${TOKENS}
+  if tonumber(tokens) >= tokensPerDay then return {1, math.ceil((midnight - now) / 1000)} end
 end
 if requestsPerMinute >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 60000)
@@ -79,10 +91,11 @@ return {0, 0}`,
 /** Arguments: id, tokens, how it is released (Release.how). */
 const RELEASE = script(
   `${CLOCK}
-local id, tokens, how = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local id, added, how = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local held = redis.call('ZREM', KEYS[3], id)
 if how == 'cancel' then redis.call('ZREM', KEYS[2], id) end
-if tokens > 0 and (how ~= 'again' or held == 1) then
+if added > 0 and (how ~= 'again' or held == 1) then
+  ${TOKENS}
   redis.call('INCRBY', KEYS[1], ARGV[2])
   redis.call('PEXPIREAT', KEYS[1], midnight)
 end
@@ -135,9 +148,11 @@ const NO_LIMIT = 1e15;
  * config_invalid where the URL is none.
  */
 export async function openRedisCounts(options: RedisCountsOptions): Promise<RequestCounts> {
-  const { failed, recovered, uncounted, onFailure, now = Date.now, lease = LEASE_MS } = options;
+  const { failed, recovered, uncounted, unusable, onFailure, now = Date.now, lease = LEASE_MS } = options;
   /** Client → ids of its requests that run here. */
   const running = new Map<string, Set<string>>();
+  /** Clients whose keys cannot be used. */
+  const withoutKeys = new Set<string>();
   let owed: Release[] = [];
   const releasing = new Set<Promise<void>>();
   const replica = randomBytes(9).toString('base64url');
@@ -156,6 +171,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     try {
       await run(RELEASE, keysOf(client), [id, tokens, how]);
     } catch (thrown) {
+      if ((thrown as StoreError).ofKeys) return; // nothing can be given back under these keys
       if (how === 'first' && (thrown as StoreError).perhapsRun) release.how = 'again';
       owe(release);
       throw thrown;
@@ -169,7 +185,8 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       const failure = (await Promise.allSettled(batch)).find(({ status }) => status === 'rejected');
       if (failure?.status === 'rejected') throw failure.reason;
     }
-    await Promise.all([...running].map(([client, ids]) => run(RENEW, keysOf(client), [lease, ...ids])));
+    const renewals = [...running].map(([client, ids]) => run(RENEW, keysOf(client), [lease, ...ids]));
+    await Promise.all(renewals.map((renewed) => renewed.catch(unlessOfKeys)));
   }
 
   /**
@@ -179,9 +196,9 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   async function prepare(run: Run): Promise<void> {
     const keys = keysOf(NOBODY);
     // First the one with few arguments: a server that wants a password says so only to short commands.
-    await run(RENEW, keys, [1, replica]);
-    await run(ADMIT, keys, [replica, NO_LIMIT, NO_LIMIT, NO_LIMIT, 1]);
-    await run(RELEASE, keys, [replica, 1, 'cancel']);
+    await run(RENEW, keys, [1, replica]).catch(unlessOfKeys);
+    await run(ADMIT, keys, [replica, NO_LIMIT, NO_LIMIT, NO_LIMIT, 1]).catch(unlessOfKeys);
+    await run(RELEASE, keys, [replica, 1, 'cancel']).catch(unlessOfKeys);
     await catchUp(run);
   }
 
@@ -220,10 +237,15 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       const args = [id, tokensPerDay, requestsPerMinute, maxConcurrent, lease];
       reply = (await connection.run(ADMIT, keysOf(name), args)) as readonly number[];
     } catch (thrown) {
-      const { message, perhapsRun } = thrown as StoreError;
+      const { message, perhapsRun, ofKeys } = thrown as StoreError;
+      if (ofKeys && !withoutKeys.has(name)) {
+        withoutKeys.add(name);
+        unusable?.(name, message);
+      }
       if (perhapsRun) owe({ client: name, id, tokens: 0, day: today(), how: 'cancel' });
       return withoutCount(message);
     }
+    withoutKeys.delete(name);
     const limit = REACHED[reply[0] as number];
     if (limit !== undefined) throw limitReached(limit, limits, reply[1] as number);
     const ids = running.get(name) ?? new Set();
@@ -245,6 +267,11 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       await connection.close();
     },
   };
+}
+
+/** What one client's keys hold is nothing that others, or a new connection, depend on. */
+function unlessOfKeys(thrown: unknown): void {
+  if (!(thrown as StoreError).ofKeys) throw thrown;
 }
 
 const NOT_COUNTED: Permit = { release() {} };

@@ -1,9 +1,9 @@
 /** `privatemode-proxy usage`: who used what, as a table, as JSON or as CSV (docs/receipts.md). */
-import { printable } from '../attestation/check.ts';
 import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
+import { printable, printableJson } from '../printable.ts';
 import { sumUsage, USAGE_KEYS, type UsageReport, type UsageRow, type UsageSums } from './usage.ts';
 
 const SETTINGS = [
@@ -55,7 +55,7 @@ export async function runUsage(
   const report = await sumUsage(dir, { since, until, by });
   const render = json ? renderJson : csv ? renderCsv : renderText;
   stdout.write(render(report, dir));
-  for (const note of notesOn(report)) stderr.write(`${note}\n`);
+  for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
   if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
   return report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
@@ -89,7 +89,8 @@ function lostText({ lost: { receipts, unknown } }: UsageReport): string {
   return `Receipts lost: ${receipts}${unknown === 0 ? '' : `, and ${often} nobody knows how many`}.`;
 }
 
-const renderJson = (report: UsageReport): string => `${JSON.stringify(report, undefined, 2)}\n`;
+const renderJson = (report: UsageReport): string =>
+  `${printableJson(JSON.stringify(report, undefined, 2))}\n`;
 
 /** The columns behind the keys, in their order; `title` and `show` are those of the table. */
 const COLUMNS: readonly {

@@ -1,14 +1,14 @@
 /** Who used what: the sums of the receipts of a directory (docs/receipts.md), by client, model and day. */
-import { readdir } from 'node:fs/promises';
 import { PrivatemodeError } from '../errors.ts';
-import { linesOf } from '../transparency/check-receipts.ts';
 import {
+  isWellFormed,
   parseLine,
   type ReceiptLine,
   type ReceiptOutcome,
+  type RefusalCount,
   type RequestReceipt,
-  receiptFiles,
 } from '../transparency/receipt.ts';
+import { linesOf, listReceiptFiles, readFileName } from '../transparency/receipt-files.ts';
 
 /** By what requests are summed. */
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;
@@ -86,11 +86,11 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
   const lines = { unreadable: 0, repeated: 0, cutOff: 0, first: null as UsageReport['lines']['first'] };
   let read = 0;
 
-  function add(receipt: RequestReceipt): void {
-    addTo(total, receipt);
+  function add(receipt: Summed, requests = 1): void {
+    addTo(total, receipt, requests);
     const shared = by.map((key) => KEYS[key](receipt));
     const id = JSON.stringify(shared);
-    addTo(rows.get(id) ?? rowFor(id, shared), receipt);
+    addTo(rows.get(id) ?? rowFor(id, shared), receipt, requests);
   }
   function rowFor(id: string, shared: readonly (string | null)[]): Mutable<UsageRow> {
     if (rows.size >= MOST_ROWS) {
@@ -107,7 +107,13 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
   });
 
   try {
-    for (const [instance, files] of receiptFiles(await readdir(directory))) {
+    const { instances, foreign } = await listReceiptFiles(directory);
+    for (const file of foreign) {
+      if (readFileName(file) === undefined || file < firstDay) continue;
+      lines.unreadable += 1; // has the name of a receipt file, and is a link or the like
+      lines.first ??= { file, line: 0 };
+    }
+    for (const [instance, files] of instances) {
       const wanted = files.filter((file) => file >= firstDay);
       read += wanted.length;
       let last = -1;
@@ -121,8 +127,11 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
         else if (line.instance !== instance || line.seq <= last) lines.repeated += 1;
         else {
           last = line.seq;
-          if (line.type === 'request' && isWithin(line.time)) add(line);
-          else if (line.type === 'lost' && isWithin(line.time)) {
+          if (!isWithin(line.time)) continue;
+          if (line.type === 'request') add(line);
+          else if (line.type === 'refused')
+            for (const each of line.counts) add(refusedRequest(line.time, each), each.count);
+          else if (line.type === 'lost') {
             lost.receipts += line.count ?? 0;
             lost.unknown += line.count === null ? 1 : 0;
           }
@@ -144,7 +153,18 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
 const REMEDY =
   'Name their directory with --dir: it is receipts in the --workspace of a gateway that runs with --receipts.';
 
-const KEYS: Readonly<Record<UsageKey, (receipt: RequestReceipt) => string | null>> = {
+/** What is summed of a request. */
+type Summed = Pick<
+  RequestReceipt,
+  'time' | 'client' | 'model' | 'durationMs' | 'tokens' | 'epoch' | 'outcome'
+>;
+
+/** One of the requests that were refused and only counted; it came when the count began, or soon after. */
+const refusedRequest = (time: string, { client }: RefusalCount): Summed => ({
+  ...{ time, client, model: null, durationMs: 0, tokens: null, epoch: null, outcome: 'refused' },
+});
+
+const KEYS: Readonly<Record<UsageKey, (receipt: Summed) => string | null>> = {
   client: ({ client }) => client ?? null, // receipts of older versions do not have it
   model: ({ model }) => model,
   day: ({ time }) => time.slice(0, 10),
@@ -165,9 +185,13 @@ const nothing = (): Mutable<UsageSums> => ({
   last: null,
 });
 
-function addTo(sums: Mutable<UsageSums>, { time, durationMs, tokens, epoch, outcome }: RequestReceipt): void {
-  sums.requests += 1;
-  sums[outcome] += 1;
+function addTo(
+  sums: Mutable<UsageSums>,
+  { time, durationMs, tokens, epoch, outcome }: Summed,
+  requests: number,
+): void {
+  sums.requests += requests;
+  sums[outcome] += requests;
   sums.tokensIn += tokens?.in ?? 0;
   sums.tokensOut += tokens?.out ?? 0;
   if (tokens === null && epoch !== null) sums.withoutTokens += 1;
@@ -190,7 +214,6 @@ function sorted(rows: readonly UsageRow[], by: readonly UsageKey[]): readonly Us
   return rows.toSorted(inOrder);
 }
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const OUTCOMES: ReadonlySet<unknown> = new Set<ReceiptOutcome>([
   'complete',
   'aborted',
@@ -208,11 +231,11 @@ const isName = (value: unknown): boolean =>
 
 /** Whether what is summed is what it should be: nobody has checked the line yet. */
 function isSummable(line: ReceiptLine): boolean {
-  if (line.type === 'lost') return TIME.test(line.time) && isCount(line.count);
+  if (!isWellFormed(line)) return false;
+  if (line.type === 'refused') return line.counts.every(({ client }) => isName(client));
   if (line.type !== 'request') return true;
-  const { time, durationMs, client = null, model, tokens, epoch, outcome } = line;
+  const { client = null, model, tokens, outcome } = line;
   const hasTokens =
     tokens === null || (typeof tokens === 'object' && isCount(tokens.in) && isCount(tokens.out));
-  const isRequest = TIME.test(time) && isAmount(durationMs) && OUTCOMES.has(outcome);
-  return isRequest && hasTokens && typeof epoch === 'object' && isName(client) && isName(model);
+  return OUTCOMES.has(outcome) && hasTokens && isName(client) && isName(model);
 }

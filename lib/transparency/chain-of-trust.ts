@@ -1,5 +1,6 @@
 /** The checks of a verdict as a chain of trust, from the hardware to the secret, for people who look at the status page. */
 import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
+import type { VerdictReport } from './verdict-report.ts';
 
 /**
  * One link of the chain of trust, from the hardware to the secret: each is vouched for by the one before it. `outcome`: `pass` where every
@@ -16,6 +17,8 @@ export interface ChainLink {
 }
 
 type LinkRow = Pick<ChainLink, 'id' | 'title' | 'meaning'> & {
+  /** In place of `meaning` where the roots are not those of AMD and Intel. */
+  readonly underCustomRoots?: string;
   /** Which checks belong to it, by their ids. Each id matches exactly one link. */
   readonly checks: RegExp;
   /** Of these at least one must have been made: the others are preliminaries, which prove nothing about the link. */
@@ -28,6 +31,8 @@ const LINKS: readonly LinkRow[] = [
     title: 'Hardware',
     meaning:
       'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',
+    underCustomRoots:
+      'NOT genuine AMD or Intel hardware, as far as anybody can tell: custom roots are trusted, such as those of a simulator. Whoever holds their keys can make this evidence.',
     checks:
       /^(?:evidence\.(?:form|type)|snp\.(?:report\.|vcek\.|product|roots|chain\.|crl\.|platform\.|tcb\.|firmware\.|mitigation\.|chip_id\.|migration_agent)|tdx\.(?!policy\.))/,
     needs: /^(?:snp|tdx)\./,
@@ -75,12 +80,14 @@ export const linkOf = (id: string): ChainLink['id'] | undefined =>
   LINKS.find(({ checks }) => checks.test(id))?.id;
 
 /**
- * The links with the checks that were made, in the order of trust. A link is unknown where one of its checks is open, and where a link before
+ * The links with the checks that were made under these roots, in the order of trust. A link is unknown where one of its checks is open, and where a link before
  * it did not pass: nothing vouches for it then.
  */
-export function chainOfTrust(checks: readonly Check[]): readonly ChainLink[] {
+export function chainOfTrust(checks: readonly Check[], roots: VerdictReport['roots']): readonly ChainLink[] {
   let vouched = true;
-  return LINKS.map(({ checks: pattern, needs, ...link }) => {
+  return LINKS.map(({ id, title, checks: pattern, needs, ...means }) => {
+    const { meaning, underCustomRoots = meaning } = means;
+    const link = { id, title, meaning: roots === 'custom' ? underCustomRoots : meaning };
     const own = checks.filter(({ id }) => pattern.test(id));
     const outcomes = new Set(own.map(({ outcome }) => outcome));
     const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');

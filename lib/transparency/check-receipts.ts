@@ -1,280 +1,223 @@
 /** Checks receipts: chains, signatures, and the verdicts they point to (docs/receipts.md). */
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { createHash, createPublicKey } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
+import { type CheckedChain, checkChain, type Epoch, placed, type ReceiptFinding } from './check-chain.ts';
+import { LONGEST_PEM, readRegular } from './own-files.ts';
+import { type ChainEnd, lineDigest, NOTHING_BEFORE } from './receipt.ts';
 import {
-  type ChainEnd,
-  isSignedBy,
-  lineDigest,
-  NOTHING_BEFORE,
-  parseLine,
-  type ReceiptLine,
-  type RequestReceipt,
-  receiptFiles,
-} from './receipt.ts';
+  firstLine,
+  lastLine,
+  linesOf,
+  listReceiptFiles,
+  type Signer,
+  type SoundLine,
+} from './receipt-files.ts';
 import { KEY_FILES, VERDICTS } from './receipt-log.ts';
 
-/**
- * The first line of a chain that is not what it should be. `gap`: receipts may be missing, but nothing was tampered with: the proxy was killed, or
- * the disk was full.
- */
-export interface ReceiptFinding {
-  readonly kind: 'changed' | 'missing' | 'out of order' | 'verdict' | 'gap';
-  readonly file: string;
-  /** From 1, as editors count. */
-  readonly line: number;
-  readonly message: string;
-}
-
 export interface ReceiptsReport {
-  /** Whether there is no finding but gaps. */
+  /** Whether there is no finding but junk and, unless they count, gaps. */
   readonly ok: boolean;
   readonly instances: number;
   readonly lines: number;
   /** Lines of requests. */
   readonly requests: number;
+  /** By code, how many requests were refused and only counted; not there where none was. */
+  readonly refused?: Readonly<Record<string, number>>;
   readonly findings: readonly ReceiptFinding[];
+  /** Where there are any: verdicts under other roots than those of AMD and Intel, each with the first receipt that names it. */
+  readonly customRoots?: readonly {
+    readonly verdictSha256: string;
+    readonly file: string;
+    readonly line: number;
+  }[];
 }
 
-interface PlacedLine {
-  readonly file: string;
-  readonly number: number;
-  readonly text: string;
-  /** False: it has no line feed, because a crash cut it off. */
-  readonly complete: boolean;
+export interface CheckOptions {
+  /** A day (YYYY-MM-DD, UTC); of files of earlier days only the first and the last lines are read. */
+  readonly since?: string | undefined;
+  readonly publicKeyFile?: string | undefined;
+  /** Whether gaps count as failures. */
+  readonly strict?: boolean | undefined;
 }
 
-type SoundLine = PlacedLine & { readonly members: ReceiptLine };
-
-/** What was learned from one chain. */
-interface CheckedChain {
-  readonly instance: string;
-  /** Whether earlier files were left out. */
-  readonly continued: boolean;
-  readonly first: SoundLine | undefined;
-  readonly lines: number;
-  readonly requests: number;
-  readonly findings: readonly ReceiptFinding[];
-  /** By number, of those that other chains name. */
-  readonly named: ReadonlyMap<number, PlacedLine>;
-  /** The first receipt of each epoch. */
-  readonly epochs: readonly { readonly epoch: Epoch; readonly line: PlacedLine }[];
-}
-
-type Epoch = NonNullable<RequestReceipt['epoch']>;
-
-/**
- * Checks the receipts of a directory. `since`: a day (YYYY-MM-DD, UTC); files of earlier days are left out. Throws
- * receipts_unreadable.
- */
+/** Checks the receipts of a directory. Throws receipts_unreadable. */
 export async function checkReceipts(
   directory: string,
-  options: { readonly since?: string | undefined; readonly publicKeyFile?: string | undefined } = {},
+  { since, publicKeyFile, strict = false }: CheckOptions = {},
 ): Promise<ReceiptsReport> {
-  const { since = '', publicKeyFile = join(directory, KEY_FILES.public) } = options;
   try {
-    const key = createPublicKey(await readFile(publicKeyFile));
-    const instances = [...receiptFiles(await readdir(directory))];
-    const named: ChainEnd[] = [];
-    for (const [, [file = '']] of instances) named.push(...(await namedBy(directory, file)));
-
-    const chains: CheckedChain[] = [];
-    for (const [instance, all] of instances) {
-      const files = all.filter((file) => file >= since);
-      if (files.length === 0) continue;
-      const numbers = new Set(named.filter((end) => end.instance === instance).map(({ seq }) => seq));
-      const continued = files.length < all.length;
-      chains.push(await checkChain(linesOf(directory, files), { instance, continued, key, numbers }));
+    // A key of the reader's choice may come from anywhere, such as a pipe.
+    const pem = await (publicKeyFile === undefined
+      ? readRegular(join(directory, KEY_FILES.public), LONGEST_PEM)
+      : readFile(publicKeyFile));
+    const key = createPublicKey(pem);
+    const { instances, foreign } = await listReceiptFiles(directory);
+    const edges: ChainEdges[] = [];
+    for (const [instance, files] of instances)
+      edges.push(await readEdges(directory, files, { instance, key, since }));
+    const ends = edges.flatMap(({ opened }) => endsNamedBy(opened));
+    const named = Map.groupBy(ends, ({ instance }) => instance);
+    const chains: Chain[] = [];
+    for (const edge of edges) {
+      const { instance, before, files } = edge;
+      const numbers = new Set(named.get(instance)?.map(({ seq }) => seq));
+      const checked = await checkChain(linesOf(directory, files), { instance, key, before, since, numbers });
+      chains.push({ ...edge, ...checked, findings: [...edge.gaps, ...checked.findings] });
     }
-    const findings = chains.flatMap((chain) => chain.findings);
-    findings.push(...checkEnds(chains, since !== ''), ...(await checkVerdicts(directory, chains)));
+    const { customRoots, findings: unsound } = await checkVerdicts(directory, chains);
+    const findings = [
+      ...chains.flatMap((chain) => chain.findings),
+      ...checkEnds(ends, chains, since),
+      ...unsound,
+      ...foreign.map((file) => placed('junk', { file, number: 0 }, 'is no file of receipts')),
+    ];
+    const isChain = ({ first, findings: found }: CheckedChain): boolean =>
+      first !== undefined || found.some(({ kind }) => kind === 'changed');
     const sum = (count: (chain: CheckedChain) => number): number =>
       chains.reduce((total, chain) => total + count(chain), 0);
+    const refused = sumRefused(chains);
     return {
-      ok: findings.every(({ kind }) => kind === 'gap'),
-      instances: chains.length,
+      ok: findings.every(({ kind }) => kind === 'junk' || (kind === 'gap' && !strict)),
+      instances: chains.filter(isChain).length, // a file without a line of its own may have any name
       lines: sum(({ lines }) => lines),
       requests: sum(({ requests }) => requests),
-      findings,
+      ...(refused === undefined ? {} : { refused }),
+      findings: [...findings.filter(({ kind }) => kind !== 'junk'), ...boundedJunk(findings)],
+      ...(customRoots.length === 0 ? {} : { customRoots }),
     };
   } catch (cause) {
     const { code = 'not a public key' } = cause as NodeJS.ErrnoException;
-    const message = `the receipts in ${directory} cannot be read (${code})`;
+    const why = cause instanceof PrivatemodeError ? cause.message : code;
+    const message = `the receipts in ${directory} cannot be read (${why})`;
     throw new PrivatemodeError('receipts_unreadable', message, { cause });
   }
 }
 
-/** Characters; `opened` lines grow with the number of chains they found, all others are far shorter. */
-const LONGEST_LINE = 1024 * 1024;
+/** Findings of junk that are named one by one. */
+const MOST_JUNK = 20;
 
-/** The lines of receipt files, one after the other. One that is longer than any receipt has an empty text, so that it fits into memory. */
-export async function* linesOf(directory: string, files: readonly string[]): AsyncGenerator<PlacedLine> {
-  for (const file of files) {
-    let number = 0;
-    let rest = '';
-    let isTooLong = false;
-    for await (const chunk of createReadStream(join(directory, file), 'utf8')) {
-      const texts = (rest + chunk).split('\n');
-      rest = texts.pop() as string;
-      for (const text of texts) {
-        yield { file, number: ++number, text: isTooLong ? '' : text, complete: true };
-        isTooLong = false;
-      }
-      if (rest.length <= LONGEST_LINE) continue;
-      isTooLong = true;
-      rest = '';
-    }
-    if (rest !== '' || isTooLong) yield { file, number: ++number, text: rest, complete: false };
-  }
+/** Strangers' files must not fill the report. */
+function boundedJunk(findings: readonly ReceiptFinding[]): readonly ReceiptFinding[] {
+  const junk = findings.filter(({ kind }) => kind === 'junk');
+  const [next, ...others] = junk.slice(MOST_JUNK);
+  if (next === undefined || others.length === 0) return junk;
+  const message = `${next.message}; ${others.length} more files hold what is no receipt`;
+  return [...junk.slice(0, MOST_JUNK), { ...next, message }];
 }
 
-/** The ends of chains that the first line of a file names. */
-async function namedBy(directory: string, file: string): Promise<readonly ChainEnd[]> {
-  for await (const { text } of linesOf(directory, [file])) {
-    const line = parseLine(text);
-    return line?.type === 'opened' ? line.found : [];
-  }
-  return [];
+/** By code; undefined where nothing was refused. */
+function sumRefused(chains: readonly CheckedChain[]): Readonly<Record<string, number>> | undefined {
+  const sums: Record<string, number> = {};
+  for (const { code, count } of chains.flatMap(({ refused }) => refused))
+    sums[code ?? 'unknown'] = (sums[code ?? 'unknown'] ?? 0) + count;
+  return Object.keys(sums).length === 0 ? undefined : sums;
 }
 
-interface ChainDeps {
+/** What the files of a chain show without being read whole. */
+interface ChainEdges {
   readonly instance: string;
-  readonly continued: boolean;
-  readonly key: KeyObject;
-  /** Those that other chains name. */
-  readonly numbers: ReadonlySet<number>;
+  /** The files that were asked for. */
+  readonly files: readonly string[];
+  /** The first signed line of the chain. */
+  readonly opened: SoundLine | undefined;
+  /** The last one of the files that were left out. */
+  readonly before: SoundLine | undefined;
+  /** The first and the last lines of those, by their numbers. */
+  readonly leftOut: ReadonlyMap<number, SoundLine>;
+  /** What is missing between those. */
+  readonly gaps: readonly ReceiptFinding[];
 }
 
-/** Follows one chain up to the first line that is missing, changed or out of order; the lines behind that are only counted. */
-async function checkChain(lines: AsyncIterable<PlacedLine>, deps: ChainDeps): Promise<CheckedChain> {
-  const { instance, continued, numbers } = deps;
+type Chain = ChainEdges & CheckedChain;
+
+/** Reads the first and the last line of each file that is left out: whole files that are gone are missed there too. */
+async function readEdges(
+  directory: string,
+  all: readonly string[],
+  { since = '', ...signer }: Signer & { readonly since: string | undefined },
+): Promise<ChainEdges> {
   const gaps: ReceiptFinding[] = [];
-  const named = new Map<number, PlacedLine>();
-  const epochs = new Map<string, CheckedChain['epochs'][number]>();
-  const counted = { lines: 0, requests: 0 };
-  let [first, last]: (SoundLine | undefined)[] = [];
-  let broken: ReceiptFinding | undefined;
-  let missed: number | undefined; // the number that belongs where the chain is broken
-  let cutOff = '';
-
-  for await (const line of lines) {
-    if (!line.complete) {
-      cutOff = ', and a line behind it was cut off';
-      continue;
-    }
-    const members = parseLine(line.text);
-    counted.lines += 1;
-    if (members?.type === 'request') counted.requests += 1;
-    if (members !== undefined && numbers.has(members.seq)) named.set(members.seq, line);
-    if (broken !== undefined) {
-      if (members?.seq === missed) {
-        const message = `number ${missed} belongs here and stands further down`;
-        broken = { ...broken, kind: 'out of order', message };
-      }
-      continue;
-    }
-    const expected = last === undefined ? (continued ? (members?.seq ?? 0) : 0) : last.members.seq + 1;
-    broken = problemOf(line, members, last, expected, deps);
-    if (broken?.kind === 'missing') missed = expected;
-    if (broken !== undefined || members === undefined) continue;
-
-    if (members.type === 'lost') {
-      const count = members.count ?? 'an unknown number of';
-      gaps.push(placed('gap', line, `${count} receipts before this line were not written`));
-    }
-    if (members.type === 'request' && members.epoch !== null) {
-      const { verdictSha256, manifestSha256 } = members.epoch;
-      const subject = `${verdictSha256} ${manifestSha256}`;
-      if (!epochs.has(subject)) epochs.set(subject, { epoch: members.epoch, line });
-    }
-    last = { ...line, members };
-    first ??= last;
+  const leftOut = new Map<number, SoundLine>();
+  let before: SoundLine | undefined;
+  for (const file of all.filter((each) => each < since)) {
+    const first = await firstLine(directory, [file], signer);
+    const last = await lastLine(directory, [file], signer);
+    if (first === undefined || last === undefined) continue;
+    const follows = before === undefined ? NOTHING_BEFORE : lineDigest(before.text);
+    const what = before === undefined ? 'the beginning of its chain' : `what follows ${before.file}`;
+    if (first.members.prev !== follows)
+      gaps.push(placed('gap', first, `${what} is missing before this line`));
+    for (const line of [first, last]) leftOut.set(line.members.seq, line);
+    before = last;
   }
-  if (broken === undefined && last !== undefined && last.members.type !== 'closed') {
-    const why = `its instance runs still or was killed${cutOff}: receipts may be missing`;
-    gaps.push(placed('gap', last, `is the last line; ${why}`));
-  }
-  const findings = broken === undefined ? gaps : [...gaps, broken];
-  return { instance, first, continued, ...counted, findings, named, epochs: [...epochs.values()] };
+  const files = all.filter((file) => file >= since);
+  const opened = leftOut.values().next().value ?? (await firstLine(directory, files, signer));
+  return { instance: signer.instance, files, opened, before, leftOut, gaps };
 }
 
-const placed = (
-  kind: ReceiptFinding['kind'],
-  { file, number }: PlacedLine,
-  message: string,
-): ReceiptFinding => ({
-  ...{ kind, file, line: number, message },
-});
+type NamedEnd = ChainEnd & { readonly by: SoundLine };
 
-/** What is wrong with a line of which the lines up to `before` are sound. */
-function problemOf(
-  line: PlacedLine,
-  members: ReceiptLine | undefined,
-  before: SoundLine | undefined,
-  expected: number,
-  { instance, continued, key }: ChainDeps,
-): ReceiptFinding | undefined {
-  if (members === undefined) return placed('changed', line, 'is no receipt');
-  if (!isSignedBy(line.text, key)) return placed('changed', line, 'its signature does not fit the key');
-  if (members.instance !== instance)
-    return placed('out of order', line, `belongs to instance ${members.instance}`);
-  const { seq, prev } = members;
-  if (seq > expected) return placed('missing', line, `number ${expected} is missing before this line`);
-  if (seq < expected)
-    return placed('out of order', line, `number ${seq} stands where number ${expected} belongs`);
-  if (before === undefined && continued) return undefined;
-  const follows = before === undefined ? NOTHING_BEFORE : lineDigest(before.text);
-  if (prev === follows) return undefined;
-  // This line is signed: it is the one before that is not what it was.
-  return placed('changed', before ?? line, 'is not the line that the next one follows');
-}
+/** The ends of chains that the first line of an instance names. */
+const endsNamedBy = (opened: SoundLine | undefined): readonly NamedEnd[] =>
+  opened?.members.type === 'opened' ? opened.members.found.map((end) => ({ ...end, by: opened })) : [];
 
-/** Chains and lines that an instance found when it began and that are not there any more. */
-function checkEnds(chains: readonly CheckedChain[], partial: boolean): ReceiptFinding[] {
-  return chains.flatMap(({ first }) => {
-    const opened = first?.members;
-    if (first === undefined || opened?.type !== 'opened') return [];
-    return opened.found.flatMap(({ instance, seq, sha256 }): ReceiptFinding[] => {
-      const chain = chains.find((other) => other.instance === instance);
-      if (chain === undefined && partial) return [];
-      const here = { file: first.file, line: first.number };
-      if (chain === undefined) {
-        return [
-          { kind: 'missing', ...here, message: `names instance ${instance}, whose receipts are missing` },
-        ];
-      }
-      const end = chain.named.get(seq);
-      if (end === undefined && chain.continued) return [];
-      if (end === undefined) {
-        const message = `names number ${seq} of instance ${instance}, which is missing`;
-        return [{ kind: 'missing', ...here, message }];
-      }
-      if (lineDigest(end.text) === sha256) return [];
-      const message = `is not the line that instance ${opened.instance} found there`;
-      return [{ kind: 'changed', file: end.file, line: end.number, message }];
-    });
+/**
+ * Chains and lines that an instance found when it began and that are not there any more. With `since`, those of which nothing is there
+ * since then are gaps: they may have been moved away.
+ */
+function checkEnds(
+  ends: readonly NamedEnd[],
+  chains: readonly Chain[],
+  since: string | undefined,
+): ReceiptFinding[] {
+  const byInstance = new Map(chains.map((chain) => [chain.instance, chain]));
+  return ends.flatMap(({ instance, seq, sha256, by }): ReceiptFinding[] => {
+    const chain = byInstance.get(instance);
+    const kind = since !== undefined && chain?.first === undefined ? 'gap' : 'missing';
+    if (chain?.opened === undefined)
+      return [placed(kind, by, `names instance ${instance}, whose receipts are missing`)];
+    const end = chain.named.get(seq) ?? chain.leftOut.get(seq);
+    if (end === undefined) {
+      const isLeftOut = chain.before !== undefined && seq < chain.before.members.seq;
+      const isBeforeAll = since !== undefined && seq < chain.opened.members.seq; // the chain has a gap there
+      if (isLeftOut || isBeforeAll) return [];
+      return [placed(kind, by, `names number ${seq} of instance ${instance}, which is missing`)];
+    }
+    if (lineDigest(end.text) === sha256) return [];
+    return [placed('changed', end, `is not the line that instance ${by.members.instance} found there`)];
   });
 }
 
 /** The verdict of each epoch must be there, unchanged, accepted, and about the manifest of the receipt. */
-async function checkVerdicts(directory: string, chains: readonly CheckedChain[]): Promise<ReceiptFinding[]> {
+async function checkVerdicts(directory: string, chains: readonly CheckedChain[]) {
   const findings: ReceiptFinding[] = [];
+  const customRoots = new Map<string, NonNullable<ReceiptsReport['customRoots']>[number]>();
   for (const { epoch, line } of chains.flatMap(({ epochs }) => epochs)) {
-    const problem = await verdictProblem(join(directory, VERDICTS, `${epoch.verdictSha256}.json`), epoch);
+    const { verdictSha256 } = epoch;
+    const place = { file: line.file, line: line.number };
+    const { problem, roots } = await readVerdict(join(directory, VERDICTS, `${verdictSha256}.json`), epoch);
+    if (roots === 'custom' && !customRoots.has(verdictSha256))
+      customRoots.set(verdictSha256, { verdictSha256, ...place });
     if (problem === undefined) continue;
-    const message = `its verdict ${epoch.verdictSha256} ${problem}`;
-    findings.push({ kind: 'verdict', file: line.file, line: line.number, message });
+    findings.push({ kind: 'verdict', ...place, message: `its verdict ${verdictSha256} ${problem}` });
   }
-  return findings;
+  return { findings, customRoots: [...customRoots.values()] };
 }
 
-async function verdictProblem(path: string, epoch: Epoch): Promise<string | undefined> {
-  const bytes = await readFile(path).catch(() => undefined);
-  if (bytes === undefined) return 'is missing';
-  if (createHash('sha256').update(bytes).digest('hex') !== epoch.verdictSha256) return 'was changed';
-  const verdict = JSON.parse(bytes.toString()) as { outcome?: unknown; manifestSha256?: unknown };
-  if (verdict.outcome !== 'accepted') return 'does not accept the evidence';
-  return verdict.manifestSha256 === epoch.manifestSha256 ? undefined : 'is about another manifest';
+/** Bytes; a verdict lists some hundred checks. */
+const LONGEST_VERDICT = 16 * 1024 * 1024;
+
+async function readVerdict(path: string, epoch: Epoch): Promise<{ problem?: string; roots?: unknown }> {
+  const bytes = await readRegular(path, LONGEST_VERDICT).catch(() => undefined);
+  if (bytes === undefined) return { problem: 'is missing' };
+  if (createHash('sha256').update(bytes).digest('hex') !== epoch.verdictSha256)
+    return { problem: 'was changed' };
+  const verdict = JSON.parse(bytes.toString()) as Readonly<Record<string, unknown>>;
+  const { outcome, manifestSha256, roots } = verdict;
+  if (outcome !== 'accepted') return { problem: 'does not accept the evidence', roots };
+  return manifestSha256 === epoch.manifestSha256
+    ? { roots }
+    : { problem: 'is about another manifest', roots };
 }

@@ -1,6 +1,6 @@
 /** Files that survive a crash: those that come into being whole, and those that grow by whole lines. */
 import { randomInt, randomUUID } from 'node:crypto';
-import { link, mkdir, open, unlink } from 'node:fs/promises';
+import { type FileHandle, link, open, rename, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -24,6 +24,18 @@ export async function publish(path: string, content: Uint8Array | string, mode: 
     return won ?? false;
   } finally {
     await unlink(temporary).catch(() => {});
+  }
+}
+
+/** Stores a file in the place of the one that has the name, if any; a link of that name is replaced, not followed. */
+export async function replace(path: string, content: Uint8Array | string, mode: number): Promise<void> {
+  const temporary = join(dirname(path), `.${randomUUID()}.tmp`);
+  try {
+    await writeNew(temporary, content, mode);
+    await rename(temporary, path);
+  } catch (error) {
+    await unlink(temporary).catch(() => {});
+    throw error;
   }
 }
 
@@ -55,26 +67,28 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 export const newInstance = (): string =>
   Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
 
-/** Appends whole lines to files that nobody else writes to, of which one is open at a time: the last. */
-export function createLineWriter() {
+/**
+ * Appends whole lines to files that nobody else writes to, of which one is open at a time: the last. `open` makes the file where it is
+ * not there, and its directory.
+ */
+export function createLineWriter(open: (path: string) => Promise<FileHandle>) {
   let file: Awaited<ReturnType<typeof openLineFile>> | undefined;
   return {
-    /** Writes all of the text, or throws. Makes the file where it is not there, also where it was deleted, and its directory. */
+    /** Writes all of the text, or throws. Makes the file anew where it was deleted. */
     async append(path: string, text: string): Promise<void> {
       if (file !== undefined && !(file.path === path && (await file.isOpen()))) {
         await file.close();
         file = undefined;
       }
-      file ??= await openLineFile(path);
+      file ??= await openLineFile(path, open);
       await file.append(text);
     },
     close: async (): Promise<void> => file?.close(),
   };
 }
 
-async function openLineFile(path: string) {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const handle = await open(path, 'a', 0o600);
+async function openLineFile(path: string, open: (path: string) => Promise<FileHandle>) {
+  const handle = await open(path);
   let good = (await handle.stat()).size;
   let clean = true;
   return {

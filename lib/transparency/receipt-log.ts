@@ -1,21 +1,20 @@
 /** Writes receipts (lib/transparency/receipt.ts) in batches to `<workspace>/receipts`, off the way of the requests. */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { mkdir, open, readdir, readFile, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, newInstance, publish, unless, writeInBatches } from './durable-file.ts';
+import { createLineWriter, newInstance, publish, replace, unless, writeInBatches } from './durable-file.ts';
+import { LONGEST_PEM, openOwnToAppend, readOwnKey, readRegular, requireOwnDirectory } from './own-files.ts';
 import {
   type ChainEnd,
   lineDigest,
   NOTHING_BEFORE,
-  parseLine,
-  type ReceiptLine,
   type ReceiptRecord,
+  type RefusalCount,
   type RequestReceipt,
   receiptFileName,
-  receiptFiles,
   signedLine,
 } from './receipt.ts';
+import { firstLine, lastLine, listReceiptFiles } from './receipt-files.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
 
@@ -32,12 +31,16 @@ export interface ReceiptLogOptions {
   readonly onFailure: (reason: Error) => void;
   /** They can be again; `lost` could not be. */
   readonly onRecovery: (lost: number) => void;
+  /** Receipts are lost, so many since it was called last; null: nobody knows how many. */
+  readonly onLoss?: (lost: number | null) => void;
   /** Receipts of requests, counted here. */
   readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
   readonly now?: () => number;
   /** ms between two batches. */
   readonly interval?: number;
+  /** ms between two lines that sum up refusals. */
+  readonly refusalInterval?: number;
   /** Receipts that may wait for the disk; further ones are lost. */
   readonly mostPending?: number;
 }
@@ -46,14 +49,16 @@ export interface ReceiptLogOptions {
 const LINES_PER_TURN = 16;
 /** Lines of one write. */
 const MOST_LINES = 500;
+/** Of the receipts that may wait, the share that requests which were refused can take up. */
+const REFUSED_SHARE = 0.1;
 
 /**
  * Begins the chain of a new instance, with its first line on disk when this resolves. The key is made where there is none.
  * Throws receipts_unavailable.
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
-  const { workspace, version, onFailure, onRecovery } = options;
-  const { now = Date.now, interval = 250, mostPending = 10_000 } = options;
+  const { workspace, version, onFailure, onRecovery, onLoss = () => {} } = options;
+  const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
   const { counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
   const instance = newInstance();
@@ -64,19 +69,32 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   const verdicts = new Map<string, string>();
   let seq = 0;
   let prev = NOTHING_BEFORE;
-  const writer = createLineWriter();
+  const writer = createLineWriter(openOwnToAppend);
+  /** The day of the file that was written last: a clock that is set back must not tear the chain. */
+  let day = '';
   /** Dropped since the last line. */
   let dropped = 0;
+  /** Of those, the ones that onLoss has not been told of. */
+  let untold = 0;
+  let refusals = sumRefusals();
+  let isSumDue = false;
 
   /** Writes what is pending, some at a time. The chain moves on only when lines are on disk: what failed is written anew. */
   async function writePending(key: KeyObject): Promise<number> {
+    tellLoss();
     for (const [sha256, verdict] of verdicts) {
       const path = join(directory, VERDICTS, `${sha256}.json`);
-      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+      await requireOwnDirectory(join(directory, VERDICTS));
       await publish(path, verdict, 0o600);
       verdicts.delete(sha256);
     }
     while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
+    if (isSumDue && !refusals.isEmpty()) {
+      isSumDue = false;
+      pending = [refusals.record(now())];
+      refusals = sumRefusals();
+      await writeBatch(pending, key);
+    }
     const lost = dropped;
     if (lost > 0) await writeBatch([{ type: 'lost', time: time(), count: lost }], key);
     dropped -= lost;
@@ -92,27 +110,45 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       nextSeq += 1;
       if (nextSeq % LINES_PER_TURN === 0) await new Promise(setImmediate);
     }
-    await writer.append(join(directory, receiptFileName(time(), instance)), text);
+    // Not an earlier one than that of a line either, where the clock was set back.
+    const times = [time(), ...batch.map((record) => record.time)].map((each) => each.slice(0, 10));
+    day = times.reduce((latest, each) => (each > latest ? each : latest), day);
+    await writer.append(join(directory, receiptFileName(day, instance)), text);
     [seq, prev] = [nextSeq, nextPrev];
     const written = new Set(batch);
     pending = pending.filter((record) => !written.has(record));
     counters.written += batch.filter(({ type }) => type === 'request').length;
   }
 
+  function tellLoss(): void {
+    if (untold > 0) onLoss(untold);
+    untold = 0;
+  }
+
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
     const key = await readOrMakeKey(directory);
-    pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory) }];
-    await writePending(key);
     const publicKey = createPublicKey(key);
+    pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory, publicKey) }];
+    await writePending(key);
     const batches = writeInBatches({ interval, write: () => writePending(key), onFailure, onRecovery });
 
     function enqueue(record: ReceiptRecord): void {
       if (pending.length < mostPending) pending.push(record);
-      else {
-        dropped += 1;
-        counters.lost += 1;
-      }
+      else lose(1);
+      batches.later();
+    }
+    function lose(count: number): void {
+      dropped += count;
+      untold += count;
+      counters.lost += count;
+    }
+    let sumTimer: NodeJS.Timeout | undefined;
+    function addRefusal(receipt: RequestReceipt): void {
+      if (refusals.isEmpty()) sumTimer = setTimeout(sumIsDue, refusalInterval).unref();
+      refusals.add(receipt, now());
+    }
+    function sumIsDue(): void {
+      isSumDue = true;
       batches.later();
     }
     return {
@@ -120,10 +156,21 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       counters: counters as Readonly<typeof counters>,
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
-      /** Queues a line for a request; never throws, and waits for nothing. */
-      add: (receipt: RequestReceipt): void => enqueue({ type: 'request', ...receipt }),
+      /**
+       * Queues a line for a request; never throws, and waits for nothing. Requests that were not admitted (they have no endpoint) are
+       * only counted, and so are others that were refused while many lines wait: anybody can make any number of them.
+       */
+      add(receipt: RequestReceipt): void {
+        const { endpoint, outcome } = receipt;
+        const isCrowded = pending.length >= REFUSED_SHARE * mostPending;
+        if (endpoint === null || (outcome === 'refused' && isCrowded)) addRefusal(receipt);
+        else enqueue({ type: 'request', ...receipt });
+      },
       /** Notes that receipts are missing here, nobody knows how many. */
-      noteGap: (): void => enqueue({ type: 'lost', time: time(), count: null }),
+      noteGap(): void {
+        enqueue({ type: 'lost', time: time(), count: null });
+        onLoss(null);
+      },
       /** Stores the text of a verdict under its digest, for receipts to point to; never throws, and waits for nothing. */
       keepVerdict(sha256: string, text: string): void {
         verdicts.set(sha256, text);
@@ -131,62 +178,79 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       },
       /** Writes what is pending and the last line of the instance. What cannot be written now is lost. */
       async close(): Promise<void> {
+        clearTimeout(sumTimer);
         await batches.flush();
+        if (!refusals.isEmpty()) pending.push(refusals.record(now()));
+        refusals = sumRefusals();
         pending.push({ type: 'closed', time: time() });
         await batches.flush();
         batches.stop();
+        lose(pending.reduce((sum, record) => sum + requestsOf(record), 0));
+        tellLoss();
         await writer.close();
       },
     };
   } catch (cause) {
+    if (cause instanceof PrivatemodeError) throw cause;
     const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
     const message = `receipts cannot be written to ${directory} (${code})`;
     throw new PrivatemodeError('receipts_unavailable', message, { cause });
   }
 }
 
+/** Requests that a record tells of. */
+function requestsOf(record: ReceiptRecord): number {
+  if (record.type === 'refused') return record.counts.reduce((sum, { count }) => sum + count, 0);
+  return record.type === 'request' ? 1 : 0;
+}
+
+/** Counts refusals by client and code. There are as many of both as the operator's file and lib/errors.ts have. */
+function sumRefusals() {
+  const counts = new Map<string, RefusalCount>();
+  let since = 0;
+  return {
+    isEmpty: (): boolean => counts.size === 0,
+    add({ client, code }: RequestReceipt, at: number): void {
+      if (counts.size === 0) since = at;
+      const key = JSON.stringify([client, code]);
+      counts.set(key, { client, code, count: (counts.get(key)?.count ?? 0) + 1 });
+    },
+    record: (until: number): ReceiptRecord => ({
+      type: 'refused',
+      time: new Date(since).toISOString(),
+      durationMs: Math.max(0, until - since),
+      counts: [...counts.values()],
+    }),
+  };
+}
+
 /** The key of the workspace, made where there is none. Two processes that begin at once agree on one. */
 async function readOrMakeKey(directory: string): Promise<KeyObject> {
+  await requireOwnDirectory(directory);
   const path = join(directory, KEY_FILES.private);
-  let pem = await unless('ENOENT', readFile(path));
+  let pem = await unless('ENOENT', readOwnKey(path));
   if (pem === undefined) {
     const { privateKey } = generateKeyPairSync('ed25519');
     await publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
-    pem = await readFile(path);
+    pem = await readOwnKey(path);
   }
   const key = createPrivateKey(pem);
   const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
-  await writeFile(join(directory, KEY_FILES.public), publicPem, { mode: 0o644 });
+  const publicPath = join(directory, KEY_FILES.public);
+  const stored = await unless('ENOENT', readRegular(publicPath, LONGEST_PEM));
+  if (stored?.toString() !== publicPem) await replace(publicPath, publicPem, 0o644);
   return key;
 }
 
-/** The ends of the chains in the directory that no other chain has named as found. */
-async function chainEnds(directory: string): Promise<ChainEnd[]> {
+/** The ends of the chains in the directory that no other chain has named as found, by lines that this key has signed. */
+async function chainEnds(directory: string, key: KeyObject): Promise<ChainEnd[]> {
   const ends: ChainEnd[] = [];
   const named = new Set<string>();
-  for (const [instance, files] of receiptFiles(await readdir(directory))) {
-    const first = await edgeLine(join(directory, files[0] as string), 'first');
-    if (first?.type === 'opened') for (const { sha256 } of first.found) named.add(sha256);
-    const last = await edgeLine(join(directory, files.at(-1) as string), 'last');
-    if (last !== undefined) ends.push({ instance, seq: last.seq, sha256: lineDigest(last.text) });
+  for (const [instance, files] of (await listReceiptFiles(directory)).instances) {
+    const opened = (await firstLine(directory, files, { instance, key }))?.members;
+    if (opened?.type === 'opened') for (const { sha256 } of opened.found) named.add(sha256);
+    const last = await lastLine(directory, files, { instance, key });
+    if (last !== undefined) ends.push({ instance, seq: last.members.seq, sha256: lineDigest(last.text) });
   }
   return ends.filter(({ sha256 }) => !named.has(sha256));
-}
-
-/** Bytes; `opened` lines grow with the number of chains they found, all others are shorter. */
-const LONGEST_LINE = 64 * 1024;
-
-/** The first or the last complete line of a file; undefined where it has none that can be read. */
-async function edgeLine(
-  path: string,
-  edge: 'first' | 'last',
-): Promise<(ReceiptLine & { readonly text: string }) | undefined> {
-  await using handle = await open(path, 'r');
-  const { size } = await handle.stat();
-  const position = edge === 'first' ? 0 : Math.max(0, size - LONGEST_LINE);
-  const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(LONGEST_LINE), position });
-  const complete = buffer.toString('utf8', 0, bytesRead).split('\n').slice(0, -1);
-  const text = complete.at(edge === 'first' ? 0 : -1);
-  const line = text === undefined ? undefined : parseLine(text);
-  return line && { ...line, text: text as string };
 }

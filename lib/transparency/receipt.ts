@@ -47,6 +47,14 @@ export interface RequestReceipt {
   readonly code: string | null;
 }
 
+/** How many requests of a client were refused with a code, and have no receipt of their own. */
+export interface RefusalCount {
+  /** Null where the client is not known. */
+  readonly client: string | null;
+  readonly code: string | null;
+  readonly count: number;
+}
+
 /** The end of another chain, as an instance found it when it began: a line that is taken away later is missed by it. */
 export interface ChainEnd {
   readonly instance: string;
@@ -58,7 +66,8 @@ export interface ChainEnd {
 /**
  * What a line records. `opened` is the first line of an instance and names the ends of the chains that it found; `closed` is the last one
  * of an instance that ended in good order. `lost`: receipts could not be written between the line before and this one, so many, or
- * nobody knows how many (a worker ended without a word).
+ * nobody knows how many (a worker ended without a word). `refused`: what was refused in these `durationMs` from `time` on and has no
+ * receipt of its own.
  */
 export type ReceiptRecord =
   | {
@@ -68,6 +77,12 @@ export type ReceiptRecord =
       readonly found: readonly ChainEnd[];
     }
   | ({ readonly type: 'request' } & RequestReceipt)
+  | {
+      readonly type: 'refused';
+      readonly time: string;
+      readonly durationMs: number;
+      readonly counts: readonly RefusalCount[];
+    }
   | { readonly type: 'lost'; readonly time: string; readonly count: number | null }
   | { readonly type: 'closed'; readonly time: string };
 
@@ -115,27 +130,47 @@ export function parseLine(line: string): ReceiptLine | undefined {
   }
 }
 
-const TYPES: ReadonlySet<unknown> = new Set(['opened', 'request', 'lost', 'closed']);
+type Members = Readonly<Record<string, unknown>>;
+
+const isAmount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+const isObject = (value: unknown): value is Members => typeof value === 'object' && value !== null;
+
+/** What a line has beside its position and its time, as far as a chain is followed or summed by it. */
+const FORMS: Readonly<Record<ReceiptRecord['type'], (members: Members) => boolean>> = {
+  opened: ({ found }) => Array.isArray(found) && found.every(isObject),
+  request: ({ durationMs, epoch }) => isAmount(durationMs) && (epoch === null || isObject(epoch)),
+  refused: ({ durationMs, counts }) =>
+    isAmount(durationMs) &&
+    Array.isArray(counts) &&
+    counts.every((each: unknown) => isObject(each) && isAmount(each['count'])),
+  lost: ({ count }) => count === null || isAmount(count),
+  closed: () => true,
+};
 
 function isLine(value: unknown): value is ReceiptLine {
-  if (typeof value !== 'object' || value === null) return false;
-  const { v, instance, seq, prev, type } = value as Readonly<Record<string, unknown>>;
+  if (!isObject(value)) return false;
+  const { v, instance, seq, prev, type } = value;
   const isPosition = v === 1 && typeof instance === 'string' && Number.isSafeInteger(seq);
-  return isPosition && typeof prev === 'string' && TYPES.has(type);
+  return isPosition && typeof prev === 'string' && typeof type === 'string' && Object.hasOwn(FORMS, type);
 }
 
-/** Name of the file that holds the lines that an instance wrote on one day (UTC); `time` is RFC 3339. */
-export const receiptFileName = (time: string, instance: string): string =>
-  `${time.slice(0, 10)}.${instance}.jsonl`;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-const FILE_NAME = /^(\d{4}-\d\d-\d\d)\.([a-z0-9]{12})\.jsonl$/;
+/** Whether the members of a line are those of its type. */
+export const isWellFormed = (line: ReceiptLine): boolean =>
+  TIME.test(line.time) && !Number.isNaN(Date.parse(line.time)) && FORMS[line.type]({ ...line });
 
-/** The receipt files among `names`, by instance, each in the order of their days. */
-export function receiptFiles(names: readonly string[]): ReadonlyMap<string, readonly string[]> {
-  const named = names.toSorted().flatMap((name) => {
-    const instance = FILE_NAME.exec(name)?.[2];
-    return instance === undefined ? [] : [{ name, instance }];
-  });
-  const grouped = Map.groupBy(named, ({ instance }) => instance);
-  return new Map(Array.from(grouped, ([instance, files]) => [instance, files.map(({ name }) => name)]));
+/** What a line that `key` has signed says; a text tells why it is none. */
+export function readLine(line: string, key: KeyObject): ReceiptLine | string {
+  const members = parseLine(line);
+  if (members === undefined) return 'is no receipt';
+  if (!isSignedBy(line, key)) return 'its signature does not fit the key';
+  return isWellFormed(members) ? members : 'is no receipt';
 }
+
+/** When a record was noted, in ms since 1970: at the end of a request, or of what a sum covers. It is written then or later. */
+export const notedAt = (record: ReceiptRecord): number =>
+  Date.parse(record.time) + ('durationMs' in record ? record.durationMs : 0);
+
+/** Name of the file that holds the lines that an instance wrote on one day (UTC). */
+export const receiptFileName = (day: string, instance: string): string => `${day}.${instance}.jsonl`;

@@ -62,6 +62,7 @@ const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {
   const { version, protocol, now, epoch, verdict, roots, manifests } = facts;
   const iso = (ms: number): string => new Date(ms).toISOString();
+  const report = verdict && verdictReport(verdict, roots);
   return {
     version,
     protocol,
@@ -78,8 +79,8 @@ export function verificationDocument(facts: VerificationFacts): VerificationDocu
             renewAt: iso(epoch.renewAt),
             expiresAt: iso(epoch.expiresAt),
           },
-    verdict: verdict === undefined ? null : withoutNonce(verdictReport(verdict, roots)),
-    chain: verdict === undefined ? [] : chainOfTrust(verdict.checks),
+    verdict: report === undefined ? null : withoutNonce(report),
+    chain: verdict && report ? chainOfTrust(verdict.checks, report.roots) : [],
     manifests,
   };
 }

@@ -3,22 +3,28 @@ import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parsePath, wants } from '../config/values.ts';
+import { printable } from '../printable.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from './outcome.ts';
+import { safeJson } from './verdict-json.ts';
 
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {
     default: 'receipts',
     help: 'Directory of the receipts: receipts in the workspace of the proxy.',
   }),
-  setting('since', text('YYYY-MM-DD', parseDay), { help: 'Leave out the files of earlier days (UTC).' }),
+  setting('since', text('YYYY-MM-DD', parseDay), {
+    help: 'Leave out the files of earlier days (UTC). Where they are gone, a gap is listed.',
+  }),
   setting('public-key', text('FILE', parsePath), {
     help: 'Key that the receipts must be signed with (PEM). If unset, public.pem in the directory, which is as trustworthy as the directory is.',
   }),
+  setting('strict', BOOLEAN, { help: 'Take gaps for failures, too (exit code 10).' }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
   setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' }),
 ] as const;
 
-const EXIT_CODES = { sound: 0, defective: 10 } as const;
+const EXIT_CODES = { sound: 0, defective: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
 
 /** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable, which the caller prints. */
 export async function runReceipts(
@@ -28,24 +34,38 @@ export async function runReceipts(
   const wantsHelp = command === '--help' || command === '-h';
   if (!wantsHelp && command !== 'verify')
     throw invalid('receipts takes one command: receipts verify (see receipts --help)');
-  const { dir, since, publicKey, json, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
+  const { dir, since, publicKey, strict, json, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
   if (wantsHelp || help) {
     stdout.write(renderHelp());
     return 0;
   }
-  const report = await checkReceipts(dir, { since, publicKeyFile: publicKey });
-  stdout.write(json ? `${JSON.stringify(report, undefined, 2)}\n` : renderReport(report));
-  return report.ok ? EXIT_CODES.sound : EXIT_CODES.defective;
+  const report = await checkReceipts(dir, { since, publicKeyFile: publicKey, strict });
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, strict));
+  if (!report.ok) return EXIT_CODES.defective;
+  return report.customRoots === undefined ? EXIT_CODES.sound : EXIT_CODES.customRoots;
 }
 
-function renderReport({ ok, instances, lines, requests, findings }: ReceiptsReport): string {
+function renderReport(report: ReceiptsReport, strict: boolean): string {
+  const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
   const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
   const counted = `${many(requests, 'receipt')} in ${many(lines, 'line')} of ${many(instances, 'instance')}`;
-  const shown = findings.map(
-    ({ kind, file, line, message }) => `${kind === 'gap' ? '-' : '✗'} ${file} line ${line}: ${message}`,
+  const sums = Object.entries(refused).map(([code, count]) => `${count} ${code}`);
+  const refusals = sums.length === 0 ? [] : [`Refused and only counted: ${sums.join(', ')}`];
+  const shown = findings.map(({ kind, file, line, message }) => {
+    const isHarmless = kind === 'junk' || (kind === 'gap' && !strict);
+    const place = line === 0 ? file : `${file} line ${line}`;
+    return `${isHarmless ? '-' : '✗'} ${printable(`${place}: ${message}`)}`;
+  });
+  const foreign = customRoots.map(
+    ({ verdictSha256, file, line }) =>
+      `! ${printable(file)} line ${line}: its verdict ${verdictSha256} trusts custom roots, not those of AMD and Intel`,
   );
-  const verdict = ok ? '✓ Every signature, chain and verdict holds.' : 'The receipts do NOT hold.';
-  return `${[counted, ...shown, verdict].join('\n')}\n`;
+  const sound =
+    customRoots.length === 0
+      ? '✓ Every signature, chain and verdict holds.'
+      : '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.';
+  const verdict = ok ? sound : 'The receipts do NOT hold.';
+  return `${[counted, ...refusals, ...shown, ...foreign, verdict].join('\n')}\n`;
 }
 
 function renderHelp(): string {
@@ -55,8 +75,15 @@ function renderHelp(): string {
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
-        ['   0', 'Everything holds. Gaps are listed: an instance that was killed, or that runs still.'],
-        ['  10', 'A line is missing, changed or out of order, or a verdict is not what it should be.'],
+        [
+          '   0',
+          'Everything holds. Gaps are listed: an instance that was killed, or that runs still; days that were left out and are gone. So is what is no receipt.',
+        ],
+        [
+          '  10',
+          'A line is missing, changed or out of order, or a verdict is not what it should be. With --strict: or there is a gap.',
+        ],
+        ['  35', 'Everything holds, but verdicts trust roots that are not those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),
     ],

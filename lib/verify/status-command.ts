@@ -9,6 +9,7 @@ import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
+import { printable } from '../printable.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 import { safeJson } from './verdict-json.ts';
@@ -74,7 +75,8 @@ export async function runStatus(
   const draw = (found: StatusFacts | Error): void => {
     if (json) stdout.write(`${safeJson(found instanceof Error ? { error: found.message } : found)}\n`);
     else {
-      const text = found instanceof Error ? `${found.message}\n` : renderStatus(found, { colours });
+      const text =
+        found instanceof Error ? `${printable(found.message)}\n` : renderStatus(found, { colours });
       stdout.write(isTerminal ? redrawn(text, stdout.rows) : `${text}\n`);
     }
   };

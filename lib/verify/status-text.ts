@@ -1,6 +1,6 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
-import { printable } from '../attestation/check.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
+import { printable } from '../printable.ts';
 import type {
   ChainLink,
   EnforcedManifest,
@@ -85,11 +85,12 @@ function protection(
   return lines;
 }
 
-function chainLines({ chain }: VerificationDocument, paint: Paint): string[] {
+function chainLines({ chain, verdict }: VerificationDocument, paint: Paint): string[] {
   if (chain.length === 0) return [];
   const width = Math.max(...chain.map(({ title }) => title.length));
-  const lines = chain.map(({ outcome, title, meaning, checks }) => {
-    const [style, mark] = MARKS[outcome] ?? MARKS.unknown;
+  const lines = chain.map(({ id, outcome, title, meaning, checks }) => {
+    const isCustom = id === 'hardware' && outcome === 'pass' && verdict?.roots === 'custom';
+    const [style, mark] = isCustom ? (['caution', '!'] as const) : (MARKS[outcome] ?? MARKS.unknown);
     const count = plural(checks.length, 'check').padEnd(9);
     return `  ${paint(style, mark)} ${title.padEnd(width)}  ${count}  ${paint('plain', meaning)}`;
   });

@@ -1,4 +1,5 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
+import { printableJson } from '../printable.ts';
 import { checkReports } from '../transparency/verdict-report.ts';
 import type { Judgement } from './judge.ts';
 
@@ -15,10 +16,7 @@ export const renderJson = (judgement: Judgement): string => `${safeJson(jsonRepo
 
 /** JSON text, escaped so that no terminal obeys anything in it. */
 export const safeJson = (value: unknown, indentation?: number): string =>
-  JSON.stringify(value, undefined, indentation).replace(
-    /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
+  printableJson(JSON.stringify(value, undefined, indentation));
 
 function reasonOf({ check, error }: NonNullable<Judgement['failure']>) {
   const { id = null, expected = null, found = error.message, source = null } = check ?? {};

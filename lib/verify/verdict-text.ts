@@ -1,6 +1,7 @@
 /** The verdict for a person: every check in its group, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
 import { CHECK_SECTIONS } from '../attestation/verify.ts';
+import { printable } from '../printable.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from './judge.ts';
 import { OUTCOMES } from './outcome.ts';
@@ -150,10 +151,6 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   }
   return [...lines, adviceFor(judgement, report)].join('\n');
 }
-
-/** Findings quote what the remote sent, which must not steer a terminal. */
-const printable = (text: string): string =>
-  text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu, '\ufffd');
 
 const shortened = (text: string, room: number): string =>
   text.length <= room ? text : `${text.slice(0, room - 1)}…`;

@@ -3,7 +3,7 @@
  * of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { secretKey } from '#crypto/aead';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
@@ -15,6 +15,8 @@ export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
 
 export interface ErrorWire extends Pick<PrivatemodeError, 'code' | 'message'> {
   readonly retryAfter?: number | undefined;
+  /** Where it is another than that of the code. */
+  readonly remedy?: string | undefined;
 }
 
 /** Everything a worker needs to know at any moment; sent whole whenever it changes. */
@@ -23,6 +25,7 @@ export interface Standing {
   readonly state: ReturnType<Session['state']>;
   readonly lastError: ErrorWire | undefined;
   readonly configuredKey: string | undefined;
+  readonly keyOrigin?: string | undefined;
 }
 
 /** The first message to a worker. */
@@ -88,8 +91,11 @@ export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
 }
 
 export const errorToWire = (thrown: unknown): ErrorWire => wireOf(asPrivatemodeError(thrown));
-const wireOf = ({ code, message, retryAfter }: PrivatemodeError): ErrorWire =>
-  retryAfter === undefined ? { code, message } : { code, message, retryAfter };
+const wireOf = ({ code, message, retryAfter, remedy }: PrivatemodeError): ErrorWire => ({
+  ...{ code, message },
+  ...(retryAfter === undefined ? {} : { retryAfter }),
+  ...(remedy === ERRORS[code].remedy ? {} : { remedy }),
+});
 
-export const errorFromWire = ({ code, message, retryAfter }: ErrorWire): PrivatemodeError =>
-  new PrivatemodeError(code, message, { retryAfter });
+export const errorFromWire = ({ code, message, retryAfter, remedy }: ErrorWire): PrivatemodeError =>
+  new PrivatemodeError(code, message, { retryAfter, remedy });

@@ -13,7 +13,10 @@ import { createGateKeeper } from './remote-gate.ts';
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
-  extends Pick<ServiceDeps, 'configuredKey' | 'sharedSalt' | 'fd' | 'log' | 'verification' | 'gate'> {
+  extends Pick<
+    ServiceDeps,
+    'configuredKey' | 'keyOrigin' | 'sharedSalt' | 'fd' | 'log' | 'verification' | 'gate'
+  > {
   readonly count: number;
   readonly session: AttestedSession;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
@@ -46,7 +49,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   function standing(): Standing {
     const [epoch, state, error] = [session.current(), session.state(), session.lastError()];
     const lastError = error && errorToWire(error);
-    return { epoch: epoch && epochToWire(epoch), state, lastError, configuredKey: deps.configuredKey() };
+    const [configuredKey, keyOrigin] = [deps.configuredKey(), deps.keyOrigin?.()];
+    return { epoch: epoch && epochToWire(epoch), state, lastError, configuredKey, keyOrigin };
   }
 
   async function answer(worker: Worker, question: Question): Promise<void> {

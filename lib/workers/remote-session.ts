@@ -53,6 +53,7 @@ export function createRemoteSession(first: Standing, send: (question: Question) 
   return {
     ...session,
     configuredKey: () => standing.configuredKey,
+    keyOrigin: () => standing.keyOrigin,
     receive(message: SessionNews): void {
       if (message.type === 'standing') {
         standing = message.standing;

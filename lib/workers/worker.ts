@@ -78,6 +78,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       observe: watch?.observe ?? (() => {}),
       verification: config.exposeVerification ? verification.ask : undefined,
       configuredKey: session.configuredKey,
+      keyOrigin: session.keyOrigin,
       sharedSalt: start.sharedSalt,
       fd: start.fd,
       gate,

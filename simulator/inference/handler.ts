@@ -1,7 +1,6 @@
 /** The life of one inference request in the simulated deployment. */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Http2ServerRequest } from 'node:http2';
 import type { InferenceContext } from '../context.ts';
 import { endpointOf } from './endpoints.ts';
 import { createExchangeLog, type Exchange, type ExchangeLog } from './exchanges.ts';
@@ -13,10 +12,6 @@ import { checkHead, createResponder } from './respond.ts';
 import { plainWire, rejectionWire } from './sealed-response.ts';
 import { deliver, type Framed, frame } from './wire.ts';
 import { headViolations } from './wire-rules.ts';
-
-/** Node ends the response of an HTTP/2 stream that its client resets, as if the service had. */
-const isStreamAborted = (request: IncomingMessage): boolean =>
-  request.httpVersionMajor === 2 && (request as unknown as Http2ServerRequest).stream.aborted;
 
 /** Handles every request of the inference API, and logs what it made of each. */
 export interface InferenceHandler {
@@ -135,7 +130,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     const exchange = begin(request.method ?? '', request.url ?? '');
     const departure = new AbortController();
     response.once('close', () => {
-      if (!response.writableFinished || isStreamAborted(request)) exchange.closedEarlyAt = Date.now();
+      if (!response.writableFinished) exchange.closedEarlyAt = Date.now();
       departure.abort();
     });
     serve(request, response, exchange, departure.signal)

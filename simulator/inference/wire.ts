@@ -4,7 +4,6 @@
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { constants, type Http2ServerRequest } from 'node:http2';
 import { pause } from './pacing.ts';
 
 /** A response as bytes: one piece per event of a stream, a single one for a unary response. */
@@ -59,12 +58,6 @@ async function write(response: ServerResponse, bytes: Buffer, signal: AbortSigna
   if (!response.write(bytes)) await once(response, 'drain', { signal });
 }
 
-/** Ends the response without its end: over HTTP/2 by a reset of the stream that says nothing went wrong. */
-function closeHalf(request: IncomingMessage): void {
-  if (request.httpVersionMajor === 1) request.socket.end();
-  else (request as unknown as Http2ServerRequest).stream.close(constants.NGHTTP2_NO_ERROR);
-}
-
 /** Where a response is delivered to. */
 export interface Delivery {
   readonly request: IncomingMessage;
@@ -95,7 +88,7 @@ export async function deliver(framed: Framed, delivery: Delivery): Promise<void>
       response.flushHeaders();
       await pause(SETTLE_MS, signal);
       if (step.how === 'reset') reset();
-      else closeHalf(request);
+      else request.socket.end();
       return;
     }
   }

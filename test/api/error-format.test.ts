@@ -103,6 +103,7 @@ describe('error answers', () => {
       secret_exchange_failed: '5',
       control_api_failed: '5',
       too_many_uploads: '2',
+      too_many_responses: '2',
       client_throttled: '60',
       limits_unavailable: '2',
     });
@@ -118,8 +119,10 @@ describe('error answers', () => {
     assert.deepEqual(having('x-should-retry'), {
       tokens_per_day_reached: 'false',
       upstream_tls_untrusted: 'false',
+      upstream_http2_only: 'false',
       upstream_redirect: 'false',
       attestation_failed: 'false',
+      evidence_malformed: 'false',
       manifest_mismatch: 'false',
       manifest_unsupported: 'false',
       manifest_invalid: 'false',

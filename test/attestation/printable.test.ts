@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { checkOf, finding, printable } from '../../lib/attestation/check.ts';
+import { checkOf, finding } from '../../lib/attestation/check.ts';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
+import { printable } from '../../lib/printable.ts';
 
 const CONTROLS = /[\p{Cc}\p{Cf}]/u;
 

@@ -35,6 +35,16 @@ describe('the report of the benchmark', () => {
     assert.match(table[2] as string, /^\| A thing \| ms \| 2\.50 \| 1\.00 – 3\.00 \| ≤ 2 \| no verdict \|$/);
   });
 
+  it('gives a row without a bar no verdict, and never fails for it', () => {
+    const free = { id: 'free', title: 'A cost', figure: '÷ passthrough' } as const;
+    const found = summarise(
+      { name: 'm', rows: [free] },
+      [9, 9, 9].map((figure) => ({ figures: { free: figure }, values: {} })),
+    );
+    assert.equal(barTable([found]).split('\n')[2], '| A cost | ÷ passthrough | 9.00 | 9.00 – 9.00 | - | - |');
+    assert.deepEqual(farBeyond([found], 0), []);
+  });
+
   const ratio = {
     id: 'r',
     title: 'A ratio',

@@ -88,6 +88,12 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     await assert.rejects(response.text(), /stopped sending/);
   });
 
+  it('shows no success that is not encrypted', async () => {
+    const response = await ask(answers(`HTTP/1.1 200 OK\r\n${PLAIN}Content-Length: 13\r\n\r\n{"id":"mine"}`));
+    assert.equal(response.status, 502);
+    assert.equal(await codeOf(response), 'response_not_encrypted');
+  });
+
   it('pauses as the table says before it asks again after a reset', async () => {
     const at: number[] = [];
     const response = await ask(async ({ body, reset }) => {

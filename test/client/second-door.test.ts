@@ -44,6 +44,7 @@ const RUNS: readonly (readonly [
       'the library protects no other program from large uploads': 8,
     },
   ],
+  ['test/clients/rejected-service.test.ts', [], 20],
   [
     'test/clients/usage.test.ts',
     [],

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../support/eventually.ts';
 import { proxyAlone } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ANTHROPIC_CLIENTS, type AnthropicClass, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
@@ -75,15 +75,15 @@ interface Scene {
 /** The newest exchange is known to the service, its body opened. */
 async function underWay({ stack }: Scene): Promise<void> {
   const { exchanges } = stack.simulator;
-  await until('the request to arrive', () => exchanges.inFlight() > 0);
-  await until('the request to be opened', () => exchanges.last()?.opened !== '');
+  await eventually('the request to arrive', () => exchanges.inFlight() > 0);
+  await eventually('the request to be opened', () => exchanges.last()?.opened !== '');
 }
 
 /** Aborts once `due` resolves; what was asked must then end as an abort. Resolves with when that was. */
 async function abortWhen(
   scene: Scene,
   ask: (signal: AbortSignal) => Promise<unknown>,
-  due: () => Promise<void>,
+  due: () => Promise<unknown>,
 ): Promise<number> {
   const abort = new AbortController();
   const asked = assert.rejects(ask(abort.signal), (error) => {
@@ -115,7 +115,7 @@ const WAYS: readonly Way[] = [
       abortWhen(
         scene,
         (signal) => scene.client.unary('sim-1x0+fault=slow_drain:100', 'x', { signal }),
-        () => until('the request to arrive', () => scene.stack.simulator.exchanges.inFlight() > 0),
+        () => eventually('the request to arrive', () => scene.stack.simulator.exchanges.inFlight() > 0),
       ),
   },
   {
@@ -202,14 +202,14 @@ describe('a client that gives up', () => {
           const lateness: number[] = [];
           while (lateness.length < TRIES && (lateness.at(-1) ?? AT_ONCE) >= AT_ONCE) {
             const left = await leave(scene);
-            await until('the service to notice', () => exchanges.inFlight() === 0);
+            await eventually('the service to notice', () => exchanges.inFlight() === 0);
             const exchange = exchanges.last();
             assert.ok(exchange?.closedEarlyAt !== undefined, 'the answer was completed');
             lateness.push(exchange.closedEarlyAt - left);
           }
           assert.ok((lateness.at(-1) ?? AT_ONCE) < AT_ONCE, `closed ${lateness.join(', ')} ms after`);
           if (proxyAlone('counters')) return;
-          await until('the count', () => aborted(phase) === counted + lateness.length);
+          await eventually('the count', () => aborted(phase) === counted + lateness.length);
         });
       }
 
@@ -220,11 +220,3 @@ describe('a client that gives up', () => {
     });
   }
 });
-
-async function until(what: string, condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `waited in vain for ${what}`);
-    await delay(2);
-  }
-}

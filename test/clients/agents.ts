@@ -119,17 +119,18 @@ describe('coding agents', () => {
     stack.simulator.recorder.clear();
   });
 
-  /** Runs one in a home of its own; resolves with what it printed. */
+  /** Runs one in a home of its own, against the proxy at `url`; resolves with its exit code and what it printed. */
   async function run(
     t: TestContext,
     agent: Agent,
     model: string,
-  ): Promise<{ stdout: string; outside: ConnectProxy }> {
+    { url }: Stack = stack,
+  ): Promise<{ status: number; output: string; outside: ConnectProxy }> {
     const outside = await serveConnectProxy(t, { route: () => ({ status: 403 }) });
     const home = mkdtempSync(join(directory, 'home-'));
     const work = join(home, 'work');
     mkdirSync(work);
-    const place: Place = { model, url: stack.url };
+    const place: Place = { model, url };
     for (const [name, content] of Object.entries(agent.files(place))) {
       mkdirSync(dirname(join(home, name)), { recursive: true });
       writeFileSync(join(home, name), content);
@@ -147,16 +148,39 @@ describe('coding agents', () => {
     };
     const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
     // env(1) starts it there, with this environment and nothing of ours, where credentials may be.
-    const call = async (args: readonly string[]): Promise<string> => {
+    const call = async (args: readonly string[]): Promise<{ status: number; output: string }> => {
       const command = ['-i', '-C', work, ...assignments, join(installed, agent.program), ...args];
       const { status, stdout, stderr } = await runAside('/usr/bin/env', command);
-      assert.equal(status, 0, `${stdout}\n${stderr}`);
-      return stdout;
+      return { status, output: `${stdout}\n${stderr}` };
     };
-    if (agent.setUp !== undefined) await call(agent.setUp(place));
-    const stdout = await call(agent.args(place));
-    return { stdout, outside };
+    if (agent.setUp !== undefined) {
+      const { status, output } = await call(agent.setUp(place));
+      assert.equal(status, 0, output);
+    }
+    return { ...(await call(agent.args(place))), outside };
   }
+
+  it('Claude Code ends soon, and shows why, where the service is rejected', async (t) => {
+    const rejected = await startStack({
+      managedManifest: true,
+      simulator: { faults: { 'evidence-debug': true } },
+    });
+    t.after(() => rejected.close());
+    const began = performance.now();
+    const { status, output } = await run(t, AGENTS['Claude Code'] as Agent, 'sim-echo', rejected);
+    const seconds = (performance.now() - began) / 1000;
+    assert.notEqual(status, 0, output);
+    assert.match(output, /snp\.id_key/);
+    assert.match(output, /Do not trust the remote/);
+    const asked = rejected.logLines.filter(
+      (line) => line.includes('attestation_failed') && line.includes('/v1/messages'),
+    );
+    t.diagnostic(`${seconds.toFixed(1)} s, ${asked.length} requests`);
+    // After the first 400 it asks five times more within 60 ms, whatever the type of the error, and then ends.
+    assert.ok(asked.length >= 1 && asked.length <= 6, asked.join(''));
+    assert.ok(seconds < 15, `${seconds} s, the start of Claude Code included`);
+    assert.equal(rejected.simulator.counts['inference'], 0);
+  });
 
   for (const [name, agent] of Object.entries(AGENTS)) {
     describe(name, () => {
@@ -185,8 +209,9 @@ describe('coding agents', () => {
       }
 
       it('asks and shows the answer', async (t) => {
-        const { stdout, outside } = await run(t, agent, 'sim-echo');
-        assert.ok(stdout.includes(CANARY), stdout);
+        const { status, output, outside } = await run(t, agent, 'sim-echo');
+        assert.equal(status, 0, output);
+        assert.ok(output.includes(CANARY), output);
         assert.ok(requests().includes(agent.endpoint), requests().join());
         assertNothingLeaked(outside);
       });
@@ -194,8 +219,9 @@ describe('coding agents', () => {
       if (!agent.callsTools) return;
 
       it('runs the tool that the model calls, and goes on with its result', async (t) => {
-        const { stdout, outside } = await run(t, agent, 'sim-tools');
-        assert.match(stdout, /The tool has answered\./);
+        const { status, output, outside } = await run(t, agent, 'sim-tools');
+        assert.equal(status, 0, output);
+        assert.match(output, /The tool has answered\./);
         assert.ok(requests().filter((request) => request === agent.endpoint).length >= 2);
         assertNothingLeaked(outside);
       });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { CLIENT, proxyAlone } from '../support/library-door.ts';
-import { breakingAtOnce, type Stack, startStack } from '../support/stack.ts';
+import { type Stack, startStack } from '../support/stack.ts';
 import { type Asked, CLIENTS, type Client, type ErrorClass } from './ask.ts';
 import { OPENAI_CLIENTS, watchedFetch } from './versions.ts';
 
@@ -138,7 +138,7 @@ interface Raised {
 
 const codeOf = ({ error }: Raised): unknown => error?.error?.code ?? error?.code;
 
-describe('errors, as the official clients show them', { concurrency: breakingAtOnce(8) }, () => {
+describe('errors, as the official clients show them', { concurrency: 8 }, () => {
   let usual: Stack;
   let keyless: Stack;
   before(async () => {
@@ -161,7 +161,7 @@ describe('errors, as the official clients show them', { concurrency: breakingAtO
   });
 
   for (const [name, client] of CLIENTS) {
-    describe(name, { concurrency: breakingAtOnce(32) }, () => {
+    describe(name, { concurrency: 32 }, () => {
       for (const stream of [false, true]) {
         for (const row of ROWS) {
           const { what, raises, repeated, skip = false } = row;
@@ -187,7 +187,7 @@ describe('errors, as the official clients show them', { concurrency: breakingAtO
       }
     });
 
-    describe(`${name}, asking again`, { concurrency: breakingAtOnce(2) }, () => {
+    describe(`${name}, asking again`, { concurrency: 2 }, () => {
       it('gives up after two more requests', async () => {
         const { fetch, sent } = watchedFetch();
         await assert.rejects(client.ask(asked(client, { model: 'sim-error-503' }, { fetch })));

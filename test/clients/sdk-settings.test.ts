@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { program } from '../support/foreign-programs.ts';
+import { python } from '../support/foreign-programs.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ROOT, runAside } from '../support/tools.ts';
 import { settings, variables } from './settings.ts';
 
 const CANARY = 'canary-settings-41c8';
-const PYTHON = program('python', [join(ROOT, '.tools/python/bin')]);
+const PYTHON = python([join(ROOT, '.tools/python/bin')]);
 
 const LANGUAGES = {
   ts: { skip: false, command: [process.execPath, '--input-type=module-typescript', '--eval'] },

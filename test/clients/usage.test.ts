@@ -7,14 +7,14 @@ import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
-import { program } from '../support/foreign-programs.ts';
+import { python } from '../support/foreign-programs.ts';
 import { proxyAlone } from '../support/library-door.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ROOT, runAside } from '../support/tools.ts';
 import { ANTHROPIC_CLIENTS, all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
 
-const PYTHON = program('python', [join(ROOT, '.tools/python/bin')]);
+const PYTHON = python([join(ROOT, '.tools/python/bin')]);
 
 /** Twenty tokens out. */
 const MODEL = 'sim-20x0';

@@ -3,7 +3,7 @@ import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import { keyOrigin, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/config.ts';
 
@@ -24,6 +24,7 @@ describe('the API key', () => {
 
   const unusable: [name: string, content: string, words: string[]][] = [
     ['empty', ' \n', ['is empty']],
+    ['more than a key', 'sk-CANARY old', ['holds more than one word: leave nothing but the key in it']],
     ['of two lines', 'sk-CANARY\nsk-2', ['characters that no API key has']],
     ['not ASCII', 'sk-CANARY-ü', ['characters that no API key has']],
   ];
@@ -39,6 +40,36 @@ describe('the API key', () => {
 
   it('a file that cannot be read is refused in the words of the reference', () =>
     void refused(() => parsed(['--api-key=@k']), ['failed to read API key file "k": ENOENT']));
+});
+
+describe('where the key comes from', () => {
+  const readAt = new Date('2026-12-01T12:00:00Z');
+  const from = (argv: readonly string[], files: Record<string, string>, env = {}) => {
+    const { apiKey, apiKeySetting } = parsed(argv, files, env).config;
+    assert.ok(apiKey);
+    return keyOrigin(apiKey, apiKeySetting, { readAt, exists: (path) => path === 'sk-CANARY' });
+  };
+  for (const [what, argv, env, words] of [
+    ['a file', ['--api-key=@k'], {}, '--api-key @k, read at 2026-12-01T12:00:00.000Z'],
+    ['a literal', ['--api-key=sk-other'], {}, '--api-key, as it stands there'],
+    ['the variable', [], { PRIVATEMODE_API_KEY: 'sk-other' }, 'PRIVATEMODE_API_KEY, as it stands there'],
+    [
+      'a file that the variable names',
+      [],
+      { PRIVATEMODE_PROXY_API_KEY: '@k' },
+      'PRIVATEMODE_PROXY_API_KEY @k, read at 2026-12-01T12:00:00.000Z',
+    ],
+    [
+      'the name of a file without its @',
+      ['--api-key=sk-CANARY'],
+      {},
+      '--api-key, as it stands there, which is the name of a file: write @ in front of it to use the key in the file',
+    ],
+  ] as const) {
+    it(`is said of ${what}, without the key`, () => {
+      assert.equal(from(argv, { k: 'sk-1' }, env), words);
+    });
+  }
 });
 
 describe('watching the key file', () => {

@@ -103,6 +103,81 @@ describe('the command line', () => {
     });
   }
 
+  it('says nothing that a terminal would obey', async () => {
+    const { stderr } = await cli([], async () => {
+      throw new PrivatemodeError('listen_failed', 'no\u202e\u2066 \u009b2J\u2028 port\nsecond line');
+    });
+    assert.match(stderr, /^Error: no\\u\{202e\}\\u\{2066\} \\u\{9b\}2J\\u\{2028\} port\nsecond line\n/);
+    const { stderr: unknown } = await cli(['--a\u009b31m\u202e']);
+    assert.equal(unknown, 'Error: unknown flag: --a\\u{9b}31m\\u{202e}\n');
+  });
+
+  const failing = async (): Promise<number> => {
+    throw new PrivatemodeError('listen_failed', 'listening on port 8080: EADDRINUSE');
+  };
+  const JSON_ENV = { PRIVATEMODE_PROXY_LOG_FORMAT: 'json' };
+  const starts: [argv: string[], env: Record<string, string>, code: string | undefined][] = [
+    [['--log-format=json'], {}, 'listen_failed'],
+    [['--log-format', 'json'], {}, 'listen_failed'],
+    [['--log-format=text', '--log-format=json'], {}, 'listen_failed'],
+    [[], JSON_ENV, 'listen_failed'],
+    [['--log-format=json', '--nope'], {}, 'config_invalid'],
+    [['--nope', '--log-format=json'], {}, 'config_invalid'],
+    [['--nope', 'x', '--log-format', 'json'], {}, 'config_invalid'],
+    [['--port=abc', '--log-format=json'], {}, 'config_invalid'],
+    [['-l', 'debug', '-x', '--log-format=json'], {}, 'config_invalid'],
+    [['--log-format=json', '--port'], {}, 'config_invalid'],
+    [['--port=1=2'], JSON_ENV, 'config_invalid'],
+    [['serve'], JSON_ENV, 'config_invalid'],
+    [['serve', '--log-format=json'], {}, 'config_invalid'],
+    [[], { ...JSON_ENV, PRIVATEMODE_PROXY_PRT: '1' }, 'config_invalid'],
+    [['--log-format=json'], { PRIVATEMODE_PROXY_LOG_FORMAT: 'text' }, 'listen_failed'],
+    [[], {}, undefined],
+    [['--log-format=text'], JSON_ENV, undefined],
+    [['--log-format=xml'], JSON_ENV, undefined],
+    [['--nope'], { PRIVATEMODE_PROXY_LOG_FORMAT: '' }, undefined],
+    [['--api-key', '--log-format=json'], {}, undefined], // the value of the key
+    [['--', '--log-format=json'], {}, undefined],
+    [['verify', '--nope', '--log-format=json'], JSON_ENV, undefined],
+    [['status', '--nope'], JSON_ENV, undefined],
+    [['receipts', '--log-format=json'], JSON_ENV, undefined],
+    [['clients', 'new', '/'], JSON_ENV, undefined],
+    [['healthcheck', '--nope', '--log-format=json'], JSON_ENV, undefined],
+  ];
+  for (const [argv, env, code] of starts) {
+    const words = `${argv.join(' ')} ${JSON.stringify(env)}`;
+    it(`${words}: a failure is ${code === undefined ? 'text' : 'one line of JSON'}`, async () => {
+      const outcome = await cli(argv, failing, env);
+      assert.deepEqual([outcome.code, outcome.stdout], [1, '']);
+      if (code === undefined) {
+        assert.match(outcome.stderr, /^Error: /);
+        return;
+      }
+      assert.match(outcome.stderr, /^\{[^\n]*\}\n$/);
+      const { time, msg, ...fields } = JSON.parse(outcome.stderr);
+      assert.equal(new Date(time).toISOString(), time);
+      assert.notEqual(msg, '');
+      assert.deepEqual(Object.keys(fields).toSorted(), ['code', 'level', 'remedy']);
+      assert.deepEqual([fields.level, fields.code], ['ERROR', code]);
+      if (code === 'listen_failed') {
+        assert.equal(msg, 'listening on port 8080: EADDRINUSE');
+        assert.match(fields.remedy, /^Choose another --port/);
+      }
+    });
+  }
+
+  it('a fault of the program in a JSON log shows the place and not the words', async () => {
+    const fault = async (): Promise<number> => {
+      throw new TypeError('CANARY');
+    };
+    const { stderr } = await cli(['--log-format=json'], fault);
+    const { code, err } = JSON.parse(stderr);
+    assert.deepEqual(
+      [code, /^TypeError at /.test(err), stderr.includes('CANARY')],
+      ['internal', true, false],
+    );
+  });
+
   it('a fault of the program shows the place and not the words', async () => {
     const { code, stderr } = await cli([], async () => {
       throw new TypeError('CANARY');

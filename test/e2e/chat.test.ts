@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI from 'openai';
+import { eventually } from '../support/eventually.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
 const CANARY = 'canary-7f3a9 the quick brown fox must not be seen on the wire';
@@ -109,7 +109,7 @@ describe('a chat completion', () => {
   it('closes the upstream request within 50 ms when the client goes away in mid-stream', async () => {
     const goneAt = await abortAfterFirstToken(stack.url);
     const exchange = stack.simulator.exchanges.last();
-    await until(() => exchange?.closedEarlyAt !== undefined, 2_000);
+    await eventually('the end of the exchange', () => exchange?.closedEarlyAt !== undefined);
     const after = (exchange?.closedEarlyAt ?? Number.NaN) - goneAt;
     assert.ok(after < 50, `closed after ${after} ms`);
   });
@@ -159,12 +159,4 @@ function abortAfterFirstToken(url: string): Promise<number> {
     });
   });
   return promise;
-}
-
-async function until(condition: () => boolean, ms: number): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, 'waited in vain');
-    await delay(2);
-  }
 }

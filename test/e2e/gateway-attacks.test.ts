@@ -719,6 +719,18 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     whole('created under another name', 'embeddings-whole', rename('created', 'createe'), 'harmless'),
     ['an error as a success', 'chat-error', head(200), 'refused'],
     ['an error as a success', 'messages-error', head(200), 'refused'],
+    ...['chat-error', 'messages-error'].flatMap((exchange) => [
+      whole('a plain usage that is text', exchange, withPlain('usage', '"forged"')),
+      whole('a plain usage that is a list', exchange, withPlain('usage', '[{"message":"forged"}]')),
+      whole('a plain usage that is huge', exchange, withPlain('usage', `{"a":"${'x'.repeat(16_384)}"}`)),
+      whole('a plain id that is an object', exchange, withPlain('id', '{"message":"forged"}')),
+      whole('a plain id that is huge', exchange, withPlain('id', `"${'x'.repeat(16_384)}"`)),
+      whole('a plain message beside', exchange, withPlain('message', '"forged"')),
+      whole('a plain duration beside', exchange, withPlain('duration', '"forged"')),
+    ]),
+    whole('a plain type in another style', 'chat-error', withPlain('type', '"error"')),
+    whole('another type in clear', 'messages-error', withPlain('type', '"forged"')),
+    whole('an error as a message', 'messages-error', withPlain('type', '"message"')),
     whole('an element plain', 'unstructured-whole', (members) =>
       members.with(0, { name: '0', value: '{"text":"forged"}' }),
     ),
@@ -1096,12 +1108,15 @@ const isBeginning = (items: readonly unknown[], honest: Honest): boolean =>
 const codeOf = (item: unknown): string =>
   (item as { error?: { code?: string } } | undefined)?.error?.code ?? 'none';
 
-/** Whole answers: 502, the code in the body. Streams: the same, or an honest beginning, an error event and a broken connection. */
-function assertRefused({ api, events }: HonestExchange, outcome: Outcome, honest: Honest): void {
+/**
+ * Whole answers: 502, the code in the body; errors keep their status. Streams: the same, or an honest beginning, an error event and a
+ * broken connection.
+ */
+function assertRefused({ api, events, ...given }: HonestExchange, outcome: Outcome, honest: Honest): void {
   const { status, text, broken, items, error } = outcome;
   assert.notEqual(error, undefined, `the client is content with ${JSON.stringify(items)}`);
   assert.ok(isBeginning(items, honest), `not an honest beginning: ${JSON.stringify(items)}`);
-  if (status === 502) {
+  if (status === 502 || status === given.status) {
     assert.match(text, new RegExp(`"code":"(?:${REFUSED.join('|')})"`));
     assert.deepEqual([items, broken], [[], false]);
     return;

@@ -1,16 +1,21 @@
 /** Receipts of real requests: what they say, under every way in which a request can end, and that they hold (docs/receipts.md). */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { createHash, generateKeyPairSync } from 'node:crypto';
+import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { main } from '../../lib/cli.ts';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { eventually } from '../support/eventually.ts';
+import { program } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+
+const [JQ, OPENSSL] = [program('jq'), program('openssl')];
 
 const sha256 = (bytes: string | Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const NOTHING = { sha256: sha256(''), bytes: 0 };
@@ -39,16 +44,7 @@ const requestsIn = (directory: string): Line[] => linesIn(directory).filter(({ t
 async function receiptOf(directory: string, name: string | null): Promise<Line> {
   const [, id] = /^[a-z0-9]{12}\/(proxy_.+)$/.exec(name ?? '') ?? [];
   assert.ok(id !== undefined, `a response names its receipt, not ${name}`);
-  return until(() => linesIn(directory).find((line) => line.id === id));
-}
-
-async function until<T>(find: () => T | undefined): Promise<T> {
-  for (let i = 0; i < 1000; i++) {
-    const found = find();
-    if (found !== undefined) return found;
-    await delay(10);
-  }
-  assert.fail('it did not come to that');
+  return eventually('the receipt', () => linesIn(directory).find((line) => line.id === id));
 }
 
 const chat = (model: string, more: object = {}): string =>
@@ -126,9 +122,9 @@ describe('receipts', { timeout: 60_000 }, () => {
       },
     },
     {
-      what: 'a path that does not exist',
-      ...{ path: '/v1/nothing', body: '{}' },
-      receipt: { endpoint: null, status: 404, outcome: 'refused', code: 'unknown_path', request: NOTHING },
+      what: 'a request without a body',
+      body: '',
+      receipt: { endpoint: 'chat', status: 400, outcome: 'refused', code: 'invalid_json', request: NOTHING },
     },
     {
       what: 'an estimate of tokens',
@@ -179,10 +175,10 @@ describe('receipts', { timeout: 60_000 }, () => {
     });
     request.on('error', () => {});
     request.write('{"model"');
-    await until(() => (stack.proxy.counters.bufferedBytes > 0 ? true : undefined));
+    await eventually('the upload', () => stack.proxy.counters.bufferedBytes > 0);
     await delay(20);
     request.destroy();
-    const line = await until(() => linesIn(directory)[known]);
+    const line = await eventually('the receipt', () => linesIn(directory)[known]);
     assert.deepEqual(
       [line['outcome'], line['request']],
       ['aborted', { sha256: sha256('{"model"'), bytes: 8 }],
@@ -221,21 +217,183 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.ok(!text.includes('a prompt that is nowhere') && !text.includes('content'));
     const out: string[] = [];
     const io = { stdout: { write: (part: string) => out.push(part) }, stderr: { write: () => {} } };
-    assert.equal(await main(['receipts', 'verify', '--dir', directory], {}, io), 0);
-    assert.match(out.join(''), /✓ Every signature, chain and verdict holds\.\n$/);
+    assert.equal(await main(['receipts', 'verify', '--dir', directory], {}, io), 35);
+    const { verdictSha256 } = epoch();
+    assert.match(
+      out.join(''),
+      new RegExp(`^! .* line \\d+: its verdict ${verdictSha256} trusts custom roots`, 'm'),
+    );
+    assert.match(out.join(''), /\n! Every signature, chain and verdict holds, but under custom roots .*\n$/);
+    assert.doesNotMatch(out.join(''), /✓/);
   });
 
-  it('can be checked with the commands of docs/receipts.md', () => {
+  describe('can be checked with the commands of docs/receipts.md, which', {
+    skip: JQ.skip || OPENSSL.skip,
+  }, () => {
     const page = readFileSync(new URL('../../docs/receipts.md', import.meta.url), 'utf8');
-    const [, commands] = /## With standard tools only\n[\s\S]*?```sh\n([\s\S]*?)```/.exec(page) ?? [];
-    const cwd = join(directory, '..');
-    const run = (script: string) =>
-      execFileSync('bash', ['-euo', 'pipefail', '-c', script], { cwd, encoding: 'utf8', stdio: 'pipe' });
-    assert.match(run(commands ?? 'false'), /Signature Verified Successfully/);
-    // A line with another model in it: the same commands must refuse it.
-    const falsified = commands?.replace("| tr -d '\\n'; }", "| tr -d '\\n' | sed s/sim-/other-/; }");
-    assert.notEqual(falsified, commands);
-    assert.throws(() => run(falsified ?? 'true'));
+    const [, commands = 'false'] =
+      /## With standard tools only\n[\s\S]*?```sh\n([\s\S]*?)```/.exec(page) ?? [];
+    /** What the commands print on a copy of the receipts and manifests that was falsified; of each step, its first word. */
+    function run(shell: string, falsify: (copy: string, files: readonly string[]) => void = () => {}) {
+      const copy = join(stack.directory, 'copy');
+      rmSync(copy, { recursive: true, force: true });
+      cpSync(join(directory, '..'), copy, { recursive: true });
+      const files = readdirSync(join(copy, 'receipts')).filter((name) => name.endsWith('.jsonl'));
+      falsify(
+        copy,
+        files.map((name) => join(copy, 'receipts', name)),
+      );
+      const { status, stdout, stderr } = spawnSync(shell, ['-c', commands], { cwd: copy, encoding: 'utf8' });
+      return { status, steps: stdout.match(/^(?:OK|FAIL)(?= )/gm), stdout, stderr };
+    }
+    const rewrite = (path: string | undefined, change: (text: string) => string): void =>
+      writeFileSync(path as string, change(readFileSync(path as string, 'utf8')));
+
+    for (const shell of ['bash', 'sh']) {
+      it(`pick a request that was answered, and print OK for each step (${shell})`, () => {
+        const { status, steps, stdout, stderr } = run(shell);
+        assert.deepEqual([status, steps, stderr], [0, ['OK', 'OK', 'OK', 'OK', 'OK'], '']);
+        const [, picked] = /^\{\n[\s\S]*?"id": "([\w-]+)"/.exec(stdout) ?? [];
+        assert.notEqual(requestsIn(directory).find(({ id }) => id === picked)?.epoch ?? null, null, stdout);
+      });
+    }
+
+    const FALSIFIED: [
+      step: number,
+      what: string,
+      falsify: (copy: string, files: readonly string[]) => void,
+    ][] = [
+      [
+        0,
+        'a line that was changed',
+        (_, [file]) => rewrite(file, (text) => text.replaceAll('"sim-', '"other-')),
+      ],
+      [
+        0,
+        'another key',
+        (copy) => {
+          const { publicKey } = generateKeyPairSync('ed25519');
+          const pem = publicKey.export({ type: 'spki', format: 'pem' });
+          writeFileSync(join(copy, 'receipts/public.pem'), pem);
+        },
+      ],
+      [
+        1,
+        'a chain without the line before',
+        (_, [file]) => rewrite(file, (text) => withoutLineBeforeLast(text)),
+      ],
+      [
+        2,
+        'a verdict that was changed',
+        (copy) => {
+          for (const name of readdirSync(join(copy, 'receipts/verdicts')))
+            rewrite(join(copy, 'receipts/verdicts', name), (text) => `${text} `);
+        },
+      ],
+      [
+        4,
+        'a manifest that was changed',
+        (copy) => {
+          for (const name of readdirSync(join(copy, 'manifests')))
+            if (name.endsWith('.json')) rewrite(join(copy, 'manifests', name), (text) => `${text} `);
+        },
+      ],
+    ];
+    for (const [step, what, falsify] of FALSIFIED) {
+      it(`print FAIL for the step that finds ${what}`, () => {
+        const { status, steps, stdout } = run('bash', falsify);
+        assert.notEqual(status, 0);
+        assert.equal(steps?.[step], 'FAIL', stdout);
+        assert.deepEqual(steps?.slice(0, step), Array(step).fill('OK'), stdout);
+      });
+    }
+
+    it('say that there is none where no request was answered', () => {
+      const { status, stdout } = run('bash', (_, [file]) =>
+        rewrite(file, (text) => `${text.split('\n')[0]}\n`),
+      );
+      assert.notEqual(status, 0);
+      assert.match(stdout, /^FAIL {2}no receipt of an encrypted request in /m);
+    });
+  });
+});
+
+/** Takes away the line in front of the last receipt of an encrypted request. */
+function withoutLineBeforeLast(text: string): string {
+  const lines = text.split('\n');
+  return lines.toSpliced(lines.findLastIndex((line) => line.includes('"epoch":{')) - 1, 1).join('\n');
+}
+
+describe('receipts under a flood of requests that are refused', { timeout: 60_000 }, () => {
+  // 10,000 lines may wait to be written: the first and the last kind are more than that.
+  const FLOODS: [what: string, head: string, code: string, many: number][] = [
+    [
+      'paths that do not exist',
+      'GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n',
+      'unknown_path',
+      15_000,
+    ],
+    [
+      'methods that are not allowed',
+      'PUT /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n',
+      'method_not_allowed',
+      500,
+    ],
+    ['heads without a host', 'GET /v1/models HTTP/1.1\r\n\r\n', 'invalid_host', 500],
+    [
+      'bodies that are no JSON',
+      'POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n{',
+      'invalid_json',
+      12_000,
+    ],
+  ];
+  for (const [what, head, code, many] of FLOODS) {
+    it(`are all there, and the refusals are counted: ${what}`, async () => {
+      const stack = await startStack({ flags: ['--receipts'] });
+      try {
+        const socket = connect(Number(new URL(stack.url).port), '127.0.0.1');
+        let text = '';
+        let answered = 0;
+        socket.setEncoding('latin1').on('data', (part: string) => {
+          const parts = (text + part).split('HTTP/1.1 4');
+          answered += parts.length - 1;
+          text = parts.at(-1)?.slice(-10) ?? '';
+        });
+        socket.write(head.repeat(many));
+        const names: (string | null)[] = [];
+        while (answered < many) {
+          const response = await fetch(`${stack.url}/v1/chat/completions`, {
+            method: 'POST',
+            headers: { 'content-type': 'application/json' },
+            body: chat('sim-echo'),
+          });
+          await response.text();
+          names.push(response.headers.get('privatemode-proxy-receipt'));
+        }
+        socket.destroy();
+        const { counters } = stack.proxy;
+        await stack.proxy.close();
+        const directory = join(stack.directory, 'workspace/receipts');
+        const report = await checkReceipts(directory);
+        const written = new Set(requestsIn(directory).map(({ instance, id }) => `${instance}/${id}`));
+        for (const name of names) assert.ok(written.has(name as string));
+        assert.equal(counters.receipts.lost, 0);
+        assert.equal(report.requests + (report.refused?.[code] ?? 0), many + names.length);
+        if (code !== 'invalid_json') assert.deepEqual(report.refused, { [code]: many });
+      } finally {
+        await stack.close();
+      }
+    });
+  }
+
+  it('have no name in a response that was refused before it was admitted', async () => {
+    const stack = await startStack({ flags: ['--receipts'] });
+    try {
+      const response = await fetch(`${stack.url}/v1/nothing`);
+      assert.deepEqual([response.status, response.headers.get('privatemode-proxy-receipt')], [404, null]);
+    } finally {
+      await stack.close();
+    }
   });
 });
 
@@ -266,10 +424,10 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
       await Promise.all(Array.from({ length: 10 }, async () => (await ask('sim-echo')).text()));
       // A worker hands over a receipt after its answer: what it still held when it was killed is not written.
       const directory = join(workspace, 'receipts');
-      await until(() => (requestsIn(directory).length === 10 ? true : undefined));
+      await eventually('ten receipts', () => requestsIn(directory).length === 10);
       const [victim] = proxy.children();
       process.kill(victim as number, 'SIGKILL');
-      await until(() => (proxy.log().includes('A worker ended') ? true : undefined));
+      await eventually('the end of the worker', () => proxy.log().includes('A worker ended'));
       // A connection that was handed to the worker in the moment in which it died is lost.
       let last: Response | undefined;
       for (let i = 0; last === undefined && i < 50; i++) {

@@ -190,3 +190,53 @@ describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
     }
   });
 });
+
+describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () => {
+  it('is told alike by every worker, also while the service is silent, until it passes', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    const faults = { 'secret-expired-certificate': true };
+    const simulator = await startSimulator({ directory, hardware: await sharedHardware(), faults });
+    const proxy = await startProxyProcess(
+      [
+        ...['--workers=2', '--api-key=some-key', '--listen-address=127.0.0.1', '--port=0'],
+        `--api-endpoint=localhost:${simulator.port}`,
+        `--manifest-path=${join(directory, 'manifest.json')}`,
+        `--unsafe-trust-roots=${join(directory, 'roots')}`,
+        `--workspace=${join(directory, 'workspace')}`,
+      ],
+      { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    );
+    t.after(async () => {
+      await proxy.stop('SIGKILL');
+      await simulator.close();
+      rmSync(directory, { recursive: true, force: true });
+    });
+    /** Statuses and codes of six requests, each on a connection of its own, so that every worker is asked. */
+    const answers = async (path: string, body?: object): Promise<string[]> => {
+      const asked = Array.from({ length: 6 }, async () => {
+        const init = { method: 'POST', body: JSON.stringify(body) };
+        const headers = { 'content-type': 'application/json', connection: 'close' };
+        const response = await fetch(proxy.url + path, { ...(body && init), headers });
+        const text = await response.text();
+        const retry = response.headers.get('x-should-retry');
+        const clock = text.includes('Check the clock of this machine first');
+        return `${response.status} ${response.headers.get('privatemode-proxy-error')} ${retry} ${clock}`;
+      });
+      return [...new Set(await Promise.all(asked))];
+    };
+    const chat = { model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] };
+
+    assert.deepEqual(await answers('/v1/chat/completions', chat), ['400 attestation_failed false true']);
+    simulator.faults.set('attest-status', 503);
+    await delay(1_000);
+    assert.deepEqual(await answers('/v1/chat/completions', chat), ['400 attestation_failed false true']);
+    assert.deepEqual(await answers('/readyz'), ['503 attestation_failed null false']);
+    assert.equal(simulator.counts['inference'], 0);
+    simulator.faults.clear();
+    for (let tries = 0; (await answers('/v1/chat/completions', chat))[0]?.startsWith('400'); tries++) {
+      assert.ok(tries < 100, 'still refused');
+      await delay(100);
+    }
+    assert.deepEqual(await answers('/readyz'), ['204 null null false']);
+  });
+});

@@ -120,8 +120,8 @@ function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Open
   const { api, status = 200 } = exchange;
   if (failure !== undefined) return text === '' ? 'an error' : 'neither';
   const body = (text === '' ? {} : JSON.parse(text)) as Readonly<Record<string, unknown>>;
-  // Whatever stands in it, the status tells the client that it is one.
-  if (status >= 400) return DISHONEST.test(JSON.stringify(body['error'] ?? null)) ? 'neither' : 'an error';
+  // Whatever was sealed in it, the status tells the client that it is one; nothing in it is a gateway's.
+  if (status >= 400) return DISHONEST.test(JSON.stringify(body)) ? 'neither' : 'an error';
   const whole = essences[0]?.[0];
   if (api !== 'unstructured')
     return isDeepStrictEqual(essenceOfBody(api, body), whole) ? 'honest' : 'neither';

@@ -61,8 +61,9 @@ function fuzz<T>(property: Property<T>, given: Parameters<T> = {}): void | Promi
 
 function parametersFor<T>(place: ReturnType<typeof placeOf>, given: Parameters<T>): Parameters<T> {
   if (REPLAYED === undefined) {
-    const { seed: _, numRuns: __, ...others } = given;
-    return { ...others, numRuns: Number.MAX_SAFE_INTEGER, interruptAfterTimeLimit: MILLISECONDS };
+    const { seed: _, numRuns: __, interruptAfterTimeLimit: own = MILLISECONDS, ...others } = given;
+    const interruptAfterTimeLimit = Math.min(own, MILLISECONDS);
+    return { ...others, numRuns: Number.MAX_SAFE_INTEGER, interruptAfterTimeLimit };
   }
   const { seed, path, example, ...where } = readRegression(REPLAYED);
   const isHere = where.file === place.file && where.test === place.test && where.ordinal === place.ordinal;

@@ -89,16 +89,9 @@ describe('who may ask', () => {
     ['rebound name, a language', { host: 'evil.example', ...CHROMIUM, 'accept-language': 'en' }, false],
     ["Node's fetch under any host name", { host: 'proxy.default.svc:8080', 'user-agent': 'node' }, true],
     ['an agent that names Mozilla later', { host: 'p.svc', 'user-agent': 'x Mozilla/5.0' }, true],
-    [
-      'a program that looks like a browser, with its bearer',
-      { host: 'proxy.default.svc', ...CHROMIUM, authorization: 'Bearer k' },
-      true,
-    ],
-    [
-      'a program that looks like a browser, with its x-api-key',
-      { host: 'proxy.default.svc', ...CHROMIUM, 'x-api-key': 'k' },
-      true,
-    ],
+    // A page can set a key: what it is worth, only the caller knows.
+    ['rebound name, with a bearer', { host: 'evil.example', ...CHROMIUM, authorization: 'Bearer k' }, false],
+    ['rebound name, with an x-api-key', { host: 'evil.example', ...CHROMIUM, 'x-api-key': 'k' }, false],
     [
       'a rebound page with a bearer',
       { ...browser('evil.example', 'http://evil.example'), authorization: 'Bearer k' },
@@ -135,6 +128,17 @@ describe('who may ask', () => {
   for (const [name, headers, expected] of rows) {
     it(`${name}: ${expected ? 'passes' : 'refused'}`, () => assert.equal(passes(headers), expected));
   }
+
+  it('a program that looks like a browser passes where its key decides, a page that tells its origin never', () => {
+    const proof = { keyDecides: true };
+    assert.equal(foreignPage({ host: 'proxy.default.svc', ...CHROMIUM }, OFF, proof), undefined);
+    for (const headers of [
+      browser('evil.example', 'http://evil.example'),
+      browser('evil.example', undefined, 'same-origin'),
+      browser('localhost', undefined, 'cross-site'),
+    ])
+      assert.equal(foreignPage(headers, OFF, proof)?.code, 'origin_forbidden');
+  });
 
   it('a refusal names the flag and quotes nothing', () => {
     const rows: [headers: IncomingHttpHeaders, flag: RegExp][] = [
@@ -293,6 +297,8 @@ describe('a listener that knows no keys', () => {
   it('lets programs in, under any name, and browsers under its own', () => {
     asking({ host: 'metrics.default.svc:9100', 'user-agent': 'Prometheus/3.1' })();
     asking({ host: 'gpu-box:9100', ...CHROMIUM })();
+    asking({ host: 'metrics.default.svc:9100', 'accept-language': '*', 'sec-fetch-mode': 'cors' })(); // Node's fetch
+    asking({ host: 'gpu-box:9100', 'accept-language': 'de' })();
   });
   it('keeps foreign pages out, whatever key they say they have', () => {
     for (const headers of [
@@ -300,6 +306,13 @@ describe('a listener that knows no keys', () => {
       { host: 'evil.example', ...CHROMIUM },
       { host: 'evil.example', ...CHROMIUM, authorization: 'Bearer x' },
       { host: 'evil.example', ...CHROMIUM, 'x-api-key': 'x' },
+      // Firefox lets a page set the user agent.
+      { host: 'evil.example', 'user-agent': 'curl/8', 'accept-language': 'en-US,en;q=0.5' },
+      { host: 'evil.example', 'user-agent': 'curl/8', 'accept-language': '' },
+      { host: 'evil.example', 'accept-language': '*, en' },
+      { host: 'evil.example', 'accept-language': '*', 'sec-fetch-site': 'same-origin' },
+      { host: 'evil.example', 'accept-language': '*', origin: 'http://evil.example' },
+      { host: 'evil.example', ...CHROMIUM, 'accept-language': '*' },
     ])
       refused(asking(headers), [], 'origin_forbidden');
   });

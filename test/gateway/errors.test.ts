@@ -176,13 +176,31 @@ for (const style of ['openai', 'anthropic'] as const) {
   });
 }
 
+/** Of id, date and cache headers. */
+function assertOnlyOurs({ headers }: RawAnswer): void {
+  const ids = [headers['x-request-id'], headers['request-id']].filter((id) => id !== undefined);
+  assert.equal(ids.length, 1);
+  assert.match(String(ids[0]), /^proxy_[0-9a-f-]{36}$/);
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.ok(Math.abs(Date.parse(headers['date'] ?? '') - Date.now()) < 60_000, String(headers['date']));
+  for (const name of ['age', 'expires', 'etag']) assert.equal(headers[name], undefined, name);
+}
+
 describe('errors of the service', { concurrency: true }, () => {
   for (const status of [400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503, 504]) {
     it(`a plain ${status} that says so is shown as it is`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       upstream.on(
         saying(() =>
-          plainError(status, 'words of the service', { 'Retry-After': '7', 'X-RateLimit-Limit': '9' }),
+          plainError(status, 'words of the service', {
+            ...{ 'Retry-After': '7', 'X-RateLimit-Limit': '9' },
+            ...{
+              'X-Request-Id': 'req_forged',
+              'Request-Id': 'req_forged',
+              Date: 'Thu, 01 Jan 2099 00:00:00 GMT',
+            },
+            ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
+          }),
         ),
       );
       const answer = await ask(post());
@@ -195,6 +213,7 @@ describe('errors of the service', { concurrency: true }, () => {
       assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
       assertInert(answer);
       assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
+      assertOnlyOurs(answer);
     });
 
     it(`a sealed ${status} is opened`, async (t) => {
@@ -213,6 +232,23 @@ describe('errors of the service', { concurrency: true }, () => {
       assertInert(answer);
       assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
     });
+
+    for (const [what, member] of [
+      ['a usage that is text', { usage: 'visit https://evil.example' }],
+      ['an id that is an object', { id: { message: 'visit https://evil.example' } }],
+    ] as const) {
+      it(`a sealed ${status} with ${what} keeps its status, and not its text`, async (t) => {
+        const { upstream, ask } = await gatewayFixture(t);
+        const error = { error: { message: 'the model says no' }, ...member };
+        upstream.on(saying((body) => http(status, sealedAnswers(body).object(error), JSON_TYPE)));
+        const answer = await ask(post());
+        assert.deepEqual(
+          [answer.status, answer.headers['privatemode-proxy-error']],
+          [status, 'response_malformed'],
+        );
+        assert.ok(!answer.body.includes('evil') && !answer.body.includes('the model says'));
+      });
+    }
 
     it(`a ${status} of whom nobody knows keeps its status, and not its text`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
@@ -252,16 +288,23 @@ describe('what the service says in clear', { concurrency: true }, () => {
     }
   }
 
-  it('is marked on endpoints without encryption, too', async (t) => {
+  it('is marked on endpoints without encryption, too, and nobody is to keep it', async (t) => {
+    const kept = {
+      'X-Request-Id': 'req_forged',
+      Date: 'Thu, 01 Jan 2099 00:00:00 GMT',
+      'Cache-Control': 'public',
+    };
     for (const [declared, shown] of types) {
       const { upstream, ask } = await gatewayFixture(t);
-      upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', { ...declared, ...PLAIN })));
+      const headers = { ...declared, ...PLAIN, ...kept };
+      upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
       const answer = await ask(get('/v1/models'));
       assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
       assert.equal(answer.headers['content-type'], shown);
       assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
       assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
       assertInert(answer);
+      assertOnlyOurs(answer);
     }
   });
 
@@ -287,18 +330,30 @@ describe('what the service says in clear', { concurrency: true }, () => {
 });
 
 describe('headers of the service', { concurrency: true }, () => {
-  const ids: [path: string, header: string, theirs: boolean][] = [
-    ['/v1/chat/completions', 'x-request-id', true],
-    ['/v1/chat/completions', 'x-request-id', false],
-    ['/v1/messages', 'request-id', true],
-    ['/v1/messages', 'request-id', false],
+  const ids: [path: string, header: string, theirs: boolean, sealed: boolean][] = [
+    ['/v1/chat/completions', 'x-request-id', true, true],
+    ['/v1/chat/completions', 'x-request-id', false, true],
+    ['/v1/chat/completions', 'x-request-id', true, false],
+    ['/v1/messages', 'request-id', true, true],
+    ['/v1/messages', 'request-id', false, true],
+    ['/v1/messages', 'request-id', true, false],
   ];
-  for (const [path, header, theirs] of ids) {
-    it(`${path}: ${header} is ${theirs ? "the service's, where it gives one" : 'ours otherwise'}`, async (t) => {
+  for (const [path, header, theirs, sealed] of ids) {
+    const isTheirs = theirs && sealed;
+    const whose = isTheirs ? "the service's, where it gives one" : 'ours otherwise';
+    it(`${path}: ${header} beside ${sealed ? 'a sealed' : 'a plain'} error is ${whose}`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(saying(() => plainError(400, 'no', theirs ? { [header]: 'req_of-the-service' } : {})));
+      const given = theirs ? { [header]: 'req_of-the-service' } : {};
+      const error = { error: { message: 'no' } };
+      upstream.on(
+        saying((body) =>
+          sealed
+            ? http(400, sealedAnswers(body).object(error), { ...JSON_TYPE, ...given })
+            : plainError(400, 'no', given),
+        ),
+      );
       const answer = await ask(post(chatBody(), { path }));
-      assert.match(answer.headers[header] ?? '', theirs ? /^req_of-the-service$/ : /^proxy_[0-9a-f-]{36}$/);
+      assert.match(answer.headers[header] ?? '', isTheirs ? /^req_of-the-service$/ : /^proxy_[0-9a-f-]{36}$/);
     });
   }
 

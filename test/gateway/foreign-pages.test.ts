@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/admission.ts';
+import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
-import { completion, plainError } from '../support/sealed-answers.ts';
+import { completion, http, plainError } from '../support/sealed-answers.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
 const PAGE = 'https://chat.example';
@@ -141,6 +142,34 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
+  it('a rebound page that sets a key is known by the key, where the key decides', async (t) => {
+    const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+    const [bearer, header] = ['Authorization: Bearer x', 'X-Api-Key: x'];
+    const rows: [name: string, deps: Partial<GatewayDeps>, path: string, key: string, status: number][] = [
+      ['the configured key replaces a bearer', {}, '/v1/models', bearer, 403],
+      ['the configured key replaces an x-api-key', {}, '/v1/models', header, 403],
+      ['the configured key replaces anything', {}, '/v1/models', 'Authorization: Basic eDp4', 403],
+      ['a placeholder', { apiKeyFallback: 'if-placeholder' }, '/v1/models', 'X-Api-Key: placeholder', 403],
+      ['a key of its own', { apiKeyFallback: 'if-placeholder' }, '/v1/models', bearer, 200],
+      ['the key goes out', { apiKeyFallback: 'never' }, '/v1/models', header, 200],
+      ['no key in the header', { apiKeyFallback: 'never' }, '/v1/models', 'X-Api-Key:', 403],
+      ['no key is configured', { configuredKey: () => undefined }, '/v1/models', bearer, 200],
+      ['nobody asks for a key', { apiKeyFallback: 'never' }, '/v1', bearer, 403],
+    ];
+    for (const [name, deps, path, key, status] of rows) {
+      await t.test(`${name}: ${status}`, async (row) => {
+        const { upstream, client } = await gatewayFixture(row, { cors: OFF, deps });
+        upstream.on(async (scripted) =>
+          scripted.write(http(200, '{}', { 'Content-Type': 'application/json' })),
+        );
+        const asking = client();
+        asking.send(get(path, [agent, key]).replace('Host: localhost:8080', 'Host: evil.example'));
+        assert.equal((await answerTo(asking)).status, status);
+        assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
+      });
+    }
+  });
+
   it('our own page is served', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { cors: OFF });
     upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
@@ -159,6 +188,7 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
     ['a page of another origin', '127.0.0.1', ['Origin: http://evil.example'], false],
     ['a page of another origin, by Sec-Fetch-Site', '127.0.0.1', ['Sec-Fetch-Site: cross-site'], false],
     ['a program at another host', 'proxy.default.svc', ['User-Agent: Prometheus/3.1'], true],
+    ['a program that names no language at another host', 'proxy.default.svc', ['Accept-Language: *'], true],
     ['two hosts in one header', '127.0.0.1, proxy.lab.example', [], false],
   ];
   let stack: Stack;
@@ -184,11 +214,19 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
     }
   }
 
-  it('a credential, which a page can set, opens the metrics to no browser', async (t) => {
-    const client = rawClient(metricsPort);
-    t.after(() => client.socket.destroy());
-    const headers = [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x'];
-    client.send(get('/metrics', headers).replace('Host: localhost:8080', 'Host: evil.example'));
-    assert.equal((await answerTo(client)).status, 403);
-  });
+  const disguises: [name: string, headers: string[]][] = [
+    ['a credential', [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x']],
+    ['another user agent, as Firefox lets it', ['User-Agent: curl/8.5.0', 'Accept-Language: en-US,en;q=0.5']],
+    ['any language', [BROWSER, 'Accept-Language: *']],
+  ];
+  for (const [name, headers] of disguises) {
+    for (const path of ['/', '/status', '/verification', '/metrics']) {
+      it(`${name}, which a page can set, opens ${path} to no browser`, async (t) => {
+        const client = rawClient(metricsPort);
+        t.after(() => client.socket.destroy());
+        client.send(get(path, headers).replace('Host: localhost:8080', 'Host: evil.example'));
+        assert.equal((await answerTo(client)).status, 403);
+      });
+    }
+  }
 });

@@ -4,6 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { freePort } from '../support/foreign-programs.ts';
 import { CANARY, until } from '../support/gateway-fixture.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
@@ -154,6 +156,52 @@ describe('a key file', () => {
     await until(() => stack.logLines.join('').includes('The API key file was read again'), 'not read again');
     await chat(stack.url);
     assert.equal(seenBy(stack).authorization, `Bearer second-${CANARY}`);
+    assert.ok(!stack.logLines.join('').includes(CANARY));
+  });
+
+  it('is named where the service does not accept its key, or where a reload finds no key in it', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
+    const path = join(directory, 'key');
+    writeFileSync(path, `first-${CANARY}\n`);
+    const admin = await freePort();
+    const stack = await startStack({
+      apiKey: `@${path}`,
+      simulator: { apiKey: `first-${CANARY}` },
+      flags: [`--admin-address=127.0.0.1:${admin}`],
+      lifetimes: { renewAfter: 3_000, jitter: 0, usable: 3_600_000 },
+    });
+    t.after(async () => {
+      await stack.close();
+      rmSync(directory, { recursive: true });
+    });
+    const lines = (): Record<string, unknown>[] =>
+      stack.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    assert.equal((await chat(stack.url)).status, 200);
+
+    writeFileSync(path, `PRIVATEMODE_API_KEY=second-${CANARY}\n`);
+    stack.proxy.reload();
+    const kept = (): Record<string, unknown> | undefined =>
+      lines().find(({ msg }) => msg === 'The API key file cannot be used, the old key stays');
+    await until(() => kept() !== undefined, 'no line about the key file');
+    assert.deepEqual(
+      [kept()?.['level'], kept()?.['reason']],
+      [
+        'ERROR',
+        `the API key file ${JSON.stringify(path)} holds NAME=KEY: leave out the name and the equals sign`,
+      ],
+    );
+
+    stack.simulator.setApiKeys(['another-key']);
+    const from = new RegExp(`^--api-key @${path}, read at \\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z$`);
+    assert.equal((await chat(stack.url)).status, 401);
+    assert.match(String(lines().find(({ keyFrom }) => keyFrom !== undefined)?.['keyFrom']), from);
+    const failed = (): Record<string, unknown> | undefined =>
+      lines().find(({ code, msg }) => code === 'api_key_rejected' && /trying again/.test(String(msg)));
+    await until(() => failed() !== undefined, 'no renewal failed');
+    const words = new RegExp(`\\(the key of ${from.source.slice(1, -1)}\\)$`);
+    assert.match(String(failed()?.['reason']), words);
+    const status = (await (await fetch(`http://127.0.0.1:${admin}/status`)).json()) as StatusReport;
+    assert.match(status.lastError?.message ?? '', words);
     assert.ok(!stack.logLines.join('').includes(CANARY));
   });
 });

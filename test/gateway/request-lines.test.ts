@@ -205,7 +205,7 @@ const SCENES: readonly Scene[] = [
       }),
     },
     play: ({ ask }) => ask(post()),
-    line: { ...CHAT, outcome: 'failed', status: 503, code: 'attestation_failed' },
+    line: { ...CHAT, outcome: 'failed', status: 400, code: 'attestation_failed' },
   },
   {
     name: 'a body that is no JSON',

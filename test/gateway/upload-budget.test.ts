@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createUploadBudget, type UploadReservation } from '../../lib/gateway/upload-budget.ts';
+import { createUploadBudget, type Reservation } from '../../lib/gateway/upload-budget.ts';
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;
@@ -14,7 +14,7 @@ function budgetOf(limit: number, wait = 60_000) {
   const counters = { bufferedBytes: 0 };
   const budget = createUploadBudget(limit, { counters, wait });
   /** One that has its bytes. */
-  const holding = async (bytes: number): Promise<UploadReservation> => {
+  const holding = async (bytes: number): Promise<Reservation> => {
     const reservation = budget.open();
     await reservation.reserve(bytes, never);
     return reservation;

@@ -11,8 +11,8 @@ import { before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket, TlsOptions } from 'node:tls';
 import { createHttpCall } from '../../lib/network/http-call.ts';
-import { createOutbound, type Outbound, type WarmAgent } from '../../lib/network/outbound.ts';
-import { createWarmConnections, openedAhead } from '../../lib/network/warm-connections.ts';
+import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
+import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
 import { serveConnectProxy } from '../support/loopback.ts';
 import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
 
@@ -97,8 +97,10 @@ function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_
   return created;
 }
 
-const warm = (out: Outbound, port: number, limit: number, host = 'localhost'): WarmAgent =>
-  out.warmAgent({ host, port, limit }, { keepAlive: true });
+function warm(out: Outbound, port: number, limit: number, host = 'localhost') {
+  const agent = out.warmAgent({ host, port, limit }, { keepAlive: true });
+  return { agent, keep: (verified: boolean) => agent.connections.keep(verified) };
+}
 
 interface Answer {
   readonly status: number | undefined;
@@ -158,6 +160,30 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.deepEqual(answers, Array(3).fill({ status: 200, ahead: true }));
     await until(() => remote.accepted.length === 6 && remote.open.size === 3, 'three new ones');
     assert.equal((await get(agent, remote.port)).ahead, true);
+  });
+
+  it('and others wait in the agent for the next request once they have carried one', async (t) => {
+    const remote = await service(t, genuine);
+    const { agent, keep } = warm(outbound(t), remote.port, 2);
+    keep(true);
+    await until(() => remote.accepted.length === 2, 'two connections');
+    for (let round = 0; round < 3; round++) {
+      await Promise.all([1, 2, 3].map(() => get(agent, remote.port)));
+      await delay(QUIET);
+      assert.equal(remote.open.size, remote.accepted.length, 'none was closed');
+    }
+    assert.ok(remote.accepted.length <= 4, `${remote.accepted.length} connections`);
+  });
+
+  it('are told of every request, whatever connection it gets', async (t) => {
+    const remote = await service(t, genuine);
+    const { agent } = warm(outbound(t), remote.port, 2);
+    const { mock } = t.mock.method(agent.connections, 'began');
+    for (const requests of [1, 2]) {
+      await get(agent, remote.port);
+      await until(() => Object.keys(agent.freeSockets).length === 1, 'the connection back in the agent');
+      assert.deepEqual([mock.callCount(), remote.accepted.length], [requests, 1]);
+    }
   });
 
   it('resume the TLS session of those before, and so do connections for retries', async (t) => {
@@ -310,8 +336,7 @@ function scene(t: TestContext, limit: number, open?: () => Promise<FakeSocket>) 
   const opened: FakeSocket[] = [];
   const agent = new Agent({ keepAlive: true });
   let attempts = 0;
-  const connections = createWarmConnections({
-    connectTimeout: 5_000,
+  const connections = new WarmConnections({
     limit,
     agent,
     open: async () => {
@@ -346,6 +371,31 @@ describe('connections opened ahead, over time', () => {
     assert.deepEqual([opened.length, alive()], [1, 1]);
     await pass(10);
     assert.deepEqual([opened.length, alive(), opened[0]?.writable], [2, 1, false]);
+  });
+
+  it('are replaced without a moment in which none is there', async (t) => {
+    const { connections, opened, alive, pass } = scene(t, 1, async () => {
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      return new FakeSocket();
+    });
+    connections.keep(true);
+    await pass(2);
+    for (let tenths = 0; tenths < 1_200; tenths++) {
+      assert.ok(alive() >= 1, `none after ${2 + tenths / 10} s`);
+      await pass(0.1);
+    }
+    assert.equal(opened.length, 3);
+  });
+
+  it('that get through only after the end are closed at once', async (t) => {
+    const { promise, resolve } = Promise.withResolvers<FakeSocket>();
+    const { connections, opened, alive, pass } = scene(t, 1, () => promise);
+    connections.keep(true);
+    await pass(1);
+    connections.close();
+    resolve(new FakeSocket());
+    await pass(1);
+    assert.deepEqual([opened.length, alive()], [1, 0]);
   });
 
   it('become as few as were lately in use at once, but one stays for ever', async (t) => {

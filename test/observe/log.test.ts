@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createLogger, type Logger } from '../../lib/observe/log.ts';
+import { createLogger, type Logger, statusLine } from '../../lib/observe/log.ts';
 import { recordingLogger } from '../support/logger.ts';
 
 const ESCAPE = '\x1b';
@@ -91,6 +91,56 @@ describe('text logs', () => {
       lines[0]?.match(/\x1b\[[\d;]*[^\d;]|\x1b[^[]/g)?.filter((code) => !code.endsWith('m')) ?? [],
       [],
     );
+  });
+});
+
+describe('text of others on a terminal', () => {
+  /** C1 and DEL, bidi controls, separators of lines, what nobody sees, half a pair. */
+  const steering = [
+    ...Array.from({ length: 33 }, (_, i) => 0x7f + i),
+    ...[0x61c, 0x200b, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e],
+    ...[0x2028, 0x2029, 0x2060, 0x2066, 0x2067, 0x2068, 0x2069, 0xfeff, 0xd800, 0xe000, 0xe0041],
+  ];
+  const isShown = (text: string, code: number): boolean => text.includes(String.fromCodePoint(code));
+  /** In each place that a text of others can take. */
+  const logged = (log: Logger, text: string): void => {
+    log.child({ requestId: text }).info({ reason: text, [`a${text}`]: 1 }, `b${text}c`);
+    log.error({ err: new PrivatemodeError('internal', text) }, 'x');
+  };
+
+  for (const code of steering) {
+    const name = `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
+    it(`${name} is escaped, in text and in JSON, where it means the same`, () => {
+      const text = `a${String.fromCodePoint(code)}b`;
+      const { log, lines } = textLogger();
+      logged(log, text);
+      assert.ok(!lines.some((line) => isShown(line, code)));
+      assert.equal(lines.length, 2);
+
+      const raw: string[] = [];
+      logged(createLogger({ format: 'json', level: 30, output: { write: (line) => raw.push(line) } }), text);
+      assert.ok(!raw.some((line) => isShown(line, code)));
+      assert.equal(JSON.parse(raw[0] as string).reason, text);
+    });
+  }
+
+  it('is shown as it is where it is only foreign', () => {
+    const { log, lines } = textLogger();
+    log.info({ name: 'Müller', other: '株式会社', both: 'é ü' }, '✓');
+    assert.match(lines[0] ?? '', /msg=✓ .*name=Müller other=株式会社 both="é ü"/);
+  });
+
+  it('is escaped so that a reader of quoted texts gets it back', () => {
+    const { log, lines } = textLogger();
+    log.info({ a: 'x\u009b31my', b: 'x\u{e0041}' }, 'm');
+    assert.match(lines[0] ?? '', /a="x\\u009b31my" b="x\\udb40\\udc41"/);
+  });
+
+  it('is escaped in the line that changes, too', () => {
+    const written: string[] = [];
+    const output = { write: (text: string) => written.push(text), isTTY: true, columns: 80 };
+    statusLine(output)?.show('asking \u202eevil\u009b2J\r\n');
+    assert.ok(!/[\u202e\u009b\r\n]/.test(written.join('')), JSON.stringify(written));
   });
 });
 

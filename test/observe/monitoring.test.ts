@@ -47,7 +47,8 @@ async function rendered(): Promise<Series> {
     clients: true,
     now: () => 100_000,
   });
-  for (const status of [0, 200, 502]) {
+  const errors = { 400: 'attestation_failed', 502: 'upstream_reset' } as const;
+  for (const status of [0, 200, 400, 502] as const) {
     metrics.observe({
       route: 'chat',
       method: 'POST',
@@ -65,7 +66,7 @@ async function rendered(): Promise<Series> {
         endedAt: 3_000,
         model: 'm1',
         modelError: false,
-        error: status === 200 ? undefined : new PrivatemodeError('upstream_reset', 'closed'),
+        error: status === 200 ? undefined : new PrivatemodeError(errors[status || 502], 'on purpose'),
         chunks: 5,
         events: 3,
         usage: { prompt: 5, completion: 1_000 },

@@ -143,6 +143,9 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     const { page } = await open({ ...scene, verification });
     await holds(page, "document.querySelector('#verdict').dataset.tone === 'warn'");
     assert.match(await page.evaluate("document.querySelector('#verdict').innerText"), /roots/);
+    const hardware = "document.querySelector('#link-hardware')";
+    await holds(page, `${hardware}?.querySelector('use').getAttribute('href') === '#icon-warn'`);
+    assert.match(await page.evaluate(`${hardware}.innerText`), /held under custom roots/);
     await page.close();
   });
 

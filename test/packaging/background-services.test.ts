@@ -5,9 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parsed } from '../support/config.ts';
-import { findTool, ROOT, run } from '../support/tools.ts';
+import { python } from '../support/foreign-programs.ts';
+import { ROOT, run } from '../support/tools.ts';
 
-const PYTHON = findTool('python3', 'scripts/install-test-tools.sh installs it');
+const PYTHON = python();
 const PLIST = join(ROOT, 'deploy/launchd/privatemode-proxy.plist');
 
 /** Keys of launchd.plist(5) with the type of each; what launchd does not know it passes over in silence. */
@@ -36,7 +37,7 @@ interface Plist {
 function readPlist(source: string): Plist {
   const program =
     'import json, plistlib, sys; json.dump(plistlib.loads(sys.stdin.buffer.read(), fmt=plistlib.FMT_XML), sys.stdout)';
-  const { status, stdout, stderr } = run(PYTHON as string, ['-c', program], { input: source });
+  const { status, stdout, stderr } = run(PYTHON.path, ['-c', program], { input: source });
   if (status !== 0) throw new Error(stderr);
   return JSON.parse(stdout) as Plist;
 }
@@ -50,7 +51,7 @@ function typeOf(value: unknown): string {
 const elements = (values: readonly unknown[]): string =>
   [...new Set(values.map((value) => `${typeOf(value)}s`))].join(' and ');
 
-if (PYTHON !== undefined) {
+if (PYTHON.skip === false) {
   describe('deploy/launchd/privatemode-proxy.plist', () => {
     const source = readFileSync(PLIST, 'utf8');
 

@@ -6,12 +6,13 @@ import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { parsed } from '../support/config.ts';
 import { parseDockerfile } from '../support/dockerfile.ts';
+import { program } from '../support/foreign-programs.ts';
 import { installBlock } from '../support/install-blocks.ts';
-import { findTool, ROOT, run } from '../support/tools.ts';
+import { ROOT, run } from '../support/tools.ts';
 
 const DIRECTORY = join(ROOT, 'deploy/compose');
 const SOURCE = readFileSync(join(DIRECTORY, 'compose.yaml'), 'utf8');
-const COMPOSE_GO = findTool('compose-go', 'scripts/install-chart-tools.sh builds it with Go');
+const COMPOSE_GO = program('compose-go', { from: 'scripts/install-chart-tools.sh' });
 
 const IMAGE = parseDockerfile(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')).stages.at(-1)!;
 const said = (name: string): string =>
@@ -188,7 +189,7 @@ describe('deploy/compose/team.yaml', () => {
   });
 });
 
-if (COMPOSE_GO !== undefined) {
+if (COMPOSE_GO.skip === false) {
   describe('the parser and the schema of the Compose Specification', () => {
     /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
     const load = (source: string) => {
@@ -198,7 +199,7 @@ if (COMPOSE_GO !== undefined) {
         mkdirSync(directory, { recursive: true });
         cpSync(join(ROOT, 'Dockerfile'), join(scratch, 'Dockerfile'));
         writeFileSync(join(directory, 'compose.yaml'), source);
-        const result = run(COMPOSE_GO, ['-format', 'json', 'compose.yaml'], { cwd: directory });
+        const result = run(COMPOSE_GO.path, ['-format', 'json', 'compose.yaml'], { cwd: directory });
         return { ...result, scratch };
       } finally {
         rmSync(scratch, { recursive: true });
@@ -223,7 +224,9 @@ if (COMPOSE_GO !== undefined) {
 
     it('find nothing wrong with the two files together', () => {
       const files = ['compose.yaml', 'team.yaml'];
-      const { status, stdout, stderr } = run(COMPOSE_GO, ['-format', 'json', ...files], { cwd: DIRECTORY });
+      const { status, stdout, stderr } = run(COMPOSE_GO.path, ['-format', 'json', ...files], {
+        cwd: DIRECTORY,
+      });
       assert.deepEqual([status, stderr], [0, '']);
       const model = JSON.parse(stdout) as { services: Record<string, { secrets: { source: string }[] }> };
       assert.deepEqual(model.services['privatemode-proxy']!.secrets.map(({ source }) => source).sort(), [
@@ -237,7 +240,9 @@ if (COMPOSE_GO !== undefined) {
 
     it('find nothing wrong with certificates.yaml on top of them', () => {
       const files = ['compose.yaml', 'team.yaml', 'certificates.yaml'];
-      const { status, stdout, stderr } = run(COMPOSE_GO, ['-format', 'json', ...files], { cwd: DIRECTORY });
+      const { status, stdout, stderr } = run(COMPOSE_GO.path, ['-format', 'json', ...files], {
+        cwd: DIRECTORY,
+      });
       assert.deepEqual([status, stderr], [0, '']);
       const model = JSON.parse(stdout) as {
         services: Record<string, { secrets: { source: string }[]; environment: Record<string, string> }>;

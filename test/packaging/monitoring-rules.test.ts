@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parse, stringify } from 'yaml';
+import { program } from '../support/foreign-programs.ts';
 import {
   type Alert,
   DASHBOARD,
@@ -13,9 +14,9 @@ import {
   RULES,
   type RuleFile,
 } from '../support/monitoring.ts';
-import { findTool, ROOT, run } from '../support/tools.ts';
+import { ROOT, run } from '../support/tools.ts';
 
-const PROMTOOL = findTool('promtool', "scripts/install-chart-tools.sh takes it from Debian's package");
+const PROMTOOL = program('promtool', { from: 'scripts/install-chart-tools.sh' });
 const TEST_FILE = 'deploy/prometheus/rules.test.yaml';
 const TESTS = parse(readFileSync(join(ROOT, TEST_FILE), 'utf8')) as {
   readonly tests: readonly { readonly name: string }[];
@@ -31,7 +32,7 @@ function tested(t: TestContext, rules: RuleFile, name: string): string {
   assert.ok(tests.length > 0, name);
   writeFileSync(join(directory, 'rules.yaml'), stringify(rules));
   writeFileSync(join(directory, 'rules.test.yaml'), stringify({ ...TESTS, tests }));
-  const { status, stdout, stderr } = run(PROMTOOL as string, ['test', 'rules', 'rules.test.yaml'], {
+  const { status, stdout, stderr } = run(PROMTOOL.path, ['test', 'rules', 'rules.test.yaml'], {
     cwd: directory,
   });
   return status === 0 ? '' : stdout + stderr;
@@ -50,19 +51,19 @@ function checked(t: TestContext, rules: object): string {
   t.after(() => rmSync(directory, { recursive: true }));
   const file = join(directory, 'rules.yaml');
   writeFileSync(file, stringify(rules));
-  const { status, stdout, stderr } = run(PROMTOOL as string, ['check', 'rules', file]);
+  const { status, stdout, stderr } = run(PROMTOOL.path, ['check', 'rules', file]);
   return status === 0 ? '' : stdout + stderr;
 }
 
-if (PROMTOOL !== undefined) {
+if (PROMTOOL.skip === false) {
   describe('monitoring in the words of Prometheus', () => {
     it('has rules that promtool understands', () => {
-      const { status, stdout, stderr } = run(PROMTOOL, ['check', 'rules', RULES]);
+      const { status, stdout, stderr } = run(PROMTOOL.path, ['check', 'rules', RULES]);
       assert.equal(status, 0, stdout + stderr);
     });
 
     it('has alerts that fire when they should, and not otherwise', () => {
-      const { status, stdout, stderr } = run(PROMTOOL, ['test', 'rules', TEST_FILE]);
+      const { status, stdout, stderr } = run(PROMTOOL.path, ['test', 'rules', TEST_FILE]);
       assert.equal(status, 0, stdout + stderr);
     });
 

@@ -4,13 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { parsed } from '../support/config.ts';
-import { findTool, ROOT, run } from '../support/tools.ts';
+import { program } from '../support/foreign-programs.ts';
+import { ROOT, run } from '../support/tools.ts';
 
 const UNITS = join(ROOT, 'deploy/systemd');
-const ANALYZE = findTool(
-  'systemd-analyze',
-  'scripts/install-system-tools.sh installs it, with Debian’s systemd',
-);
+const ANALYZE = program('systemd-analyze', { from: 'scripts/install-system-tools.sh' });
 const read = (name: string): string => readFileSync(join(UNITS, name), 'utf8');
 
 /** All values of a setting, in order. */
@@ -87,7 +85,7 @@ describe('systemd units', () => {
   }
 });
 
-if (ANALYZE !== undefined) {
+if (ANALYZE.skip === false) {
   describe('systemd-analyze', () => {
     let directory: string;
     // The units as they are, but for a program that exists on this machine.
@@ -102,7 +100,7 @@ if (ANALYZE !== undefined) {
     after(() => rmSync(directory, { recursive: true }));
 
     const verify = (scope: string, units: readonly string[]) =>
-      run(ANALYZE, [scope, 'verify', '--man=no', ...units.map((unit) => join(directory, unit))], {
+      run(ANALYZE.path, [scope, 'verify', '--man=no', ...units.map((unit) => join(directory, unit))], {
         env: { PATH: process.env['PATH'], HOME: '/root', XDG_RUNTIME_DIR: directory },
       });
 
@@ -132,7 +130,7 @@ if (ANALYZE !== undefined) {
 
     it('rates the exposure of the service at 2.0 at most', () => {
       const unit = join(directory, 'privatemode-proxy.service');
-      const { stdout } = run(ANALYZE, ['security', '--offline=true', '--no-pager', unit]);
+      const { stdout } = run(ANALYZE.path, ['security', '--offline=true', '--no-pager', unit]);
       const exposure = Number(/Overall exposure level .*: ([\d.]+)/.exec(stdout)?.[1]);
       assert.ok(exposure > 0 && exposure <= 2, stdout);
     });

@@ -42,7 +42,7 @@ function run(id: EndpointId, asked: Asked | undefined, chunks: Iterable<Uint8Arr
   return { text: Buffer.concat(delivered).toString(), failure: decrypter.failure?.code };
 }
 
-/** As an error, which may hold anything, of an endpoint with those plain members. */
+/** As an error, which may hold anything that is sealed, of an endpoint with those plain members. */
 function open(chunks: Iterable<Uint8Array>, plain: readonly string[]) {
   const ids = Object.keys(PLAIN) as EndpointId[];
   const id = ids.find((each) => [...PLAIN[each]].sort().join() === [...plain].sort().join());
@@ -53,6 +53,9 @@ function open(chunks: Iterable<Uint8Array>, plain: readonly string[]) {
 const openText = (text: string, plain: readonly string[] = ['id', 'usage']) =>
   open([Buffer.from(text)], plain);
 
+/** Vectors with something in clear that no error has: another `type`, a `duration`. */
+const NO_ERRORS: readonly string[] = ['messages', 'transcription-verbose'];
+
 describe('unary responses, golden', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
     it(name, () => {
@@ -61,7 +64,10 @@ describe('unary responses, golden', () => {
       const kind = name === 'empty-array' ? 'response_malformed' : 'response_not_authentic';
       for (const chunks of everyChunking(Buffer.from(wire))) {
         const shown = { text: expected, failure: undefined };
-        assert.deepEqual(open(chunks, plain), sealed ? shown : { text: '', failure: kind });
+        const refused = { text: '', failure: 'response_malformed' };
+        const asError = NO_ERRORS.includes(name) ? refused : shown;
+        if (name === 'messages') assert.deepEqual(run('messages', ASKED, chunks), shown);
+        assert.deepEqual(open(chunks, plain), sealed ? asError : { text: '', failure: kind });
       }
     });
   }
@@ -130,10 +136,12 @@ describe('unary responses, what is refused', () => {
     }
   });
 
-  it('more levels than 10 000, in a plain member too', () => {
+  it('more levels than 10 000 in what was sealed', () => {
     const failure = (text: string) => openText(text).failure;
-    const levels = (count: number) =>
-      `{"choices":${message},"id":${'['.repeat(count - 1)}${']'.repeat(count - 1)}}`;
+    const levels = (count: number) => {
+      const nested = Buffer.from(`${'['.repeat(count - 1)}${']'.repeat(count - 1)}`);
+      return `{"choices":${literalSeal(EXCHANGE, 0, Buffer.alloc(12), nested)}}`;
+    };
     assert.equal(failure(levels(10_000)), undefined);
     assert.equal(failure(levels(10_001)), 'response_malformed');
   });
@@ -287,18 +295,48 @@ describe('unary responses, what a success consists of', () => {
     assert.equal(document(0, 64), 'response_not_authentic');
   });
 
-  it('tells nothing of its usage where that is longer than 16 KiB', () => {
+  const SAID = { error: { message: 'no' } };
+  const usages: readonly [id: EndpointId, error: object, failure?: string][] = [
+    ['chat', { ...SAID, id: 'c', usage: { total_tokens: 1 } }],
+    ['chat', { ...SAID, id: null, usage: null }],
+    ['chat', { ...SAID, type: 'error', duration: '1' }], // sealed there
+    ['messages', { ...SAID, type: 'error', id: 'm', usage: {} }],
+    ['messages', SAID],
+    ['transcription', { ...SAID, id: { of: 'theirs' }, usage: {} }], // the id is sealed there
+    ['chat', { ...SAID, id: 1 }, 'response_malformed'],
+    ['chat', { ...SAID, id: { message: 'forged' } }, 'response_malformed'],
+    ['chat', { ...SAID, usage: 'forged' }, 'response_malformed'],
+    ['chat', { ...SAID, usage: [{ message: 'forged' }] }, 'response_malformed'],
+    ['chat', { ...SAID, usage: { a: 'x'.repeat(16_384) } }, 'response_malformed'],
+    ['embeddings', { ...SAID, usage: true }, 'response_malformed'],
+    ['messages', { ...SAID, type: 'message' }, 'response_malformed'],
+    ['messages', { ...SAID, type: 'forged' }, 'response_malformed'],
+    ['messages', { ...SAID, type: null }, 'response_malformed'],
+    ['transcription', { ...SAID, duration: 'forged' }, 'response_malformed'],
+    ['transcription', { ...SAID, duration: null }, 'response_malformed'],
+  ];
+  for (const [id, error, failure] of usages) {
+    const shown = JSON.stringify(error).slice(0, 80);
+    it(`an error of ${id}, ${shown}: ${failure === undefined ? 'passes' : 'refused'}`, () => {
+      const wire = Buffer.from(sealed(error, PLAIN[id]));
+      const opened = run(id, undefined, [wire]);
+      assert.equal(opened.failure, failure);
+      assert.equal(opened.text === '', failure !== undefined);
+    });
+  }
+
+  it('tells nothing of the usage of an error where that is longer than 16 KiB, which is refused', () => {
     const usageOf = (bytes: number) => {
       const counts = '{"prompt_tokens":1,"completion_tokens":2';
       const usage = `${counts}${' '.repeat(bytes - counts.length - 1)}}`;
       const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('1'));
       const opener = createBodyDecrypter({ id: 'chat' }, fixedCipher(), undefined);
       opener.feed(Buffer.from(`{"a":${message},"usage":${usage}}`));
-      assert.equal(opener.flush().length > 0, true);
-      return opener.usage;
+      opener.flush();
+      return [opener.failure?.code, opener.usage];
     };
-    assert.deepEqual(usageOf(16_384), { prompt: 1, completion: 2 });
-    assert.equal(usageOf(16_385), undefined);
+    assert.deepEqual(usageOf(16_384), [undefined, { prompt: 1, completion: 2 }]);
+    assert.deepEqual(usageOf(16_385), ['response_malformed', undefined]);
   });
 
   it('a sealed value that is no JSON, or more than one value: refused', () => {
@@ -403,8 +441,12 @@ describe('unary responses, against the literal envelope', () => {
     fc.assert(
       fc.property(rows, fc.array(fc.nat(), { maxLength: 4 }), (pairs, cuts) => {
         const members = pairs.map(([each, raw], i) => {
-          const written = i === 0 ? 'id' : each;
-          return { name: written, raw, writtenName: JSON.stringify(written) };
+          const written = i === 0 ? 'id' : each; // plain, so a text
+          return {
+            name: written,
+            raw: i === 0 ? JSON.stringify(raw) : raw,
+            writtenName: JSON.stringify(written),
+          };
         });
         const wire = Buffer.from(literalSealObject(EXCHANGE, members, [...R], countingIvs()));
         const positions = cuts.map((cut) => cut % wire.length).sort((a, b) => a - b);

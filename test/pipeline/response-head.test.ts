@@ -78,13 +78,22 @@ describe('an upstream answer, by its head', () => {
 });
 
 describe('response headers towards the application', () => {
-  const through = [
-    ...['Retry-After', 'X-Request-Id', 'Request-Id', 'Date', 'Cache-Control'],
+  const [sealed, plain] = [{ authenticated: true }, { authenticated: false }];
+  const hints = [
+    'Retry-After',
     ...['X-RateLimit-Remaining-Requests', 'x-ratelimit-limit-tokens', 'anthropic-ratelimit-tokens-limit'],
   ];
-  for (const name of through) {
-    it(`${name} goes through`, () =>
-      assert.deepEqual(remoteHeaders([name, 'v']), { [name.toLowerCase()]: 'v' }));
+  for (const name of hints) {
+    it(`${name} goes through`, () => {
+      for (const body of [sealed, plain])
+        assert.deepEqual(remoteHeaders([name, 'v'], body), { [name.toLowerCase()]: 'v' });
+    });
+  }
+  for (const name of ['X-Request-Id', 'Request-Id', 'Date', 'Cache-Control', 'CACHE-CONTROL']) {
+    it(`${name} goes through beside a body that authenticates only`, () => {
+      assert.deepEqual(remoteHeaders([name, 'v'], sealed), { [name.toLowerCase()]: 'v' });
+      assert.deepEqual(remoteHeaders([name, 'v'], plain), {});
+    });
   }
 
   const denied = [
@@ -127,20 +136,22 @@ describe('response headers towards the application', () => {
       'Date-',
     ],
   ];
-  for (const name of denied) it(`${name} does not`, () => assert.deepEqual(remoteHeaders([name, 'v']), {}));
+  for (const name of denied) {
+    it(`${name} does not`, () => {
+      for (const body of [sealed, plain]) assert.deepEqual(remoteHeaders([name, 'v'], body), {});
+    });
+  }
 
   it('nor does what Connection lists', () => {
-    assert.deepEqual(remoteHeaders(['Connection', 'Retry-After, close', 'Retry-After', '1', 'Date', '2']), {
-      date: '2',
-    });
+    const raw = ['Connection', 'Retry-After, close', 'Retry-After', '1', 'Date', '2'];
+    assert.deepEqual(remoteHeaders(raw, sealed), { date: '2' });
   });
   it('nor does a value that Node would refuse to send', () => {
-    assert.deepEqual(remoteHeaders(['Retry-After', '1\x01', 'Date', '\u0416']), {});
+    assert.deepEqual(remoteHeaders(['Retry-After', '1\x01', 'Date', '\u0416'], sealed), {});
   });
   it('repeated headers stay apart', () => {
-    assert.deepEqual(remoteHeaders(['X-RateLimit-A', 'a', 'x-ratelimit-a', 'b', 'X-RATELIMIT-A', 'c']), {
-      'x-ratelimit-a': ['a', 'b', 'c'],
-    });
+    const raw = ['X-RateLimit-A', 'a', 'x-ratelimit-a', 'b', 'X-RATELIMIT-A', 'c'];
+    assert.deepEqual(remoteHeaders(raw, plain), { 'x-ratelimit-a': ['a', 'b', 'c'] });
   });
 });
 

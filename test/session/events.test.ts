@@ -32,6 +32,7 @@ describe('the message of a failed renewal', () => {
     ['upstream_unreachable', 'The service cannot be reached', 'time'],
     ['upstream_connect_timeout', 'The service does not answer in time', 'time'],
     ['upstream_reset', 'The service closed the connection', 'time'],
+    ['upstream_http2_only', 'The service offers HTTP/2 only'],
     ['upstream_redirect', 'The service answered with a redirect'],
     ['upstream_tls_untrusted', 'A TLS certificate is not trusted'],
     ['control_api_failed', 'The service answered with an error', 'time'],

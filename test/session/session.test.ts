@@ -582,6 +582,209 @@ describe('permanent causes', () => {
   });
 });
 
+describe('a service that is rejected', () => {
+  const REJECTED: Parameters<typeof sessionScene>[0] = { prepare: { verdictCode: 'attestation_failed' } };
+  /** What a request that comes now is told, and after how long. */
+  async function told({ session, clock }: SessionScene, offeredKey?: string): Promise<[string, number]> {
+    const asked = clock.now();
+    let answer: [string, number] | undefined;
+    session.acquire({ ...WAIT, offeredKey }).then(
+      () => {
+        answer = ['epoch', clock.now() - asked];
+      },
+      (error: PrivatemodeError) => {
+        answer = [error.code, clock.now() - asked];
+      },
+    );
+    for (let tenths = 0; answer === undefined && tenths < 600; tenths++) await clock.advance(100);
+    return answer ?? ['nothing', clock.now() - asked];
+  }
+
+  for (const random of [0, 0.5, 0.999]) {
+    for (const kind of ['managed', 'static'] as const) {
+      it(`is told to those who wait, six seconds after the first rejection: ${kind} manifest, ${random} of the spread`, async () => {
+        const scene = sessionScene({ ...REJECTED, kind, random: () => random });
+        assert.deepEqual(await told(scene), ['attestation_failed', 6_000]);
+        const { message } = scene.session.lastError() as PrivatemodeError;
+        assert.match(message, /^some.check: expected what is right; found what is there/);
+        assert.deepEqual(await told(scene), ['attestation_failed', 0]);
+        assert.equal(scene.session.state(), 'failing');
+        assert.equal(scene.permanent.length, 0);
+      });
+    }
+  }
+
+  it('is answered where its evidence is good after four seconds', async () => {
+    const scene = sessionScene(REJECTED);
+    const waiting = scene.session.acquire(WAIT);
+    await scene.clock.advance(4_000);
+    scene.remote.verdictCode = undefined;
+    await scene.clock.advance(2_500);
+    assert.equal(await waiting, scene.session.current());
+  });
+
+  it('needs a fresh nonce and the newest manifest each time', async () => {
+    const { remote, clock, session } = sessionScene(REJECTED);
+    await assert.rejects(Promise.race([session.acquire(WAIT), clock.advance(7_000)]));
+    assert.equal(new Set(remote.nonces).size, remote.nonces.length);
+    assert.deepEqual(remote.calls.slice(-3), ['manifest', 'attest key', 'verify A']);
+  });
+
+  it('is not refused while the newest manifest cannot be fetched', async () => {
+    const scene = await ready();
+    const { remote, clock, session } = scene;
+    remote.verdictCode = 'attestation_failed';
+    remote.onManifest = fails('manifest_unavailable');
+    await clock.advance(56 * MINUTE);
+    assert.equal(session.current(), undefined);
+    assert.equal((await told(scene))[0], 'not_ready');
+    remote.onManifest = () => {};
+    await clock.advance(MINUTE);
+    assert.deepEqual(await told(scene), ['attestation_failed', 0]);
+  });
+
+  it('stays refused through silence, until it is judged again', async () => {
+    const scene = sessionScene(REJECTED);
+    const { remote, clock, session } = scene;
+    await clock.advance(7_000);
+    remote.verdictCode = undefined;
+    for (const code of [
+      'upstream_unreachable',
+      'upstream_connect_timeout',
+      'control_api_failed',
+      'evidence_malformed',
+    ] as const) {
+      remote.onAttest = fails(code);
+      await clock.advance(2 * MINUTE);
+      const [error, after] = await told(scene);
+      assert.equal(error, 'attestation_failed', code);
+      assert.ok(after <= 5_000, `${after} ms`);
+      assert.equal((session.lastError() as PrivatemodeError).code, 'attestation_failed');
+    }
+    remote.onAttest = () => new Promise(() => {});
+    await clock.advance(2 * MINUTE);
+    assert.deepEqual(await told(scene), ['attestation_failed', 5_000]);
+    remote.onAttest = () => {};
+  });
+
+  it('is judged again for a request that comes later, which is answered where the evidence is good then', async () => {
+    const scene = sessionScene(REJECTED);
+    await scene.clock.advance(10 * MINUTE);
+    await scene.clock.advance(6_000 - (scene.clock.now() % 1_000));
+    assert.equal((await told(scene))[0], 'attestation_failed');
+    scene.remote.verdictCode = undefined;
+    await scene.clock.advance(5_100);
+    assert.equal((await told(scene))[0], 'epoch');
+    assert.equal(scene.session.lastError(), undefined);
+  });
+
+  it('serves on with an epoch that has not expired', async () => {
+    const { session, remote, clock } = await ready();
+    const epoch = session.current();
+    remote.verdictCode = 'attestation_failed';
+    await clock.advance(50 * MINUTE);
+    assert.equal(await session.acquire(WAIT), epoch);
+    assert.equal(session.state(), 'ready');
+  });
+
+  it('has its rejections counted anew after an accepted verdict', async () => {
+    const { session, remote, clock } = sessionScene(REJECTED);
+    await clock.advance(3_000);
+    remote.verdictCode = undefined;
+    remote.onSecret = fails('upstream_unreachable');
+    await clock.advance(3_000);
+    remote.verdictCode = 'attestation_failed';
+    const waiting = session.acquire(WAIT);
+    waiting.catch(() => {});
+    await clock.advance(3_000);
+    assert.equal((session.lastError() as PrivatemodeError).code, 'attestation_failed');
+    remote.verdictCode = undefined;
+    remote.onSecret = () => {};
+    await clock.advance(4_000);
+    assert.equal(await waiting, session.current());
+  });
+
+  it('may be a rollout where it is a mismatch with a fetched manifest: requests wait, and are told to come back', async () => {
+    const scene = sessionScene({ prepare: { deployed: 'B' } });
+    const refused = assert.rejects(scene.session.acquire(WAIT), (error: PrivatemodeError) => {
+      assert.deepEqual([error.code, error.status], ['not_ready', 503]);
+      assert.match(error.message, /the remote was not verified within 30 s: some.check/);
+      assert.match(error.remedy, /Try again in a moment; the service and the published manifest differ/);
+      return true;
+    });
+    await scene.clock.advance(30_000);
+    await refused;
+  });
+
+  it('is named where nobody answers', async () => {
+    const { session, clock } = sessionScene({
+      host: 'api.example',
+      prepare: { onAttest: () => new Promise(() => {}) },
+    });
+    const refused = assert.rejects(
+      session.acquire(WAIT),
+      withCode('not_ready', /^api.example was not verified/),
+    );
+    await clock.advance(30_000);
+    await refused;
+  });
+
+  it('is refused for evidence that cannot be read too, but not for collateral that cannot be fetched', async () => {
+    const malformed = sessionScene({ prepare: { verdictCode: 'evidence_malformed' } });
+    const [code, after] = await told(malformed);
+    assert.equal(code, 'evidence_malformed');
+    assert.ok(after < 9_000, `${after} ms`);
+    const later = await ready(); // has a manifest that it enforced, and fetches the newest one for this too
+    later.remote.verdictCode = 'evidence_malformed';
+    await later.clock.advance(56 * MINUTE);
+    assert.equal((await told(later))[0], 'evidence_malformed');
+    const unavailable = sessionScene({ prepare: { verdictCode: 'collateral_unavailable' } });
+    assert.deepEqual(await told(unavailable), ['not_ready', 30_000]);
+  });
+
+  it('is refused for a secret that it did not sign, too', async () => {
+    const scene = sessionScene({ prepare: { secretAccepted: false } });
+    const [code, after] = await told(scene);
+    assert.equal(code, 'attestation_failed');
+    assert.ok(after < 9_000, `${after} ms`);
+    scene.remote.secretAccepted = true;
+    await scene.clock.advance(MINUTE);
+    assert.equal((await told(scene))[0], 'epoch');
+  });
+
+  it('is told alike to clients that bring their own keys', async () => {
+    const scene = sessionScene({ ...REJECTED, apiKey: undefined });
+    const first = await told(scene, 'one');
+    assert.deepEqual(first, ['attestation_failed', 6_000]);
+    assert.deepEqual(await told(scene, 'another'), ['attestation_failed', 0]);
+    scene.remote.onAttest = fails('upstream_reset');
+    assert.deepEqual(await told(scene, 'one'), ['attestation_failed', 3_000]);
+    scene.remote.onAttest = () => new Promise(() => {});
+    assert.deepEqual(await told(scene, 'slow'), ['attestation_failed', 5_000]);
+    scene.remote.onAttest = fails('api_key_rejected');
+    assert.equal((await told(scene, 'third'))[0], 'api_key_rejected');
+    scene.remote.onAttest = () => {};
+    scene.remote.verdictCode = undefined;
+    assert.equal((await told(scene, 'one'))[0], 'epoch');
+  });
+
+  it('is answered where clients bring their own keys and its evidence is good after four seconds', async () => {
+    const scene = sessionScene({ ...REJECTED, apiKey: undefined });
+    scene.clock.after(4_000, () => {
+      scene.remote.verdictCode = undefined;
+    });
+    assert.deepEqual(await told(scene, 'one'), ['epoch', 6_000]);
+  });
+
+  it('that refuses by silence once it was rejected is asked again without a rush', async () => {
+    const { clock, count, remote } = sessionScene(REJECTED);
+    await clock.advance(1_000);
+    remote.onAttest = fails('upstream_unreachable');
+    await clock.advance(60 * MINUTE);
+    assert.ok(count('attest') <= 3 * 130, String(count('attest')));
+  });
+});
+
 describe('forced renewal', () => {
   it('replaces the rejected secret, once for all who saw it rejected', async () => {
     const { session, count, events } = await ready();

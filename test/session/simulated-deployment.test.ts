@@ -19,6 +19,7 @@ import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { isMadeOf } from '../support/engine.ts';
+import { eventually } from '../support/eventually.ts';
 import { rootsOf, startTestSimulator } from '../support/simulator.ts';
 
 interface Scene {
@@ -95,17 +96,13 @@ const logLines = (workspace: string): string[] =>
   readFileSync(join(workspace, 'manifests/log.txt'), 'utf8').trimEnd().split('\n');
 
 /** The first failure that the session tells of. */
-async function firstFailure(
-  session: AttestedSession,
-  events: readonly SessionEvent[],
-): Promise<PrivatemodeError> {
-  for (;;) {
+const firstFailure = (session: AttestedSession, events: readonly SessionEvent[]): Promise<PrivatemodeError> =>
+  eventually('a failure', () => {
     const failure = events.find((event) => event.type === 'round-failed' || event.type === 'update-failed');
     if (failure !== undefined && 'error' in failure) return failure.error;
     assert.equal(session.current(), undefined);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
+    return undefined;
+  });
 
 describe('session with a simulated deployment', () => {
   for (const tee of ['snp', 'tdx'] as const) {
@@ -182,9 +179,10 @@ describe('session with a simulated deployment', () => {
   });
 
   it('shows the check by which the secret of somebody else was refused', async (t) => {
-    const { open } = await scene(t, { faults: { 'secret-workload': true } });
+    const { events, open } = await scene(t, { faults: { 'secret-workload': true } });
     const session = await open();
-    await assert.rejects(session.acquire({ timeoutMs: 2_000 }));
+    await firstFailure(session, events);
+    await assert.rejects(session.acquire({ timeoutMs: 10 }));
     const { outcome, failure, meshCaPem } = session.lastVerdict() ?? {};
     assert.deepEqual(
       [outcome, failure?.id, meshCaPem],
@@ -206,14 +204,11 @@ describe('session with a simulated deployment', () => {
     const session = await open({ lifetimes: lifetimesOf(600) });
     const seen = new Set<string>();
     await session.acquire(WAIT);
-    const end = Date.now() + 2500;
-    while (Date.now() < end) {
+    await eventually('five secrets', async () => {
       const { secretId } = await session.acquire(WAIT);
       assert.ok(simulator.secrets.lookup(secretId), 'a secret was handed out that the service has forgotten');
-      seen.add(secretId);
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
-    assert.ok(seen.size >= 4, `${seen.size} secrets`);
+      return seen.add(secretId).size >= 5;
+    });
   });
 
   it('takes the first good key, and no bad one', async (t) => {
@@ -264,15 +259,18 @@ describe('session with a simulated deployment', () => {
       /status 404/,
     ],
   ];
-  for (const [what, faults, code, words] of TROUBLE) {
-    it(`names the trouble when ${what}, and recovers from it`, async (t) => {
-      const { simulator, events, open } = await scene(t, { faults });
-      const session = await open();
-      withCode(code, words)(await firstFailure(session, events));
-      simulator.faults.clear();
-      await session.acquire(WAIT);
-    });
-  }
+  // Together: each waits a second until it is tried again.
+  describe('in trouble', { concurrency: true }, () => {
+    for (const [what, faults, code, words] of TROUBLE) {
+      it(`names the trouble when ${what}, and recovers from it`, async (t) => {
+        const { simulator, events, open } = await scene(t, { faults });
+        const session = await open();
+        withCode(code, words)(await firstFailure(session, events));
+        simulator.faults.clear();
+        await session.acquire(WAIT);
+      });
+    }
+  });
 
   it('does not talk to a host whose certificate it does not trust', async (t) => {
     const { simulator, workspace, events, open } = await scene(t);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Agent, fetch, type RequestInit, type Response } from 'undici';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
+import { startTestSimulator } from '../support/simulator.ts';
 
 const PREFLIGHT: RequestInit = {
   method: 'OPTIONS',
@@ -17,7 +18,7 @@ for (const cors of [true, false]) {
     let simulator: Simulator;
     let dispatcher: Agent;
     before(async () => {
-      simulator = await startSimulator({ cors });
+      simulator = await startTestSimulator({ cors });
       dispatcher = new Agent({ connect: { ca: simulator.caPem } });
     });
     after(async () => {

@@ -1,7 +1,8 @@
 /** Clients that leave, and clients that read slowly. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { type InferenceServer, membersOf, startInference, until } from '../support/inference-server.ts';
+import { eventually } from '../support/eventually.ts';
+import { type InferenceServer, membersOf, startInference } from '../support/inference-server.ts';
 
 /** How soon the server must have noticed; generous, as the machine may be busy. */
 const NOTICE_MS = 200;
@@ -18,7 +19,7 @@ describe('a client that leaves', () => {
   async function leave(
     model: string,
     stream: boolean,
-    due: (gotChunk: Promise<void>) => Promise<void>,
+    due: (gotChunk: Promise<void>) => Promise<unknown>,
   ): Promise<number> {
     const client = new AbortController();
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -31,10 +32,10 @@ describe('a client that leaves', () => {
     return left;
   }
 
-  const inFlight = (): Promise<void> =>
-    until('the request to be opened', () => (server.exchanges.last()?.opened ?? '') !== '');
+  const inFlight = (): Promise<true> =>
+    eventually('the request to be opened', () => (server.exchanges.last()?.opened ?? '') !== '');
 
-  const windows: [string, string, boolean, (gotChunk: Promise<void>) => Promise<void>][] = [
+  const windows: [string, string, boolean, (gotChunk: Promise<void>) => Promise<unknown>][] = [
     ['before the head', 'sim-5x0+fault=stall_before', true, inFlight],
     ['while a unary answer is generated', 'sim-200x20', false, inFlight],
     ['in the middle of a stream', 'sim-200x20', true, (gotChunk) => gotChunk],
@@ -63,7 +64,7 @@ describe('a client that leaves', () => {
       {},
       { signal: client.signal },
     );
-    await until('the request', () => server.exchanges.last() !== undefined);
+    await eventually('the request', () => server.exchanges.last() !== undefined);
     client.abort();
     await asked;
     const exchange = await server.finished();

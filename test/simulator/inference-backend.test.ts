@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { type InferenceServer, membersOf, SALT, startInference, until } from '../support/inference-server.ts';
+import { eventually } from '../support/eventually.ts';
+import { type InferenceServer, membersOf, SALT, startInference } from '../support/inference-server.ts';
 import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
 
 interface Received {
@@ -173,7 +174,7 @@ describe('a backend', () => {
           onChunk: () => client.abort(),
         },
       );
-      await until('the backend to be asked', () => received.length > before);
+      await eventually('the backend to be asked', () => received.length > before);
       if (model === 'late') client.abort();
       await asked;
       await closed.at(-1);

@@ -12,6 +12,7 @@ import { FAULTS, type FaultName } from '../../simulator/faults.ts';
 import { createHardware } from '../../simulator/hardware.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
+import { RSA_KEYS } from '../support/hardware.ts';
 import { type Answer, attestationDocument, call, rootsOf, startTestSimulator } from '../support/simulator.ts';
 
 /** Certificate collateral from the simulator's own vendor endpoints, as the proxy would fetch it from AMD and Intel. */
@@ -122,7 +123,8 @@ for (const tee of ['snp', 'tdx'] as const) {
 
     it('is refused under the roots of other hardware', async () => {
       const nonce = new Uint8Array(randomBytes(32));
-      const { roots } = await createHardware();
+      const { ark, ask } = RSA_KEYS;
+      const { roots } = await createHardware({ ark: ask, ask: ark });
       const verdict = await verify({
         document: await attestationDocument(simulator, nonce),
         nonce,

@@ -57,7 +57,7 @@ export const fails =
   };
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'random' | 'lifetimes'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'random' | 'lifetimes'>> & {
     kind?: ManifestSource['kind'];
     prepare?: Partial<FakeRemote>;
   } = {},

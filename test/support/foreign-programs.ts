@@ -1,12 +1,14 @@
-/** Programs of others that a test runs beside the proxy: a browser, HTTP proxies. scripts/install-test-tools.sh gets them. */
+/** Programs of others that tests run: a browser, HTTP proxies, Helm. The scripts scripts/install-….sh get them. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { cleanEnvironment } from './proxy-process.ts';
+import { ROOT } from './tools.ts';
 
 export interface Program {
   readonly path: string;
@@ -14,21 +16,34 @@ export interface Program {
   readonly skip: string | false;
 }
 
+/** Where the scripts put what they build, and where systems have their programs. */
+const DIRECTORIES = [
+  join(ROOT, '.tools/bin'),
+  ...(process.env['PATH'] ?? '').split(delimiter),
+  ...['/usr/bin', '/usr/sbin', '/sbin'],
+];
+
 /**
- * Looks for it in `directories`. Where it is missing, its tests are skipped in words nobody overlooks; with CI=true that is an
- * error instead.
+ * Looks for a program by its names, in `directories`. Where it is missing, the tests that need it are skipped and say so on stderr,
+ * from where scripts/test.ts takes it for its last lines; with CI=true that is an error instead. `from` is what installs it.
  */
 export function program(
-  name: string,
-  directories = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/bin', '/usr/sbin'],
+  names: string | readonly string[],
+  { from = 'scripts/install-test-tools.sh', directories = DIRECTORIES } = {},
 ): Program {
-  const path = directories.map((directory) => join(directory, name)).find(isExecutable);
+  const [name = '', ...others] = [names].flat();
+  const places = [name, ...others].flatMap((each) => directories.map((directory) => join(directory, each)));
+  const path = places.find(isExecutable);
   if (path !== undefined) return { path, skip: false };
-  const words = `${name} is missing on this machine; scripts/install-test-tools.sh installs it`;
+  const words = `${name} is missing (${from} installs it)`;
   if (process.env['CI'] === 'true') throw new Error(words);
   process.stderr.write(`\n########## NOT CHECKED: ${words} ##########\n\n`);
   return { path: name, skip: `NOT CHECKED: ${words}` };
 }
+
+/** Python 3, whatever the system calls it. */
+export const python = (directories?: string[]): Program =>
+  program(['python3', 'python'], directories && { directories });
 
 function isExecutable(path: string): boolean {
   try {
@@ -75,14 +90,23 @@ export function runBeside(
   return { process: child, output: () => output, stop };
 }
 
-/** A port that was free a moment ago, for programs that cannot choose one themselves. */
+/**
+ * A port that was free a moment ago, for programs that cannot choose one themselves. Below those that the system hands out: among them,
+ * any connection of a test beside this one could take it meanwhile.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
+  for (;;) {
+    const port = randomInt(10_000, 32_000);
+    const server = createServer().listen(port, '127.0.0.1');
+    const taken = await once(server, 'listening').catch((error: NodeJS.ErrnoException) => error);
+    if (taken instanceof Error) {
+      if ((taken as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw taken;
+      continue;
+    }
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
 
 /** Resolves once `condition` holds; rejects with what the program said where it takes longer than `ms`. */

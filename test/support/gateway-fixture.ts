@@ -5,6 +5,7 @@ import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Upstream } from '../../lib/pipeline/upstream.ts';
 import { MARK } from './canaries.ts';
+import { eventually } from './eventually.ts';
 import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
 import { watchScene } from './left-behind.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
@@ -53,6 +54,7 @@ export async function gatewayFixture(
       await until(() => gateway.active() === 0, 'an exchange that never ended');
       await nothingLeft(scene.ofRequests, LINGER);
       assert.equal(gateway.counters.bufferedBytes, 0, 'memory that stayed reserved');
+      assert.equal(gateway.heldResponses.bufferedBytes, 0, 'memory of responses that stayed reserved');
       assert.equal(getEventListeners(gateway.terminate, 'abort').length, 1, 'listeners of the shutdown');
       assert.deepEqual(upstream.violations, []);
       assert.ok(!upstream.received().includes(CANARY), 'the prompt was on the wire');
@@ -100,11 +102,7 @@ export async function answerTo(client: RawClient, ms = 10_000): Promise<RawAnswe
 
 /** Waits until it holds; fails with these words. */
 export async function until(condition: () => boolean, words: string, ms = 3_000): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, words);
-    await delay(2);
-  }
+  await eventually(`the end of this: ${words}`, condition, ms);
 }
 
 /** A chat request with the canary in it. */

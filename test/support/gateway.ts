@@ -6,7 +6,7 @@ import type { CorsPolicy } from '../../lib/gateway/admission.ts';
 import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createDumper } from '../../lib/gateway/request-dump.ts';
-import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
+import { createResponseBudget, createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { type Counters, createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
@@ -77,6 +77,8 @@ export interface TestGateway {
   /** http://127.0.0.1:PORT */
   readonly url: string;
   readonly counters: Counters;
+  /** Memory that whole responses take. */
+  readonly heldResponses: { readonly bufferedBytes: number };
   readonly observations: readonly RequestObservation[];
   /** Everything that was logged, at level debug, one JSON object per line. */
   readonly logLines: readonly string[];
@@ -121,26 +123,21 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const logLines: string[] = [];
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
   const counters = createCounters();
+  const heldResponses = { bufferedBytes: 0 };
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
   const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, uploadRateGrace: 10_000, ...options.limits };
-  const {
-    agent,
-    session: http2,
-    keep,
-    announce,
-  } = outbound.warmAgent(
+  const agent = outbound.warmAgent(
     { host: 'localhost', port: upstreamPort, limit: options.warmConnections ?? 0 },
     { keepAlive: true, maxFreeSockets: 256 },
   );
-  keep(true);
+  agent.connections.keep(true);
   const upstream = createUpstream({
     host: 'localhost',
     port: upstreamPort,
     agent,
-    http2,
-    onIdleTimeout: announce,
+    onIdleTimeout: (ms) => agent.connections.announce(ms),
     freshAgent: outbound.agent({ keepAlive: false }),
     connectTimeout,
     firstByteTimeout: options.firstByteTimeout ?? 5_000,
@@ -160,6 +157,10 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     limits,
     uploadBudget: createUploadBudget(options.maxBufferedBytes ?? 1024 * 1024 * 1024, {
       counters,
+      ...(options.uploadWait === undefined ? {} : { wait: options.uploadWait }),
+    }),
+    responseBudget: createResponseBudget(options.maxBufferedBytes ?? 1024 * 1024 * 1024, {
+      counters: heldResponses,
       ...(options.uploadWait === undefined ? {} : { wait: options.uploadWait }),
     }),
     epochTimeout: 5_000,
@@ -183,6 +184,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     port: listener.port,
     url: `${options.listener?.tls === undefined ? 'http' : 'https'}://127.0.0.1:${listener.port}`,
     counters,
+    heldResponses,
     observations,
     logLines,
     session,

@@ -3,12 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import { findTool, ROOT, run } from './tools.ts';
+import { program } from './foreign-programs.ts';
+import { ROOT, run } from './tools.ts';
 
 export const CHART = join(ROOT, 'deploy/chart');
-const HOW = 'scripts/install-chart-tools.sh builds it with Go';
-export const HELM = findTool('helm', HOW);
-export const KUBECTL_VALIDATE = findTool('kubectl-validate', HOW);
+const FROM = { from: 'scripts/install-chart-tools.sh' };
+export const HELM = program('helm', FROM);
+export const KUBECTL_VALIDATE = program('kubectl-validate', FROM);
 
 export interface KubernetesObject {
   readonly apiVersion: string;
@@ -31,7 +32,7 @@ function template(values: Values, cluster: Cluster) {
   args.push('--kube-version', cluster.kubeVersion ?? '1.30.0');
   args.push('--namespace', cluster.namespace ?? 'default');
   for (const version of cluster.apiVersions ?? []) args.push('--api-versions', version);
-  return run(HELM as string, args, { input: JSON.stringify(values) });
+  return run(HELM.path, args, { input: JSON.stringify(values) });
 }
 
 /** The rendered objects, as text and parsed. Throws with helm's words. */
@@ -67,7 +68,7 @@ export function validate(texts: readonly string[], kubernetesVersion: string, cr
     ];
     // Without a home there is no cluster configuration that it would rather ask.
     const env = { PATH: process.env['PATH'], HOME: directory, KUBECONFIG: '/dev/null' };
-    const { status, stdout, stderr } = run(KUBECTL_VALIDATE as string, args, { env, timeoutMs: 300_000 });
+    const { status, stdout, stderr } = run(KUBECTL_VALIDATE.path, args, { env, timeoutMs: 300_000 });
     return status === 0 ? '' : stdout + stderr;
   } finally {
     rmSync(directory, { recursive: true });

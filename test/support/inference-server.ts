@@ -9,6 +9,7 @@ import type { Exchange, ExchangeLog } from '../../simulator/inference/exchanges.
 import { createInferenceHandler } from '../../simulator/inference/handler.ts';
 import { createRecorder, type Recorder } from '../../simulator/recorder.ts';
 import { createSecretStore, type MutableSecretStore } from '../../simulator/secrets.ts';
+import { eventually } from './eventually.ts';
 import {
   type Answer,
   Attempt,
@@ -75,15 +76,6 @@ export interface InferenceServer {
   close(): Promise<void>;
 }
 
-/** Waits for a condition; throws once two seconds have passed. */
-export async function until(what: string, condition: () => boolean): Promise<void> {
-  const started = performance.now();
-  while (!condition()) {
-    if (performance.now() - started > 2000) throw new Error(`waited too long for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}
-
 export async function startInference(model: ModelOptions = {}): Promise<InferenceServer> {
   const secret = newSecret();
   const secrets = createSecretStore(3_600_000, Date.now);
@@ -143,7 +135,7 @@ export async function startInference(model: ModelOptions = {}): Promise<Inferenc
       return call({ port, path: DIALECTS[dialect].path, headers, body });
     },
     async finished() {
-      await until('the server to be done', () => handler.exchanges.inFlight() === 0);
+      await eventually('the server to be done', () => handler.exchanges.inFlight() === 0);
       const last = handler.exchanges.last();
       if (last === undefined) throw new Error('there was no exchange');
       return last;

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Canaries } from './canaries.ts';
+import { eventually as reached } from './eventually.ts';
 import { proxyAlone } from './library-door.ts';
 import type { Stack } from './stack.ts';
 
@@ -125,20 +125,19 @@ const excess = (now: Resources, baseline: Resources): string[] =>
 const listeners = (): Record<string, number> =>
   Object.fromEntries(process.eventNames().map((name) => [String(name), process.listenerCount(name)]));
 
-/** Polls every `interval` ms until `unmet` finds nothing; fails after `ms` with what it found last. */
+/** Asks every `interval` ms until `unmet` finds nothing; fails after `ms` with what it found last. */
 export async function eventually(
   what: string,
   unmet: () => readonly string[],
   ms = PATIENCE,
-  interval = 2,
+  interval?: number,
 ): Promise<void> {
-  const deadline = Date.now() + ms;
-  for (;;) {
-    const found = unmet();
-    if (found.length === 0) return;
-    if (Date.now() > deadline) assert.fail(`${what}: ${found.join('; ')}`);
-    await delay(interval);
-  }
+  let found: readonly string[] = [];
+  const isMet = (): boolean => {
+    found = unmet();
+    return found.length === 0;
+  };
+  await reached(() => `${what}: ${found.join('; ')}`, isMet, ms, interval);
 }
 
 function status(url: string): Promise<number> {

@@ -65,6 +65,19 @@ const WHOLES: Readonly<Record<string, Readonly<Record<string, Kind | `=${string}
   verbose_json: { language: 'string', text: 'string', segments: 'objects or null', words: 'objects or null' },
 };
 
+/** In an error nothing is in clear but these. */
+function demandPlainOfError(api: ApiName, event: WireEvent): void {
+  for (const { name, value: text } of membersOf(event)) {
+    if (!PLAIN[api].response.includes(name)) continue;
+    const value: unknown = JSON.parse(text);
+    const mayBe =
+      (name === 'id' && (value === null || typeof value === 'string')) ||
+      (name === 'usage' && (value === null || isObject(value))) ||
+      (name === 'type' && value === 'error');
+    demand(mayBe && Buffer.byteLength(text) <= 16_384, `${name} hides something`);
+  }
+}
+
 const is = (kind: string, value: unknown): boolean =>
   kind.startsWith('=') ? value === kind.slice(1) : IS[kind as Kind](value);
 
@@ -281,8 +294,10 @@ function openWhole(
     demand(events.length === 1, 'not one body');
     const [event] = events as [WireEvent];
     const members = createOpener(api, request)(event);
-    if (status >= 400) demand(members.size > 0, 'an error without words');
-    else if (api === 'unstructured') {
+    if (status >= 400) {
+      demand(members.size > 0, 'an error without words');
+      demandPlainOfError(api, event);
+    } else if (api === 'unstructured') {
       for (const value of members.values()) demand(isObject(value) || areObjects(value), 'no element');
     } else {
       const row = WHOLES[format ?? api] as Readonly<Record<string, Kind>>;

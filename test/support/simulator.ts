@@ -2,16 +2,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { TrustRoots } from '../../lib/attestation/verify.ts';
-import { createHardware, type Hardware } from '../../simulator/hardware.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
+import { sharedHardware } from './hardware.ts';
 
-let hardware: Promise<Hardware> | undefined;
-
-/** One set of hardware keys per process: making them takes about a second. */
-export function sharedHardware(): Promise<Hardware> {
-  hardware ??= createHardware();
-  return hardware;
-}
+export { sharedHardware } from './hardware.ts';
 
 /** A simulator on the shared hardware unless told otherwise. The caller closes it. */
 export async function startTestSimulator(options: SimulatorOptions = {}): Promise<Simulator> {

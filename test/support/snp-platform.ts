@@ -1,6 +1,6 @@
 /**
  * A SEV-SNP platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
- * vectors do not vary. Keys are made once per process.
+ * vectors do not vary. Its keys of elliptic curves are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { sha256 } from '#crypto/digest';
@@ -32,6 +32,7 @@ import {
 } from '../../simulator/pki/certificate.ts';
 import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
 import { OFFLINE } from './attestation-vectors.ts';
+import { RSA_KEYS } from './hardware.ts';
 
 export const NOW = new Date('2026-12-01T00:00:00Z');
 const VALID = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2036-01-01T00:00:00Z') };
@@ -41,8 +42,7 @@ const CURRENT = {
 };
 
 const p384 = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
-const rsa = (modulusLength: number): KeyObject => generateKeyPairSync('rsa', { modulusLength }).privateKey;
-export const KEYS = { ark: rsa(4096), ask: rsa(4096), small: rsa(2048), vcek: p384(), mesh: p384() };
+export const KEYS = { ...RSA_KEYS, vcek: p384(), mesh: p384() };
 
 export const ISSUERS = { ark: arkIssuer(KEYS), ask: askIssuer(KEYS) } as const;
 

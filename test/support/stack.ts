@@ -1,29 +1,16 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Config, parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { Lifetimes } from '../../lib/session/epoch.ts';
-import { createHardware, type Hardware } from '../../simulator/hardware.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
+import { sharedHardware } from './hardware.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 
-/** `h2`: the remote speaks HTTP/2, and the proxy has a session with it (test/gateway/http2-suites.test.ts). */
-const HTTP2 = process.env['TEST_REMOTE'] === 'h2';
-
-/** How many tests run at once whose faults break connections: over HTTP/2 they would break those of the others. */
-export const breakingAtOnce = (tests: number): number => (HTTP2 ? 1 : tests);
-
-let hardware: Promise<Hardware> | undefined;
-
-/** Hardware keys are slow to make: one machine serves all the tests of a process. */
-export const sharedHardware = (): Promise<Hardware> => {
-  hardware ??= createHardware();
-  return hardware;
-};
+export { sharedHardware } from './hardware.ts';
 
 export interface Stack {
   readonly simulator: Simulator;
@@ -54,7 +41,6 @@ export async function startStack(
   const simulator = await startSimulator({
     directory,
     hardware: await sharedHardware(),
-    http2: HTTP2,
     ...options.simulator,
   });
   const logLines: string[] = [];
@@ -69,7 +55,7 @@ export async function startStack(
       `--workspace=${options.workspace ?? join(directory, 'workspace')}`,
       '--listen-address=127.0.0.1',
       '--port=0',
-      `--warm-connections=${HTTP2 ? 2 : 0}`, // what is opened ahead would be counted as left behind
+      '--warm-connections=0', // what is opened ahead would be counted as left behind
       ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
       ...(options.flags ?? []),
     ],
@@ -86,8 +72,6 @@ export async function startStack(
     rmSync(directory, { recursive: true, force: true });
     throw refused;
   });
-  // Until then requests go over HTTP/1.1. Not where the remote cannot be reached, or only by a client's key.
-  for (let waits = 0; HTTP2 && simulator.http2.sessions === 0 && waits < 50; waits++) await delay(20);
   return {
     simulator,
     proxy,

@@ -58,7 +58,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     verification: {
       ...{ ...about, now: new Date(now).toISOString(), verified: true, verdict },
       epoch: { ...ids, ...inRfc3339 },
-      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0]),
+      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0], verdict.roots),
       manifests: manifests(now).slice(1),
     },
   };
@@ -81,7 +81,7 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
     status: { ...status, state: 'failing', epoch: null, lastError, traffic: idle },
     verification: {
       ...{ ...verification, verified: false, epoch: null, verdict },
-      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0]),
+      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0], verdict.roots),
     },
   };
 }

@@ -17,9 +17,10 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findTool, runAside } from './tools.ts';
+import { program } from './foreign-programs.ts';
+import { runAside } from './tools.ts';
 
-const HOW = 'scripts/install-system-tools.sh installs it';
+const FROM = { from: 'scripts/install-system-tools.sh' };
 
 /**
  * $1: an empty directory; $2: files to lay over the system. The root is a layer in memory over this machine's own, which
@@ -68,8 +69,8 @@ export async function bootMachine(
 ): Promise<Machine> {
   if (process.getuid?.() !== 0)
     throw new Error('booting systemd needs root: run the packaging checks as root');
-  const unshare = findTool('unshare', HOW) as string;
-  const nsenter = findTool('nsenter', HOW) as string;
+  const unshare = program('unshare', FROM).path;
+  const nsenter = program('nsenter', FROM).path;
   const place = mkdtempSync(join(tmpdir(), 'machine-'));
   const over = mkdtempSync(join(tmpdir(), 'machine-files-'));
   for (const [path, source] of Object.entries(files)) {

@@ -1,37 +1,9 @@
-/** Programs of the platform that tests run: helm, kubectl-validate, systemd-analyze, an emulator ... */
+/** Runs programs to their end. */
 import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { withoutSettings } from './proxy-process.ts';
 
 export const ROOT = join(import.meta.dirname, '../..');
-
-/** Where scripts/install-chart-tools.sh puts what it builds. */
-const TOOLS = join(ROOT, '.tools/bin');
-
-/**
- * Path of a program, from .tools/bin or PATH. Where it is missing: undefined after a line that nobody overlooks, or, in the
- * packaging run (PACKAGING=required), an error.
- */
-export function findTool(name: string, howToGet: string): string | undefined {
-  const directories = [TOOLS, ...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
-  const found = directories.map((directory) => join(directory, name)).find(isExecutable);
-  if (found !== undefined) return found;
-  if (process.env['PACKAGING'] === 'required') throw new Error(`${name} is missing: ${howToGet}`);
-  process.stderr.write(
-    `\n########## NOT CHECKED: ${name} is missing on this machine (${howToGet}) ##########\n\n`,
-  );
-  return undefined;
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** Runs a program to its end, bounded in time; the environment is our own unless given. */
 export function run(

@@ -678,15 +678,18 @@ describe('a request of a client that a certificate names', { timeout: 60_000 }, 
       const told = readdirSync(folder)
         .filter((name) => name.endsWith('.jsonl'))
         .flatMap((name) => readFileSync(join(folder, name), 'utf8').trimEnd().split('\n'))
-        .map((line) => JSON.parse(line))
+        .map((line) => JSON.parse(line));
+      const requests = told
         .filter(({ type }) => type === 'request')
         .map(({ client: name, endpoint, status, code }) => [name, endpoint, status, code].join(' '));
+      const refused = told.flatMap(({ counts = [] }) => counts);
       const reached = 'requests_per_minute_reached';
       const ofClient = (name: string): string[] => [
         ...[`${name} chat 200 `, `${name} chat 429 ${reached}`],
         ...[`${name} messages 200 `, `${name} messages 429 ${reached}`],
       ];
-      assert.deepEqual(told.toSorted(), ['  401 client_unknown', ...ofClient('ann'), ...ofClient('bob')]);
+      assert.deepEqual(requests.toSorted(), [...ofClient('ann'), ...ofClient('bob')]);
+      assert.deepEqual(refused, [{ client: null, code: 'client_unknown', count: 1 }]);
     });
   }
 });

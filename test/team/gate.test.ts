@@ -169,16 +169,17 @@ describe('a request that the gate refuses', { timeout: 30_000 }, () => {
 });
 
 describe('the gate', { timeout: 30_000 }, () => {
-  it('is asked about what is forwarded, and about nothing else', async (t) => {
+  it('is asked about what is forwarded or whose body is read, and about nothing else', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
     const { ask } = await scene(t, gate);
     for (const path of ['/', '/healthz', '/readyz', '/v1', '/nothing']) await ask(get(path));
-    await ask(post(JSON.stringify({ model: 'm', messages: [] }), { path: '/v1/messages/count_tokens' }));
     assert.deepEqual(entered, []);
-    for (const request of [get('/v1/models'), get('/v1/models/m'), post(), post(chatBody({ stream: true }))])
+    const counting = post(chatBody(), { path: '/v1/messages/count_tokens' });
+    const chats = [post(), post(chatBody({ stream: true }))];
+    for (const request of [get('/v1/models'), get('/v1/models/m'), ...chats, counting])
       assert.equal((await ask(request)).status, 200);
-    assert.deepEqual(entered, [undefined, undefined, undefined, undefined]);
-    await until(() => released.length === 4, 'not all are released');
+    assert.deepEqual(entered, [undefined, undefined, undefined, undefined, undefined]);
+    await until(() => released.length === 5, 'not all are released');
   });
 
   it('is asked with the client, once its token is known', async (t) => {

@@ -144,6 +144,22 @@ describe('a request without a known token', () => {
     }
   }
 
+  it('is told from a rebound page by its token, except where nobody looks at tokens', async (t) => {
+    const { client } = await team(t);
+    const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+    for (const [path, token, status] of [
+      ['/v1/models', ANN, 200],
+      ['/v1', ANN, 200],
+      ['/v1/models', WRONG, 401],
+      ['/v1', WRONG, 401],
+      ['/healthz', ANN, 403],
+    ] as const) {
+      const asking = client();
+      asking.send(get(path, [agent, bearer(token)]).replace('Host: localhost:8080', 'Host: evil.example'));
+      assert.equal((await answerTo(asking)).status, status, `${path} ${status}`);
+    }
+  });
+
   it('that asks before it sends its body gets a 401 and no 100; ann gets hers', async (t) => {
     const { client } = await team(t);
     for (const [token, begins] of [

@@ -10,9 +10,9 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
+import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
@@ -31,14 +31,19 @@ const entryOf = (name: string, limits: object = {}) => ({
   ...limits,
 });
 
+/** What the names of clients end with whose tokens of a day are counted. */
+const DAYS = ['', '-next-day'] as const;
+
 /** Every way has clients of its own, whose counts nobody else touches. */
 const CLIENTS = [
   ...WAYS.flatMap(({ way }) => [
     entryOf(`minute-${way}`, { requestsPerMinute: 3 }),
-    entryOf(`tokens-${way}`, { tokensPerDay: 10 }),
     entryOf(`concurrent-${way}`, { maxConcurrent: 2 }),
-    entryOf(`restart-minute-${way}`, { requestsPerMinute: 3 }),
-    entryOf(`restart-tokens-${way}`, { tokensPerDay: 10 }),
+    ...DAYS.flatMap((day) => [
+      entryOf(`tokens-${way}${day}`, { tokensPerDay: 10 }),
+      entryOf(`restart-minute-${way}${day}`, { requestsPerMinute: 3 }),
+      entryOf(`restart-tokens-${way}${day}`, { tokensPerDay: 10 }),
+    ]),
   ]),
   ...['abort', 'victim', 'killed', 'killed-early', 'exact', 'restart'].map((name) =>
     entryOf(name, { maxConcurrent: 1 }),
@@ -140,15 +145,16 @@ function anthropicEvents(model: string): string[] {
   return events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
 }
 
-async function until(condition: () => boolean, words: string, ms = 10_000): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, words);
-    await delay(5);
-  }
-}
+const DAY = 86_400_000;
+const today = (): number => Math.floor(Date.now() / DAY);
+const secondsOfToday = (): number => 86_400 - Math.floor((Date.now() % DAY) / 1000);
 
-const secondsOfToday = (): number => 86_400 - Math.floor((Date.now() % 86_400_000) / 1000);
+/** Where midnight (UTC) comes meanwhile, the tokens of the day start anew: then it is tried once more, with clients of the next day. */
+async function withinOneDay(attempt: (day: string) => Promise<void>): Promise<void> {
+  const [begun, failure] = [today(), await attempt(DAYS[0]).catch((thrown: unknown) => ({ thrown }))];
+  if (today() !== begun) await attempt(DAYS[1]);
+  else if (failure !== undefined) throw failure.thrown;
+}
 
 /** What all tests share; begun once, ended after the last. */
 const shared = new AsyncDisposableStack();
@@ -167,7 +173,6 @@ before(async () => {
   shared.defer(() => simulator.close());
   writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients: CLIENTS }));
   if (REDIS.skip === false) redis = await startRedis(untilTheEnd);
-  if (secondsOfToday() < 120) await delay(121_000); // or the tokens of the day would start anew amid the tests
 });
 after(() => shared.disposeAsync());
 
@@ -288,24 +293,17 @@ for (const [number, setup] of SETUPS.entries()) {
       const lines = (): string[] => proxies.flatMap((proxy) => proxy.log().split('\n'));
       const isEnd = (line: string): boolean =>
         line.includes('Request ended') && line.includes(`client=${name} `);
-      await until(() => lines().filter(isEnd).length === here, 'no line at the end');
+      await eventually('a line at the end', () => lines().filter(isEnd).length === here);
       if (store === 'memory') return;
       // Another gateway may ask the store before it has the release.
       const key = `privatemode-proxy:{${name}}:tokens`;
-      const deadline = Date.now() + 5_000;
-      while ((await askRedis(database(), 'GET', key)) !== String(5 * times))
-        assert.ok(Date.now() < deadline, 'the tokens are not counted');
+      const tokens = String(5 * times);
+      await eventually('the tokens', async () => (await askRedis(database(), 'GET', key)) === tokens, 5_000);
     }
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
     async function admittedAgain(name: string): Promise<void> {
-      const deadline = Date.now() + 5_000;
-      for (;;) {
-        const { status, text } = await ask(name);
-        if (status === 200) return;
-        assert.ok(Date.now() < deadline, text);
-        await delay(10);
-      }
+      await eventually('the place', async () => (await ask(name)).status === 200, 5_000);
     }
 
     for (const { dialect, stream, way } of WAYS) {
@@ -320,23 +318,24 @@ for (const [number, setup] of SETUPS.entries()) {
         }
       });
 
-      it(`admits while fewer than 10 tokens are counted (${way})`, async () => {
-        const name = `tokens-${way}`;
-        for (const times of [1, 2]) {
-          const { status, text } = await ask(name, { dialect, stream });
-          assert.equal(status, 200, text);
-          assert.match(text, stream ? /data: \[DONE\]\n\n$|message_stop/ : /words/);
-          await counted(name, times);
-        }
-        const answer = await ask(name, { dialect, stream });
-        assertRefused(answer, dialect, 'tokens_per_day_reached');
-        assert.ok(Math.abs(answer.retryAfter - secondsOfToday()) < 30, `${answer.retryAfter}`);
-      });
+      it(`admits while fewer than 10 tokens are counted (${way})`, () =>
+        withinOneDay(async (day) => {
+          const name = `tokens-${way}${day}`;
+          for (const times of [1, 2]) {
+            const { status, text } = await ask(name, { dialect, stream });
+            assert.equal(status, 200, text);
+            assert.match(text, stream ? /data: \[DONE\]\n\n$|message_stop/ : /words/);
+            await counted(name, times);
+          }
+          const answer = await ask(name, { dialect, stream });
+          assertRefused(answer, dialect, 'tokens_per_day_reached');
+          assert.ok(Math.abs(answer.retryAfter - secondsOfToday()) < 30, `${answer.retryAfter}`);
+        }));
 
       it(`runs two at the same time, and the next when one is over (${way})`, async () => {
         const [name, model] = [`concurrent-${way}`, `hold-${way}`];
         const running = [1, 2].map(() => ask(name, { dialect, stream, model }));
-        await until(() => backend.held(model) === 2, 'they do not run');
+        await eventually('two that run', () => backend.held(model) === 2);
         for (let i = 0; i < 4; i++) {
           const answer = await ask(name, { dialect, stream });
           assertRefused(answer, dialect, 'max_concurrent_reached');
@@ -389,7 +388,7 @@ for (const [number, setup] of SETUPS.entries()) {
     it('gives the place back of a client that leaves', async () => {
       const leaving = new AbortController();
       const asking = ask('abort', { model: 'hold-abort', stream: true, signal: leaving.signal });
-      await until(() => backend.held('hold-abort') === 1, 'it does not run');
+      await eventually('one that runs', () => backend.held('hold-abort') === 1);
       assert.equal((await ask('abort')).error, 'max_concurrent_reached');
       leaving.abort();
       await assert.rejects(asking, { name: 'AbortError' });
@@ -401,10 +400,7 @@ for (const [number, setup] of SETUPS.entries()) {
       const answers = Array.from({ length: 10 }, () => ask('exact', { model: 'hold-exact' }));
       let refused = 0;
       for (const answer of answers) void answer.then(({ status }) => (refused += Number(status === 429)));
-      await until(
-        () => refused === 9 && backend.held('hold-exact') === 1,
-        'not one runs, and nine are refused',
-      );
+      await eventually('one that runs', () => refused === 9 && backend.held('hold-exact') === 1);
       backend.letAllGo();
       const statuses = (await Promise.all(answers)).map(({ status }) => status);
       assert.deepEqual(statuses.toSorted(), [200, ...Array.from({ length: 9 }, () => 429)]);
@@ -414,7 +410,7 @@ for (const [number, setup] of SETUPS.entries()) {
     if (gateways.length === 1) {
       it('lets the victim of a flood be the next', async () => {
         const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
-        await until(() => backend.held('hold-flood') === 4, 'it does not run');
+        await eventually('one that runs', () => backend.held('hold-flood') === 4);
         for (let i = 0; i < 3; i++) {
           const arrived = backend.asked.length;
           // The victim may run one: where one of two is refused, the other waits.
@@ -422,22 +418,22 @@ for (const [number, setup] of SETUPS.entries()) {
           assert.equal((await Promise.race(pair)).error, 'max_concurrent_reached');
           assert.equal(backend.asked.length, arrived, 'it did not wait');
           backend.letGo('hold-flood');
-          await until(() => backend.asked.length > arrived, 'nobody is next');
+          await eventually('the next one', () => backend.asked.length > arrived);
           assert.equal(backend.asked[arrived], 'hold-victim');
           backend.letGo('hold-victim');
           const statuses = (await Promise.all(pair)).map(({ status }) => status);
           assert.deepEqual(statuses.toSorted(), [200, 429]);
-          await until(() => backend.held('hold-flood') === 4, 'the place of the victim stays empty');
+          await eventually('the place of the victim', () => backend.held('hold-flood') === 4);
         }
         const done = Promise.all(flood);
         let isDone = false;
         void done.then(() => {
           isDone = true;
         });
-        await until(() => {
+        await eventually('the end of the flood', () => {
           backend.letAllGo();
           return isDone;
-        }, 'the flood does not end');
+        });
         for (const { status } of await done) assert.equal(status, 200);
       });
     }
@@ -447,7 +443,7 @@ for (const [number, setup] of SETUPS.entries()) {
         const name = early ? 'killed-early' : 'killed';
         const [proxy] = proxies as [ProxyProcess];
         const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
-        await until(() => backend.held(`hold-${name}`) === 1, 'it does not run');
+        await eventually('one that runs', () => backend.held(`hold-${name}`) === 1);
         assert.equal((await ask(name)).error, 'max_concurrent_reached');
         const handed: Socket[] = [];
         if (early) {
@@ -456,36 +452,35 @@ for (const [number, setup] of SETUPS.entries()) {
           for (const pid of proxy.children()) process.kill(pid, 'SIGSTOP');
           for (let i = 0; i < 4; i++) handed.push(connect(Number(new URL(proxy.url).port), '127.0.0.1'));
           for (const socket of handed) socket.on('error', () => {});
-          await until(() => files() >= before + 4, 'the connections did not come');
+          await eventually('the connections', () => files() >= before + 4);
         }
         for (const pid of proxy.children()) process.kill(pid, 'SIGKILL');
         await asking;
-        const deadline = Date.now() + 15_000;
-        for (let status = 0; status !== 200; ) {
-          assert.ok(Date.now() < deadline, 'its place never came back');
+        const isAdmitted = async (): Promise<boolean> => {
           const signal = AbortSignal.timeout(2_000); // one that a dying worker was handed is never answered
-          status = (await ask(name, { signal }).catch(() => ({ status: 0 }))).status;
-          await delay(50);
-        }
+          return (await ask(name, { signal }).catch(() => ({ status: 0 }))).status === 200;
+        };
+        await eventually('its place', isAdmitted, 15_000);
         for (const socket of handed) socket.destroy();
         backend.letAllGo();
       });
     }
 
-    it('goes on counting where it was after a restart, with the places free', async () => {
+    it('goes on counting where it was after a restart, with the places free', () => withinOneDay(restarted));
+    async function restarted(day: string): Promise<void> {
       const all = <T>(what: (way: (typeof WAYS)[number]) => Promise<T>): Promise<T[]> =>
         Promise.all(WAYS.map(what));
       await all(async ({ way, ...how }) => {
-        const answers = [1, 2].map(() => ask(`restart-minute-${way}`, how));
+        const answers = [1, 2].map(() => ask(`restart-minute-${way}${day}`, how));
         for (const { status, text } of [
           ...(await Promise.all(answers)),
-          await ask(`restart-tokens-${way}`, how),
+          await ask(`restart-tokens-${way}${day}`, how),
         ])
           assert.equal(status, 200, text);
-        await counted(`restart-tokens-${way}`, 1);
+        await counted(`restart-tokens-${way}${day}`, 1);
       });
       const cut = ask('restart', { model: 'hold-restart' }).catch(() => undefined);
-      await until(() => backend.held('hold-restart') === 1, 'it does not run');
+      await eventually('one that runs', () => backend.held('hold-restart') === 1);
       assert.equal((await ask('restart')).error, 'max_concurrent_reached');
 
       await stop();
@@ -495,20 +490,20 @@ for (const [number, setup] of SETUPS.entries()) {
 
       assert.equal((await ask('restart')).status, 200);
       await all(async ({ way, ...how }) => {
-        const answers = await Promise.all([1, 2, 3, 4].map(() => ask(`restart-minute-${way}`, how)));
+        const answers = await Promise.all([1, 2, 3, 4].map(() => ask(`restart-minute-${way}${day}`, how)));
         const refused = answers.filter(({ status }) => status !== 200);
         assert.equal(refused.length, 3, JSON.stringify(answers));
         for (const answer of refused) {
           assertRefused(answer, how.dialect, 'requests_per_minute_reached');
           assert.ok(answer.retryAfter > 0 && answer.retryAfter <= 60, `${answer.retryAfter}`);
         }
-        const name = `restart-tokens-${way}`;
+        const name = `restart-tokens-${way}${day}`;
         const { status, text } = await ask(name, how);
         assert.equal(status, 200, text);
         await counted(name, 2, 1);
         assertRefused(await ask(name, how), how.dialect, 'tokens_per_day_reached');
       });
-    });
+    }
   });
 }
 
@@ -567,7 +562,7 @@ describe('a store of limits that is away', { timeout: 60_000, skip: REDIS.skip, 
 
       await startRedis(t, { port: store.port });
       const isBack = (): boolean => proxy.log().includes('The store of the limits can be used again');
-      await until(isBack, 'it was not connected again', 15_000);
+      await eventually('a connection', isBack);
       const { response } = await ask('anthropic', true);
       assert.equal(response.status, 200); // the new server knows of none before
       const second = await ask('anthropic', true);
@@ -596,11 +591,11 @@ describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
         };
         const queued = (): number => proxy.log().match(/stage=queued/g)?.length ?? 0;
         const answers = [ask('hold-1')];
-        await until(() => backend.held() === 1, 'it does not run');
+        await eventually('one that runs', () => backend.held() === 1);
         answers.push(ask('hold-2'), ask('hold-2'));
-        await until(() => queued() === 3, 'they did not come');
+        await eventually('three that wait', () => queued() === 3);
         for (const model of ['hold-1', 'hold-2', 'hold-2']) {
-          await until(() => backend.held() === 1, 'nobody runs');
+          await eventually('one that runs', () => backend.held() === 1);
           backend.letGo(model);
         }
         assert.deepEqual(await Promise.all(answers), [200, 200, 200]);

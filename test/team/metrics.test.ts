@@ -1,25 +1,16 @@
 /** What /metrics says of clients, of two workers as of one. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { startSimulator } from '../../simulator/simulator.ts';
+import { freePort } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
 
 /** The samples of one metric: labels in the order of the text → value. */
 const samplesOf = (text: string, name: string): Map<string, number> =>

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { program } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
 import { ROOT, run } from '../support/tools.ts';
@@ -19,7 +20,9 @@ function block(mark: string): string {
   return text;
 }
 
-describe('a team of twenty on one gateway', { timeout: 120_000 }, () => {
+const OPENSSL = program('openssl');
+
+describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_000 }, () => {
   let directory: string;
   let simulator: Simulator;
   let proxy: ProxyProcess;

@@ -10,6 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/team/limits.ts';
 import { openRedisCounts, type RedisCountsOptions } from '../../lib/team/redis-counts.ts';
+import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
@@ -74,24 +75,9 @@ async function admittedOf(
   return results.filter(({ status }) => status === 'fulfilled').length;
 }
 
-async function eventually(
-  what: string,
-  condition: () => boolean | Promise<boolean>,
-  ms = 20_000,
-): Promise<void> {
-  for (const deadline = Date.now() + ms; !(await condition()); await delay(20)) {
-    if (Date.now() > deadline) assert.fail(`waited in vain for ${what}`);
-  }
-}
-
 /** Resolves with a place once there is one. */
 async function placeFor(counts: RequestCounts, client: LimitedClient): Promise<Permit> {
-  let permit: Permit | undefined;
-  await eventually('a place', async () => {
-    permit = await Promise.resolve(counts.admit(client)).catch(() => undefined);
-    return permit !== undefined;
-  });
-  return permit as unknown as Permit;
+  return eventually('a place', () => Promise.resolve(counts.admit(client)).catch(() => undefined));
 }
 
 /** Moves the requests of the last minute into the past. */

@@ -1,10 +1,14 @@
-/** `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines that are none. */
+/**
+ * `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines that are none. Asked of the
+ * command line's own function; of the program in a process of its own where the test says so.
+ */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { main } from '../../lib/cli.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
@@ -63,8 +67,15 @@ interface Run {
   readonly err: string;
 }
 
-/** The program, in a process of its own. */
-function run(...argv: string[]): Promise<Run> {
+async function run(...argv: string[]): Promise<Run> {
+  const texts = { out: '', err: '' };
+  const into = (name: keyof typeof texts) => ({ write: (text: string) => (texts[name] += text) });
+  const io = { stdout: into('out'), stderr: into('err') };
+  return { code: await main(['usage', `--dir=${directory}`, ...argv], {}, io), ...texts };
+}
+
+/** The same of the program, in a process of its own. */
+function runProgram(...argv: string[]): Promise<Run> {
   const program = join(ROOT, 'bin/privatemode-proxy.ts');
   const child = spawn(process.execPath, [program, 'usage', `--dir=${directory}`, ...argv], {
     env: cleanEnvironment(),
@@ -117,7 +128,8 @@ const SUMS_OF_NOBODY = {
 describe('usage', { timeout: 120_000 }, () => {
   it('sums the requests of each client, as JSON with names that stay', async () => {
     await november();
-    assert.deepEqual(await json(), {
+    const report = await json();
+    assert.deepEqual(report, {
       ...{ since: null, until: null, by: ['client'] },
       rows: [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY],
       total: {
@@ -129,6 +141,8 @@ describe('usage', { timeout: 120_000 }, () => {
       files: 1,
       lines: { unreadable: 0, repeated: 0, cutOff: 0, first: null },
     });
+    const { code, out, err } = await runProgram('--json');
+    assert.deepEqual([code, JSON.parse(out), err], [0, report, '']);
   });
 
   it('prints a table whose columns stand below each other, with a total', async () => {
@@ -214,6 +228,31 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.equal((await run('--csv')).err, text);
   });
 
+  it('sums requests that were refused and only counted, under their clients', async () => {
+    const refused = (code: string, client: string | null) =>
+      receipt('2026-11-05T00:00:00.000Z', { endpoint: null, outcome: 'refused', code, client, epoch: null });
+    await write('2026-11-05T00:00:00.000Z', [
+      ...Array.from({ length: 2_000 }, () => refused('client_unknown', null)),
+      ...[refused('unknown_path', null), refused('client_forbidden', 'ann')],
+      receipt('2026-11-05T00:00:00.000Z'),
+    ]);
+    const { rows, total, lost } = await json();
+    assert.deepEqual(
+      rows.map((row: Record<string, unknown>) => [
+        row['client'],
+        row['requests'],
+        row['refused'],
+        row['last'],
+      ]),
+      [
+        ['ann', 2, 1, '2026-11-05T00:00:00.000Z'],
+        [null, 2_001, 2_001, '2026-11-05T00:00:00.000Z'],
+      ],
+    );
+    assert.deepEqual([total.requests, total.tokensIn, total.withoutTokens, lost.receipts], [2_003, 10, 0, 0]);
+    assert.equal((await json('--until=2026-11-05')).total.requests, 0);
+  });
+
   it('makes formulas and control characters of a model harmless', async () => {
     const models: [model: string, shown: string][] = [
       ['=HYPERLINK("http://x")', `"'=HYPERLINK(""http://x"")"`],
@@ -260,6 +299,10 @@ describe('usage', { timeout: 120_000 }, () => {
       assert.deepEqual([code, out], [1, ''], argv.join(' '));
       assert.match(err, words);
     }
+    const [argv, words] = wrong[0] as (typeof wrong)[number];
+    const { code, out, err } = await runProgram(...argv);
+    assert.deepEqual([code, out], [1, '']);
+    assert.match(err, words);
   });
 
   it('has a help text that says what it does not check, and is in that of the program', async () => {
@@ -305,6 +348,12 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
       1,
       0,
     ],
+    [
+      'of refusals whose counts are none',
+      (line) => `${seq(line, 9, { type: 'refused', counts: [{ client: null, code: 'x', count: -1 }] })}\n`,
+      1,
+      0,
+    ],
     ['of two megabytes', (line) => `${seq(line, 9, { code: 'x'.repeat(2_000_000) })}\n`, 1, 0],
     ['that stands there twice', (line) => `${line}\n`, 0, 1],
     ['of another instance', (line) => `${seq(line, 9, { instance: 'abcdefghijkl' })}\n`, 0, 1],
@@ -338,6 +387,7 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     const { rows, lines } = JSON.parse(out);
     assert.deepEqual([code, rows], [10, [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY]]);
     assert.deepEqual([lines.repeated, lines.unreadable], [18, 0]);
+    assert.deepEqual(await run('--json'), await runProgram('--json'));
   });
 
   it('says that a line was cut off, which is no fault', async () => {
@@ -364,7 +414,10 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     const file = await november();
     const path = join(directory, file);
     const [opened = '', line = ''] = readFileSync(path, 'utf8').split('\n');
-    const lines = Array.from({ length: 50_003 }, (_, i) => seq(line, i + 1, { model: `m${i}` }));
+    const entry = JSON.parse(line);
+    const lines = Array.from({ length: 50_003 }, (_, i) =>
+      JSON.stringify({ ...entry, seq: i + 1, model: `m${i}` }),
+    );
     writeFileSync(path, `${[opened, ...lines].join('\n')}\n`);
     const { rows, total } = await json('--by=client,model');
     assert.deepEqual([rows.length, total.requests, total.tokensIn], [50_001, 50_003, 500_030]);

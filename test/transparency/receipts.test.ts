@@ -1,12 +1,12 @@
 /** Receipts as they lie on the disk: written through every mishap, and checked after every way to falsify them. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { createHash, createPrivateKey, generateKeyPairSync, sign } from 'node:crypto';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import {
   appendFileSync,
+  constants,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -15,55 +15,28 @@ import {
 } from 'node:fs';
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
+import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
-
-const MANIFEST = 'a'.repeat(64);
-const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
-const VERDICT_SHA256 = createHash('sha256').update(VERDICT).digest('hex');
-const DAY = Date.UTC(2026, 11, 1, 12);
-
-function receipt(id: string, more: Partial<RequestReceipt> = {}): RequestReceipt {
-  return {
-    id,
-    time: '2026-12-01T12:00:00.000Z',
-    durationMs: 12,
-    endpoint: 'chat',
-    client: null,
-    model: 'a-model',
-    status: 200,
-    request: { sha256: '0'.repeat(64), bytes: 3 },
-    response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
-    tokens: { in: 1, out: 2 },
-    epoch: { secretId: 'secret', manifestSha256: MANIFEST, verdictSha256: VERDICT_SHA256 },
-    outcome: 'complete',
-    code: null,
-    ...more,
-  };
-}
+import {
+  MANIFEST,
+  NOON,
+  receipt,
+  receiptsOfEachTest,
+  signedAgain,
+  until,
+  VERDICT,
+  VERDICT_SHA256,
+} from '../support/receipts.ts';
 
 let workspace: string;
 let directory: string;
+const here = receiptsOfEachTest();
+const { open: opened, linesOf, store } = here;
 beforeEach(() => {
-  workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
-  directory = join(workspace, 'receipts');
+  ({ workspace, directory } = here);
 });
-afterEach(() => rmSync(workspace, { recursive: true, force: true }));
-
-const opened = (more: Partial<ReceiptLogOptions> = {}) =>
-  openReceiptLog({
-    workspace,
-    version: '1.2.3',
-    onFailure: (reason) => assert.fail(reason),
-    onRecovery: () => assert.fail('nothing failed'),
-    now: () => DAY,
-    interval: 1,
-    ...more,
-  });
 
 /** A chain with the receipts r1 to r4, in lines 2 to 5 of one file; line 6 closes it. Gives the file's name. */
 async function fourReceipts(): Promise<string> {
@@ -72,18 +45,6 @@ async function fourReceipts(): Promise<string> {
   for (const id of ['r1', 'r2', 'r3', 'r4']) log.add(receipt(id));
   await log.close();
   return `2026-12-01.${log.instance}.jsonl`;
-}
-
-const linesOf = (file: string): string[] => readFileSync(join(directory, file), 'utf8').trimEnd().split('\n');
-const store = (file: string, lines: readonly string[]): void =>
-  writeFileSync(join(directory, file), `${lines.join('\n')}\n`);
-
-/** A line with other members, signed again with `key` (PEM, PKCS #8). */
-function signedAgain(line: string, change: object, key: string): string {
-  const { sig: _, ...members } = JSON.parse(line);
-  const text = JSON.stringify({ ...members, ...change });
-  const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
-  return `${text.slice(0, -1)},"sig":"${signature}"}`;
 }
 
 describe('a receipt', () => {
@@ -282,8 +243,27 @@ describe('checking receipts', () => {
     });
   }
 
+  it('names each verdict under custom roots once, with its first receipt, and finds nothing else wrong', async () => {
+    const log = await opened();
+    const epochs = ['custom', 'custom', 'vendor'].map((roots, i) => {
+      const text = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST, roots, i });
+      const verdictSha256 = createHash('sha256').update(text).digest('hex');
+      log.keepVerdict(verdictSha256, text);
+      return { secretId: 's', manifestSha256: MANIFEST, verdictSha256 };
+    });
+    for (const i of [2, 0, 0, 1]) log.add(receipt(`r${i}`, { epoch: epochs[i] as (typeof epochs)[number] }));
+    await log.close();
+    const [file] = receiptNames();
+    const { ok, findings, customRoots } = await checkReceipts(directory);
+    assert.deepEqual([ok, findings], [true, []]);
+    assert.deepEqual(customRoots, [
+      { verdictSha256: epochs[0]?.verdictSha256, file, line: 3 },
+      { verdictSha256: epochs[1]?.verdictSha256, file, line: 5 },
+    ]);
+  });
+
   it('takes the chain up where the days that were asked for begin', async () => {
-    let now = DAY;
+    let now = NOON;
     const log = await opened({ now: () => now });
     log.keepVerdict(VERDICT_SHA256, VERDICT);
     log.add(receipt('r1'));
@@ -308,7 +288,7 @@ describe('checking receipts', () => {
   });
 
   it('follows the chain from where the days that were asked for begin', async () => {
-    let now = DAY;
+    let now = NOON;
     const log = await opened({ now: () => now });
     log.add(receipt('r1', { epoch: null }));
     await until(() => log.counters.written === 1);
@@ -339,14 +319,6 @@ const receiptNames = (): string[] =>
     .filter((name) => name.endsWith('.jsonl'))
     .toSorted();
 
-async function until(holds: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!holds()) {
-    assert.ok(performance.now() < deadline, 'it did not come to that');
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}
-
 describe('writing receipts', () => {
   it('gives two proxies with one workspace a chain each, under one key', async () => {
     const [one, two] = await Promise.all([opened(), opened()]);
@@ -367,7 +339,7 @@ describe('writing receipts', () => {
 
   it('stands a disk that fails: receipts wait, the failure is told once, and nothing is lost', async () => {
     const told: string[] = [];
-    let now = DAY;
+    let now = NOON;
     const log = await opened({
       onFailure: () => told.push('failure'),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
@@ -390,7 +362,7 @@ describe('writing receipts', () => {
 
   it('counts what does not fit while the disk fails, and notes it in the chain', async () => {
     const told: string[] = [];
-    let now = DAY;
+    let now = NOON;
     const log = await opened({
       mostPending: 5,
       onFailure: () => told.push('failure'),
@@ -412,6 +384,29 @@ describe('writing receipts', () => {
     );
   });
 
+  it('tells of each loss: of what does not fit, and of what could not be written until the end', async () => {
+    const told: (number | null | string)[] = [];
+    let now = NOON;
+    const log = await opened({
+      mostPending: 5,
+      onFailure: () => told.push('failure'),
+      onLoss: (lost) => told.push(lost),
+      now: () => now,
+    });
+    for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
+    await until(() => log.counters.written === 5);
+    assert.deepEqual([...told], [7]);
+    breakDirectory();
+    now += 86_400_000;
+    for (let i = 0; i < 3; i++) log.add(receipt(`s${i}`, { epoch: null }));
+    log.add(receipt('t', { endpoint: null, outcome: 'refused', code: 'unknown_path' }));
+    log.noteGap();
+    await until(() => told.includes('failure'));
+    await log.close();
+    assert.deepEqual(told, [7, null, 'failure', 4]);
+    assert.equal(log.counters.lost, 11);
+  });
+
   it('names a gap of which nobody knows the size', async () => {
     const log = await opened();
     log.noteGap();
@@ -426,9 +421,9 @@ describe('writing receipts', () => {
     const realOpen = fs.open;
     const names: string[] = [];
     const told: string[] = [];
-    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+    breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
       const handle = await realOpen(path, ...rest);
-      if (!path.endsWith('.jsonl') || rest[0] !== 'a') return handle;
+      if (!path.endsWith('.jsonl') || (rest[0] & constants.O_APPEND) === 0) return handle;
       names.push(path.slice(directory.length + 1, directory.length + 11));
       const close = handle.close.bind(handle);
       let failed = names.length > 1;
@@ -439,7 +434,7 @@ describe('writing receipts', () => {
       };
       return handle;
     });
-    let now = DAY;
+    let now = NOON;
     const log = await opened({
       now: () => now,
       onFailure: ({ message }) => told.push(message),
@@ -530,6 +525,91 @@ describe('writing receipts', () => {
   });
 });
 
+describe('requests that were refused', () => {
+  const refusal = (code: string, more: Partial<RequestReceipt> = {}): RequestReceipt =>
+    receipt('refused', { endpoint: null, outcome: 'refused', epoch: null, tokens: null, code, ...more });
+  const recordsOf = (instance: string) =>
+    linesOf(`2026-12-01.${instance}.jsonl`).map((line) => JSON.parse(line));
+
+  it('before they were admitted are counted by client and code, in one signed line', async () => {
+    const log = await opened();
+    for (let i = 0; i < 30_000; i++) log.add(refusal('client_unknown'));
+    log.add(receipt('r1', { epoch: null }));
+    for (let i = 0; i < 3; i++) log.add(refusal('client_forbidden', { client: 'ann' }));
+    for (let i = 0; i < 30_000; i++) log.add(refusal('unknown_path'));
+    await log.close();
+    const [, admitted, { sig, prev, ...line }, ...rest] = recordsOf(log.instance);
+    assert.equal(admitted.id, 'r1');
+    assert.deepEqual(Object.keys(line), ['v', 'instance', 'seq', 'type', 'time', 'durationMs', 'counts']);
+    assert.deepEqual(line, {
+      ...{ v: 1, instance: log.instance, seq: 2, type: 'refused' },
+      ...{ time: '2026-12-01T12:00:00.000Z', durationMs: 0 },
+      counts: [
+        { client: null, code: 'client_unknown', count: 30_000 },
+        { client: 'ann', code: 'client_forbidden', count: 3 },
+        { client: null, code: 'unknown_path', count: 30_000 },
+      ],
+    });
+    assert.deepEqual(
+      rest.map(({ type }) => type),
+      ['closed'],
+    );
+    assert.deepEqual(log.counters, { written: 1, lost: 0 });
+    assert.deepEqual(await checkReceipts(directory), {
+      ...{ ok: true, instances: 1, lines: 4, requests: 1 },
+      refused: { client_unknown: 30_000, client_forbidden: 3, unknown_path: 30_000 },
+      findings: [],
+    });
+  });
+
+  it('are told of once in an interval, while they come', async () => {
+    const log = await opened({ refusalInterval: 5 });
+    for (const lines of [2, 3, 4]) {
+      log.add(refusal('unknown_path'));
+      log.add(refusal('unknown_path'));
+      await until(() => recordsOf(log.instance).length === lines);
+    }
+    await log.close();
+    assert.deepEqual(
+      recordsOf(log.instance).map(({ type, counts }) => counts?.[0].count ?? type),
+      ['opened', 2, 2, 2, 'closed'],
+    );
+  });
+
+  it('after they were admitted have lines of their own, unless these would push out others', async () => {
+    const log = await opened({ mostPending: 100 });
+    const wrong = refusal('invalid_json', { endpoint: 'chat', client: 'bob' });
+    for (let i = 0; i < 1_000; i++) log.add(wrong);
+    for (let i = 0; i < 90; i++) log.add(receipt(`r${i}`, { epoch: null }));
+    await log.close();
+    assert.deepEqual(log.counters, { written: 100, lost: 0 });
+    const { requests, refused } = await checkReceipts(directory);
+    assert.deepEqual([requests, refused], [100, { invalid_json: 990 }]);
+    const { counts } = recordsOf(log.instance).find(({ type }) => type === 'refused');
+    assert.deepEqual(counts, [{ client: 'bob', code: 'invalid_json', count: 990 }]);
+  });
+
+  it('are not lost while the disk fails, and take no memory', async () => {
+    const told: string[] = [];
+    let now = NOON;
+    const log = await opened({
+      ...{ refusalInterval: 1, mostPending: 5, now: () => now },
+      onFailure: () => told.push('failure'),
+      onRecovery: () => told.push('recovery'),
+    });
+    const mend = breakDirectory();
+    now += 86_400_000;
+    for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
+    await until(() => told.length > 0);
+    for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
+    mend();
+    await until(() => told.length > 1);
+    await log.close();
+    assert.equal(log.counters.lost, 0);
+    assert.deepEqual((await checkReceipts(directory)).refused, { unknown_path: 1_000 });
+  });
+});
+
 /** Replaces a function of node:fs/promises until the test's end. */
 function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: never[]) => unknown): void {
   t.mock.method(fs, name, replacement as never);
@@ -549,7 +629,7 @@ function breakDirectory(): () => void {
   writeFileSync(directory, '');
   return () => {
     rmSync(directory);
-    mkdirSync(directory);
+    mkdirSync(directory, { mode: 0o700 });
     writeFileSync(join(directory, 'public.pem'), publicKey);
   };
 }

@@ -15,10 +15,13 @@ describe('the chain of trust', () => {
   const checks = (outcome: (id: string) => Check['outcome']): Check[] =>
     ids.map((id) => ({ id, source: 's', expected: 'e', found: 'f', outcome: outcome(id) }));
   const outcomes = (outcome: (id: string) => Check['outcome']) =>
-    chainOfTrust(checks(outcome)).map((link) => `${link.id} ${link.outcome}`);
+    chainOfTrust(checks(outcome), 'vendor').map((link) => `${link.id} ${link.outcome}`);
 
   it('has every check of the program in exactly one link', () => {
-    const links = chainOfTrust(checks(() => 'pass'));
+    const links = chainOfTrust(
+      checks(() => 'pass'),
+      'vendor',
+    );
     assert.deepEqual(links.flatMap((link) => link.checks.map(({ id }) => id)).toSorted(), ids.toSorted());
     for (const id of ids) assert.notEqual(linkOf(id), undefined, id);
   });
@@ -57,7 +60,10 @@ describe('the chain of trust', () => {
   });
 
   it('does not pass a link by its preliminaries: a mesh CA without a mesh certificate', () => {
-    const links = chainOfTrust(checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)));
+    const links = chainOfTrust(
+      checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)),
+      'vendor',
+    );
     assert.deepEqual(
       links.map((link) => `${link.id} ${link.outcome}`),
       ['hardware unknown', 'manifest unknown', 'coordinator unknown', 'mesh unknown', 'secret unknown'],
@@ -71,8 +77,23 @@ describe('the chain of trust', () => {
     );
   });
 
+  it('says under custom roots, and under no others, that no genuine hardware is shown, in the link of the hardware alone', () => {
+    const meanings = (roots: 'vendor' | 'custom') =>
+      chainOfTrust(
+        checks(() => 'pass'),
+        roots,
+      ).map(({ meaning }) => meaning);
+    const [hardware, ...others] = meanings('custom');
+    assert.match(hardware ?? '', /^NOT genuine AMD or Intel hardware.*custom roots are trusted.*simulator/);
+    assert.deepEqual(others, meanings('vendor').slice(1));
+    assert.match(meanings('vendor')[0] ?? '', /^A genuine AMD or Intel processor/);
+  });
+
   it('knows nothing of a link whose checks were not made', () => {
-    const links = chainOfTrust(checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.')));
+    const links = chainOfTrust(
+      checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.')),
+      'vendor',
+    );
     assert.deepEqual(links.at(-1)?.outcome, 'unknown');
     assert.deepEqual(links.at(-1)?.checks, []);
   });

@@ -6,17 +6,19 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { runReceipts } from '../../lib/verify/receipts-command.ts';
+import { receipt } from '../support/receipts.ts';
 
 let workspace: string;
 let directory: string;
-/** Begins an instance at noon of the day, and ends it: two lines. */
-async function instance(day: string): Promise<string> {
+/** Begins an instance at noon of the day, and ends it: two lines, and one for requests that were refused with these codes. */
+async function instance(day: string, refused: readonly string[] = []): Promise<string> {
   const now = (): number => Date.parse(`${day}T12:00:00Z`);
   const log = await openReceiptLog({
     ...{ workspace, version: '1', now },
     onFailure: (reason) => assert.fail(reason),
     onRecovery: () => assert.fail('nothing failed'),
   });
+  for (const code of refused) log.add(receipt('r', { endpoint: null, outcome: 'refused', code }));
   await log.close();
   return `${day}.${log.instance}.jsonl`;
 }
@@ -76,6 +78,59 @@ describe('receipts verify', () => {
     }
   });
 
+  it('takes gaps for failures with --strict, and marks them so', async () => {
+    const [old] = readdirSync(directory).filter((each) => each.endsWith('.jsonl')) as [string];
+    const text = readFileSync(join(directory, old), 'utf8');
+    const young = await instance('2026-12-02');
+    rmSync(join(directory, old));
+    try {
+      const argv = ['verify', '--dir', directory, '--since', '2026-12-02'];
+      const gap = `${young} line 1: names instance ${old.split('.')[1]}, whose receipts are missing\n`;
+      assert.deepEqual(await run(...argv), {
+        code: 0,
+        out: `0 receipts in 2 lines of 1 instance\n- ${gap}✓ Every signature, chain and verdict holds.\n`,
+      });
+      assert.deepEqual(await run(...argv, '--strict'), {
+        code: 10,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold.\n`,
+      });
+      const { ok, findings } = JSON.parse((await run(...argv, '--strict', '--json')).out);
+      assert.deepEqual([ok, findings[0].kind], [false, 'gap']);
+    } finally {
+      rmSync(join(directory, young));
+      writeFileSync(join(directory, old), text);
+    }
+    assert.equal((await run('verify', '--dir', directory, '--strict')).code, 0);
+  });
+
+  it('names what is no receipt, with nothing of its name that a terminal would obey', async () => {
+    const name = 'x\u001b[2J.jsonl';
+    writeFileSync(join(directory, name), '');
+    try {
+      assert.deepEqual(await run('verify', '--dir', directory), {
+        code: 0,
+        out: `0 receipts in 2 lines of 1 instance
+- x\\u{1b}[2J.jsonl: is no file of receipts
+✓ Every signature, chain and verdict holds.\n`,
+      });
+    } finally {
+      rmSync(join(directory, name));
+    }
+  });
+
+  it('says how many requests were refused and only counted, by code', async () => {
+    const file = await instance('2026-12-03', ['unknown_path', 'client_unknown', 'unknown_path']);
+    try {
+      const { code, out } = await run('verify', '--dir', directory);
+      assert.equal(code, 0);
+      assert.match(out, /^0 receipts in 5 .*\nRefused and only counted: 2 unknown_path, 1 client_unknown\n✓/);
+      const { refused } = JSON.parse((await run('verify', '--dir', directory, '--json')).out);
+      assert.deepEqual(refused, { unknown_path: 2, client_unknown: 1 });
+    } finally {
+      rmSync(join(directory, file));
+    }
+  });
+
   it('takes a key from elsewhere', async () => {
     const nowhere = join(workspace, 'nowhere.pem');
     const asked = run('verify', '--dir', directory, '--public-key', nowhere);
@@ -87,7 +142,15 @@ describe('receipts verify', () => {
       const { code, out } = await run(...argv);
       assert.equal(code, 0);
       assert.match(out, /^Checks receipts: /);
-      for (const word of ['--dir DIR', '--since YYYY-MM-DD', '--public-key FILE', '--json', '   0', '  10'])
+      for (const word of [
+        '--dir DIR',
+        '--since YYYY-MM-DD',
+        '--public-key FILE',
+        '--strict',
+        '--json',
+        '   0',
+        '  10',
+      ])
         assert.ok(out.includes(word), word);
     });
   }

@@ -118,8 +118,17 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
   ],
   [
     'roots that are not the vendors',
-    { verification: { verdict: { roots: 'custom', failure: null } } },
-    ['! Verified under roots that are not those of AMD and Intel: a simulator?'],
+    {
+      verification: {
+        verdict: { roots: 'custom', failure: null },
+        chain: [{ ...link('Hardware', 'pass', 'a'), id: 'hardware' }, link('Mesh', 'pass', 'b')],
+      },
+    },
+    [
+      '! Verified under roots that are not those of AMD and Intel: a simulator?',
+      '  ! Hardware  1 check    What Hardware means.',
+      '  ✓ Mesh      1 check    What Mesh means.',
+    ],
   ],
   [
     'the traffic: tokens of the last ten complete seconds, times of the last minute',

@@ -1,6 +1,6 @@
 /** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (docs/protocol/attestation.md 7). */
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
-import { obtained } from '../collateral.ts';
+import { issued, obtained } from '../collateral.ts';
 import { allValid, issuedBy, period, verified } from '../findings.ts';
 import { type Certificate, maySignCertificates, unhandledCritical } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
@@ -149,6 +149,16 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
     judge: ({ arkCrl, context: { now } }) => {
       const { crl } = need(arkCrl);
       return finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now));
+    },
+  },
+  'snp.crl.age': {
+    title: 'Age of the revocation list',
+    source: 'attestation.md 7 CRL no. 5',
+    expected: 'told, with whose choice the list is: what was revoked since it was issued is not known',
+    judge: ({ arkCrl, context: { now } }) => {
+      const { crl, embedded } = need(arkCrl);
+      const whose = embedded ? 'chosen by whoever sent the evidence' : 'not from the evidence';
+      return finding(true, `${issued(crl, now)}; ${whose}`);
     },
   },
   'snp.crl.ask': {

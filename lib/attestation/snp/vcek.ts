@@ -26,7 +26,7 @@ export interface SnpSubject extends SnpAttestation {
   /** Absent until verify.ts has obtained them. */
   readonly vcek?: Obtained<{ readonly certificate: Certificate }>;
   readonly vcekExtensions?: Attempt<Readonly<ReturnType<typeof readVcekExtensions>>>;
-  readonly arkCrl?: Obtained<ReadList>;
+  readonly arkCrl?: Obtained<ReadList & { readonly embedded: boolean }>;
   /** The result of `matchMeasurement`. */
   readonly vcpus?: number | 'exact' | undefined;
 }
@@ -122,12 +122,13 @@ export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Prom
   // At the moment of nextUpdate another one is due (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (embedded?.crl.nextUpdate ?? context.now) <= context.now;
   if (embedded !== undefined && isCurrent(embedded.crl, context.now) && !isDue) {
-    return { value: { ...embedded, origin: 'from the document' } };
+    return { value: { ...embedded, embedded: true, origin: 'from the document' } };
   }
   if (!mayFetch) return undefined;
   const inDocument = `the one in the document being ${whyNot(crl, embedded, context.now)}`;
   const fetched = await attemptAsync(async () => ({
     ...readRevocationList(await context.collateral.amdCrl({ product: entry.product })),
+    embedded: false,
     origin: `fetched, ${inDocument}`,
   }));
   if (fetched === undefined || 'value' in fetched) return fetched;

@@ -1,6 +1,5 @@
 /** Faults that answer in place of the server, hold its response back, or treat the upload badly. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Http2ServerRequest, ServerHttp2Stream } from 'node:http2';
+import type { ServerResponse } from 'node:http';
 import { pause } from '../pacing.ts';
 import { errorBody, Rejection, UNENCRYPTED_ERROR_HEADERS } from '../rejection.ts';
 import { plainWire, rejectionWire } from '../sealed-response.ts';
@@ -19,22 +18,6 @@ function writeTooLarge(response: ServerResponse): void {
     Connection: 'close',
   });
   response.write(TOO_LARGE);
-}
-
-/** The stream that an HTTP/2 request is; undefined over HTTP/1.1. */
-const streamOf = (request: IncomingMessage): ServerHttp2Stream | undefined =>
-  request.httpVersionMajor === 1 ? undefined : (request as unknown as Http2ServerRequest).stream;
-
-function closeAtOnce(request: IncomingMessage): void {
-  const stream = streamOf(request);
-  if (stream === undefined) request.socket.destroy();
-  else stream.close();
-}
-
-function sayProcessing(request: IncomingMessage, response: ServerResponse): void {
-  const stream = streamOf(request);
-  if (stream === undefined) response.writeProcessing();
-  else stream.additionalHeaders({ ':status': 102 });
 }
 
 export const RESPONSE_FAULTS = {
@@ -96,9 +79,7 @@ export const RESPONSE_FAULTS = {
       async beforeBody(request, response) {
         writeTooLarge(response);
         request.resume();
-        // Over HTTP/2 it closes with the response only.
-        const over = (event: string) => new Promise((resolve) => request.once(event, resolve));
-        if (!request.readableEnded) await Promise.race([over('end'), over('close')]);
+        if (!request.readableEnded) await new Promise((resolve) => request.once('close', resolve));
         response.end();
         return 'answered';
       },
@@ -111,7 +92,7 @@ export const RESPONSE_FAULTS = {
       async beforeBody(request, response) {
         request.pause();
         writeTooLarge(response);
-        response.end(() => closeAtOnce(request));
+        response.end(() => request.socket.destroy());
         return 'answered';
       },
     }),
@@ -146,9 +127,9 @@ export const RESPONSE_FAULTS = {
     applies: 'any',
     harmless: true,
     arm: (args) => ({
-      async beforeHead(request, response, signal) {
+      async beforeHead(_request, response, signal) {
         for (let sent = 0; sent < args.number(0, 20); sent++) {
-          sayProcessing(request, response);
+          response.writeProcessing();
           await pause(args.number(1, 0), signal);
         }
         return 'go on';

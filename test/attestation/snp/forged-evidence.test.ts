@@ -19,6 +19,7 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../../simulator/pki/extensions.ts';
+import { RSA_KEYS } from '../../support/hardware.ts';
 import {
   ARK,
   ASK,
@@ -414,7 +415,6 @@ describe('the VCEK certificate', () => {
 
 describe('the roots', () => {
   const small = issueAsk({ key: KEYS.small });
-  const exponent3 = generateKeyPairSync('rsa', { modulusLength: 4096, publicExponent: 3 }).privateKey;
   const cases: readonly Case[] = [
     ['an ARK that is no CA', { roots: rootsOf(issueArk({ extensions: [] }), ASK) }, ['snp.roots']],
     [
@@ -426,7 +426,7 @@ describe('the roots', () => {
     ['a small ASK', { roots: rootsOf(ARK, small) }, ['snp.roots', 'snp.chain.signature']],
     [
       'an ASK with a small exponent',
-      { roots: rootsOf(ARK, issueAsk({ key: exponent3 })) },
+      { roots: rootsOf(ARK, issueAsk({ key: RSA_KEYS.exponent3 })) },
       ['snp.roots', 'snp.chain.signature'],
     ],
     [
@@ -547,6 +547,23 @@ describe('the revocation list', () => {
         new RegExp(`\\(needed, the one in the document being ${why}\\)$`),
       );
     }
+  });
+
+  it('has a check that tells its age, and whose choice it is', async () => {
+    const older = issueArkCrl({ thisUpdate: new Date('2026-10-20T00:00:00Z') });
+    const amdCrl = async () => ({ crl: older, stored: { fetchedAt: NOW.getTime(), because: 'no network' } });
+    const age = ({ checks }: Verdict) => {
+      const { outcome, found } = checks.find(({ id }) => id === 'snp.crl.age') ?? {};
+      return [outcome, found];
+    };
+    for (const [verdict, words] of [
+      [judge({}), 'issued 30 days ago; chosen by whoever sent the evidence'],
+      [judge({ crl: older }), 'issued 42 days ago; chosen by whoever sent the evidence'],
+      [judge({ crl: null, collateral: serve(CRL) }), 'issued 30 days ago; not from the evidence'],
+      [judge({ crl: null, collateral: { amdCrl } }), 'issued 42 days ago; not from the evidence'],
+    ] as const)
+      assert.deepEqual(age(await verdict), ['pass', words]);
+    assert.deepEqual(age(await judge({ crl: null })), ['not-evaluated', 'an earlier check failed']);
   });
 
   it('has its age in the verdict, and where a stored one had to do, since when and why', async () => {

@@ -1,8 +1,8 @@
 /** Clients that leave, in each window. */
 import assert from 'node:assert/strict';
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { eventually } from '../../support/invariants.ts';
-import { type ApiStyle, send } from '../ask.ts';
+import { type ApiStyle, bodyOf, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 
 interface Window {
@@ -106,7 +106,34 @@ const leaving = (how: keyof typeof LEAVING, window: Window, style: ApiStyle): Sc
   },
 });
 
+const AHEAD = 3_000;
+
+/** One connection with thousands of requests, and a client beside it. */
+const pipelining: Scenario = {
+  name: `${AHEAD} requests that a client sends ahead of their responses`,
+  outcome:
+    '16 of them reach the service at a time; another client is served as ever; once the client leaves, none of them is left',
+  async run(t) {
+    const s = await scene(t);
+    const socket = connect(s.stack.proxy.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    const body = bodyOf({ ...question(s.canaries), model: 'sim-echo+fault=stall_before' });
+    const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+    socket.write(request.repeat(AHEAD));
+    const { exchanges } = s.stack.simulator;
+    await eventually('16 at the service', () =>
+      exchanges.inFlight() === 16 ? [] : [`${exchanges.inFlight()}`],
+    );
+    assert.ok((await s.ask()).terminal);
+    assert.equal(exchanges.inFlight(), 16);
+    socket.destroy();
+    await eventually('the end of all', () => (s.stack.proxy.counters.inFlight === 0 ? [] : ['running']));
+    await s.finish({ upstream: 17 });
+  },
+};
+
 export const CLIENT_SCENARIOS: readonly Scenario[] = [
+  pipelining,
   ...(['client abort', 'client half-close'] as const).flatMap((how) =>
     WINDOWS.flatMap((window) =>
       (['openai', 'anthropic'] as const).map((style) => leaving(how, window, style)),

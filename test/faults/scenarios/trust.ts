@@ -23,6 +23,13 @@ const ready = (s: Scene): Promise<void> =>
 const enforced = ({ stack }: Scene): string[] =>
   readFileSync(join(stack.directory, 'workspace/manifests/log.txt'), 'utf8').trim().split('\n');
 
+/** The names of the faults of evidence, and the code that a request gets for each. */
+const REJECTED = [
+  ['evidence-debug', 'attestation_failed'],
+  ['evidence-stale-nonce', 'attestation_failed'],
+  ['evidence-low-tcb', 'attestation_failed'],
+] as const;
+
 const secretId = ({ stack }: Scene): string => stack.proxy.session.current()?.secretId ?? '';
 
 /** A request that is asked while the remote cannot be verified waits, and is answered when it can. */
@@ -58,6 +65,59 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     name: 'evidence of a machine in debug mode at start',
     outcome: '`/readyz` is 503; requests wait, nothing leaves; they are answered once the evidence is good',
     run: waits('evidence-debug', true),
+  },
+  {
+    name: 'evidence that is rejected, for good',
+    outcome:
+      'once it was rejected twice, six seconds apart, requests get 400 with the code of the check and `x-should-retry: false`, those that wait too; an outage of the service changes nothing; `/readyz` is 503; nothing leaves',
+    async run(t) {
+      for (const [fault, code] of REJECTED) {
+        const s = await scene(t, { managedManifest: true, simulator: { faults: { [fault]: true } } });
+        const [waited, later] = [await s.ask(), await s.ask()];
+        s.stack.simulator.faults.set('attest-status', 503);
+        await delay(1_000);
+        const silent = await s.ask();
+        for (const { status, error, headers } of [waited, later, silent]) {
+          assert.deepEqual([status, error?.code, headers['x-should-retry']], [400, code, 'false'], fault);
+          assert.equal(headers['retry-after'], undefined);
+        }
+        const { status, words } = await readiness(s);
+        assert.equal(status, 503);
+        assert.match(words, new RegExp(`failing: ${code}`));
+        await s.finish({ upstream: 0, shown: [waited.body, later.body, silent.body] });
+      }
+    },
+  },
+  {
+    name: 'evidence that is bad for four seconds',
+    outcome: 'requests wait, nothing leaves; they are answered once the evidence is good',
+    async run(t) {
+      const s = await scene(t, { managedManifest: true, simulator: { faults: { 'evidence-debug': true } } });
+      const waiting = s.ask();
+      await delay(4_000);
+      assert.equal(s.stack.simulator.counts['inference'], 0, 'a request left before the remote was verified');
+      s.stack.simulator.faults.clear();
+      assert.equal((await waiting).status, 200);
+      await s.finish({ upstream: 1 });
+    },
+  },
+  {
+    name: 'the service runs under a manifest that the CDN does not have yet',
+    outcome:
+      'it may be a rollout: requests wait, then get 503 `not_ready` with `Retry-After`; nothing leaves',
+    async run(t) {
+      const s = await scene(t, { ...BRIEF, managedManifest: true, epochTimeout: 8_000 });
+      await ready(s);
+      s.stack.simulator.faults.set('manifest-stale', true);
+      await s.stack.simulator.rotateManifest();
+      await eventually('the end of the epoch', () => (secretId(s) === '' ? [] : ['still there']), 10_000);
+      const response = await s.ask();
+      assert.deepEqual([response.status, response.error?.code], [503, 'not_ready']);
+      assert.ok(Number(response.headers['retry-after']) > 0);
+      assert.equal(response.headers['x-should-retry'], undefined);
+      assert.match(response.body, /localhost was not verified within 8 s: .*the published manifest differ/);
+      await s.finish({ upstream: 0, shown: [response.body] });
+    },
   },
   {
     name: 'CDN down at start, for good',

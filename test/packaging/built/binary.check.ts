@@ -9,11 +9,12 @@ import { VERSION } from '../../../lib/version.ts';
 import type { Architecture } from '../../../scripts/node-runtime.ts';
 import { binary, DIST, HOST } from '../../support/built.ts';
 import { newest, readElfNeeds } from '../../support/elf.ts';
+import { program } from '../../support/foreign-programs.ts';
 import { startProgram } from '../../support/program.ts';
 import { cleanEnvironment } from '../../support/proxy-process.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { findTool, ROOT, run } from '../../support/tools.ts';
+import { ROOT, run } from '../../support/tools.ts';
 
 const EMULATOR = 'qemu-aarch64';
 const ARM64_LIBRARIES = '/usr/aarch64-linux-gnu';
@@ -22,7 +23,7 @@ const ARM64_LIBRARIES = '/usr/aarch64-linux-gnu';
 function launch(architecture: Architecture): string[] {
   if (architecture === HOST) return [binary(architecture)];
   if (architecture === 'amd64') throw new Error('the amd64 executable cannot run on this machine');
-  const emulator = findTool(EMULATOR, 'scripts/install-system-tools.sh installs it') as string;
+  const emulator = program(EMULATOR, { from: 'scripts/install-system-tools.sh' }).path;
   return [emulator, '-L', ARM64_LIBRARIES, binary(architecture)];
 }
 

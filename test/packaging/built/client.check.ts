@@ -24,14 +24,24 @@ const CONSUMER = `
 import { createPrivatemodeFetch, type PrivatemodeFetch } from 'privatemode-ai/fetch';
 import {
   type ClientVerdict, ERRORS, type ErrorCode, PrivatemodeAI, type PrivatemodeAIOptions, PrivatemodeError, type Protection,
+  type Verification, VerificationError,
 } from 'privatemode-ai';
 
 const options: PrivatemodeAIOptions = { apiKey: 'k', maxRetries: 1, gpuPolicy: { allowUnknown: true } };
 const client = new PrivatemodeAI(options);
+export const vendors: PrivatemodeAIOptions = {
+  apiKey: 'k', apiBaseURL: 'https://localhost', manifestBytes: new Uint8Array(1), openAIOptions: { maxRetries: 1, timeout: 1 },
+  dangerouslyAllowBrowser: true, browserWasmURL: './x.wasm', enableWasmLogging: false,
+};
 const fetch: PrivatemodeFetch = createPrivatemodeFetch({ onVerdict: ({ outcome }) => console.log(outcome) });
 export const standard: typeof globalThis.fetch = fetch;
 export async function ask(): Promise<string | null | undefined> {
-  const verdict: ClientVerdict = await client.verify();
+  const verification: Verification = await client.verify().catch((thrown: unknown) => {
+    if (thrown instanceof VerificationError) console.log(thrown.verdict.failure?.code, thrown.remedy);
+    throw thrown;
+  });
+  console.log(verification.manifest['Policies'], verification.manifestText.length);
+  const verdict: ClientVerdict = verification;
   const protection: Protection | undefined = client.withOptions({ timeout: 1 }).protection;
   if (verdict.failure !== null && protection === undefined) throw new PrivatemodeError('not_ready', verdict.failure.found);
   const completion = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'hi' }] });
@@ -41,6 +51,12 @@ export async function ask(): Promise<string | null | undefined> {
 }
 // @ts-expect-error: the base URL is the service's
 new PrivatemodeAI({ baseURL: 'https://localhost/v1' });
+// @ts-expect-error: there as well
+new PrivatemodeAI({ openAIOptions: { baseURL: 'https://localhost/v1' } });
+// @ts-expect-error: a pin has a value
+new PrivatemodeAI({ manifestBytes: undefined });
+// @ts-expect-error: there is no wasm
+new PrivatemodeAI({ expectedWasmHash: '00' });
 // @ts-expect-error: no such option
 createPrivatemodeFetch({ apiEndPoint: 'https://localhost' });
 `;
@@ -82,6 +98,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'types/client/index.d.ts',
       'types/client/options.d.ts',
       'types/client/privatemode-ai.d.ts',
+      'types/client/verification-error.d.ts',
       'types/errors.d.ts',
     ]);
     const licences = readFileSync(join(packed.unpacked, 'licences.txt'), 'utf8');

@@ -19,13 +19,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { binary, HOST } from '../../support/built.ts';
 import { buildStages, parseDockerfile } from '../../support/dockerfile.ts';
 import { readElfNeeds } from '../../support/elf.ts';
+import { program } from '../../support/foreign-programs.ts';
 import { installBlock } from '../../support/install-blocks.ts';
 import { type Program, startProgram } from '../../support/program.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { findTool, ROOT, run } from '../../support/tools.ts';
+import { ROOT, run } from '../../support/tools.ts';
 
-const UNSHARE = findTool('unshare', 'scripts/install-system-tools.sh installs it');
+const UNSHARE = program('unshare', { from: 'scripts/install-system-tools.sh' });
 const PORT = 28_764;
 const KEY = '/run/secrets/api-key';
 
@@ -93,7 +94,7 @@ describe('container image', { timeout: 600_000 }, () => {
     key?: string,
     at: string = said('VOLUME'),
   ): string[] => [
-    UNSHARE as string,
+    UNSHARE.path,
     ...['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', '--propagation', 'private'],
     ...['bash', '-c', CONTAINER, 'container', root],
     [

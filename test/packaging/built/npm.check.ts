@@ -51,6 +51,7 @@ describe('npm package', { timeout: 600_000 }, () => {
       'README.md',
       'dist/bin/licences.txt',
       'dist/bin/privatemode-proxy.js',
+      'dist/bin/program.js',
       'dist/bin/status-page.html',
       'package.json',
     ]);
@@ -59,7 +60,7 @@ describe('npm package', { timeout: 600_000 }, () => {
   it('depends on nothing that is resolved when it is installed', () => {
     for (const kind of ['dependencies', 'optionalDependencies', 'peerDependencies'])
       assert.equal(manifest[kind], undefined, kind);
-    const source = readFileSync(join(unpacked, 'dist/bin/privatemode-proxy.js'), 'utf8');
+    const source = readFileSync(join(unpacked, 'dist/bin/program.js'), 'utf8');
     const imported = [
       ...source.matchAll(/(?:^|[;}])import\b[^;'"]*?["']([^"']+)["']|\b__?require\(["']([^"']+)["']\)/g),
     ]

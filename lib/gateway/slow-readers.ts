@@ -1,0 +1,74 @@
+/** Clients that no longer take what is written to them: their exchanges end, and their places are free. */
+import type { Socket } from 'node:net';
+import { type Clock, systemClock } from '../session/clock.ts';
+
+/** ms without progress after which an exchange ends, and how often it is looked at in that time. */
+const READ_TIMEOUT = 600_000;
+const LOOKS = 10;
+/** Bytes that a client has to take from one look to the next: 1 KiB a minute. */
+const PROGRESS = 1024;
+
+export interface ReaderWatchOptions {
+  /** ms; default 10 min. */
+  readonly timeout?: number | undefined;
+  readonly clock?: Clock | undefined;
+}
+
+/** What is watched: an exchange. */
+interface Reader {
+  readonly req: { readonly socket: Socket };
+}
+
+interface Watched {
+  taken: number;
+  /** Looks in a row at which there was no progress. */
+  idle: number;
+}
+
+/**
+ * Calls `stalled` for an exchange whose client has taken less than 1 KiB a minute for ten minutes, while there was more to take. After a
+ * sleep of the machine the minutes are counted anew. What a client takes shows with what the system's buffers take, so tens of KiB at a
+ * time. One timer looks at all exchanges; there is none while there are no exchanges.
+ */
+export function createReaderWatch<Exchange extends Reader>(
+  stalled: (exchange: Exchange) => void,
+  { timeout = READ_TIMEOUT, clock = systemClock }: ReaderWatchOptions = {},
+) {
+  const interval = timeout / LOOKS;
+  const watched = new Map<Exchange, Watched>();
+  let lookedAt = 0;
+  let stop = (): void => {};
+
+  function lookLater(): void {
+    lookedAt = clock.now();
+    stop = clock.after(interval, look);
+  }
+
+  function look(): void {
+    const slept = clock.now() - lookedAt > 2 * interval;
+    lookLater();
+    for (const [exchange, before] of watched) {
+      const { socket } = exchange.req;
+      const taken = takenFrom(socket);
+      const progress = slept || socket.writableLength === 0 || taken - before.taken >= PROGRESS;
+      before.taken = taken;
+      before.idle = progress ? 0 : before.idle + 1;
+      if (before.idle === LOOKS) stalled(exchange);
+    }
+  }
+
+  return {
+    /** From the beginning of an exchange. */
+    enter(exchange: Exchange): void {
+      watched.set(exchange, { taken: takenFrom(exchange.req.socket), idle: 0 });
+      if (watched.size === 1) lookLater();
+    },
+    /** Once its response is over. */
+    leave(exchange: Exchange): void {
+      if (watched.delete(exchange) && watched.size === 0) stop();
+    },
+  };
+}
+
+/** Bytes that the system has taken of what was written to a connection. */
+const takenFrom = ({ bytesWritten = 0, writableLength }: Socket): number => bytesWritten - writableLength;

@@ -1,0 +1,241 @@
+/** Faults in what decides whether the service is the one that it should be. */
+import type { Mutation } from './mutation.ts';
+
+export const ATTESTATION: readonly Mutation[] = [
+  {
+    defence: 'the expected manifest: the service may run under any other',
+    file: 'lib/attestation/document-checks.ts',
+    edits: [
+      {
+        find: 'manifests.every((each) => constantTimeEqual(each, expectedManifest))',
+        replace: 'manifests.every((each) => each.length > 0)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: ['the inputs beside the document must be the expected manifest, byte for byte'],
+      },
+    ],
+  },
+  {
+    defence: 'the policy documents: there may be more than the manifest lists',
+    file: 'lib/attestation/document-checks.ts',
+    edits: [{ find: 'missing + extra + repeated === 0', replace: 'missing === 0' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic_v158 deployment rejects policies_extra: one more policy document than the manifest lists',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the report data: the evidence may answer another nonce, for other CAs',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [{ find: 'oneOf(report.reportData, [context.expectedReportData])', replace: "finding(true, '')" }],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic deployment rejects mesh_ca_swapped: mesh_ca in the response replaced by another self-signed CA',
+          'the synthetic deployment rejects root_ca_swapped: root_ca in the response replaced',
+          'the inputs beside the document must be the nonce that was sent',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the signature on a report of AMD: nobody need have signed it',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [
+      {
+        find: 'verified(await verifyEcdsa(',
+        replace: 'verified(true || await verifyEcdsa(',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic deployment rejects report_body_flipped: one bit of MEASUREMENT flipped after signing',
+          'the synthetic deployment rejects report_sig_flipped: one bit of the report signature flipped',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the issuer of the VCEK: anybody may have issued it',
+    file: 'lib/attestation/snp/chain-checks.ts',
+    edits: [{ find: 'issuedBy(need(vcek).certificate, need(roots).ask)', replace: "finding(true, '')" }],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic deployment rejects vcek_wrong_issuer_key: VCEK names SEV-Genoa as issuer but is signed by another key',
+          'the inputs beside the document must be the roots of the product line',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the minimum TCB: firmware may be older than the manifest allows',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [{ find: 'return finding(tcbAtMost(minimumTcb, found), ', replace: 'return finding(true, ' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic deployment rejects tcb_launch_below_min: LAUNCH_TCB microcode below minimum',
+          'the synthetic_v158 deployment rejects tcb_bootloader_11: REPORTED_TCB and VCEK bootloader 11 < 12 (would pass the v1.40 minimum)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the guest policy and the platform: a guest may be debugged',
+    file: 'lib/attestation/snp/policy-checks.ts',
+    edits: [{ find: 'return finding(set !== forbidden,', replace: 'return finding(true,' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/verify.test.ts',
+        names: [
+          'the synthetic deployment rejects platform_alias_off: PLATFORM_INFO bit 5 (alias check) missing',
+          'the synthetic deployment rejects platform_smt_on: PLATFORM_INFO bit 0 (SMT) set but not allowed',
+          'the synthetic deployment rejects policy_debug: DEBUG bit set in the guest policy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the signature on a quote of Intel: its body may be changed',
+    file: 'lib/attestation/tdx/quote-checks.ts',
+    edits: [
+      {
+        find: 'return signatureFinding(key, signedQuoteBytes(quote), signature);',
+        replace: "return finding(true, '');",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/tdx-quote-checks.test.ts',
+        names: [
+          'the form and the signatures of a TDX quote refuses a quote signature that was altered',
+          'the form and the signatures of a TDX quote refuses a body that was altered after signing',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the attestation key of a quote: it need not be that of the enclave',
+    file: 'lib/attestation/tdx/quote-checks.ts',
+    edits: [
+      { find: 'return oneOf(qe.qeReport.reportData, [expected]);', replace: "return finding(true, '');" },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/tdx-quote-checks.test.ts',
+        names: [
+          'the form and the signatures of a TDX quote refuses other authentication data than the enclave bound',
+          'the form and the signatures of a TDX quote refuses a key binding with a tail that is not zero',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the status of a platform: it may be out of date',
+    file: 'lib/attestation/tdx/tcb-checks.ts',
+    edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
+    tests: [
+      {
+        file: 'test/attestation/tdx-tcb-checks.test.ts',
+        names: [
+          'the state of platform, TDX module and quoting enclave refuses a platform level OutOfDate',
+          'the state of platform, TDX module and quoting enclave refuses a module level OutOfDate',
+          'the state of platform, TDX module and quoting enclave refuses a quoting enclave OutOfDate',
+          'the state of platform, TDX module and quoting enclave refuses a platform level SWHardeningNeeded',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the attributes of a trust domain: it may be under debug',
+    file: 'lib/attestation/tdx/policy.ts',
+    edits: [{ find: 'oneOf(body.tdAttributes, [TD_ATTRIBUTES])', replace: "finding(true, '')" }],
+    tests: [
+      {
+        file: 'test/attestation/tdx-policy.test.ts',
+        names: [
+          'the policy of a TDX reference value refuses a domain under debug',
+          'the policy of a TDX reference value refuses a domain without SEPT_VE_DISABLE',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the revocation lists: what is on them counts all the same',
+    file: 'lib/attestation/tdx/collateral-checks.ts',
+    edits: [{ find: '.filter((serial) => revoked.has(serial))', replace: '.filter(() => false)' }],
+    tests: [
+      {
+        file: 'test/attestation/tdx-collateral-checks.test.ts',
+        names: [
+          'TCB info, QE identity and revocation lists refuses a revoked platform CA',
+          'TCB info, QE identity and revocation lists refuses a revoked signer of TCB info',
+          'TCB info, QE identity and revocation lists refuses a revoked signer of the QE identity',
+          'TCB info, QE identity and revocation lists refuses a revoked PCK certificate',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the identity of the secret service: any workload may give the secret',
+    file: 'lib/attestation/mesh.ts',
+    edits: [
+      {
+        find: "const found = value && Buffer.from(readOctetString(parseDer(value))).toString('utf8');",
+        replace: 'const found = expected;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/mesh.test.ts',
+        names: [
+          'mesh certificates are refused with no WorkloadSecretID',
+          'mesh certificates are refused with the WorkloadSecretID of another workload',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the verdict: checks that were never made may be missing',
+    file: 'lib/attestation/check.ts',
+    edits: [
+      {
+        find: 'return rows.length > 0 && rows.every(holds) && firstFailure(checks) === undefined;',
+        replace: 'return firstFailure(checks) === undefined;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/checks.test.ts',
+        names: [
+          'running checks accepts only complete lists',
+          'running checks accepts what does not apply only where it need not, and nothing that was not evaluated',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'JSON without ambiguities: a member may come twice',
+    file: 'lib/attestation/strict-json.ts',
+    edits: [{ find: 'if (members.has(name)) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/attestation/document.test.ts',
+        names: ['attestation documents are refused with a repeated member'],
+      },
+    ],
+  },
+];

@@ -1,0 +1,259 @@
+/** Faults in what the program takes from outside and tells to outside: settings, network, logs, the library, the command line. */
+import type { Mutation } from './mutation.ts';
+
+export const PROGRAM: readonly Mutation[] = [
+  {
+    defence: 'other trust roots: they may be used for the real service',
+    file: 'lib/config/config.ts',
+    edits: [
+      {
+        find: 'if (settings.unsafeTrustRoots !== undefined && isProductionHost(host)) {',
+        replace: 'if (Date.now() < 0) {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/config/rules.test.ts',
+        names: [
+          'unsafe roots are refused for api.privatemode.ai',
+          'unsafe roots are refused for api.privatemode.ai:8443',
+          'unsafe roots are refused for privatemode.ai',
+          'unsafe roots are refused for x.y.privatemode.ai',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'NODE_TLS_REJECT_UNAUTHORIZED: it switches off the checks of certificates',
+    file: 'lib/config/config.ts',
+    edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      { file: 'test/config/rules.test.ts', names: ['the environment cannot switch off certificate checks'] },
+    ],
+  },
+  {
+    defence: 'the environment: it may name other trust roots',
+    file: 'lib/config/environment.ts',
+    edits: [{ find: 'if (flag !== undefined)\n    throw', replace: 'if (Date.now() < 0)\n    throw' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: --unsafe-trust-roots is taken from the command line only',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the length of a salt: it may be guessed',
+    file: 'lib/config/files.ts',
+    edits: [{ find: 'if (bytes < MIN_SALT_BYTES) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/config/salt.test.ts',
+        names: [
+          'prompt cache salts a literal with 31 bytes is refused, and not quoted',
+          'prompt cache salts a file that is too short after trimming is refused by its name',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a redirect of the control path: a key may go elsewhere',
+    file: 'lib/network/http-call.ts',
+    edits: [
+      {
+        find: 'const redirect = statusCode >= 300 && statusCode < 400;',
+        replace: 'const redirect = statusCode < 0;',
+      },
+    ],
+    tests: [{ file: 'test/network/http-call.test.ts', names: ['http call follows no redirect'] }],
+  },
+  {
+    defence: 'a damaged file of collateral: it is taken for what the vendor signed',
+    file: 'lib/network/collateral-store.ts',
+    edits: [
+      {
+        find: 'if (file.url !== url || file.sha256 !== digestOf(file)) return',
+        replace: 'if (file.url !== url) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral: VCEK is fetched again when its file is damaged in any way',
+          'collateral: TCB info is fetched again when its file is damaged in any way',
+          'collateral: QE identity is fetched again when its file is damaged in any way',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'SSL_CERT_FILE: others than those in the file are trusted too',
+    file: 'lib/network/trust-store.ts',
+    edits: [
+      {
+        find: '  return certificates;',
+        replace: "  return [...certificates, ...getCACertificates('bundled')];",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/network/trust-store.test.ts',
+        names: ['trust store is exactly the file that SSL_CERT_FILE names'],
+      },
+    ],
+  },
+  {
+    defence: 'the words of foreign errors: they may quote a prompt into the log',
+    file: 'lib/observe/log.ts',
+    edits: [{ find: "code.startsWith('ERR_') ? code :", replace: "code === '' ? code :" }],
+    tests: [
+      {
+        file: 'test/observe/log.test.ts',
+        names: ["what never gets into a log the words of Node's own check of an argument"],
+      },
+    ],
+  },
+  {
+    defence: 'the quotes in a log: text of others may begin a line',
+    file: 'lib/observe/log.ts',
+    edits: [{ find: '&& !/[\\s"=]/.test(text) && isPrintable(text);', replace: '&& !/[ "=]/.test(text);' }],
+    tests: [
+      {
+        file: 'test/observe/log.test.ts',
+        names: [
+          'text logs quote what could be mistaken for another field or another line',
+          'text logs show no control characters that a remote could send to a terminal',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the admission of the admin listener: any web page may read it',
+    file: 'lib/observe/admin.ts',
+    edits: [{ find: '      admit(req);', replace: '      void admit;' }],
+    tests: [
+      {
+        file: 'test/observe/admin.test.ts',
+        names: ['the listener of --admin-address serves nobody whom it must not admit, on any path'],
+      },
+    ],
+  },
+  {
+    defence: 'the status page: text of others is part of it as HTML',
+    file: 'lib/observe/status-page.ts',
+    edits: [{ find: "escaped(text ?? '')", replace: "(text ?? '')" }],
+    tests: [
+      {
+        file: 'test/observe/status-page.test.ts',
+        names: ['the status page without JavaScript escapes every text of others'],
+      },
+    ],
+  },
+  {
+    defence: 'a redirect of the control path of the library: its key may go elsewhere',
+    file: 'lib/client/fetch-call.ts',
+    edits: [{ find: 'if (isRedirect(response)) {', replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/client/fetch-call.test.ts',
+        names: ['the control path of the library follows no redirect, with which its key would go elsewhere'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of an answer on the control path of the library: there is no limit',
+    file: 'lib/client/fetch-call.ts',
+    edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
+    tests: [
+      {
+        file: 'test/client/fetch-call.test.ts',
+        names: [
+          'the control path of the library takes exactly maxBytes, and refuses one more without reading on',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the mark on a success in the library: one that is not encrypted is shown',
+    file: 'lib/client/respond.ts',
+    edits: [
+      {
+        find: 'if (kind instanceof PrivatemodeError) {',
+        replace: "if (kind instanceof PrivatemodeError && kind.code === 'upstream_redirect') {",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/client/one-exchange.test.ts',
+        names: ['one exchange of the library shows no success that is not encrypted'],
+      },
+    ],
+  },
+  {
+    defence: 'a file that is read slowly: its old content comes back',
+    file: 'lib/watch-files.ts',
+    edits: [
+      {
+        find: '  function take(turn: number, next: T): void {\n    if (turn < done) return;',
+        replace: '  function take(turn: number, next: T): void {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/config/watch-files.test.ts',
+        names: ['a read that takes long does not bring back what a later one found replaced'],
+      },
+    ],
+  },
+  {
+    defence: 'a fault of the program: its words, which may quote anything, are printed',
+    file: 'lib/cli.ts',
+    edits: [
+      {
+        find: "(thrown.stack ?? '').split('\\n').filter((line) => /^\\s+at /.test(line))",
+        replace: "[thrown.stack ?? '']",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/config/cli.test.ts',
+        names: ['the command line a fault of the program shows the place and not the words'],
+      },
+    ],
+  },
+  {
+    defence: 'options of the library: one that nothing reads is ignored',
+    file: 'lib/client/option-names.ts',
+    edits: [
+      {
+        find: 'if (rule === undefined) throw unknownOption(name, what, rules);',
+        replace: 'if (rule === undefined) continue;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/client/option-names.test.ts',
+        names: ['names of options refuse "manifestByte", which nothing reads'],
+      },
+    ],
+  },
+  {
+    defence: 'verify() of the library: it resolves with a verdict that rejects',
+    file: 'lib/client/verdict.ts',
+    edits: [
+      {
+        find: "if (judged === undefined || verdict.outcome !== 'accepted') throw new",
+        replace: 'if (judged === undefined) throw new',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/client/verify.test.ts',
+        names: ['verify() rejects under a wrong pin (manifest), and nothing is asked'],
+      },
+    ],
+  },
+];

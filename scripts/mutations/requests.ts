@@ -1,0 +1,258 @@
+/** Faults in what decides about a request, and what of it leaves. */
+import type { Mutation } from './mutation.ts';
+
+export const REQUESTS: readonly Mutation[] = [
+  {
+    defence: 'the header allow-list: whatever the client sends goes on',
+    file: 'lib/pipeline/rewrite-auth.ts',
+    edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
+    tests: [
+      {
+        file: 'test/faults/defences.test.ts',
+        names: ['the defences headers that tell who asks do not reach the service'],
+      },
+    ],
+  },
+  {
+    defence: 'the plain members: any text may travel in them, in clear',
+    file: 'lib/pipeline/json/plain-values.ts',
+    edits: [
+      {
+        find: 'if (!isShort || !holds(kind, textOf(chain, member))) throw',
+        replace: 'if (Date.now() < 0) throw',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: [
+          'a JSON request body, what plain members may hold is what the rule of the member says; all else is refused by its name, and never quoted',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the encrypted members: the messages leave in clear',
+    file: 'lib/pipeline/json/member-names.ts',
+    edits: [
+      {
+        find: 'if (!plain.has(item.name)) keyed.push(',
+        replace: "if (!plain.has(item.name) && item.name !== 'messages') keyed.push(",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/json/encrypt-members.test.ts',
+        names: [
+          'JSON sealing, golden bodies chat-basic',
+          'JSON sealing, golden bodies chat-literals',
+          'JSON sealing, golden bodies chat-escaped-plain-key',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the URLs of images: the service may refuse one, and quote it in clear',
+    file: 'lib/pipeline/media-scan.ts',
+    edits: [{ find: 'if ((found & IMAGE) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/media-urls.test.ts',
+        names: [
+          'media URLs refuses an http image, without quoting it',
+          'media URLs refuses a file image, without quoting it',
+          'media URLs refuses an image without a scheme, without quoting it',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the mark on a success: one that is not encrypted is shown',
+    file: 'lib/pipeline/response-head.ts',
+    edits: [{ find: "if (status >= 400) return 'plain';", replace: "if (status >= 200) return 'plain';" }],
+    tests: [
+      {
+        file: 'test/pipeline/response-head.test.ts',
+        names: ['an upstream answer, by its head a success that says it is plain: response_not_encrypted'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of a signature: one without its leading zeros is good',
+    file: 'lib/crypto/node/signature.ts',
+    edits: [
+      {
+        find: 'if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;',
+        replace: '',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/signature.test.ts',
+        names: ['RSASSA-PSS with SHA-384 refuses a signature without its leading zero (RFC 8017 8.1.2)'],
+      },
+    ],
+  },
+  {
+    defence: 'the origin check: any web page may ask',
+    file: 'lib/gateway/admission.ts',
+    edits: [{ find: 'if (foreign !== undefined) {', replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/faults/defences.test.ts',
+        names: ['the defences a web page of another origin spends no key: 403, and nothing leaves'],
+      },
+    ],
+  },
+  {
+    defence: 'the size of a body that does not announce it: there is no limit',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [{ find: 'if (stats.bytes.fromClient > most.bytes) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/gateway/early-refusals.test.ts',
+        names: [
+          'refusals before the end of the upload a chunked body over the limit is refused when it gets there',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the encoding of a body: compressed bytes are taken for JSON',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [
+      {
+        find: "if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {",
+        replace: 'if (Date.now() < 0) {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/early-refusals.test.ts',
+        names: [
+          'refusals before the end of the upload with Expect a body that is compressed gets no 100, and never travels',
+          'refusals before the end of the upload a compressed body is refused',
+          'refusals before the end of the upload a body that is compressed below its chunks is refused',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the memory of uploads: large ones may take all of it',
+    file: 'lib/gateway/upload-budget.ts',
+    edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],
+    tests: [
+      {
+        file: 'test/gateway/upload-budget.test.ts',
+        names: ['the memory of uploads keeps an eighth for small bodies, which pass large ones that wait'],
+      },
+    ],
+  },
+  {
+    defence: 'the credentials in a dump: they are written down',
+    file: 'lib/gateway/request-dump.ts',
+    edits: [{ find: 'if (isCredential(name)) return REDACTED;', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/request-dump.test.ts',
+        names: [
+          'request dumps the header Authorization is redacted',
+          'request dumps the header Proxy-Authorization is redacted',
+          'request dumps the header X-Api-Key is redacted',
+          'request dumps the header Cookie is redacted',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a broken response: it looks like that of a whole one',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'else socket.resetAndDestroy();', replace: 'else socket.end();' }],
+    tests: [
+      {
+        file: 'test/gateway/broken-streams.test.ts',
+        names: [
+          'broken streams HTTP/1.0 has no chunks: the error arrives and the connection is reset, not closed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the segments of a path: it may lead elsewhere than it seems to',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [
+      {
+        find: "if (segments.includes('.') || segments.includes('..')) return",
+        replace: 'if (Date.now() < 0) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: [
+          'targets that another parser reads differently are refused "/unstructured/../v1/chat/completions"',
+          'targets that another parser reads differently are refused "/unstructured/.."',
+          'targets that another parser reads differently are refused "/unstructured/%2e%2e/v1/chat/completions"',
+          'targets that another parser reads differently are refused "/v1/models/.."',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the parameters of a query: all of them leave, in clear',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [
+      {
+        find: "const kept = parameters.filter(isKept).join('&');",
+        replace: "const kept = parameters.join('&');",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: [
+          'endpoints that are forwarded POST /v1/messages?beta=true&api_key=k goes out as /v1/messages?beta=true',
+          'endpoints that are forwarded POST /v1/messages?beta=1;key=k goes out as /v1/messages',
+          'endpoints that are forwarded GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc goes out as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'DNS rebinding: a key that is replaced counts as proof of a client',
+    file: 'lib/gateway/admission.ts',
+    edits: [{ find: '!isReplaced({ ...sent, ...keys })', replace: 'true' }],
+    tests: [
+      {
+        file: 'test/gateway/foreign-pages.test.ts',
+        names: [
+          'requests of pages a rebound page that sets a key is known by the key, where the key decides',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: all of a connection run at once',
+    file: 'lib/gateway/request-turns.ts',
+    edits: [{ find: 'if (line.open >= MOST_OPEN) break;', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'the turns of pipelined requests 16 of a connection are open at a time, and all are begun in their order',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a client that reads nothing: it keeps its place',
+    file: 'lib/gateway/gateway.ts',
+    edits: [{ find: '    readers.enter(exchange);', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/slow-readers.test.ts',
+        names: ['a client that takes nothing of an endless stream loses its place, and the log says why'],
+      },
+    ],
+  },
+];

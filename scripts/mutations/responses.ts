@@ -1,0 +1,265 @@
+/** Faults in what opens and checks the responses of the service. */
+import type { Mutation } from './mutation.ts';
+
+const MATRIX = 'test/faults/matrix.test.ts';
+
+/** The names of a row's streaming cells, as matrix.test.ts makes them. */
+const streamed = (row: string, outcome: string): string[] =>
+  ['openai', 'anthropic'].map((style) => `the fault matrix ${row} ${style} stream: ${outcome}`);
+
+const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
+
+/** The rows of one kind of attack, as gateway-attacks.test.ts names them; each is refused. */
+const attacks = (kind: string, ...rows: string[]): Mutation['tests'][number] => ({
+  file: ATTACKS,
+  names: rows.map((row) => `a hostile gateway ${kind} ${row}: refused`),
+});
+
+const HIDDEN = 'a: the next events under other names of an earlier one';
+const COUNTS = 'e: how many choices, and how far';
+const REFLECTED = 'g: messages of the request sent back';
+
+const FORGED = '200 error event response_not_authentic, broken';
+const UNFINISHED = '200 error event stream_unfinished, broken';
+
+export const RESPONSES: readonly Mutation[] = [
+  {
+    defence: 'the sequence check: messages are accepted in any order',
+    file: 'lib/envelope/message-cipher.ts',
+    edits: [
+      {
+        find: 'return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));',
+        replace:
+          'let plaintext: Buffer | undefined;' +
+          'for (let any = 0; any < 500 && !plaintext; any++)' +
+          '  plaintext = gcmDecrypt(key, slot.iv, aadFor(any), bytes.subarray(0, size), slot.tag);' +
+          'return authentic(plaintext);',
+      },
+      { find: '.size > SHORT_BYTES;', replace: '.size >= 0;' },
+    ],
+    tests: [
+      {
+        file: MATRIX,
+        names: [
+          ...streamed('replay: an event comes twice', FORGED),
+          ...streamed('reorder: two events are swapped', FORGED),
+          ...streamed('drop: an event is left out', FORGED),
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the tag of a short message: what was changed on the way is opened',
+    file: 'lib/crypto/node/short-messages.ts',
+    edits: [{ find: 'return difference === 0;', replace: 'return difference >= 0;' }],
+    tests: [{ file: MATRIX, names: streamed('flip_tag: one bit of a tag is flipped', FORGED) }],
+  },
+  {
+    defence: 'the terminal-event check: a stream may end anywhere',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [
+      {
+        find: 'if (this.failure === undefined && !this.#ended && !this.modelError) {',
+        replace: 'if (Date.now() < 0) {',
+      },
+    ],
+    tests: [
+      {
+        file: MATRIX,
+        names: [
+          ...streamed('missing_terminal: the terminal event is missing', UNFINISHED),
+          ...streamed('truncate: the stream ends cleanly in the middle', UNFINISHED),
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the authenticated finish: a terminal event alone is believed',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [
+      { find: 'if (!this.#checks.order.complete && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
+    ],
+    tests: [
+      {
+        file: MATRIX,
+        names: streamed(
+          'forged_terminal: the stream ends in the middle, with a forged terminal event',
+          UNFINISHED,
+        ),
+      },
+    ],
+  },
+  {
+    defence: 'the direction: messages of the request are opened as those of the response',
+    file: 'lib/envelope/message-cipher.ts',
+    edits: [{ find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      attacks(
+        REFLECTED,
+        ...['chat', 'completions', 'messages', 'embeddings', 'transcription'].map(
+          (endpoint) => `${endpoint}-whole-look: all that a response needs`,
+        ),
+        ...['chat', 'completions', 'messages', 'transcription'].map(
+          (endpoint) => `${endpoint}-stream-look: all that a stream needs`,
+        ),
+        'unstructured-whole: the document',
+      ),
+    ],
+  },
+  {
+    defence: 'hidden events: what looks like content passes under any name',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [{ find: 'if (looksLikeContent(value, object)) return false;', replace: '' }],
+    tests: [
+      attacks(
+        HIDDEN,
+        ...['chat-stream', 'completions-stream', 'transcription-stream'].map(
+          (row) => `${row}: behind its own`,
+        ),
+        'chat-stream: its own before those of the next',
+      ),
+    ],
+  },
+  {
+    defence: 'the members of messages: unknown ones pass',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [
+      { find: '(others !== undefined && PLAUSIBLE_NAME', replace: '(PLAUSIBLE_NAME' },
+      { find: "return others === 'harmless' ||", replace: "return others !== 'empty' ||" },
+    ],
+    tests: [attacks(HIDDEN, 'messages-stream: the delta behind it')],
+  },
+  {
+    defence: 'the names of events: one without a name passes',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'if (named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      attacks(
+        'b: event lines',
+        'messages-stream: none at delta 8',
+        'messages-stream: none at any delta',
+        'messages-stream: none at message_start',
+        'messages-stream: a delta as ping',
+      ),
+    ],
+  },
+  {
+    defence: 'the order of a message: its blocks come as they like',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'an empty beginning',
+          'two starts',
+          'block 0 once more',
+          'a delta of another block',
+          'a finish in a block',
+          'a block after the finish',
+        ].map((row) => `event streams, messages come in their order ${row}: refused`),
+      },
+    ],
+  },
+  {
+    defence: 'what is constant: two runs of one request are spliced',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'if (!isSame(text, first)) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      attacks(
+        'f: two runs of one request',
+        'chat-stream: another created',
+        'completions-stream: another model',
+        'transcription-stream: another id',
+      ),
+    ],
+  },
+  {
+    defence: 'the members of whole responses: required ones may be missing',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      { find: 'if (!hasNames(row, [...opened.keys()], plain) || !isOfType)', replace: 'if (!isOfType)' },
+    ],
+    tests: [
+      attacks(
+        'd: members of whole answers',
+        'transcription-verbose: words gone',
+        'messages-whole: stop_reason gone',
+        'messages-whole: stop_reason and role gone',
+        'completions-whole: model as modem',
+        'embeddings-whole: object gone',
+      ),
+    ],
+  },
+  {
+    defence: 'the number of choices of whole responses: any will do',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      {
+        find: "if (name === 'choices' && required !== undefined && (value as unknown[]).length !== choices)",
+        replace: 'if (Date.now() < 0)',
+      },
+    ],
+    tests: [
+      attacks(
+        COUNTS,
+        'chat-whole-2: fewer choices than asked for',
+        'completions-whole: more choices than asked for',
+        'completions-whole-batch: fewer choices than asked for',
+      ),
+    ],
+  },
+  {
+    defence: 'the choices of streams: more or fewer than were asked for',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [
+      { find: 'index < wanted', replace: 'index < 99' },
+      { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
+    ],
+    tests: [
+      attacks(
+        COUNTS,
+        'chat-stream: more choices than asked for',
+        'completions-stream-batch: cut after the first prompt',
+        'chat-stream-2: the second choice never finishes',
+      ),
+    ],
+  },
+  {
+    defence: 'the closing chunk of transcriptions: any chunk is the last',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'isAudio ? closed :', replace: 'isAudio ? began :' }],
+    tests: [attacks(COUNTS, 'transcription-stream: cut after a stretch of audio')],
+  },
+  {
+    defence: 'dates and ids of responses that nothing authenticates: those of a stranger pass',
+    file: 'lib/pipeline/response-head.ts',
+    edits: [{ find: '(authenticated && OF_THE_ANSWER.has(name))', replace: 'OF_THE_ANSWER.has(name)' }],
+    tests: [
+      {
+        file: 'test/pipeline/response-head.test.ts',
+        names: [
+          'response headers towards the application Date goes through beside a body that authenticates only',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'sealed errors: any member may stand in clear',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      {
+        find: 'if (asked === undefined) checkError(body, plain);',
+        replace: 'if (asked === undefined) void 0;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/e2e/gateway-attacks.test.ts',
+        names: [
+          'a hostile gateway d: members of whole answers chat-error: a plain usage that is text: refused',
+        ],
+      },
+    ],
+  },
+];

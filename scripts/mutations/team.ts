@@ -1,0 +1,166 @@
+/** Faults in what keeps the clients of a team apart, and what listens for them. */
+import type { Mutation } from './mutation.ts';
+
+export const TEAM: readonly Mutation[] = [
+  {
+    defence: 'the throttle of strangers: they may guess tokens as fast as they can',
+    file: 'lib/team/authenticate.ts',
+    edits: [{ find: 'return window.failures > MOST_FAILURES;', replace: 'return window.failures < 0;' }],
+    tests: [
+      {
+        file: 'test/team/authenticate.test.ts',
+        names: [
+          'strangers are told to wait after 20 failures in a minute, and may try again in the next one',
+          'strangers ::ffff:10.0.0.1 and 10.0.0.1 count as one',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the expiry of a client: its tokens stay good',
+    file: 'lib/team/authenticate.ts',
+    edits: [
+      {
+        find: '!(found.expires !== undefined && now >= found.expires)',
+        replace: '!(found.expires !== undefined && now < 0)',
+      },
+    ],
+    tests: [{ file: 'test/team/authenticate.test.ts', names: ['a client is refused from its expiry on'] }],
+  },
+  {
+    defence: 'the models of a client: it may use any',
+    file: 'lib/team/authenticate.ts',
+    edits: [
+      {
+        find: 'models.some((pattern) => covers(pattern, model))',
+        replace: 'models.some((pattern) => covers(pattern, model) || model.length > 0)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/team/authenticate.test.ts',
+        names: [
+          'what a client may use of the models gpt: gpt-2 client_forbidden',
+          'what a client may use of the models gpt-*: a-gpt-4 client_forbidden',
+          'what a client may use of the models a*b*c: acb client_forbidden',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a certificate and a token of two clients: the certificate decides',
+    file: 'lib/team/authenticate.ts',
+    edits: [
+      {
+        find: 'return !bringsToken || byToken === holder',
+        replace: 'return !bringsToken || byToken !== undefined',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/team/certificates.test.ts',
+        names: [
+          'a certificate and a token of another client: 401.*the token is not one of the client that the certificate names',
+          'a certificate and a token of another client, as x-api-key: 401.*the token is not one of the client that the certificate names',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the requests per minute: there may be one more',
+    file: 'lib/team/count-requests.ts',
+    edits: [
+      {
+        find: 'used.times.length - used.begin >= requestsPerMinute',
+        replace: 'used.times.length - used.begin > requestsPerMinute',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/team/count-requests.test.ts',
+        names: [
+          'requestsPerMinute admits that many within any 60 s, and the next exactly 60 s after the first',
+          'requestsPerMinute may be one',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the places that are kept: a client that floods gets them too',
+    file: 'lib/team/fair-queue.ts',
+    edits: [
+      { find: 'queue.running === 0 ? limit : limit - kept', replace: 'queue.running === 0 ? limit : limit' },
+    ],
+    tests: [
+      {
+        file: 'test/team/fair-queue.test.ts',
+        names: [
+          'the queue of --max-in-flight keeps a sixteenth of the places, from 8 on, for who has nothing running',
+          'the queue of --max-in-flight lets a victim with one request at a time in at once, always, beside a flood',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the pair of certificate and key: the two may belong to others',
+    file: 'lib/server/tls.ts',
+    edits: [
+      { find: 'if (!certificate.checkPrivateKey(privateKey)) throw', replace: 'if (Date.now() < 0) throw' },
+    ],
+    tests: [
+      {
+        file: 'test/server/tls.test.ts',
+        names: [
+          'replaced certificates a key of another certificate: at the start it is the end',
+          'replaced certificates a certificate for another key: at the start it is the end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the CAs of clients: the certificate of a client may be one',
+    file: 'lib/server/tls.ts',
+    edits: [
+      { find: 'if (!certificates.every(({ ca }) => ca)) refuse', replace: 'if (Date.now() < 0) refuse' },
+    ],
+    tests: [
+      {
+        file: 'test/team/certificates.test.ts',
+        names: [
+          'the file of CAs with the certificate of a client is refused at the start, and later the old one stays',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the places of a worker that ends: nobody gives them back',
+    file: 'lib/workers/remote-gate.ts',
+    edits: [{ find: 'for (const id of [...requests.keys()]) end(id, 0);', replace: '' }],
+    tests: [
+      {
+        file: 'test/workers/remote-gate.test.ts',
+        names: [
+          'the gate of the primary, asked by workers gives back what a worker held and waited for when it is gone, and hears nothing of it any more',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the keys in the messages of workers: their bytes stay in memory',
+    file: 'lib/workers/remote-session.ts',
+    edits: [
+      {
+        find: 'if (next?.secretId === epoch?.secretId) next?.keyBytes.fill(0);',
+        replace: 'if (next?.secretId === epoch?.secretId) void next;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/workers/remote-session.test.ts',
+        names: [
+          "a worker's half of the session keeps no key bytes: not of the epoch in use, of one told again, or of an answer nobody waits for",
+        ],
+      },
+    ],
+  },
+];

@@ -1,0 +1,388 @@
+/** Which options a client takes, under which names; what none of them would read is refused, and nothing is sent. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import OpenAI, { type ClientOptions } from 'openai';
+import PreviousOpenAI, { type ClientOptions as PreviousClientOptions } from 'openai-previous';
+import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
+import { PrivatemodeAI, type PrivatemodeError } from '../../lib/client/index.ts';
+import { divideOptions, ownOptions } from '../../lib/client/option-names.ts';
+import { API_KEY, BASE_URL } from '../../lib/client/option-rules.ts';
+import type { PrivatemodeOptions } from '../../lib/client/options.ts';
+
+const PIN = '{"Policies":{}}';
+const BYTES = new TextEncoder().encode(PIN);
+
+/** A fetch that must not be used. */
+const nothing = (): never => assert.fail('something was sent');
+const BASE = { apiKey: 'k', fetch: nothing };
+
+const makeFetch = (options: unknown): unknown => createPrivatemodeFetch(options as PrivatemodeOptions);
+const makeClient = (options: unknown): unknown => new PrivatemodeAI(options as object);
+/** Inside of `openAIOptions`. */
+const makeInside = (options: unknown): unknown => makeClient({ ...BASE, openAIOptions: options });
+
+function refuses(make: (options: unknown) => unknown, options: unknown, message: RegExp): void {
+  assert.throws(
+    () => make(options),
+    (thrown: PrivatemodeError) => {
+      assert.equal(thrown.code, 'config_invalid', thrown);
+      assert.match(thrown.message, message);
+      return true;
+    },
+  );
+}
+
+/** `value` is given under this name beside what every client needs. */
+const given = (name: string, value: unknown): object => ({ ...BASE, [name]: value });
+
+const UNKNOWN: readonly (readonly [string, RegExp])[] = [
+  ['manifestByte', /^manifestByte is not an option of PrivatemodeAI\. Did you mean manifestBytes\?$/],
+  ['manifestbytes', /^manifestbytes is not .* Did you mean manifestBytes\?$/],
+  ['manifest_bytes', /^manifest_bytes is not .* Did you mean manifestBytes\?$/],
+  ['Manifest', /^Manifest is not .* Did you mean manifest\?$/],
+  ['apiBaseUrl', /^apiBaseUrl is not .* Did you mean apiBaseURL\?$/],
+  ['apiEndPoint', /^apiEndPoint is not .* Did you mean apiEndpoint\?$/],
+  ['openaiOptions', /^openaiOptions is not .* Did you mean openAIOptions\?$/],
+  ['maxRetry', /^maxRetry is not an option of PrivatemodeAI\. There are .*maxRetries.*manifest/],
+  ['baseUrl', /^baseUrl is not .* baseURL is refused: the only host is apiEndpoint$/],
+  ['httpAgent', /^httpAgent is not an option/],
+  ['constructor', /^constructor is not an option/],
+  ['hasOwnProperty', /^hasOwnProperty is not an option/],
+  ['', /^ is not an option/],
+];
+
+/** What names another host, another way there, or another credential, and vendor's options without a counterpart. */
+const REFUSED: Readonly<Record<string, readonly [unknown, RegExp]>> = {
+  baseURL: ['https://localhost/v1', /the only host is apiEndpoint$/],
+  dataResidency: ['eu', /the only host is apiEndpoint$/],
+  provider: [{}, /the only host is apiEndpoint$/],
+  fetchOptions: [{ dispatcher: {} }, /the only network is the option fetch/],
+  x509Transport: [{}, /the only network is the option fetch/],
+  adminAPIKey: ['key', /the only credential is apiKey/],
+  workloadIdentity: [{}, /the only credential is apiKey/],
+  credential: [{}, /the only credential is apiKey/],
+};
+const VENDOR_REFUSED: Readonly<Record<string, readonly [unknown, RegExp]>> = {
+  expectedWasmHash: ['00', /^expectedWasmHash is refused: there is no wasm/],
+  onManifestUpdate: [() => {}, /^onManifestUpdate is refused: a manifest that is given is never replaced/],
+  onSecretUpdate: [() => {}, /^onSecretUpdate is refused: the secret does not leave this client/],
+  exportSecret: [true, /^exportSecret is refused: the secret does not leave/],
+  importSecret: [{}, /^importSecret is refused: a secret is used only after/],
+  initializeOffline: [true, /^initializeOffline is refused: no request leaves before/],
+};
+
+const SDK: Readonly<Record<string, unknown>> = {
+  timeout: 5_000,
+  maxRetries: 0,
+  organization: 'o',
+  project: 'p',
+  webhookSecret: 'w',
+  defaultQuery: { a: 'b' },
+  defaultHeaders: { 'x-mine': '1', authorization: null },
+  dangerouslyAllowBrowser: true,
+  logLevel: 'off',
+  logger: console,
+};
+
+describe('names of options', () => {
+  for (const [name, message] of UNKNOWN) {
+    it(`refuse "${name}", which nothing reads`, () => {
+      refuses(makeClient, given(name, 'x'), message);
+      refuses(makeFetch, given(name, 'x'), new RegExp(`^${name} is not an option of createPrivatemodeFetch`));
+      refuses(makeInside, { [name]: 'x' }, new RegExp(`^${name} is not an option of openAIOptions`));
+    });
+  }
+
+  it('refuse them however they come', () => {
+    class Named {
+      apiKey = 'k';
+      get pin(): string {
+        return PIN;
+      }
+    }
+    const bare = Object.assign(Object.create(null), { ...BASE, pin: PIN });
+    const hidden = Object.defineProperty({ ...BASE }, 'pin', { value: PIN, enumerable: false });
+    const inherited = Object.create({ pin: PIN });
+    const bareRoot = Object.create(Object.assign(Object.create(null), { pin: PIN }));
+    for (const options of [
+      new Named(),
+      bare,
+      hidden,
+      inherited,
+      bareRoot,
+      Object.freeze(given('pin', PIN)),
+    ]) {
+      for (const make of [makeClient, makeFetch]) refuses(make, options, /^pin is not an option/);
+    }
+    for (const make of [makeClient, makeFetch]) {
+      refuses(make, JSON.parse('{"apiKey":"k","__proto__":{}}'), /^__proto__ is not an option/);
+    }
+  });
+
+  it('take a pin however it comes', () => {
+    class Named {
+      apiKey = 'k';
+      get manifestBytes(): Uint8Array {
+        return BYTES;
+      }
+    }
+    const inherited = Object.create({ manifestBytes: BYTES });
+    const hidden = Object.defineProperty({}, 'manifestBytes', { value: BYTES, enumerable: false });
+    const asPrototype = { __proto__: { manifestBytes: BYTES } };
+    const bare = Object.assign(Object.create(null), { manifestBytes: BYTES });
+    const misled = { manifestBytes: BYTES, __proto__: null };
+    const noRoot = Object.create({ manifestBytes: BYTES, constructor: Object, __proto__: null });
+    for (const options of [new Named(), inherited, hidden, asPrototype, bare, misled, noRoot]) {
+      assert.equal(divideOptions(options).own.manifest, BYTES);
+    }
+    refuses(
+      makeClient,
+      { constructor: Object, manifestBytes: BYTES, __proto__: null },
+      /^constructor is not/,
+    );
+  });
+
+  it('read each value once, so that no getter says something else later', () => {
+    let reads = 0;
+    const options = {
+      ...BASE,
+      get manifest() {
+        return ++reads === 1 ? PIN : undefined;
+      },
+    };
+    assert.equal(ownOptions(options).manifest, PIN);
+    assert.equal(reads, 1);
+  });
+
+  it('refuse what is no object', () => {
+    for (const options of ['key', 7, null, [], [['apiKey', 'k']], () => {}, true]) {
+      refuses(makeClient, options, /^the options of PrivatemodeAI are not an object$/);
+      refuses(makeFetch, options, /^the options of createPrivatemodeFetch are not an object$/);
+      refuses(makeInside, options, /^the options of openAIOptions are not an object$/);
+    }
+    refuses(makeClient, new Map([['manifest', PIN]]), /is not an option of PrivatemodeAI/);
+  });
+
+  it('refuse members of an option that nothing reads', () => {
+    for (const make of [makeClient, makeFetch]) {
+      refuses(
+        make,
+        given('gpuPolicy', { allowUnkown: false }),
+        /^allowUnkown .* of gpuPolicy\. Did you mean allowUnknown\?/,
+      );
+      refuses(
+        make,
+        given('gpuPolicy', { allowUnknown: 'false' }),
+        /^gpuPolicy\.allowUnknown is not true or false/,
+      );
+      refuses(make, given('gpuPolicy', 'strict'), /^the options of gpuPolicy are not an object/);
+      refuses(make, given('collateralUrls', { AMD: 'https://x' }), /^AMD .* Did you mean amd\?/);
+    }
+  });
+
+  for (const name of ['manifest', 'manifestBytes']) {
+    for (const value of [undefined, null]) {
+      it(`refuse ${name}: ${value}, which looks like a pin and pins nothing`, () => {
+        const message = new RegExp(`${name} is ${value}, which pins nothing`);
+        refuses(makeClient, given(name, value), message);
+        refuses(makeInside, { [name]: value }, message);
+        refuses(makeFetch, given(name, value), message);
+      });
+    }
+    it(`refuse ${name} that is no manifest`, () => {
+      for (const value of [{}, 7, true, [1]]) {
+        refuses(makeClient, given(name, value), /^manifest is neither a text nor a Uint8Array/);
+      }
+      for (const value of ['', new Uint8Array()])
+        refuses(makeClient, given(name, value), /^manifest is empty/);
+    });
+  }
+
+  it('let undefined and symbols pass, as SDKs hand them over', () => {
+    const client = new PrivatemodeAI({
+      ...BASE,
+      ...{ unheardOf: undefined, baseURL: undefined, openAIOptions: undefined, [Symbol('x')]: 1 },
+    } as object);
+    client.withOptions({ timeout: 1 }).close();
+  });
+
+  it('take what either major of the OpenAI client hands to a copy, its environment included', (t) => {
+    const handed: unknown[] = [];
+    class Newest extends OpenAI {
+      constructor(options: ClientOptions) {
+        super(options);
+        handed.push(options);
+      }
+    }
+    class Previous extends PreviousOpenAI {
+      constructor(options: PreviousClientOptions) {
+        super(options);
+        handed.push(options);
+      }
+    }
+    const environment = {
+      OPENAI_CUSTOM_HEADERS: 'authorization: Bearer x',
+      OPENAI_ADMIN_KEY: 'x',
+      OPENAI_ORG_ID: 'o',
+    };
+    t.after(() => {
+      for (const name of Object.keys(environment)) delete process.env[name];
+    });
+    Object.assign(process.env, environment);
+    const sdk = { apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: nothing, timeout: 1 };
+    new Newest(sdk).withOptions({ maxRetries: 1 });
+    new Previous(sdk).withOptions({ maxRetries: 1 });
+    for (const options of [handed[1], handed[3]]) {
+      const { own, sdk: theirs } = divideOptions(options);
+      assert.deepEqual(own, { apiKey: API_KEY, fetch: nothing });
+      assert.deepEqual([theirs.timeout, theirs.maxRetries, theirs.organization], [1, 1, 'o']);
+    }
+  });
+
+  for (const [name, [value, message]] of Object.entries(REFUSED)) {
+    it(`refuse ${name}, which would lead elsewhere, inside openAIOptions too`, () => {
+      refuses(makeClient, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
+      refuses(makeFetch, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
+      refuses(
+        makeInside,
+        { [name]: value },
+        new RegExp(`^openAIOptions\\.${name} is refused: .*${message.source}`),
+      );
+      assert.ok(makeClient(given(name, null)), 'null names nothing');
+    });
+  }
+
+  for (const header of ['Authorization', 'x-api-key', 'API-Key', 'cookie', 'Proxy-Authorization']) {
+    it(`refuse default headers with ${header}`, () => {
+      for (const headers of [{ [header]: 'x' }, new Headers({ [header]: 'x' }), [[header, 'x']]]) {
+        const message = new RegExp(`defaultHeaders holds ${header}: the only credential is apiKey`, 'i');
+        refuses(makeClient, given('defaultHeaders', headers), message);
+        refuses(makeInside, { defaultHeaders: headers }, message);
+      }
+    });
+  }
+
+  it('of ours belong beside openAIOptions', () => {
+    for (const name of [
+      'apiKey',
+      'fetch',
+      'signal',
+      'apiEndpoint',
+      'apiBaseURL',
+      'manifest',
+      'openAIOptions',
+    ]) {
+      const message = new RegExp(`^openAIOptions\\.${name} is refused: it belongs beside openAIOptions$`);
+      refuses(makeInside, { [name]: 'x' }, message);
+    }
+  });
+
+  for (const [name, [value, message]] of Object.entries(VENDOR_REFUSED)) {
+    it(`refuse the vendor's ${name} with the reason`, () => {
+      refuses(makeClient, given(name, value), message);
+      refuses(makeClient, { ...given(name, value), manifestBytes: BYTES }, message);
+      refuses(makeFetch, given(name, value), message);
+    });
+  }
+
+  it('of the SDK are taken beside openAIOptions or in it', () => {
+    for (const [name, value] of Object.entries(SDK)) {
+      assert.deepEqual(divideOptions(given(name, value)).sdk, { [name]: value });
+      assert.deepEqual(divideOptions({ ...BASE, openAIOptions: { [name]: value } }).sdk, { [name]: value });
+      refuses(makeFetch, given(name, value), /^\w+ is refused: it is an option of PrivatemodeAI alone$/);
+    }
+    const client = new PrivatemodeAI({ ...BASE, openAIOptions: { maxRetries: 7, timeout: 1_234 } });
+    assert.deepEqual([client.maxRetries, client.timeout], [7, 1_234]);
+  });
+
+  it("of the vendor's mean ours", () => {
+    const vendor = { apiBaseURL: 'https://localhost:1', manifestBytes: BYTES, browserWasmURL: './x.wasm' };
+    const { own, sdk } = divideOptions({ ...BASE, ...vendor, enableWasmLogging: false });
+    assert.deepEqual(own, { ...BASE, apiEndpoint: 'https://localhost:1', manifest: BYTES });
+    assert.deepEqual(sdk, {});
+    refuses(makeClient, given('apiBaseURL', null), /^apiEndpoint is not an https URL/);
+    refuses(makeFetch, given('apiBaseURL', 'x'), /^apiBaseURL is refused: it is apiEndpoint here$/);
+    refuses(makeFetch, given('manifestBytes', BYTES), /^manifestBytes is refused: it is manifest here$/);
+    refuses(
+      makeFetch,
+      given('openAIOptions', {}),
+      /^openAIOptions is refused: it is an option of PrivatemodeAI/,
+    );
+  });
+
+  it('say one thing: two for the same with different values are refused', () => {
+    const different = [
+      [
+        { manifest: PIN, manifestBytes: Uint8Array.of(1) },
+        /^manifest and manifestBytes say different things/,
+      ],
+      [{ manifestBytes: BYTES, manifest: '{}' }, /^manifestBytes and manifest say different things/],
+      [{ apiEndpoint: 'https://a', apiBaseURL: 'https://b' }, /^apiEndpoint and apiBaseURL say different/],
+      [{ timeout: 1, openAIOptions: { timeout: 2 } }, /^timeout and openAIOptions\.timeout say different/],
+    ] as const;
+    for (const [options, message] of different) refuses(makeClient, { ...BASE, ...options }, message);
+    const same = { manifest: PIN, manifestBytes: BYTES, timeout: 1, openAIOptions: { timeout: 1 } };
+    assert.ok(makeClient({ ...BASE, ...same }));
+  });
+
+  it('of the Anthropic client that would lead elsewhere are refused', async () => {
+    const client = new PrivatemodeAI({ ...BASE, fetch: nothing });
+    const options: object = { baseURL: 'https://localhost', timeout: 1 };
+    await assert.rejects(client.anthropic(options), {
+      code: 'config_invalid',
+      message: /^baseURL is refused/,
+    });
+    for (const name of [
+      'apiKey',
+      'authToken',
+      'credentials',
+      'config',
+      'profile',
+      'fetch',
+      'fetchOptions',
+      'maxRetry',
+    ]) {
+      const named: object = { [name]: 'x' };
+      await assert.rejects(client.anthropic(named), {
+        code: 'config_invalid',
+        message: new RegExp(`^${name} is`),
+      });
+    }
+    const anthropic = await client.anthropic({
+      maxRetries: 3,
+      logLevel: 'off',
+      defaultHeaders: { 'x-mine': '1' },
+    });
+    assert.equal(anthropic.maxRetries, 3);
+  });
+
+  it('a client says of methods that only the vendor has what to use', () => {
+    const client = new PrivatemodeAI({ ...BASE, fetch: nothing }) as unknown as Record<string, () => void>;
+    const methods: Readonly<Record<string, RegExp>> = {
+      initialize: /verify\(\)/,
+      initializeOffline: /verify\(\)/,
+      refreshSecret: /renewed in the background/,
+      exportSecret: /does not leave/,
+      importSecret: /verified the service/,
+      chatCompletions: /chat\.completions\.create\(\)/,
+      streamChatCompletions: /stream: true/,
+      transcribeAudio: /audio\.transcriptions\.create\(\)/,
+      unstructured: /createPrivatemodeFetch\(\)/,
+      listModels: /models\.list\(\)/,
+    };
+    for (const [name, ours] of Object.entries(methods)) {
+      const thrown = {
+        code: 'config_invalid',
+        message: new RegExp(`no ${name}\\(\\)\\. Instead: .*${ours.source}`),
+      };
+      assert.throws(() => client[name]?.(), thrown);
+    }
+    for (const name of ['manifest', 'manifestBytes']) {
+      const thrown = {
+        code: 'config_invalid',
+        message: new RegExp(`no ${name}\\. Instead: \\(await verify\\(\\)\\)`),
+      };
+      assert.throws(() => client[name], thrown);
+    }
+  });
+});

@@ -1,0 +1,207 @@
+/** `verify()` resolves only where the newest judgement accepts the service; a wrong pin sends nothing. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
+import {
+  type ClientVerdict,
+  PrivatemodeAI,
+  type PrivatemodeAIOptions,
+  PrivatemodeError,
+  VerificationError,
+} from '../../lib/client/index.ts';
+import type { FaultName } from '../../simulator/faults.ts';
+import type { Simulator } from '../../simulator/simulator.ts';
+import { clientOptions } from '../support/library-door.ts';
+import { startTestSimulator } from '../support/simulator.ts';
+
+const KEY = 'pm-key-of-the-verify-tests';
+const PROMPT = 'prompt-that-must-not-leave-8c2e';
+const ask = { model: 'sim-echo', messages: [{ role: 'user' as const, content: PROMPT }] };
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+describe('verify()', { timeout: 120_000 }, () => {
+  let simulator: Simulator;
+  let base: ReturnType<typeof clientOptions>;
+  let opened: { close(): void }[] = [];
+  /** Method and path of everything that left. */
+  let sent: string[] = [];
+
+  before(async () => {
+    simulator = await startTestSimulator({ apiKey: KEY });
+    base = clientOptions(simulator);
+  });
+  beforeEach(() => {
+    for (const client of opened) client.close();
+    opened = [];
+    sent = [];
+    simulator.faults.clear();
+    simulator.recorder.clear();
+  });
+  after(async () => {
+    for (const client of opened) client.close();
+    await base.network.destroy();
+    await simulator.close();
+  });
+
+  /** Options of a client of this deployment, without those that vendor's programs name otherwise. */
+  function deployment(): Omit<PrivatemodeAIOptions, 'apiEndpoint'> {
+    const { network: _, apiEndpoint: __, fetch: below, ...options } = base;
+    return {
+      ...options,
+      apiKey: KEY,
+      fetch: (async (input, init) => {
+        sent.push(`${init?.method ?? 'GET'} ${new URL(String(input)).pathname}`);
+        return below?.(input, init);
+      }) as typeof fetch,
+    };
+  }
+
+  function open(options: PrivatemodeAIOptions = {}): PrivatemodeAI {
+    const client = new PrivatemodeAI({
+      ...deployment(),
+      apiEndpoint: simulator.url,
+      maxRetries: 0,
+      ...options,
+    });
+    opened.push(client);
+    return client;
+  }
+
+  /** What verify() rejects with. */
+  async function refusal(client: { verify(): Promise<unknown> }): Promise<VerificationError> {
+    const thrown = await client.verify().then(
+      () => assert.fail('verify() resolved'),
+      (error: unknown) => error,
+    );
+    assert.ok(thrown instanceof VerificationError && thrown instanceof PrivatemodeError, String(thrown));
+    assert.equal(thrown.verdict.failure?.code, thrown.code);
+    return thrown;
+  }
+
+  it('resolves with the verdict and the manifest, parsed and as published', async () => {
+    const text = Buffer.from(simulator.manifest).toString('utf8');
+    for (const options of [{}, { manifest: text }, { manifestBytes: simulator.manifest }]) {
+      const verdict = await open(options).verify();
+      assert.equal(verdict.outcome, 'accepted');
+      assert.equal(verdict.failure, null);
+      assert.ok(verdict.checks.length > 20);
+      assert.equal(verdict.manifestText, text);
+      assert.equal(sha256(verdict.manifestText), verdict.manifestSha256);
+      assert.deepEqual(verdict.manifest, JSON.parse(text));
+    }
+  });
+
+  it('lets a program in the style of the vendor construct, verify and ask', async () => {
+    const client = new PrivatemodeAI({
+      ...deployment(),
+      ...{ apiKey: KEY, apiBaseURL: simulator.url, manifestBytes: simulator.manifest },
+      openAIOptions: { maxRetries: 0, timeout: 20_000 },
+    });
+    opened.push(client);
+    const { manifest } = await client.verify();
+    assert.ok(manifest['Policies']);
+    const { choices } = await client.chat.completions.create(ask);
+    assert.equal(choices[0]?.message.content?.trim(), PROMPT);
+    assert.ok(sent.includes('POST /v1/chat/completions'));
+    assert.ok(!sent.some((request) => request.endsWith('manifest.json')), 'a pin is not fetched');
+  });
+
+  for (const name of ['manifest', 'manifestBytes'] as const) {
+    it(`rejects under a wrong pin (${name}), and nothing is asked`, async () => {
+      const wrong = Buffer.from(`${Buffer.from(simulator.manifest).toString('utf8')}\n`);
+      const verdicts: ClientVerdict[] = [];
+      const client = open({ [name]: wrong, onVerdict: (verdict) => verdicts.push(verdict) });
+      const { code, message, verdict } = await refusal(client);
+      assert.equal(code, 'manifest_mismatch');
+      assert.match(message, /^manifest\.expected: expected SHA-256 \w+; found SHA-256 \w+ \(/);
+      assert.equal(verdict.outcome, 'rejected');
+      assert.equal(verdict.manifestSha256, createHash('sha256').update(wrong).digest('hex'));
+      assert.ok(verdict.checks.some(({ outcome }) => outcome === 'fail'));
+      assert.deepEqual(verdicts.map(({ outcome }) => outcome).slice(0, 1), ['rejected']);
+      await assert.rejects(client.chat.completions.create(ask), { code: 'manifest_mismatch' });
+      assert.deepEqual(
+        [...new Set(sent)].filter((each) => !/attest|kds|vcek|crl|collateral/i.test(each)),
+        [],
+      );
+      assert.equal(simulator.recorder.containing(PROMPT).length, 0);
+    });
+  }
+
+  it('holds a client to the pin that it was given, whatever becomes of the bytes', async () => {
+    const bytes = Uint8Array.from(simulator.manifest);
+    const client = open({ manifest: bytes });
+    bytes.fill(0);
+    assert.equal((await client.verify()).manifestSha256, simulator.manifestSha256);
+  });
+
+  for (const [fault, outcome, code] of [
+    ['evidence-signature', 'rejected', 'attestation_failed'],
+    ['evidence-debug', 'rejected', 'attestation_failed'],
+    ['secret-foreign-ca', 'rejected', 'secret_exchange_failed'],
+    ['secret-status', 'unavailable', 'control_api_failed'],
+    ['attest-status', 'unavailable', 'control_api_failed'],
+  ] as const) {
+    it(`rejects with the verdict on ${fault}: ${outcome}`, async () => {
+      simulator.faults.parse(fault, fault.endsWith('status') ? 500 : true);
+      for (const client of [
+        open(),
+        createPrivatemodeFetch({ ...fetchOptions(), apiEndpoint: simulator.url }),
+      ]) {
+        opened.push(client);
+        const thrown = await refusal(client);
+        assert.deepEqual([thrown.verdict.outcome, thrown.code], [outcome, code]);
+        assert.equal(client instanceof PrivatemodeAI ? client.protection : client.protection(), undefined);
+      }
+    });
+  }
+
+  function fetchOptions() {
+    const { fetch: below, ...options } = deployment();
+    return { ...options, fetch: below } as Parameters<typeof createPrivatemodeFetch>[0];
+  }
+
+  it('rejects although an older secret still protects requests, until the service is accepted again', async () => {
+    const verdicts: string[] = [];
+    const client = open({ onVerdict: ({ outcome }) => verdicts.push(outcome) });
+    await client.verify();
+    simulator.faults.set('evidence-signature' satisfies FaultName, true);
+    simulator.secrets.dropAll(); // the next request forces a renewal
+    await assert.rejects(client.chat.completions.create(ask));
+    assert.notEqual(client.protection, undefined, 'the older secret still protects');
+    const { verdict, code } = await refusal(client);
+    assert.deepEqual([verdict.outcome, code], ['rejected', 'attestation_failed']);
+    assert.ok(verdicts.includes('rejected'));
+    await refusal(client);
+  });
+
+  it('keeps to the rejection while the service says nothing more', async () => {
+    const client = open({ verificationTimeout: 5_000 });
+    simulator.faults.set('evidence-signature', true);
+    await refusal(client);
+    simulator.faults.clear();
+    simulator.faults.set('attest-status', 500);
+    const { verdict, code, message } = await refusal(client);
+    assert.equal(verdict.outcome, 'rejected');
+    assert.equal(verdict.failure?.id, 'snp.report.signature');
+    assert.equal(code, 'attestation_failed');
+    assert.match(message, /^snp\.report\.signature: expected /);
+  });
+
+  it('rejects with a verdict where nothing could be judged, and after close()', async () => {
+    const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
+    const { verdict, code } = await refusal(client);
+    assert.deepEqual(
+      [verdict.outcome, verdict.manifestSha256, code],
+      ['unavailable', null, 'upstream_unreachable'],
+    );
+    client.close();
+    assert.equal((await refusal(client)).code, 'shutting_down');
+
+    const accepted = open();
+    await accepted.verify();
+    accepted.close();
+    const closed = await refusal(accepted);
+    assert.deepEqual([closed.verdict.outcome, closed.message], ['unavailable', 'the client was closed']);
+  });
+});

@@ -1,0 +1,148 @@
+/** The memory that all responses share which are kept whole until they have authenticated. */
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext } from 'node:test';
+import { createResponseBudget } from '../../lib/gateway/upload-budget.ts';
+import { ask as askStack } from '../faults/ask.ts';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  type Fixture,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+import type { RawClient } from '../support/raw-client.ts';
+import { chatStream, chunked, http, LAST_CHUNK, sealedAnswers } from '../support/sealed-answers.ts';
+import { startStack } from '../support/stack.ts';
+
+const MIB = 1024 * 1024;
+const JSON_TYPE = { 'Content-Type': 'application/json' };
+
+interface Scene extends Fixture {
+  /** One that asks for an answer of so many MiB and reads only its beginning. */
+  readonly holder: (mebibytes: number) => Promise<RawClient>;
+}
+
+/** Models are named by the MiB of their answers, which are twice as large on the wire. */
+async function scene(t: TestContext, framing: 'announced' | 'chunked', uploadWait = 20_000): Promise<Scene> {
+  const fixture = await gatewayFixture(t, { maxBufferedBytes: 40 * MIB, uploadWait });
+  const { upstream, client, gateway } = fixture;
+  upstream.on(async (scripted) => {
+    const body = await scripted.body();
+    const mebibytes = Number(scripted.request.headers['privatemode-target-model']);
+    if (body.includes('"stream":true')) return void (await scripted.write(chatStream(body)));
+    const message = { role: 'assistant', content: 'x'.repeat(mebibytes * MIB) };
+    const whole = {
+      ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm' },
+      choices: [{ index: 0, message, finish_reason: 'stop' }],
+    };
+    const sealed = sealedAnswers(body).object(whole);
+    if (framing === 'announced') return void (await scripted.write(http(200, sealed, JSON_TYPE)));
+    await scripted.write(
+      'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+    );
+    for (let at = 0; at < sealed.length; at += MIB / 4)
+      await scripted.write(chunked(sealed.slice(at, at + MIB / 4)));
+    await scripted.write(LAST_CHUNK);
+  });
+  return {
+    ...fixture,
+    async holder(mebibytes) {
+      const holding = client();
+      holding.socket.once('data', () => holding.socket.pause());
+      holding.send(asking(mebibytes));
+      await until(() => holding.received() !== '', 'it is not answered', 8_000);
+      assert.ok(gateway.heldResponses.bufferedBytes > 2 * mebibytes * MIB, 'it is not held');
+      return holding;
+    },
+  };
+}
+
+const asking = (mebibytes: number, members: object = {}): Buffer =>
+  post(chatBody({ ...members, model: `${mebibytes}` }));
+
+it('a response that grows has all of the memory once it is alone with it', async () => {
+  const counters = { bufferedBytes: 0 };
+  const budget = createResponseBudget(80 * MIB, { counters, wait: 5_000 });
+  const { signal } = new AbortController();
+  const [growing, other] = [budget.open(), budget.open()];
+  await growing.reserve(60 * MIB, signal);
+  await other.reserve(10 * MIB, signal);
+  const more = growing.reserve(18 * MIB, signal);
+  other.release();
+  await more;
+  assert.equal(counters.bufferedBytes, 78 * MIB);
+  await assert.rejects(growing.reserve(3 * MIB, signal), { code: 'response_too_large' });
+  growing.release();
+  assert.equal(counters.bufferedBytes, 0);
+});
+
+describe('whole responses', { timeout: 60_000 }, () => {
+  for (const framing of ['announced', 'chunked'] as const) {
+    it(`(${framing}) wait for memory that others hold, and are given whole once it is free`, async (t) => {
+      const { holder, client, gateway, upstream } = await scene(t, framing);
+      const holding = await holder(17);
+      const second = client();
+      second.send(asking(8));
+      await until(() => upstream.requests.length === 2, 'it did not reach the service');
+      await new Promise((later) => setTimeout(later, 300));
+      assert.equal(second.received(), '');
+      assert.ok(gateway.heldResponses.bufferedBytes <= 40 * MIB, 'more is held than may be');
+      holding.socket.resume();
+      assert.equal((await answerTo(holding, 20_000)).complete, true);
+      const answer = await answerTo(second, 20_000);
+      assert.deepEqual([answer.status, answer.complete], [200, true]);
+      assert.ok(answer.body.length > 8 * MIB);
+    });
+
+    it(`(${framing}) that wait too long are 503 with Retry-After; small ones and streams pass meanwhile`, async (t) => {
+      const { holder, ask, gateway } = await scene(t, framing, 300);
+      const holding = await holder(17);
+      const answer = await ask(asking(8));
+      assert.deepEqual(
+        [answer.status, codeOf(answer), answer.headers['retry-after']],
+        [503, 'too_many_responses', '2'],
+      );
+      assert.match(answer.body, /--max-buffered-bytes/);
+      assert.equal((await ask(asking(0))).status, 200);
+      assert.equal((await ask(asking(0, { stream: true }))).status, 200);
+      const failed = gateway.logLines
+        .map((line) => JSON.parse(line))
+        .find(({ msg }) => msg === 'Request failed');
+      assert.equal(failed.code, 'too_many_responses');
+      holding.socket.destroy();
+      await until(() => gateway.heldResponses.bufferedBytes === 0, 'memory stayed reserved');
+      assert.equal((await ask(asking(8))).status, 200);
+    });
+
+    it(`(${framing}) beyond all of the memory are refused`, async (t) => {
+      const { ask } = await scene(t, framing);
+      const answer = await ask(asking(21));
+      assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_too_large']);
+      assert.match(answer.body, /41943040 bytes \(--max-buffered-bytes\)/);
+    });
+
+    it(`(${framing}) whose clients leave while they wait no longer wait`, async (t) => {
+      const { holder, client, gateway, upstream } = await scene(t, framing);
+      const holding = await holder(17);
+      const leaving = client();
+      leaving.send(asking(8));
+      await until(() => upstream.requests.length === 2, 'it did not reach the service');
+      leaving.socket.destroy();
+      await until(() => gateway.active() === 1, 'it is not over');
+      holding.socket.destroy();
+      await until(() => gateway.active() === 0, 'it is not over');
+    });
+  }
+
+  it('are bounded by --max-buffered-bytes', async (t) => {
+    const stack = await startStack({ flags: ['--max-buffered-bytes=3000'] });
+    t.after(() => stack.close());
+    const question = { style: 'openai', mode: 'unary', prompt: 'hello', path: undefined } as const;
+    const short = await askStack(stack.url, { ...question, model: 'sim-5x0' });
+    assert.equal(short.status, 200, short.body);
+    const long = await askStack(stack.url, { ...question, model: 'sim-2000x0' });
+    assert.deepEqual([long.status, long.error?.code], [502, 'response_too_large']);
+  });
+});

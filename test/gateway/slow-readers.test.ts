@@ -1,0 +1,274 @@
+/** Clients that take nothing of their response: after a time the exchange ends, its place is free, and the log says why. */
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Exchange } from '../../lib/gateway/exchange.ts';
+import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
+import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
+import { createFairQueue } from '../../lib/team/fair-queue.ts';
+import { createRequestGate } from '../../lib/team/request-gate.ts';
+import { createFakeClock } from '../support/fake-clock.ts';
+import type { TestGatewayOptions } from '../support/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import { readAnswer } from '../support/raw-client.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import {
+  chunked,
+  completion,
+  DONE,
+  http,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/sealed-answers.ts';
+
+const MINUTE = 60_000;
+const KIB = 1024;
+
+/** One exchange, of which so many bytes were written and so many taken. */
+function scene() {
+  const clock = createFakeClock();
+  const socket = { bytesWritten: 5 * KIB, writableLength: 5 * KIB };
+  const exchange = { req: { socket } } as unknown as Exchange;
+  const ended: Exchange[] = [];
+  const watch = createReaderWatch<Exchange>((stalled) => ended.push(stalled), { clock });
+  watch.enter(exchange);
+  /** The client takes so many bytes, of which more than enough are there. */
+  const take = (bytes: number): void => {
+    socket.bytesWritten += bytes;
+  };
+  return {
+    clock,
+    socket,
+    exchange,
+    ended,
+    watch,
+    take,
+    minutes: (count: number) => clock.advance(count * MINUTE),
+  };
+}
+
+describe('the watch over clients that do not read', () => {
+  it('ends an exchange after ten minutes without progress, once', async () => {
+    const { minutes, ended, exchange } = scene();
+    await minutes(9);
+    assert.deepEqual(ended, []);
+    await minutes(1);
+    assert.deepEqual(ended, [exchange]);
+    await minutes(30);
+    assert.equal(ended.length, 1);
+  });
+
+  for (const [bytes, lives] of [
+    [0, false],
+    [1, false],
+    [1023, false],
+    [1024, true],
+    [64 * KIB, true],
+  ] as const) {
+    it(`${bytes} bytes a minute are ${lives ? 'progress' : 'none'}`, async () => {
+      const { minutes, take, ended } = scene();
+      for (let i = 0; i < 30; i++) {
+        take(bytes);
+        await minutes(1);
+      }
+      assert.equal(ended.length, lives ? 0 : 1);
+    });
+  }
+
+  it('progress in one minute of ten begins the count anew', async () => {
+    const { minutes, take, ended } = scene();
+    await minutes(9);
+    take(KIB);
+    await minutes(10);
+    assert.deepEqual(ended, []);
+    await minutes(1);
+    assert.equal(ended.length, 1);
+  });
+
+  it('who has taken all there is waits for the service, for as long as that takes', async () => {
+    const { socket, minutes, ended } = scene();
+    socket.writableLength = 0;
+    await minutes(1_000);
+    assert.deepEqual(ended, []);
+    socket.bytesWritten += 1;
+    socket.writableLength = 1;
+    await minutes(9);
+    assert.deepEqual(ended, []);
+    await minutes(2);
+    assert.equal(ended.length, 1);
+  });
+
+  it('counts anew after the machine slept', async () => {
+    const { clock, minutes, ended } = scene();
+    await minutes(9);
+    clock.jump(8 * 60 * MINUTE);
+    await minutes(10);
+    assert.deepEqual(ended, []);
+    await minutes(1);
+    assert.equal(ended.length, 1);
+  });
+
+  it('sets no timer while there is no exchange', async () => {
+    const { clock, watch, exchange, minutes, ended } = scene();
+    assert.equal(clock.timers().all, 1);
+    watch.leave(exchange);
+    assert.equal(clock.timers().all, 0);
+    watch.leave(exchange);
+    watch.enter(exchange);
+    assert.equal(clock.timers().all, 1);
+    await minutes(10);
+    assert.deepEqual(ended, [exchange]);
+  });
+});
+
+it('what is decrypted at once is handed on in parts of 64 KiB, so that each shows what the client takes', async () => {
+  const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
+    idleTimeout: 1_000,
+    signal: new AbortController().signal,
+    stats: { firstChunkAt: undefined, chunks: 0, bytes: { fromRemote: 0, toClient: 0 } },
+  });
+  const pieces = (await stream.toArray()) as Buffer[];
+  assert.deepEqual(
+    pieces.map(({ length }) => length / KIB),
+    [64, 64, 64, 8],
+  );
+});
+
+/** A gateway with one place, where a client has half a second to take something. */
+async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
+  const queue = createFairQueue(1);
+  const gate = createRequestGate({ counts: undefined, queue });
+  const fixture = await gatewayFixture(t, { ...options, deps: { gate, readers: { timeout: 500 } } });
+  const endings = () =>
+    fixture.gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
+  return { ...fixture, queue, endings };
+}
+
+const TOLD = {
+  outcome: 'broken_off',
+  code: 'response_not_read',
+  reason: 'the client has taken nothing of its response for too long',
+  level: 'INFO',
+};
+
+describe('a client that takes nothing', { timeout: 60_000 }, () => {
+  const BLOCK = 'x'.repeat(256 * KIB);
+  const kinds: [what: string, request: string | Buffer, script: Script][] = [
+    [
+      'of an endless stream',
+      post(chatBody({ stream: true })),
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        scripted.write(STREAM_HEAD);
+        for (let open = true; open; )
+          open = await Promise.race([
+            scripted.closed.then(() => false),
+            scripted.write(chunked(sealed.chunk(BLOCK))).then(
+              () => true,
+              () => false,
+            ),
+          ]);
+      },
+    ],
+    [
+      'of a stream that is complete',
+      post(chatBody({ stream: true })),
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const events = Array.from({ length: 60 }, () => sealed.chunk(BLOCK)).concat(
+          sealed.chunk('', 'stop'),
+          DONE,
+        );
+        await scripted.write(STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK);
+      },
+    ],
+    [
+      'of a whole response',
+      post(chatBody()),
+      async (scripted) => {
+        const body = await scripted.body();
+        const whole = {
+          ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm' },
+          choices: [
+            { index: 0, message: { role: 'assistant', content: BLOCK.repeat(40) }, finish_reason: 'stop' },
+          ],
+        };
+        await scripted.write(
+          http(200, sealedAnswers(body).object(whole), { 'Content-Type': 'application/json' }),
+        );
+      },
+    ],
+    [
+      'of a list of models',
+      get('/v1/models'),
+      async (scripted) => {
+        scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BLOCK.length * 60}\r\n\r\n`);
+        for (let i = 0; i < 60; i++) await scripted.write(BLOCK);
+      },
+    ],
+  ];
+  for (const [what, request, script] of kinds) {
+    it(`${what} loses its place, and the log says why`, async (t) => {
+      const { upstream, gateway, client, queue, endings, ask } = await impatient(t);
+      upstream.on(script);
+      const asking = client();
+      asking.socket.pause();
+      asking.send(request);
+      await until(() => queue.size().running === 1, 'it has no place');
+      await until(() => queue.size().running === 0, 'its place is not free', 10_000);
+      await until(() => gateway.active() === 0, 'it did not end');
+      const [{ outcome, code, reason, level }] = endings();
+      assert.deepEqual({ outcome, code, reason, level }, TOLD);
+      await until(() => upstream.connections.open <= 1, 'its connection to the service is open');
+      asking.socket.resume();
+      await asking.ended;
+      assert.notEqual(readAnswer(asking.received())?.complete, true);
+      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      assert.equal((await ask(post())).status, 200);
+    });
+  }
+
+  it('keeps its place while it reads slowly', async (t) => {
+    const { upstream, client, endings, queue } = await impatient(t);
+    const [, , script] = kinds[2] as (typeof kinds)[number];
+    upstream.on(script);
+    const asking = client();
+    asking.socket.pause();
+    asking.send(post(chatBody()));
+    await until(() => queue.size().running === 1, 'it has no place');
+    // As much as the system's buffers need to move, four times in the time that it has.
+    let read = 0;
+    asking.socket.on('data', (chunk: Buffer) => {
+      read += chunk.length;
+      if (read > 1_500_000) {
+        read = 0;
+        asking.socket.pause();
+        setTimeout(() => asking.socket.resume(), 125);
+      }
+    });
+    asking.socket.resume();
+    const answer = await answerTo(asking, 30_000);
+    assert.deepEqual([answer.status, answer.complete], [200, true]);
+    await until(() => endings().length === 1, 'no line');
+    assert.equal(endings()[0].outcome, 'answered');
+  });
+
+  it('of a service that is silent keeps its place', async (t) => {
+    const { upstream, client, queue } = await impatient(t);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hello')));
+      await promise;
+      await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
+    });
+    const asking = client();
+    asking.send(post(chatBody({ stream: true })));
+    await delay(1_200); // twice the time
+    assert.equal(queue.size().running, 1);
+    resolve();
+    assert.equal((await answerTo(asking)).complete, true);
+  });
+});

@@ -1,0 +1,196 @@
+/** The protocol that connections offer, and a service that speaks nothing but HTTP/2: what whoever asks is told. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createSecureServer } from 'node:http2';
+import { request as httpsRequest } from 'node:https';
+import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { before, describe, it, type TestContext } from 'node:test';
+import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
+import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
+import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
+import { startGateway } from '../support/gateway.ts';
+import { answerTo, chatBody, codeOf, get, post } from '../support/gateway-fixture.ts';
+import { rawClient } from '../support/raw-client.ts';
+import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+
+let authority: TestAuthority;
+let certificate: ServerCertificate;
+
+before(() => {
+  authority = createTestAuthority('HTTP/2 Root');
+  certificate = authority.issue(['localhost']);
+});
+
+async function listening(t: TestContext, server: Server): Promise<number> {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => void sockets.add(socket.on('error', () => {})));
+  server.on('tlsClientError', () => {}).on('sessionError', () => {});
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+function outbound(t: TestContext): Outbound {
+  const directory = mkdtempSync(join(tmpdir(), 'http2-only-'));
+  const path = join(directory, 'ca.pem');
+  writeFileSync(path, authority.pem);
+  const created = createOutbound({ SSL_CERT_FILE: path }, 5_000);
+  t.after(async () => {
+    await created.close();
+    rmSync(directory, { recursive: true });
+  });
+  return created;
+}
+
+/** A server that takes any protocol, and then says `bytes`: at once, or once it was sent something. */
+const speaking =
+  (bytes: string, asked: boolean): (() => Server) =>
+  () =>
+    createTlsServer(certificate, (socket) => {
+      const say = (): void => void socket.write(Buffer.from(bytes, 'hex'));
+      socket.on('error', () => {});
+      if (asked) socket.once('data', say);
+      else say();
+    });
+
+/** A ServerHello of TLS 1.2 that chooses `h2`, whatever the client offered (RFC 5246 7.4.1.3, RFC 7301 3.1). */
+const HELLO = Buffer.concat([
+  Buffer.from('160303003a' + '02000036' + '0303', 'hex'), // record, handshake message, version
+  Buffer.alloc(32, 7), // random
+  Buffer.from('00' + 'c02f' + '00' + '000e', 'hex'), // no session, a cipher suite, no compression, the length of the extensions
+  Buffer.from('ff01000100' + '001000050003026832', 'hex'), // renegotiation info, ALPN
+]);
+
+const EMPTY_SETTINGS = '000000040000000000';
+const SETTINGS = '000012040000000000000300000064000400010000000500ffffff';
+
+const ONLY_HTTP2: Readonly<Record<string, () => Server>> = {
+  'ends the handshake with no_application_protocol': () => createSecureServer(certificate),
+  'chooses h2, which nobody offered': () =>
+    createTcpServer((socket) => void socket.once('data', () => socket.write(HELLO))),
+  'agrees on nothing and speaks HTTP/2': speaking(EMPTY_SETTINGS, false),
+  'agrees on nothing, and speaks HTTP/2 once it was asked': speaking(`${SETTINGS}${EMPTY_SETTINGS}`, true),
+};
+
+describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
+  for (const [how, create] of Object.entries(ONLY_HTTP2)) {
+    it(`and ${how}: upstream_http2_only on the control path, which names the host`, async (t) => {
+      const port = await listening(t, create());
+      const call = createHttpCall(outbound(t).dispatcher);
+      for (const method of ['GET', 'POST'] as const) {
+        const body = method === 'POST' ? { body: 'x' } : {};
+        const url = `https://localhost:${port}/secret?token=canary`;
+        await assert.rejects(call({ method, url, ...body, maxBytes: 100, timeout: 5_000 }), (error) => {
+          assert.ok(error instanceof PrivatemodeError, String(error));
+          assert.deepEqual(
+            [error.code, error.message],
+            ['upstream_http2_only', `localhost:${port} offers HTTP/2 only, and this program speaks HTTP/1.1`],
+          );
+          assert.match(error.remedy, /an address that offers HTTP\/1\.1 \(--api-endpoint, --cdn-base-url\)/);
+          return true;
+        });
+      }
+    });
+
+    for (const warmConnections of [0, 2]) {
+      it(`and ${how}: 502 to the application, once, with ${warmConnections} connections opened ahead`, async (t) => {
+        const port = await listening(t, create());
+        const gateway = await startGateway({ upstream: { port, ca: authority.pem }, warmConnections });
+        const client = rawClient(gateway.port);
+        t.after(async () => {
+          client.socket.destroy();
+          await gateway.close();
+        });
+        for (const request of [get('/v1/models'), post(chatBody())]) {
+          client.send(request);
+          const answer = await answerTo(client);
+          assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_http2_only'], answer.body);
+          assert.match(answer.body, /localhost offers HTTP\/2 only/);
+          assert.match(answer.body, /--api-endpoint/);
+          assert.equal(answer.headers['x-should-retry'], 'false');
+        }
+        assert.doesNotMatch(gateway.logLines.join(''), /trying once more/);
+      });
+    }
+  }
+
+  it('is nothing else that is wrong with a service', async (t) => {
+    const others: Readonly<Record<string, () => Server>> = {
+      'closes in the handshake': () =>
+        createTcpServer((socket) => void socket.once('data', () => socket.end())),
+      'refuses the handshake for another reason': () =>
+        createTlsServer({
+          ...certificate,
+          requestCert: true,
+          rejectUnauthorized: true,
+          maxVersion: 'TLSv1.2',
+        }),
+      'says what is neither': speaking('00000504000000000131', false),
+    };
+    for (const [how, create] of Object.entries(others)) {
+      const port = await listening(t, create());
+      const gateway = await startGateway({ upstream: { port, ca: authority.pem } });
+      const client = rawClient(gateway.port);
+      t.after(async () => {
+        client.socket.destroy();
+        await gateway.close();
+      });
+      client.send(get('/v1/models'));
+      const answer = await answerTo(client);
+      assert.equal(answer.status, 502, how);
+      assert.notEqual(codeOf(answer), 'upstream_http2_only', how);
+    }
+  });
+
+  it('is the fault of the service', () => {
+    const { status, blame } = ERRORS.upstream_http2_only;
+    assert.deepEqual([status, blame], [502, 'upstream']);
+  });
+});
+
+describe('every connection', () => {
+  /** Speaks both, and says which protocols each client offered. */
+  async function offeredTo(t: TestContext): Promise<{ port: number; offered: string[][] }> {
+    const offered: string[][] = [];
+    const options: TlsOptions = {
+      ...certificate,
+      ALPNCallback({ protocols }) {
+        offered.push(protocols);
+        return protocols[0];
+      },
+    };
+    const server = createTlsServer(options, (socket) => {
+      socket.on('error', () => {});
+      socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+    });
+    return { port: await listening(t, server), offered };
+  }
+
+  it('offers http/1.1 and nothing else', async (t) => {
+    const { port, offered } = await offeredTo(t);
+    const out = outbound(t);
+    const url = `https://localhost:${port}/`;
+    await createHttpCall(out.dispatcher)({ method: 'GET', url, maxBytes: 100, timeout: 5_000 });
+    assert.deepEqual(offered, [['http/1.1']], 'the control path');
+    const agents = [
+      out.agent(),
+      out.agent({ keepAlive: true, ALPNProtocols: ['h2'] }),
+      out.warmAgent({ host: 'localhost', port, limit: 1 }, { keepAlive: true }),
+    ];
+    for (const agent of agents) {
+      const [response] = await once(httpsRequest(url, { agent }).end(), 'response');
+      response.resume();
+      await once(response, 'end');
+    }
+    assert.deepEqual(offered.slice(1), Array(offered.length - 1).fill(['http/1.1']), 'the data path');
+    assert.ok(offered.length >= 4, `${offered.length} connections`);
+  });
+});

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { launcher } from '../../scripts/launcher.ts';
+
+describe('the first module of the npm package', () => {
+  let directory: string;
+  before(() => {
+    directory = mkdtempSync(join(tmpdir(), 'privatemode-launcher-'));
+    writeFileSync(join(directory, 'start.mjs'), launcher('>=24.11', './program.mjs'));
+    // As a program of names that an older Node does not have.
+    writeFileSync(
+      join(directory, 'program.mjs'),
+      'console.log("ran", process.argv[2]); process.exitCode = 7;',
+    );
+  });
+  after(() => rmSync(directory, { recursive: true }));
+
+  /** With this as the version of Node. */
+  function start(version: string): { status: number | null; stdout: string; stderr: string } {
+    const versions = `{ ...process.versions, node: ${JSON.stringify(version)} }`;
+    const disguise = `Object.defineProperty(process, 'versions', { value: ${versions} })`;
+    const args = ['--import', `data:text/javascript,${encodeURIComponent(disguise)}`];
+    const start = [...args, join(directory, 'start.mjs'), '--version'];
+    const { status, stdout, stderr } = spawnSync(process.execPath, start, {
+      encoding: 'utf8',
+      timeout: 30_000,
+    });
+    return { status, stdout, stderr };
+  }
+
+  for (const version of ['18.20.8', '20.20.2', '24.10.9', '22.22.0', '9.99.0']) {
+    it(`says in one line on Node ${version} what it needs, and loads nothing`, () => {
+      const stderr = `Error: privatemode-proxy needs Node 24.11 or newer, and this is Node ${version}\n`;
+      assert.deepEqual(start(version), { status: 1, stdout: '', stderr });
+    });
+  }
+  for (const version of ['24.11.0', '24.100.0', '25.0.0', '26.10.0', '100.0.0']) {
+    it(`runs the program on Node ${version}`, () => {
+      assert.deepEqual(start(version), { status: 7, stdout: 'ran --version\n', stderr: '' });
+    });
+  }
+
+  it('is not made of a range that it does not read', () => {
+    for (const engines of ['^24.11', '>=24', '>=24.11.0', '24.11'])
+      assert.throws(() => launcher(engines, './x'), /engines\.node/);
+  });
+});

@@ -1,0 +1,81 @@
+/** A workspace with receipts of the real writer, for tests that falsify them. */
+import assert from 'node:assert/strict';
+import { createHash, createPrivateKey, sign } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach } from 'node:test';
+import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
+
+export const MANIFEST = 'a'.repeat(64);
+export const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
+export const VERDICT_SHA256 = createHash('sha256').update(VERDICT).digest('hex');
+/** Noon of 2026-12-01. */
+export const NOON = Date.UTC(2026, 11, 1, 12);
+
+/** Of a request that was complete at noon. */
+export function receipt(id: string, more: Partial<RequestReceipt> = {}): RequestReceipt {
+  return {
+    id,
+    time: '2026-12-01T12:00:00.000Z',
+    durationMs: 12,
+    endpoint: 'chat',
+    client: null,
+    model: 'a-model',
+    status: 200,
+    request: { sha256: '0'.repeat(64), bytes: 3 },
+    response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
+    tokens: { in: 1, out: 2 },
+    epoch: { secretId: 'secret', manifestSha256: MANIFEST, verdictSha256: VERDICT_SHA256 },
+    outcome: 'complete',
+    code: null,
+    ...more,
+  };
+}
+
+/** A new workspace before each test, which is gone after it. */
+export function receiptsOfEachTest() {
+  const here = {
+    workspace: '',
+    directory: '',
+    /** Begins an instance whose clock stands at noon, and which fails the test where it cannot write. */
+    open: (more: Partial<ReceiptLogOptions> = {}) =>
+      openReceiptLog({
+        workspace: here.workspace,
+        version: '1.2.3',
+        onFailure: (reason) => assert.fail(reason),
+        onRecovery: () => assert.fail('nothing failed'),
+        now: () => NOON,
+        interval: 1,
+        ...more,
+      }),
+    linesOf: (file: string): string[] =>
+      readFileSync(join(here.directory, file), 'utf8').trimEnd().split('\n'),
+    store: (file: string, lines: readonly string[]): void =>
+      writeFileSync(join(here.directory, file), `${lines.join('\n')}\n`),
+  };
+  beforeEach(() => {
+    here.workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
+    here.directory = join(here.workspace, 'receipts');
+  });
+  afterEach(() => rmSync(here.workspace, { recursive: true, force: true }));
+  return here;
+}
+
+/** A line with other members, signed again with `key` (PEM, PKCS #8). */
+export function signedAgain(line: string, change: object, key: string): string {
+  const { sig: _, ...members } = JSON.parse(line);
+  const text = JSON.stringify({ ...members, ...change });
+  const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
+  return `${text.slice(0, -1)},"sig":"${signature}"}`;
+}
+
+/** Resolves once it holds, which takes milliseconds. */
+export async function until(holds: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!holds()) {
+    assert.ok(performance.now() < deadline, 'it did not come to that');
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
