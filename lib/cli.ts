@@ -26,16 +26,16 @@ type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<numb
 type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
 const COMMANDS: Readonly<Record<CommandName, Command>> = {
-  clients: async (argv, io) => (await import('./team/clients-command.ts')).runClients(argv, io),
+  clients: async (argv, io) => (await import('./commands/clients.ts')).runClients(argv, io),
   healthcheck,
   /** As `--help` of the command that is named, or of the program. */
   help: ([name, ...rest], io, env) =>
     main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
-  status: async (argv, io, env) => (await import('./verify/status-command.ts')).runStatus(argv, env, io),
-  receipts: async (argv, io) => (await import('./verify/receipts-command.ts')).runReceipts(argv, io),
-  usage: async (argv, io) => (await import('./team/usage-command.ts')).runUsage(argv, io),
+  status: async (argv, io, env) => (await import('./commands/status.ts')).runStatus(argv, env, io),
+  receipts: async (argv, io) => (await import('./commands/receipts.ts')).runReceipts(argv, io),
+  usage: async (argv, io) => (await import('./commands/usage.ts')).runUsage(argv, io),
   version: (argv, io, env) => main(['--version', ...argv], env, io),
-  verify: async (argv, io, env) => (await import('./verify/verify-command.ts')).runVerify(argv, env, io),
+  verify: async (argv, io, env) => (await import('./commands/verify.ts')).runVerify(argv, env, io),
 };
 
 /** Flags that print something in place of a start; where several are given, the first one here wins. */
@@ -46,7 +46,8 @@ const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
 ];
 
 /** The program is loaded only to run it: help, version and wrong flags answer at once. */
-const runApp: Run = async (config, warnings, io) => (await import('./run.ts')).run(config, warnings, io);
+const runApp: Run = async (config, warnings, io) =>
+  (await import('./commands/serve.ts')).run(config, warnings, io);
 
 /**
  * Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. Where the proxy itself cannot start

@@ -1,5 +1,7 @@
 /** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
 
+import { createCertificates } from './clients/certificates.ts';
+import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { type CorsPolicy, ownNames } from './gateway/admission.ts';
 import { ChunkedResponse } from './gateway/chunked-response.ts';
@@ -10,11 +12,9 @@ import { createDumper } from './gateway/request-dump.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/upload-budget.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
-import { createUpstream } from './pipeline/upstream.ts';
+import { createUpstream } from './network/upstream.ts';
 import { drain, listen } from './server/listen.ts';
 import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } from './server/tls.ts';
-import { createCertificates } from './team/certificates.ts';
-import { openClients } from './team/clients.ts';
 
 /** The application side of the proxy, listening. */
 export interface Service {

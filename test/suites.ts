@@ -26,7 +26,7 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'how long a verdict holds the event loop',
   'test/client/browser.test.ts': 'the pace of a stream in a browser',
   'test/client/one-exchange.test.ts': 'memory of a large response; the pace of a stream',
-  'test/clients/aborts.test.ts': 'how soon the service sees that a client left',
+  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
   'test/e2e/chat.test.ts': 'the pace of a stream',
   'test/gateway/drain-first-requests.test.ts': 'how soon a drain ends',
@@ -38,9 +38,9 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
   'test/pipeline/event-memory.test.ts': 'memory of long events',
   'test/pipeline/short-chunks.test.ts': 'memory of short chunks',
-  'test/team/authenticate.test.ts': 'how long a wrong token takes',
-  'test/team/gateway.test.ts': 'memory, and how soon a change of clients holds',
-  'test/team/processes.test.ts': 'how soon workers hear of a change',
+  'test/clients/authenticate.test.ts': 'how long a wrong token takes',
+  'test/clients/gateway.test.ts': 'memory, and how soon a change of clients holds',
+  'test/clients/processes.test.ts': 'how soon workers hear of a change',
 };
 
 /** Whether a table names the file, or a directory above it. */

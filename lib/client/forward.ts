@@ -1,9 +1,9 @@
 /** One request of a client, one screen: the gateway's chain (lib/gateway/forward.ts) behind another door. */
 import { errorResponse, estimateResponse } from '../api/error-format.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
-import { mayAskForRetry, readSmall, untilAborted, withOneRetry } from '../api/retry.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { mayAskForRetry, readSmall, untilAborted, withOneRetry } from '../exchange/retry.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';

@@ -2,17 +2,17 @@
 import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
-import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
-import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import {
   plainContentType,
   plainMarks,
   receiptHeaders,
   remoteHeaders,
   responseKind,
-} from '../pipeline/response-head.ts';
+} from '../exchange/response-head.ts';
+import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
+import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
+import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 import { responseChunks } from './response-chunks.ts';

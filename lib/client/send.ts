@@ -1,12 +1,12 @@
 /** One attempt: the encrypted request, by the given fetch, and the head of its response. */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { UpstreamFailure } from '../api/retry.ts';
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { UpstreamFailure } from '../exchange/retry.ts';
+import { upstreamFailure } from '../network/upstream-failure.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { requestHeaders } from '../pipeline/rewrite-auth.ts';
-import { upstreamFailure } from '../pipeline/upstream-failure.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';

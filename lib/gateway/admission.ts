@@ -8,11 +8,11 @@ import { isIP } from 'node:net';
 import type { LocalId } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
+import { type Client, requireEndpoint } from '../clients/authenticate.ts';
+import type { Clients } from '../clients/clients.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { RECEIPT_HEADER_NAMES } from '../pipeline/response-head.ts';
+import { RECEIPT_HEADER_NAMES } from '../exchange/response-head.ts';
 import { type FallbackMode, isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
-import { type Client, requireEndpoint } from '../team/authenticate.ts';
-import type { Clients } from '../team/clients.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */

@@ -1,6 +1,7 @@
 /** The middle of the chain: one attempt, the first or the second. */
-import { mayAskForRetry, type RetryRow, readSmall } from '../api/retry.ts';
+
 import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
+import { mayAskForRetry, type RetryRow, readSmall } from '../exchange/retry.ts';
 import { count, newRequestStats } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';

@@ -1,6 +1,7 @@
 /** One request, one screen: the chain from the application's request to its response. */
-import { withOneRetry } from '../api/retry.ts';
+
 import { createRequestCipher } from '../envelope/protection.ts';
+import { withOneRetry } from '../exchange/retry.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';

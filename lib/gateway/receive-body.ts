@@ -1,9 +1,9 @@
+import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { RequestGate } from '../limits/request-gate.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
-import { requireModel } from '../team/authenticate.ts';
-import type { RequestGate } from '../team/request-gate.ts';
 import type { Exchange, ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 

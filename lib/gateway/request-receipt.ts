@@ -1,5 +1,5 @@
 /** The receipt of a request: what is noted for it along the exchange, and what it says at the end (docs/receipts.md). */
-import { RECEIPT_HEADERS } from '../pipeline/response-head.ts';
+import { RECEIPT_HEADERS } from '../exchange/response-head.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
 import { BodyHash, type DigestedResponse } from './digested-response.ts';

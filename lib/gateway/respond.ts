@@ -4,19 +4,19 @@ import { pipeline } from 'node:stream/promises';
 import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { count } from '../observe/counters.ts';
-import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
-import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
 import {
   plainContentType,
   plainMarks,
   receiptHeaders,
   remoteHeaders,
   responseKind,
-} from '../pipeline/response-head.ts';
-import type { UpstreamResponse } from '../pipeline/upstream.ts';
+} from '../exchange/response-head.ts';
+import type { UpstreamResponse } from '../network/upstream.ts';
+import { count } from '../observe/counters.ts';
+import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
+import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
+import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange, ForwardedExchange } from './exchange.ts';
 import { beginWhole, endAfterUpload, respondError, respondWhole } from './own-response.ts';

@@ -1,13 +1,13 @@
 /** What `GET /verification` says: what protects requests now, and how that was established. Its schema: docs/verification.schema.json. */
 import type { TrustRoots, Verdict } from '../attestation/verify.ts';
-import { type ChainLink, chainOfTrust } from './chain-of-trust.ts';
+import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
+import { type VerdictReport, verdictReport } from '../verdict/verdict-report.ts';
 import { type EnforcedManifest, manifestHistory } from './manifest-history.ts';
-import { type VerdictReport, verdictReport } from './verdict-report.ts';
 
-export type { ChainLink } from './chain-of-trust.ts';
+export type { ChainLink } from '../verdict/chain-of-trust.ts';
+export type { VerdictReport } from '../verdict/verdict-report.ts';
 export type { ManifestChange } from './manifest-changes.ts';
 export type { EnforcedManifest } from './manifest-history.ts';
-export type { VerdictReport } from './verdict-report.ts';
 
 export interface VerificationDocument {
   readonly version: string;

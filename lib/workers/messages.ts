@@ -4,10 +4,10 @@
  */
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
+import type { LimitedClient } from '../limits/limits.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
-import type { LimitedClient } from '../team/limits.ts';
 import type { RequestReceipt } from '../transparency/receipt.ts';
 
 /** An epoch with its key as bytes: a key does not cross processes. */

@@ -1,8 +1,8 @@
 /** The gate of the primary, for the requests of its workers: a worker's half, and the primary's half for one worker. */
 
 import { PrivatemodeError } from '../errors.ts';
-import type { Permit } from '../team/limits.ts';
-import type { Entering, RequestGate } from '../team/request-gate.ts';
+import type { Permit } from '../limits/limits.ts';
+import type { Entering, RequestGate } from '../limits/request-gate.ts';
 import { type AtGate, type Entered, errorFromWire, errorToWire } from './messages.ts';
 
 /** A gate that asks the primary over `send`; `receive` takes in what it answers. `close` ends what still waits. */

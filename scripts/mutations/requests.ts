@@ -68,11 +68,11 @@ export const REQUESTS: readonly Mutation[] = [
   },
   {
     defence: 'the mark on a success: one that is not encrypted is shown',
-    file: 'lib/pipeline/response-head.ts',
+    file: 'lib/exchange/response-head.ts',
     edits: [{ find: "if (status >= 400) return 'plain';", replace: "if (status >= 200) return 'plain';" }],
     tests: [
       {
-        file: 'test/pipeline/response-head.test.ts',
+        file: 'test/exchange/response-head.test.ts',
         names: ['an upstream answer, by its head a success that says it is plain: response_not_encrypted'],
       },
     ],

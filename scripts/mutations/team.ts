@@ -4,11 +4,11 @@ import type { Mutation } from './mutation.ts';
 export const TEAM: readonly Mutation[] = [
   {
     defence: 'the throttle of strangers: they may guess tokens as fast as they can',
-    file: 'lib/team/authenticate.ts',
+    file: 'lib/clients/authenticate.ts',
     edits: [{ find: 'return window.failures > MOST_FAILURES;', replace: 'return window.failures < 0;' }],
     tests: [
       {
-        file: 'test/team/authenticate.test.ts',
+        file: 'test/clients/authenticate.test.ts',
         names: [
           'strangers are told to wait after 20 failures in a minute, and may try again in the next one',
           'strangers ::ffff:10.0.0.1 and 10.0.0.1 count as one',
@@ -18,18 +18,18 @@ export const TEAM: readonly Mutation[] = [
   },
   {
     defence: 'the expiry of a client: its tokens stay good',
-    file: 'lib/team/authenticate.ts',
+    file: 'lib/clients/authenticate.ts',
     edits: [
       {
         find: '!(found.expires !== undefined && now >= found.expires)',
         replace: '!(found.expires !== undefined && now < 0)',
       },
     ],
-    tests: [{ file: 'test/team/authenticate.test.ts', names: ['a client is refused from its expiry on'] }],
+    tests: [{ file: 'test/clients/authenticate.test.ts', names: ['a client is refused from its expiry on'] }],
   },
   {
     defence: 'the models of a client: it may use any',
-    file: 'lib/team/authenticate.ts',
+    file: 'lib/clients/authenticate.ts',
     edits: [
       {
         find: 'models.some((pattern) => covers(pattern, model))',
@@ -38,7 +38,7 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/team/authenticate.test.ts',
+        file: 'test/clients/authenticate.test.ts',
         names: [
           'what a client may use of the models gpt: gpt-2 client_forbidden',
           'what a client may use of the models gpt-*: a-gpt-4 client_forbidden',
@@ -49,7 +49,7 @@ export const TEAM: readonly Mutation[] = [
   },
   {
     defence: 'a certificate and a token of two clients: the certificate decides',
-    file: 'lib/team/authenticate.ts',
+    file: 'lib/clients/authenticate.ts',
     edits: [
       {
         find: 'return !bringsToken || byToken === holder',
@@ -58,7 +58,7 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/team/certificates.test.ts',
+        file: 'test/clients/certificates.test.ts',
         names: [
           'a certificate and a token of another client: 401.*the token is not one of the client that the certificate names',
           'a certificate and a token of another client, as x-api-key: 401.*the token is not one of the client that the certificate names',
@@ -68,7 +68,7 @@ export const TEAM: readonly Mutation[] = [
   },
   {
     defence: 'the requests per minute: there may be one more',
-    file: 'lib/team/count-requests.ts',
+    file: 'lib/limits/count-requests.ts',
     edits: [
       {
         find: 'used.times.length - used.begin >= requestsPerMinute',
@@ -77,7 +77,7 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/team/count-requests.test.ts',
+        file: 'test/limits/count-requests.test.ts',
         names: [
           'requestsPerMinute admits that many within any 60 s, and the next exactly 60 s after the first',
           'requestsPerMinute may be one',
@@ -87,13 +87,13 @@ export const TEAM: readonly Mutation[] = [
   },
   {
     defence: 'the places that are kept: a client that floods gets them too',
-    file: 'lib/team/fair-queue.ts',
+    file: 'lib/limits/fair-queue.ts',
     edits: [
       { find: 'queue.running === 0 ? limit : limit - kept', replace: 'queue.running === 0 ? limit : limit' },
     ],
     tests: [
       {
-        file: 'test/team/fair-queue.test.ts',
+        file: 'test/limits/fair-queue.test.ts',
         names: [
           'the queue of --max-in-flight keeps a sixteenth of the places, from 8 on, for who has nothing running',
           'the queue of --max-in-flight lets a victim with one request at a time in at once, always, beside a flood',
@@ -125,7 +125,7 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/team/certificates.test.ts',
+        file: 'test/clients/certificates.test.ts',
         names: [
           'the file of CAs with the certificate of a client is refused at the start, and later the old one stays',
         ],

@@ -100,7 +100,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the chain of trust: a link passes though one before it did not',
-    file: 'lib/transparency/chain-of-trust.ts',
+    file: 'lib/verdict/chain-of-trust.ts',
     edits: [{ find: 'const holds = vouched && isMade && ', replace: 'const holds = isMade && ' }],
     tests: [
       {
@@ -115,7 +115,7 @@ export const TRUST: readonly Mutation[] = [
     edits: [{ find: 'if (!clean) await handle.truncate(good);', replace: '' }],
     tests: [
       {
-        file: 'test/team/count-log.test.ts',
+        file: 'test/limits/count-log.test.ts',
         names: [
           'counts that cannot be written wait while the disk is full, which is told once, and are written whole later',
           'counts that cannot be written are written once where the disk is full between two days of one batch',
@@ -125,7 +125,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the nonce of a saved exchange: files of two attempts go together',
-    file: 'lib/verify/offline.ts',
+    file: 'lib/commands/verify-files.ts',
     edits: [
       {
         find: "if (nonce !== undefined && stated !== undefined && stated !== Buffer.from(nonce).toString('base64')) {",
@@ -134,7 +134,7 @@ export const TRUST: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/verify/live.test.ts',
+        file: 'test/commands/verify-live.test.ts',
         names: [
           'verify, live refuses the secret exchange of another attempt, though the same mesh CA vouches for both',
         ],
@@ -143,7 +143,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the judgement of a saved secret: none of its checks counts',
-    file: 'lib/verify/judge.ts',
+    file: 'lib/verdict/judge.ts',
     edits: [
       {
         find: 'if (allAccepted(SECRET_EXCHANGE_ROWS, checks)) return',
@@ -152,7 +152,7 @@ export const TRUST: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/verify/live.test.ts',
+        file: 'test/commands/verify-live.test.ts',
         names: [
           'verify, live rejects secret-signature for secret.signature, live and again from the files',
           'verify, live rejects secret-foreign-ca for mesh.certificate.signature, live and again from the files',
@@ -162,7 +162,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the texts of others in the status: they may steer the terminal',
-    file: 'lib/verify/status-text.ts',
+    file: 'lib/commands/status-text.ts',
     edits: [
       {
         find: "if (typeof value === 'string') return printable(value, LONGEST_TEXT);",
@@ -171,7 +171,7 @@ export const TRUST: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/verify/status-text.test.ts',
+        file: 'test/commands/status-text.test.ts',
         names: [
           'the status for a terminal lets no text of the service or of an application steer the terminal',
         ],
@@ -180,11 +180,11 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the flags of verify: those of the service are ignored for files',
-    file: 'lib/verify/verify-flags.ts',
+    file: 'lib/commands/verify-flags.ts',
     edits: [{ find: 'if (stray !== undefined) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
-        file: 'test/verify/verify-flags.test.ts',
+        file: 'test/commands/verify-flags.test.ts',
         names: [
           'the command line of verify refuses --evidence=e --nonce=n --manifest=m --api-endpoint=x',
           'the command line of verify refuses --evidence=e --nonce=n --manifest=m --unsafe-trust-roots=x',

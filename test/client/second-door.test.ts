@@ -11,8 +11,8 @@ import { ROOT } from '../support/tools.ts';
 /** ms for one file, on a busy machine. */
 const PATIENCE = 480_000;
 
-const OPENAI = 'test/clients/openai.test.ts';
-const ANTHROPIC = 'test/clients/anthropic.test.ts';
+const OPENAI = 'test/applications/openai.test.ts';
+const ANTHROPIC = 'test/applications/anthropic.test.ts';
 const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
 
 /** What only a proxy has, by file: how many tests are stepped over for which reason (library-door.ts). */
@@ -34,9 +34,9 @@ const RUNS: readonly (readonly [
   ],
   [OPENAI, [], 43],
   [ANTHROPIC, [], 27, { [CALLER_KEYS]: 2 }],
-  ['test/clients/aborts.test.ts', [], 32],
+  ['test/applications/aborts.test.ts', [], 32],
   [
-    'test/clients/errors.test.ts',
+    'test/applications/errors.test.ts',
     [],
     168,
     {
@@ -44,9 +44,9 @@ const RUNS: readonly (readonly [
       'the library protects no other program from large uploads': 8,
     },
   ],
-  ['test/clients/rejected-service.test.ts', [], 20],
+  ['test/applications/rejected-service.test.ts', [], 20],
   [
-    'test/clients/usage.test.ts',
+    'test/applications/usage.test.ts',
     [],
     52,
     { 'the library listens nowhere, so other processes cannot reach it': 1 },

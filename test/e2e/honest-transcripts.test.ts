@@ -14,7 +14,7 @@ import {
   all,
   OPENAI_CLIENTS,
   type OpenAIClass,
-} from '../clients/versions.ts';
+} from '../applications/versions.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { CHAT } from '../support/transcripts/chat.ts';
 import { COMPLETIONS } from '../support/transcripts/completions.ts';

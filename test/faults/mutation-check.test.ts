@@ -45,7 +45,7 @@ describe('the mutation check', () => {
     assert.equal(new Set(MUTATIONS.map(({ defence }) => defence)).size, MUTATIONS.length);
   });
 
-  it('has faults in every room of lib, as many as its share of the lines, but for a third of that and one more', () => {
+  it('has faults in every room of lib, at least as many as its share of the lines, but for a third of that and one', () => {
     const files = globSync('lib/**/*.ts', { cwd: ROOT }).map((file) => file.replaceAll('\\', '/'));
     const lines = byRoom(files, (file) => read(file).split('\n').length);
     const all = [...lines.values()].reduce((sum, count) => sum + count);
@@ -59,7 +59,7 @@ describe('the mutation check', () => {
       const found = faults.get(room) ?? 0;
       assert.ok(found >= 1, `${room} has no fault`);
       assert.ok(
-        Math.abs(found - share) <= 1 + share / 3,
+        found >= (share * 2) / 3 - 1,
         `${room} has ${found} faults, by its lines ${share.toFixed(1)}`,
       );
     }

@@ -5,7 +5,7 @@ import type { Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import type { Upstream } from '../../lib/pipeline/upstream.ts';
+import type { Upstream } from '../../lib/network/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
 import { EPOCH, fakeSession } from '../support/gateway.ts';
 import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';

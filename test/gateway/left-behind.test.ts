@@ -4,7 +4,7 @@ import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { Attempt, Upstream } from '../../lib/pipeline/upstream.ts';
+import type { Attempt, Upstream } from '../../lib/network/upstream.ts';
 import { EPOCH, fakeSession } from '../support/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import type { Script } from '../support/scripted-upstream.ts';

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { RETRIES } from '../../lib/api/retry.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { RETRIES } from '../../lib/exchange/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';

@@ -9,7 +9,7 @@ import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
 import { SUITE } from '../../lib/session/secret-exchange.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
-import { judge } from '../../lib/verify/judge.ts';
+import { judge } from '../../lib/verdict/judge.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
 import { syntheticInput } from '../support/attestation-vectors.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Upstream } from '../../lib/pipeline/upstream.ts';
+import type { Upstream } from '../../lib/network/upstream.ts';
 import { MARK } from './canaries.ts';
 import { eventually } from './eventually.ts';
 import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';

@@ -3,12 +3,12 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { loadStatusPage } from '../../lib/observe/status-page.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../lib/observe/status-report.ts';
-import { chainOfTrust } from '../../lib/transparency/chain-of-trust.ts';
 import type {
   EnforcedManifest,
   VerdictReport,
   VerificationDocument,
 } from '../../lib/transparency/verification-document.ts';
+import { chainOfTrust } from '../../lib/verdict/chain-of-trust.ts';
 import { flagsOf, secretFlagsOf, verifyCommand } from './verify.ts';
 
 /** What the proxy says; a test changes it while the page is open. */

@@ -14,8 +14,8 @@ import {
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { sumUsage } from '../../lib/team/usage.ts';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { sumUsage } from '../../lib/transparency/usage.ts';
 import { receipt, receiptsOfEachTest } from '../support/receipts.ts';
 
 const here = receiptsOfEachTest();

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { CHECK_SECTIONS, type Check } from '../../lib/attestation/verify.ts';
-import { chainOfTrust, linkOf } from '../../lib/transparency/chain-of-trust.ts';
 import { manifestChanges } from '../../lib/transparency/manifest-changes.ts';
 import { manifestHistory } from '../../lib/transparency/manifest-history.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+import { chainOfTrust, linkOf } from '../../lib/verdict/chain-of-trust.ts';
 
 describe('the chain of trust', () => {
   const ids = CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id }) => id));

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
-import { createRequestCounts } from '../../lib/team/count-requests.ts';
-import { createFairQueue } from '../../lib/team/fair-queue.ts';
-import type { LimitedClient, Permit } from '../../lib/team/limits.ts';
-import { createRequestGate, type RequestGate } from '../../lib/team/request-gate.ts';
+import { createRequestCounts } from '../../lib/limits/count-requests.ts';
+import { createFairQueue } from '../../lib/limits/fair-queue.ts';
+import type { LimitedClient, Permit } from '../../lib/limits/limits.ts';
+import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import { createGateKeeper, createRemoteGate } from '../../lib/workers/remote-gate.ts';
 
 const never = new AbortController().signal;

@@ -1,0 +1,189 @@
+/** `privatemode-proxy status`: asks the admin listener of a running proxy, and says what it says. */
+import { get, type IncomingMessage } from 'node:http';
+import { setTimeout as after } from 'node:timers/promises';
+import { parseArgv } from '../config/argv.ts';
+import { type Environment, withEnvironment } from '../config/environment.ts';
+import { FLAGS } from '../config/flags.ts';
+import { helpPage, section } from '../config/help.ts';
+import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
+import { invalid } from '../config/values.ts';
+import { asPrivatemodeError } from '../errors.ts';
+import type { StatusReport } from '../observe/status-report.ts';
+import { printable } from '../printable.ts';
+import type { VerificationDocument } from '../transparency/verification-document.ts';
+import { safeJson } from '../verdict/verdict-json.ts';
+import { renderStatus, type StatusFacts } from './status-text.ts';
+
+const SETTINGS = [
+  setting('admin-address', hostPort('HOST:PORT'), {
+    help: 'Where the proxy serves /status and /verification, as it was told (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
+    aliases: [{ name: 'metrics-address' }],
+  }),
+  setting('watch', BOOLEAN, { help: 'Show it again every second, until Ctrl-C.' }),
+  setting('json', BOOLEAN, {
+    help: 'Print {"status", "verification"} as one JSON object, with --watch one in each line.',
+  }),
+] as const;
+/** The command line of the proxy can be used as it is. */
+const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
+
+const EXIT_CODES = { verified: 0, unverified: 10 } as const;
+
+interface StatusDeps {
+  readonly stdout: { write(text: string): unknown; readonly isTTY?: boolean; readonly rows?: number };
+  /** Ends --watch, as Ctrl-C does. */
+  readonly signal?: AbortSignal;
+  /** ms between two looks. */
+  readonly interval?: number;
+}
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/**
+ * Accepts every proxy flag and its environment, and reads --admin-address of them. Gives an exit code of EXIT_CODES, or 0 where --watch
+ * was ended. Throws config_invalid for a wrong flag and where no proxy answers.
+ */
+export async function runStatus(
+  argv: readonly string[],
+  env: Environment,
+  deps: StatusDeps,
+): Promise<number> {
+  const { stdout, interval = 1_000 } = deps;
+  const given = withEnvironment(parseArgv(argv, [...OTHERS, ...SETTINGS]), env);
+  if (given.values.get('help') === 'true') {
+    stdout.write(renderHelp());
+    return 0;
+  }
+  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
+  if (address === undefined) {
+    throw invalid(
+      'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to status ' +
+        '(or set PRIVATEMODE_PROXY_ADMIN_ADDRESS for both)',
+    );
+  }
+  const isTerminal = stdout.isTTY === true;
+  const colours = isTerminal && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+  const facts = await factsOf(address);
+  if (!watch) {
+    stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
+    return facts.verification.verified ? EXIT_CODES.verified : EXIT_CODES.unverified;
+  }
+
+  const draw = (found: StatusFacts | Error): void => {
+    if (json) stdout.write(`${safeJson(found instanceof Error ? { error: found.message } : found)}\n`);
+    else {
+      const text =
+        found instanceof Error ? `${printable(found.message)}\n` : renderStatus(found, { colours });
+      stdout.write(isTerminal ? redrawn(text, stdout.rows) : `${text}\n`);
+    }
+  };
+  const ended = new AbortController();
+  const end = (): void => ended.abort();
+  process.once('SIGINT', end);
+  const signal = deps.signal === undefined ? ended.signal : AbortSignal.any([ended.signal, deps.signal]);
+  if (isTerminal && !json) stdout.write(`${NO_WRAP}${CLEAR}`);
+  try {
+    for (let found: StatusFacts | Error = facts; !signal.aborted; ) {
+      draw(found);
+      await after(interval, undefined, { signal }).catch(() => {});
+      // A proxy that is restarted is looked for until it is back.
+      if (!signal.aborted) found = await factsOf(address).catch(asPrivatemodeError);
+    }
+  } finally {
+    process.off('SIGINT', end);
+    if (isTerminal && !json) stdout.write(WRAP);
+  }
+  return 0;
+}
+
+const CLEAR = '\u001b[2J';
+const [NO_WRAP, WRAP] = ['\u001b[?7l', '\u001b[?7h'];
+
+/** Writes over what stands on the terminal, line by line, so that nothing flickers; what does not fit is left out. */
+function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
+  const lines = text
+    .trimEnd()
+    .split('\n')
+    .slice(0, Math.max(1, rows - 1));
+  return `\u001b[H${lines.map((line) => `${line}\u001b[K\n`).join('')}\u001b[J`;
+}
+
+/** What both routes say. Throws config_invalid, in words that say what to do. */
+async function factsOf(address: Address): Promise<StatusFacts> {
+  const [status, verification] = await Promise.all([
+    askFor(address, '/status') as Promise<StatusReport>,
+    askFor(address, '/verification') as Promise<VerificationDocument>,
+  ]);
+  const isBoth = Array.isArray(status?.traffic?.finished) && Array.isArray(verification?.chain);
+  if (!isBoth) throw invalid(`what listens on ${nameOf(address)} answers like no proxy of this kind`);
+  return { status, verification };
+}
+
+const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
+
+const TIMEOUT_MS = 5_000;
+const MOST_BYTES = 64 * 1024 * 1024;
+/** Addresses that stand for every interface: loopback is asked. */
+const EVERYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+/** The JSON of one route. */
+async function askFor(address: Address, path: string): Promise<unknown> {
+  const host = EVERYWHERE[address.host] ?? address.host;
+  const asked = { host, port: address.port };
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  let response: IncomingMessage;
+  let body = '';
+  try {
+    response = await new Promise<IncomingMessage>((resolve, reject) => {
+      get({ ...asked, path, agent: false, signal }, resolve).on('error', reject);
+    });
+    response.setEncoding('utf8');
+    for await (const text of response) {
+      body += text;
+      if (body.length > MOST_BYTES) throw new Error('the answer is too long');
+    }
+  } catch (thrown) {
+    const { code, message } = thrown as NodeJS.ErrnoException;
+    if (code === 'ECONNREFUSED') {
+      throw invalid(
+        `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${address.host}:${address.port}, ` +
+          'or give status the address that it was started with',
+      );
+    }
+    const what = signal.aborted ? `no answer within ${TIMEOUT_MS} ms` : message;
+    throw invalid(`${nameOf(asked)} cannot be asked: ${what}; give the --admin-address of the proxy`);
+  }
+  const parsed = response.statusCode === 200 ? parsedJson(body) : undefined;
+  if (parsed !== undefined) return parsed;
+  throw invalid(
+    `what listens on ${nameOf(asked)} does not serve ${path} (status ${response.statusCode}): give the --admin-address of the proxy, which is ` +
+      'not the port of the applications; proxy and command must be of the same version',
+  );
+}
+
+function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function renderHelp(): string {
+  return helpPage(
+    `Asks a running proxy whether the service is verified, how that was established, and what it does.
+The proxy must have been started with --admin-address.`,
+    ['status --admin-address HOST:PORT [flags]'],
+    [
+      section('Flags (all others of the proxy are taken, and ignored)', SETTINGS),
+      section('Exit codes', [
+        ['   0', 'The service is verified; requests are protected. Or: --watch was ended.'],
+        ['  10', 'It is not verified; nothing is sent.'],
+        ['   1', 'A flag is wrong, or no proxy answers there; "Error: …" says what to do.'],
+      ]),
+    ],
+  );
+}

@@ -1,0 +1,213 @@
+/** `privatemode-proxy usage`: who used what, as a table, as JSON or as CSV (docs/receipts.md). */
+import { parseArgv } from '../config/argv.ts';
+import { helpPage, section } from '../config/help.ts';
+import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
+import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
+import { printable, printableJson } from '../printable.ts';
+import {
+  sumUsage,
+  USAGE_KEYS,
+  type UsageReport,
+  type UsageRow,
+  type UsageSums,
+} from '../transparency/usage.ts';
+
+const SETTINGS = [
+  setting('since', text('DATE', parseDate), {
+    help: 'Only requests that came on this day (UTC) or later, or since a time such as 2026-11-01T12:00:00Z.',
+  }),
+  setting('until', text('DATE', parseDate), {
+    help: 'Only requests that came before this day (UTC) or time: 2026-12-01 for all of November.',
+  }),
+  setting(
+    'by',
+    list('KEYS', (flag, given) => parseChoice(flag, given, USAGE_KEYS)),
+    {
+      default: 'client',
+      help: 'What has a row of its own: client, model, day, or several of them, as in client,day.',
+    },
+  ),
+  setting('dir', text('DIR', parsePath), {
+    default: 'receipts',
+    help: 'Directory of the receipts: receipts in the workspace of the proxy.',
+  }),
+  setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
+  setting('csv', BOOLEAN, { help: 'Print the rows as CSV (RFC 4180), without a total.' }),
+  setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' }),
+] as const;
+
+const EXIT_CODES = { counted: 0, incomplete: 10 } as const;
+
+interface Output {
+  write(text: string): unknown;
+}
+
+/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable, which the caller prints. */
+export async function runUsage(
+  argv: readonly string[],
+  { stdout, stderr }: { readonly stdout: Output; readonly stderr: Output },
+): Promise<number> {
+  const { since, until, by: wanted, dir, json, csv, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
+  if (help) {
+    stdout.write(renderHelp());
+    return EXIT_CODES.counted;
+  }
+  if (json && csv) throw invalid('--json and --csv cannot be printed at once');
+  if (since !== undefined && until !== undefined && since >= until)
+    throw invalid('--since is not before --until, so no request can lie between them');
+  const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
+  if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
+
+  const report = await sumUsage(dir, { since, until, by });
+  const render = json ? renderJson : csv ? renderCsv : renderText;
+  stdout.write(render(report, dir));
+  for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
+  if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
+  return report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
+}
+
+const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --workspace.';
+
+function parseDate(flag: string, given: string): Date {
+  const moment = /^\d{4}-\d\d-\d\d$/.test(given) ? `${given}T00:00:00Z` : given;
+  const wanted = 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z';
+  return parseMoment(flag, moment, wanted, given);
+}
+
+const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
+
+/** What of the lines was not counted. */
+function notesOn({ lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
+  const notes: string[] = [];
+  const uncounted: string[] = [];
+  if (unreadable > 0) uncounted.push(`${many(unreadable, 'line')} cannot be read`);
+  if (repeated > 0) uncounted.push(`${many(repeated, 'line')} stood there before or out of order`);
+  if (first !== null)
+    notes.push(`Not counted: ${uncounted.join(', ')}; the first is ${first.file} line ${first.line}.`);
+  if (cutOff > 0) notes.push(`${many(cutOff, 'file')} ended in the middle of a line, which was not counted.`);
+  return notes;
+}
+
+const isLossy = ({ lost }: UsageReport): boolean => lost.receipts + lost.unknown > 0;
+
+function lostText({ lost: { receipts, unknown } }: UsageReport): string {
+  const often = unknown === 1 ? 'once' : `${unknown} times`;
+  return `Receipts lost: ${receipts}${unknown === 0 ? '' : `, and ${often} nobody knows how many`}.`;
+}
+
+const renderJson = (report: UsageReport): string =>
+  `${printableJson(JSON.stringify(report, undefined, 2))}\n`;
+
+/** The columns behind the keys, in their order; `title` and `show` are those of the table. */
+const COLUMNS: readonly {
+  readonly name: keyof UsageSums;
+  readonly title: string;
+  readonly show?: (sums: UsageSums) => string;
+}[] = [
+  { name: 'requests', title: 'requests' },
+  { name: 'complete', title: 'complete' },
+  { name: 'refused', title: 'refused' },
+  { name: 'failed', title: 'failed' },
+  { name: 'truncated', title: 'truncated' },
+  { name: 'aborted', title: 'aborted' },
+  { name: 'tokensIn', title: 'tokens in' },
+  { name: 'tokensOut', title: 'tokens out' },
+  { name: 'withoutTokens', title: 'no count' },
+  { name: 'durationMs', title: 'duration', show: ({ durationMs }) => clockTime(durationMs) },
+  { name: 'first', title: 'first (UTC)', show: ({ first }) => minute(first) },
+  { name: 'last', title: 'last (UTC)', show: ({ last }) => minute(last) },
+];
+
+/** `h:mm:ss` */
+function clockTime(ms: number): string {
+  const seconds = Math.round(ms / 1000);
+  const two = (value: number): string => String(value).padStart(2, '0');
+  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+}
+
+const minute = (time: string | null): string => time?.slice(0, 16).replace('T', ' ') ?? '';
+
+/** The client, model and day of a row, as they are shown; the name of a model is a stranger's text. */
+const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
+  by.map((key) => printable(row[key] ?? '(none)'));
+
+function renderText(report: UsageReport, directory: string): string {
+  const { by, rows, total, files } = report;
+  const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
+  const lost = isLossy(report) ? `${lostText(report)}\n` : '';
+  if (files === 0)
+    return `${about('No receipts', periodText(report), `lie in ${directory}`)}. ${NO_RECEIPTS}\n`;
+  if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
+  const cells = (keys: readonly string[], sums: UsageSums): string[] => [
+    ...keys,
+    ...COLUMNS.map(({ name, show }) => show?.(sums) ?? String(sums[name])),
+  ];
+  const table = aligned(
+    [
+      [...by, ...COLUMNS.map(({ title }) => title)],
+      ...rows.map((row) => cells(keysOf(row, by), row)),
+      cells(['total', ...by.slice(1).map(() => '')], total),
+    ],
+    by.length,
+  );
+  const heading = about(
+    many(total.requests, 'request'),
+    periodText(report),
+    `by the receipts in ${directory}`,
+  );
+  return `${heading}\n\n${table}${lost}`;
+}
+
+/** Lines of columns, of which the first `left` begin, and the others end, below each other. */
+function aligned(lines: readonly (readonly string[])[], left: number): string {
+  const widths = lines[0]?.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0))) ?? [];
+  const padded = (cell: string, i: number): string =>
+    i < left ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0);
+  return lines.map((line) => `${line.map(padded).join('  ').trimEnd()}\n`).join('');
+}
+
+function periodText({ since, until }: UsageReport): string {
+  const short = (time: string): string => time.replace(/T00:00:00\.000Z$/, '').replace('.000Z', 'Z');
+  const words = [
+    since === null ? '' : `since ${short(since)}`,
+    until === null ? '' : `before ${short(until)}`,
+  ];
+  return words.filter((word) => word !== '').join(' and ');
+}
+
+function renderCsv({ by, rows }: UsageReport): string {
+  const lines = [
+    [...by, ...COLUMNS.map(({ name }) => name)],
+    ...rows.map((row) => [
+      ...keysOf(row, by).map(csvText),
+      ...COLUMNS.map(({ name }) => String(row[name] ?? '')),
+    ]),
+  ];
+  return lines.map((line) => `${line.join(',')}\r\n`).join('');
+}
+
+/** A field of RFC 4180. A spreadsheet takes what begins like this for a formula, and clients choose the names of models: `'` makes it a text. */
+function csvText(value: string): string {
+  const inert = /^[\s=+\-@\uff1d\uff0b\uff0d\uff20]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
+}
+
+const renderHelp = (): string =>
+  helpPage(
+    `Sums the receipts of a gateway: requests, how they ended, tokens and time, for each client of
+--clients. Checks no signature: "receipts verify" shows first whether the receipts are unchanged.
+Tokens are as the service counts them, which nothing authenticates; an answer that was broken off has
+no count.`,
+    ['usage --since 2026-11-01 [flags]'],
+    [
+      section('Flags', SETTINGS),
+      section('Exit codes', [
+        ['   0', 'Every receipt of the period is counted.'],
+        [
+          '  10',
+          'Some lines cannot be read or stand there twice, and are not counted; stderr says how many, and where the first is.',
+        ],
+        ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
+      ]),
+    ],
+  );

@@ -1,0 +1,158 @@
+/** The command line of `verify`: the proxy's flags and its own, what they ask for, and the help text. */
+import { parseArgv } from '../config/argv.ts';
+import { type Environment, withEnvironment } from '../config/environment.ts';
+import { FLAGS } from '../config/flags.ts';
+import { helpPage, section } from '../config/help.ts';
+import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
+import { invalid, parseMoment } from '../config/values.ts';
+import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/outcome.ts';
+
+const FILE = text('FILE', required);
+const DIRECTORY = text('DIR', required);
+
+/** For the live service. */
+const SAVE = setting('save', DIRECTORY, {
+  help: 'Store the exchange in this directory, with all that is needed to verify it again, offline, by anyone. No key or secret is stored.',
+});
+
+/** For a saved exchange. */
+const OFFLINE = [
+  setting('evidence', FILE, { help: 'Answer of the attestation call: {"AttestationDoc": base64}.' }),
+  setting('nonce', FILE, { help: 'Body of that call: {"Nonce": base64 of 32 bytes}.' }),
+  setting('manifest', FILE, { help: 'The expected manifest, byte for byte.' }),
+  setting('secret-request', FILE, {
+    help: 'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
+  }),
+  setting('secret-response', FILE, {
+    help: 'Its answer: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
+  }),
+  setting('collateral', FILE, {
+    help: 'What AMD or Intel say about the platform, as --save writes it. SEV-SNP evidence usually brings its own; TDX evidence never does.',
+  }),
+  setting('roots', DIRECTORY, {
+    help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
+  }),
+  setting(
+    'at',
+    text('TIME', (flag, given) => parseMoment(flag, required(flag, given))),
+    {
+      help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
+    },
+  ),
+] as const;
+
+/** For both. */
+const OUTPUT = [
+  setting('accept-custom-roots', BOOLEAN, {
+    help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
+  }),
+  setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verification.md).' }),
+] as const;
+
+const OWN = [SAVE, ...OFFLINE, ...OUTPUT];
+type Own = ValuesOf<(typeof OWN)[number]>;
+
+/** Flags that name the service or keep its answers; they have no meaning for files. */
+const OF_SERVICE = [
+  ...['save', 'api-endpoint', 'api-key', 'manifest-path', 'cdn-base-url'],
+  ...['unsafe-trust-roots', 'amd-kds-url', 'intel-pcs-url'],
+];
+
+export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
+export type OfflineRequest = Readonly<ReturnType<typeof offlineRequest>>;
+
+/** Reads the command line; any flag for a saved exchange makes it offline. Throws config_invalid. */
+export function parseVerifyArgv(
+  argv: readonly string[],
+  env: Environment = {},
+): { readonly mode: 'help' } | LiveRequest | OfflineRequest {
+  const given = parseArgv(argv, [...FLAGS, ...OWN]);
+  if (given.values.get('help') === 'true') return { mode: 'help' };
+  const own = valuesOf(OWN, given);
+  const offline = OFFLINE.find(({ name }) => given.values.has(name));
+  if (offline !== undefined) return offlineRequest(given, own, offline.name);
+  // The proxy's environment counts for the live service only: a saved exchange is judged by what the command line names.
+  return liveRequest(withEnvironment(given, env), own);
+}
+
+function liveRequest({ values, warnings }: Given, own: Own) {
+  if (!values.has('api-key')) {
+    throw invalid(
+      'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
+        'name its files with --evidence, --nonce and --manifest (see verify --help)',
+    );
+  }
+  const manifestPath = values.get('manifest-path');
+  if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
+  const others = OWN.map(({ name }): string => name).concat('manifest-path');
+  /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
+  const proxyArgv = [...values].flatMap(([name, text]) => (others.includes(name) ? [] : `--${name}=${text}`));
+  return { ...own, mode: 'live' as const, warnings, proxyArgv, manifestPath };
+}
+
+/** `because`: the flag that asks for this kind of verification. */
+function offlineRequest({ values, warnings }: Given, own: Own, because: string) {
+  const stray = OF_SERVICE.find((name) => values.has(name));
+  if (stray !== undefined) {
+    const instead = stray === 'manifest-path' ? '; the file is named with --manifest here' : '';
+    throw invalid(`--${stray} is for the live service, and --${because} is for a saved exchange${instead}`);
+  }
+  const need = (name: 'evidence' | 'nonce' | 'manifest'): string => {
+    const path = own[name];
+    if (path !== undefined) return path;
+    throw invalid(`a saved exchange needs --evidence, --nonce and --manifest: --${name} is missing`);
+  };
+  const { secretRequest: request, secretResponse: response } = own;
+  if ((request === undefined) !== (response === undefined)) {
+    throw invalid('--secret-request and --secret-response are only of use together');
+  }
+  const secret = request === undefined || response === undefined ? undefined : { request, response };
+  const files = { evidence: need('evidence'), nonce: need('nonce'), manifest: need('manifest'), secret };
+  return { ...own, ...files, mode: 'offline' as const, warnings };
+}
+
+function required(flag: string, text: string): string {
+  if (text === '') throw invalid(`${flag} wants a value, and got none`);
+  return text;
+}
+
+/** Flags of the proxy, with their help texts for verify. */
+const SERVICE = Object.entries({
+  'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
+  'api-endpoint': 'Endpoint of the remote API.',
+  'manifest-path':
+    'Manifest file to verify the remote against. If unset, the newest one that the service publishes.',
+  'connect-timeout': 'Time to reach a host, TLS included.',
+}).map(([name, help]) => ({ ...proxyFlag(name), help }));
+
+/** The text of `verify --help`, for a terminal of 100 columns. */
+export function renderVerifyHelp(): string {
+  const foreign = "under roots that are not the vendors', without --accept-custom-roots";
+  const codes = [
+    ...Object.entries(OUTCOMES).map(([outcome, row]) => [row.exitCode, outcome, row.meaning] as const),
+    [CUSTOM_ROOTS_EXIT_CODE, 'accepted', foreign] as const,
+  ]
+    .sort(([a], [b]) => a - b)
+    .map(([code, outcome, meaning]) => [`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`] as const);
+  const noOutcome = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
+  return helpPage(
+    `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
+prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.`,
+    ['verify --api-key KEY [flags]', 'verify --evidence FILE --nonce FILE --manifest FILE [flags]'],
+    [
+      section('The live service', [...SERVICE, SAVE]),
+      "The proxy's other flags are taken too, so that its command line can be used as it is.\n",
+      section('A saved exchange (no network is used)', OFFLINE),
+      section('Output', [...OUTPUT, proxyFlag('help')]),
+      section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
+      section('Environment', [
+        ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
+        ['  NO_COLOR', 'No colours, also on a terminal.'],
+      ]),
+    ],
+  );
+}
+
+function proxyFlag(wanted: string): Flag {
+  return FLAGS.find(({ name }) => name === wanted) as Flag;
+}

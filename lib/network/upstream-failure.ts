@@ -1,0 +1,75 @@
+/** Why no upstream response came, in an error of ours, and whether the request may be sent again. */
+
+import { PrivatemodeError } from '../errors.ts';
+import { UpstreamFailure } from '../exchange/retry.ts';
+import { describeHttp2Only } from './http2-only.ts';
+import { describeTlsFailure } from './tls-failure.ts';
+
+/** What is known of an attempt when it fails. */
+interface AttemptState {
+  readonly host: string;
+  readonly heard: boolean; // any byte of a response, an informational one included
+  readonly reused: boolean; // a connection that had been used before, or opened ahead
+  readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
+  readonly sent: boolean; // the request has left completely
+}
+
+/** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
+const STALE_WITHIN = 2_000;
+
+/** The failure of an attempt. What we ended ourselves is never sent again, and nothing after the first byte of a response. */
+export function upstreamFailure(
+  thrown: unknown,
+  { host, heard, reused, age, sent }: AttemptState,
+): UpstreamFailure {
+  const error = transportError(thrown, host);
+  if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
+  const isStale = reused && age !== undefined && age < STALE_WITHIN;
+  if (isStale) return new UpstreamFailure(error, 'stale_connection');
+  if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
+  // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
+  if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
+  // "read: connection reset by peer" (docs/protocol/inference.md 10). Node tells it from one seen while writing by `syscall` alone.
+  const { code, syscall } = thrown as NodeJS.ErrnoException;
+  const readReset = code === 'ECONNRESET' && syscall === 'read';
+  return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
+}
+
+type Description = ConstructorParameters<typeof PrivatemodeError>;
+
+const CLOSED_DURING_UPLOAD: Description = [
+  'upstream_closed_during_upload',
+  'the service closed the connection while the request was sent',
+];
+const RESET: Description = ['upstream_reset', 'the service closed the connection before it answered'];
+const NO_ROUTE: Description = ['upstream_unreachable', 'no route to the service'];
+const exhausted = (what: string): Description => [
+  'resources_exhausted',
+  `no ${what} is left for a connection to the service`,
+];
+
+/** By the code of Node's error; what is not here is a reset. */
+const BY_CODE: Readonly<Record<string, Description>> = {
+  ECONNREFUSED: ['upstream_unreachable', 'the service refused the connection'],
+  ENOTFOUND: ['upstream_unreachable', 'the host name of the service does not resolve'],
+  EAI_AGAIN: ['upstream_unreachable', 'the host name of the service does not resolve now'],
+  EHOSTUNREACH: NO_ROUTE,
+  ENETUNREACH: NO_ROUTE,
+  ETIMEDOUT: ['upstream_connect_timeout', 'the connection to the service timed out'],
+  EPIPE: CLOSED_DURING_UPLOAD,
+  EMFILE: exhausted('file descriptor'),
+  ENFILE: exhausted('file descriptor'),
+  EADDRNOTAVAIL: exhausted('local port'),
+};
+const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
+
+/** Translates what node:https reported before any response header into one of our errors. */
+function transportError(thrown: unknown, host: string): PrivatemodeError {
+  if (thrown instanceof PrivatemodeError) return thrown;
+  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
+  if (refused !== undefined) return refused;
+  const { code = '', syscall } = thrown as NodeJS.ErrnoException;
+  if (code.startsWith('HPE_')) return new PrivatemodeError(...NOT_HTTP);
+  const whileWriting = code === 'ECONNRESET' && syscall === 'write';
+  return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
+}

@@ -1,0 +1,248 @@
+/** Which client a request comes from, and what strangers are told. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import {
+  authenticate,
+  type Client,
+  createThrottle,
+  requireEndpoint,
+  requireModel,
+} from '../../lib/clients/authenticate.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+
+const digest = (token: string): Uint8Array => createHash('sha256').update(token).digest();
+
+const client = (name: string, tokens: readonly string[], more: Partial<Client> = {}): Client => ({
+  ...{ name, tokens: tokens.map(digest), expires: undefined, models: undefined, endpoints: undefined },
+  ...{ apiKey: undefined, sharedSalt: undefined, mixSalt: undefined },
+  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined },
+  ...more,
+});
+
+const EXPIRY = Date.UTC(2027, 0, 1);
+const CLIENTS = [
+  client('ann', ['ann-1', 'ann-2']),
+  client('bob', ['bob-1']),
+  client('eve', ['eve-1'], { expires: EXPIRY }),
+];
+
+/** Name of the client, or the code of the error. */
+function outcome(
+  head: { authorization?: string; apiKeyHeader?: string },
+  { throttle = createThrottle(), address = '10.0.0.1', now = EXPIRY - 1 } = {},
+): string {
+  const { authorization, apiKeyHeader } = head;
+  try {
+    return authenticate({ authorization, apiKeyHeader, address }, CLIENTS, throttle, now).name;
+  } catch (thrown) {
+    assert.ok(thrown instanceof PrivatemodeError);
+    return thrown.code;
+  }
+}
+
+describe('a client', () => {
+  const heads: [what: string, head: Parameters<typeof outcome>[0], outcome: string][] = [
+    ['a bearer', { authorization: 'Bearer ann-1' }, 'ann'],
+    ['its second token', { authorization: 'Bearer ann-2' }, 'ann'],
+    ['a bearer in small letters', { authorization: 'bearer bob-1' }, 'bob'],
+    ['x-api-key', { apiKeyHeader: 'bob-1' }, 'bob'],
+    ['both, of which Authorization decides', { authorization: 'Bearer ann-1', apiKeyHeader: 'bob-1' }, 'ann'],
+    [
+      'a wrong bearer and a right x-api-key',
+      { authorization: 'Bearer no', apiKeyHeader: 'bob-1' },
+      'client_unknown',
+    ],
+    [
+      'an empty Authorization and a right x-api-key',
+      { authorization: '', apiKeyHeader: 'bob-1' },
+      'client_unknown',
+    ],
+    ['another scheme', { authorization: 'Basic ann-1' }, 'client_unknown'],
+    ['no scheme', { authorization: 'ann-1' }, 'client_unknown'],
+    ['a token with more behind it', { authorization: 'Bearer ann-1 x' }, 'client_unknown'],
+    ['two blanks', { authorization: 'Bearer  ann-1' }, 'client_unknown'],
+    ['a scheme alone', { authorization: 'Bearer ' }, 'client_unknown'],
+    ['the beginning of a token', { authorization: 'Bearer ann-' }, 'client_unknown'],
+    [
+      'the digest of a token',
+      { authorization: `Bearer ${Buffer.from(digest('ann-1')).toString('hex')}` },
+      'client_unknown',
+    ],
+    ['an empty x-api-key', { apiKeyHeader: '' }, 'client_unknown'],
+    ['nothing', {}, 'client_unknown'],
+    ['a token that has not expired', { authorization: 'Bearer eve-1' }, 'eve'],
+  ];
+  for (const [what, head, expected] of heads)
+    it(`that sends ${what}: ${expected}`, () => assert.equal(outcome(head), expected));
+
+  it('is refused from its expiry on', () => {
+    const head = { authorization: 'Bearer eve-1' };
+    assert.equal(outcome(head, { now: EXPIRY - 1 }), 'eve');
+    assert.equal(outcome(head, { now: EXPIRY }), 'client_unknown');
+    assert.equal(outcome({ authorization: 'Bearer ann-1' }, { now: EXPIRY }), 'ann');
+  });
+
+  it('is found by looking at the digests of all, whichever fits', () => {
+    let looked = 0;
+    const watched = CLIENTS.map((each) => ({
+      ...each,
+      tokens: {
+        *[Symbol.iterator]() {
+          for (const token of each.tokens) {
+            looked += 1;
+            yield token;
+          }
+        },
+      } as unknown as Client['tokens'],
+    }));
+    for (const token of ['ann-1', 'ann-2', 'eve-1', 'nobody']) {
+      looked = 0;
+      const credentials = { authorization: `Bearer ${token}`, apiKeyHeader: undefined, address: undefined };
+      try {
+        authenticate(credentials, watched, createThrottle(), 0);
+      } catch {
+        assert.equal(token, 'nobody');
+      }
+      assert.equal(looked, 4, token);
+    }
+  });
+
+  it('is compared in constant time', () => {
+    const source = readFileSync(join(import.meta.dirname, '../../lib/clients/authenticate.ts'), 'utf8');
+    assert.match(source, /if \(constantTimeEqual\(digest, offered\)\)/);
+  });
+});
+
+describe('strangers', () => {
+  const wrong = { authorization: 'Bearer wrong' };
+  const ask = (
+    throttle: ReturnType<typeof createThrottle>,
+    address: string,
+    now: number,
+    times = 1,
+  ): string[] => Array.from({ length: times }, () => outcome(wrong, { throttle, address, now }));
+
+  it('are told to wait after 20 failures in a minute, and may try again in the next one', () => {
+    const throttle = createThrottle();
+    assert.deepEqual(new Set(ask(throttle, '10.0.0.1', 0, 20)), new Set(['client_unknown']));
+    assert.deepEqual(ask(throttle, '10.0.0.1', 59_999), ['client_throttled']);
+    assert.deepEqual(ask(throttle, '10.0.0.1', 60_000), ['client_unknown']);
+  });
+
+  it('count by address, and do not lock out those who share it', () => {
+    const throttle = createThrottle();
+    ask(throttle, '10.0.0.1', 0, 30);
+    assert.deepEqual(ask(throttle, '10.0.0.2', 0), ['client_unknown']);
+    const right = { authorization: 'Bearer ann-1' };
+    assert.equal(outcome(right, { throttle, address: '10.0.0.1', now: 0 }), 'ann');
+  });
+
+  const networks: [first: string, second: string, same: boolean][] = [
+    ['2001:db8:1:2::1', '2001:db8:1:2:ffff::', true],
+    ['2001:db8:1:2::1', '2001:db8:1:3::1', false],
+    ['2001:db8::1', '2001:db8:0:0:1::', true],
+    ['fe80::1%eth0', 'fe80::2%eth1', true],
+    ['::ffff:10.0.0.1', '10.0.0.1', true],
+    ['::ffff:10.0.0.1', '::ffff:10.0.0.2', false],
+  ];
+  for (const [first, second, same] of networks) {
+    it(`${first} and ${second} ${same ? 'count as one' : 'count apart'}`, () => {
+      const throttle = createThrottle();
+      ask(throttle, first, 0, 20);
+      assert.deepEqual(ask(throttle, second, 0), [same ? 'client_throttled' : 'client_unknown']);
+    });
+  }
+
+  it('cannot fill the memory with addresses', () => {
+    const throttle = createThrottle();
+    for (let i = 0; i < 5_000; i++) throttle.failed(`10.0.${i >> 8}.${i & 255}`, i);
+    assert.equal(throttle.size(), 1024);
+  });
+
+  it('gain nothing by a clock that is turned back, nor lose by it', () => {
+    const throttle = createThrottle();
+    ask(throttle, '10.0.0.1', 1_000_000, 30);
+    assert.deepEqual(ask(throttle, '10.0.0.1', 0), ['client_unknown']);
+  });
+});
+
+describe('what a client may use', () => {
+  const code = (action: () => void): string => {
+    try {
+      action();
+    } catch (thrown) {
+      assert.ok(thrown instanceof PrivatemodeError);
+      return thrown.code;
+    }
+    return 'passes';
+  };
+  const models: [patterns: readonly string[] | undefined, model: string | undefined, outcome: string][] = [
+    [undefined, 'any', 'passes'],
+    [['gpt'], 'gpt', 'passes'],
+    [['gpt'], 'gpt-2', 'client_forbidden'],
+    [['gpt'], 'GPT', 'client_forbidden'],
+    [['gpt-*'], 'gpt-', 'passes'],
+    [['gpt-*'], 'gpt-4.1', 'passes'],
+    [['gpt-*'], 'a-gpt-4', 'client_forbidden'],
+    [['*-mini'], 'gpt-mini', 'passes'],
+    [['a*b*c'], 'a1b2c', 'passes'],
+    [['a*b*c'], 'acb', 'client_forbidden'],
+    [['ab*ba'], 'aba', 'client_forbidden'],
+    [['a*a'], 'a', 'client_forbidden'],
+    [['*b*b*'], 'b', 'client_forbidden'],
+    [['*ab*b'], 'ab', 'client_forbidden'],
+    [['*'], '', 'passes'],
+    [['gpt.4'], 'gpt-4', 'client_forbidden'],
+    [['one', 'two'], 'two', 'passes'],
+    [['one'], undefined, 'passes'],
+  ];
+  for (const [patterns, model, expected] of models) {
+    it(`of the models ${patterns}: ${model} ${expected}`, () =>
+      assert.equal(
+        code(() => requireModel(client('ann', [], { models: patterns }), model)),
+        expected,
+      ));
+  }
+
+  it('is told with a 403, up to eight of them', () => {
+    const many = Array.from({ length: 9 }, (_, i) => `m${i}`);
+    assert.throws(() => requireModel(client('ann', [], { models: ['gpt-*', 'one'] }), 'two'), {
+      message: 'this client may not use this model, only gpt-*, one',
+    });
+    assert.throws(() => requireModel(client('ann', [], { models: many }), 'two'), {
+      message: 'this client may not use this model, only m0, m1, m2, m3, m4, m5, m6, m7 and others',
+    });
+    assert.throws(() => requireEndpoint(client('ann', [], { endpoints: ['chat'] }), 'models'), {
+      message: 'this client may not use this endpoint, only chat',
+    });
+  });
+
+  it('is compared in time that grows with the length only', () => {
+    const patterns = [`${'*a'.repeat(120)}*b`];
+    const begun = performance.now();
+    assert.equal(
+      code(() => requireModel(client('ann', [], { models: patterns }), 'a'.repeat(256))),
+      'client_forbidden',
+    );
+    assert.ok(performance.now() - begun < 500);
+  });
+
+  it('of the endpoints: those that are named', () => {
+    const ann = client('ann', [], { endpoints: ['chat'] });
+    assert.equal(
+      code(() => requireEndpoint(ann, 'chat')),
+      'passes',
+    );
+    assert.equal(
+      code(() => requireEndpoint(ann, 'models')),
+      'client_forbidden',
+    );
+    assert.equal(
+      code(() => requireEndpoint(client('bob', []), 'models')),
+      'passes',
+    );
+  });
+});

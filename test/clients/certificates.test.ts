@@ -1,0 +1,695 @@
+/** Certificates in place of tokens, over real TLS connections: who is a client, who is not, and until when. */
+import assert from 'node:assert/strict';
+import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { connect as connectTcp, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { certificateNames, createCertificates } from '../../lib/clients/certificates.ts';
+import { parseConfig } from '../../lib/config/config.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { listen } from '../../lib/server/listen.ts';
+import { loadClientCas } from '../../lib/server/tls.ts';
+import { startService } from '../../lib/service.ts';
+import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
+import { element, sequence } from '../../simulator/pki/der.ts';
+import {
+  basicConstraints,
+  type EncodedExtension,
+  extendedKeyUsage,
+  keyUsage,
+  vendorExtension,
+} from '../../simulator/pki/extensions.ts';
+import { startSimulator } from '../../simulator/simulator.ts';
+import { fakeSession } from '../support/gateway.ts';
+import { answerTo, until } from '../support/gateway-fixture.ts';
+import { startProxyProcess } from '../support/proxy-process.ts';
+import { rawClient } from '../support/raw-client.ts';
+import { sharedHardware } from '../support/stack.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
+
+const DAY = 86_400_000;
+const server = createTestAuthority('servers').issue(['localhost']);
+const newKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+interface Issuer {
+  readonly name: Name;
+  readonly key: KeyObject;
+  readonly pem: string;
+}
+
+function authority(commonName: string, issuer?: Issuer, days = 10): Issuer {
+  const key = newKey();
+  const name: Name = [['CN', commonName]];
+  const der = issueCertificate({
+    ...{ issuer: issuer ?? { name, key }, subject: name, key },
+    notBefore: new Date(Date.now() - 2 * DAY),
+    notAfter: new Date(Date.now() + days * DAY),
+    extensions: [basicConstraints(true), keyUsage('keyCertSign')],
+  });
+  return { name, key, pem: toPem(der) };
+}
+
+const TEAM = authority('the team');
+const OTHERS = authority('others');
+/** Of the same name as the team's, with a key of its own. */
+const NAMESAKE = authority('the team');
+
+const KINDS = { email: 1, dns: 2, uri: 6, other: 8 } as const;
+type Names = readonly (readonly [kind: keyof typeof KINDS, text: string])[];
+const alternativeNames = (names: Names): EncodedExtension =>
+  vendorExtension(
+    '2.5.29.17',
+    sequence(
+      ...names.map(([kind, text]) => element(contextTag(KINDS[kind], false), Buffer.from(text, 'latin1'))),
+    ),
+  );
+
+interface Wish {
+  readonly subject?: Name;
+  /** Undefined: no alternative names at all. */
+  readonly names?: Names;
+  readonly purpose?: 'serverAuth' | 'clientAuth';
+  readonly from?: number;
+  readonly to?: number;
+}
+
+const der = (issuer: Issuer, key: KeyObject, wish: Wish): Uint8Array =>
+  issueCertificate({
+    ...{ issuer, key, subject: wish.subject ?? [['O', 'team']] },
+    notBefore: new Date(wish.from ?? Date.now() - DAY),
+    notAfter: new Date(wish.to ?? Date.now() + DAY),
+    extensions: [
+      basicConstraints(false),
+      keyUsage('digitalSignature'),
+      ...(wish.purpose === undefined ? [] : [extendedKeyUsage(wish.purpose)]),
+      ...(wish.names === undefined ? [] : [alternativeNames(wish.names)]),
+    ],
+  });
+
+type Identity = Required<Pick<ConnectionOptions, 'cert' | 'key'>>;
+
+function issue(wish: Wish, issuer = TEAM, above: readonly Issuer[] = []): Identity {
+  const key = newKey();
+  const chain = [toPem(der(issuer, key, wish)), ...above.map(({ pem }) => pem)];
+  return { cert: chain.join(''), key: key.export({ type: 'pkcs8', format: 'pem' }) as string };
+}
+
+const named = (name: string): Wish => ({ names: [['dns', name]] });
+const ANN = issue(named('ann'));
+
+const client = (name: string, members: object = {}): object => ({
+  ...{ name, tokens: [sha256(`token of ${name}`)] },
+  ...members,
+});
+const TEAM_FILE = [client('ann'), client('bob'), { name: 'carl' }, client('dora@team.example')];
+
+/** The real application side; the files as they are written again. */
+async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } = {}) {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
+  const path = (name: string): string => join(directory, name);
+  const write = (name: string, text: string): void => writeFileSync(path(name), text);
+  const writeClients = (entries: readonly object[]): void =>
+    write('clients.json', JSON.stringify({ clients: entries }));
+  write('cert.pem', server.cert);
+  write('key.pem', server.key);
+  write('ca.pem', cas);
+  writeClients(clients);
+  const { config } = parseConfig(
+    [
+      ...[`--tls-cert-path=${path('cert.pem')}`, `--tls-key-path=${path('key.pem')}`],
+      ...[`--tls-client-ca=${path('ca.pem')}`, `--clients=${path('clients.json')}`],
+      ...['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=localhost:1', '--shutdown-grace=100ms'],
+    ],
+    {},
+  );
+  const lines: string[] = [];
+  const outbound = createOutbound({}, 10_000);
+  const service = await startService(config, {
+    ...{ session: fakeSession(), outbound, counters: createCounters(), observe: () => {} },
+    log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
+    configuredKey: () => 'key of the gateway',
+    ...{ sharedSalt: undefined, fd: undefined },
+  });
+  t.after(async () => {
+    await service.close();
+    await outbound.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const connection = (identity: ConnectionOptions = {}) => {
+    const opened = rawClient(service.port, {
+      servername: 'localhost',
+      rejectUnauthorized: false,
+      ...identity,
+    });
+    t.after(() => opened.socket.destroy());
+    return opened;
+  };
+  return {
+    ...{ service, path, write, writeClients, connection },
+    log: () => lines.join(''),
+    /** Who asks, in the words of the log, or the message of the refusal. */
+    async ask(identity: ConnectionOptions = {}, headers: readonly string[] = []): Promise<string> {
+      const asking = connection(identity);
+      asking.send(estimate(headers));
+      return outcome(await answerTo(asking));
+    },
+  };
+}
+
+const BODY = '{"model":"m","messages":[{"role":"user","content":"x"}]}';
+/** A request that is answered without the service. */
+const estimate = (headers: readonly string[] = []): string =>
+  [
+    'POST /v1/messages/count_tokens HTTP/1.1',
+    ...[
+      'Host: localhost:8080',
+      'Content-Type: application/json',
+      `Content-Length: ${BODY.length}`,
+      ...headers,
+    ],
+    `\r\n${BODY}`,
+  ].join('\r\n');
+
+function outcome({ status, body }: { readonly status: number; readonly body: string }): string {
+  if (status === 200) return 'in';
+  const { error } = JSON.parse(body) as { error: { code: string; message: string } };
+  return `${status} ${error.code ?? ''} ${error.message.replace(/ \(request id .*\)$/, '')}`;
+}
+
+const NAMELESS = /401.*names no client of this gateway/;
+const FOREIGN = /401.*does not come from a CA that this gateway trusts/;
+
+describe('a client certificate', { concurrency: true }, () => {
+  const intermediate = authority('second floor', TEAM);
+  const cases: [what: string, identity: Identity, expected: RegExp][] = [
+    ['with a DNS name', ANN, /^in$/],
+    ['with an email address', issue({ names: [['email', 'dora@team.example']] }), /^in$/],
+    ['with a URI', issue({ names: [['uri', 'ann']] }), /^in$/],
+    ['with a common name and no alternative one', issue({ subject: [['CN', 'ann']] }), /^in$/],
+    ['of a client without tokens', issue(named('carl')), /^in$/],
+    ['that says it is for clients', issue({ ...named('ann'), purpose: 'clientAuth' }), /^in$/],
+    ['from a CA below ours, which it brings', issue(named('ann'), intermediate, [intermediate]), /^in$/],
+    [
+      'with a name twice',
+      issue({
+        names: [
+          ['dns', 'ann'],
+          ['uri', 'ann'],
+        ],
+      }),
+      /^in$/,
+    ],
+    [
+      'with a name of ours and one of nobody',
+      issue({
+        names: [
+          ['dns', 'zoe'],
+          ['email', 'ann'],
+        ],
+      }),
+      /^in$/,
+    ],
+    ['from a CA below ours, which it does not bring', issue(named('ann'), intermediate), FOREIGN],
+    ['from another CA', issue(named('ann'), OTHERS), FOREIGN],
+    ['from another CA, which it brings', issue(named('ann'), OTHERS, [OTHERS]), FOREIGN],
+    ['from another CA of the same name', issue(named('ann'), NAMESAKE, [NAMESAKE]), FOREIGN],
+    ['from another client', issue(named('ann'), { ...TEAM, key: newKey() }), FOREIGN],
+    ['that has expired', issue({ ...named('ann'), to: Date.now() - 60_000 }), /401.*has expired/],
+    ['that is not valid yet', issue({ ...named('ann'), from: Date.now() + 60_000 }), /401.*not valid yet/],
+    ['for servers', issue({ ...named('ann'), purpose: 'serverAuth' }), /401.*not meant for clients/],
+    ['of nobody', issue(named('zoe')), NAMELESS],
+    [
+      'of nobody, with a client as common name',
+      issue({ ...named('zoe'), subject: [['CN', 'ann']] }),
+      NAMELESS,
+    ],
+    [
+      'with names of other kinds only',
+      issue({ names: [['other', 'x']], subject: [['CN', 'ann']] }),
+      NAMELESS,
+    ],
+    [
+      'with two common names',
+      issue({
+        subject: [
+          ['CN', 'ann'],
+          ['CN', 'zoe'],
+        ],
+      }),
+      NAMELESS,
+    ],
+    ['in other letters', issue(named('ANN')), NAMELESS],
+    [
+      'of two clients',
+      issue({
+        names: [
+          ['dns', 'ann'],
+          ['email', 'bob'],
+        ],
+      }),
+      /401.*more than one client/,
+    ],
+    ['with a comma in a name', issue(named('zoe, DNS:ann')), NAMELESS],
+    ['with a quote in a name', issue(named('zoe", DNS:"ann')), NAMELESS],
+    ['with a NUL in a name', issue(named('ann\0.evil.example')), NAMELESS],
+    ['with a comma in a URI', issue({ names: [['uri', 'http://x/, DNS:ann']] }), NAMELESS],
+    ['with a line break in a name', issue(named('zoe\nDNS:ann')), NAMELESS],
+    ['with a slash in the common name', issue({ subject: [['CN', 'zoe/CN=ann']] }), NAMELESS],
+    ['with a line break in the common name', issue({ subject: [['CN', 'zoe\nCN=ann']] }), NAMELESS],
+  ];
+  for (const [what, identity, expected] of cases) {
+    it(`${what}: ${expected.source}`, async (t) => {
+      const { ask } = await gateway(t);
+      assert.match(await ask(identity), expected);
+    });
+  }
+
+  it('makes the request that of its client: in the log, and in what it may use', async (t) => {
+    const { ask, log } = await gateway(t, {
+      clients: [
+        client('ann', { endpoints: ['chat'] }),
+        { name: 'bob' },
+        { name: 'eve', expires: '2020-01-01T00:00:00Z' },
+      ],
+    });
+    assert.match(await ask(ANN), /^403.*may not use this endpoint/);
+    assert.match(log(), /"client":"ann"/);
+    assert.equal(await ask(issue(named('bob'))), 'in');
+    assert.match(await ask(issue(named('eve'))), /401.*the client has expired/);
+  });
+
+  it('is not needed for a handshake, nor for what is open to everybody', async (t) => {
+    const { connection, ask } = await gateway(t);
+    for (const identity of [{}, issue(named('ann'), OTHERS)]) {
+      const asking = connection(identity);
+      asking.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      assert.equal((await answerTo(asking)).status, 200);
+    }
+    assert.match(await ask(), /401.*no token was sent/);
+    assert.match(await ask({}, ['Authorization: Bearer x']), /401.*the token is not known/);
+  });
+});
+
+describe('a certificate and a token', { concurrency: true }, () => {
+  const TOKENS = { clients: ['ann', 'bob'].map((name) => ({ name, tokens: [sha256(`t-${name}`)] })) };
+  const bearer = (name: string): string => `Authorization: Bearer t-${name}`;
+  const foreign = issue(named('ann'), OTHERS);
+  const expired = issue({ ...named('ann'), to: Date.now() - 60_000 });
+  const both = issue({
+    names: [
+      ['dns', 'ann'],
+      ['dns', 'bob'],
+    ],
+  });
+  const MIXED = /401.*the token is not one of the client that the certificate names/;
+  const cases: [what: string, identity: Identity, header: string, expected: RegExp][] = [
+    ['of the same client', ANN, bearer('ann'), /^in$/],
+    ['of the same client, as x-api-key', ANN, 'x-api-key: t-ann', /^in$/],
+    ['of another client', ANN, bearer('bob'), MIXED],
+    ['of another client, as x-api-key', ANN, 'x-api-key: t-bob', MIXED],
+    ['of nobody', ANN, bearer('zoe'), MIXED],
+    ['that is none, but another authorization', ANN, 'Authorization: Basic dDp0', MIXED],
+    ['beside a foreign certificate', foreign, bearer('bob'), /^in$/],
+    ['beside an expired certificate', expired, bearer('bob'), /^in$/],
+    [
+      'of nobody beside a foreign certificate',
+      foreign,
+      bearer('zoe'),
+      /401.*trusts, and the token is not known/,
+    ],
+    ['beside a certificate of two clients', both, bearer('ann'), /401.*more than one client/],
+  ];
+  for (const [what, identity, header, expected] of cases) {
+    it(`${what}: ${expected.source}`, async (t) => {
+      const { ask } = await gateway(t, TOKENS);
+      assert.match(await ask(identity, [header]), expected);
+    });
+  }
+});
+
+describe('a connection that stays open', { concurrency: true }, () => {
+  it('is nobody any more once its client was taken out of the file', async (t) => {
+    const { connection, writeClients, service, log } = await gateway(t);
+    const open = connection(ANN);
+    open.send(estimate());
+    await open.until(/200 OK/);
+    writeClients([{ name: 'bob' }]);
+    service.reload();
+    await until(() => /The clients file.*was read again/.test(log()), 'the file was not read');
+    const before = open.received().length;
+    open.send(estimate());
+    await open.until(/names no client/);
+    assert.match(open.received().slice(before), /^[\s\S]*HTTP\/1\.1 401/);
+  });
+
+  it('is nobody any more once its certificate has expired', async (t) => {
+    const { connection } = await gateway(t);
+    const to = Math.ceil(Date.now() / 1000) * 1000 + 2_000;
+    const open = connection(issue({ ...named('ann'), to }));
+    open.send(estimate());
+    await open.until(/200 OK/);
+    await until(() => Date.now() > to, 'time stands still', 5_000);
+    open.send(estimate());
+    await open.until(/401[\s\S]*has expired/);
+  });
+
+  it('ends when the CAs change, and those without a certificate live on', async (t) => {
+    const { connection, write, service } = await gateway(t);
+    const [open, plain] = [connection(ANN), connection()];
+    for (const each of [open, plain]) {
+      each.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      await each.until(/200 OK[\s\S]*ok\n$/);
+    }
+    write('ca.pem', OTHERS.pem);
+    service.reload();
+    await open.ended;
+    plain.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await plain.until(/200 OK[\s\S]*200 OK/);
+  });
+
+  it('that is in a request when the CAs change finishes it and ends, and its next request is refused', async (t) => {
+    const { connection, write, service } = await gateway(t);
+    const open = connection(ANN);
+    const whole = estimate();
+    open.send(whole.slice(0, -10)); // admitted with its head
+    await once(open.socket, 'secureConnect');
+    const probe = connection();
+    probe.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'); // comes after it
+    await probe.until(/200 OK/);
+    write('ca.pem', OTHERS.pem);
+    service.reload();
+    open.send(whole.slice(-10) + estimate());
+    await open.ended;
+    assert.match(open.received(), /^HTTP\/1\.1 200 OK[\s\S]*Connection: close/i);
+    assert.equal(open.received().match(/200 OK/g)?.length, 1);
+  });
+});
+
+describe('a listener whose CAs are replaced', { concurrency: true }, () => {
+  const scene = async (t: TestContext) => {
+    const withdrawn: unknown[] = [];
+    const responses: ServerResponse[] = [];
+    const certificates = createCertificates();
+    const listener = await listen(
+      {
+        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, maxBodyBytes: 1, fd: undefined },
+        clientCertificates: {
+          cas: [TEAM.pem],
+          take: certificates.take,
+          withdraw(socket) {
+            certificates.withdraw(socket);
+            withdrawn.push(certificates.of(socket)?.problem);
+          },
+        },
+      },
+      (_req, res) => {
+        res.write('begun ');
+        responses.push(res);
+      },
+    );
+    t.after(async () => {
+      const drained = listener.drain();
+      listener.destroy();
+      await drained;
+    });
+    return { withdrawn, responses, listener };
+  };
+
+  it('ends a connection after the response that has begun on it', async (t) => {
+    const { withdrawn, responses, listener } = await scene(t);
+    const open = rawClient(listener.port, { rejectUnauthorized: false, ...ANN });
+    t.after(() => open.socket.destroy());
+    open.send('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await open.until(/begun/);
+    listener.replaceTls(server, [OTHERS.pem]);
+    assert.deepEqual(withdrawn, ['withdrawn']);
+    responses[0]?.end('whole');
+    await open.ended;
+    assert.match(open.received(), /whole/);
+  });
+
+  it('ends a connection whose handshake began before', async (t) => {
+    const { withdrawn, listener } = await scene(t);
+    const accepted = Promise.withResolvers<void>();
+    const seen = (message: unknown): void => {
+      if ((message as { readonly socket: Socket }).socket.localPort === listener.port) accepted.resolve();
+    };
+    subscribe('net.server.socket', seen);
+    t.after(() => unsubscribe('net.server.socket', seen));
+    const tcp = connectTcp(listener.port, '127.0.0.1');
+    await accepted.promise;
+    listener.replaceTls(server, [OTHERS.pem]);
+    const late = connect({ socket: tcp, rejectUnauthorized: false, ...ANN });
+    t.after(() => late.destroy());
+    const closed = new Promise((resolve) => late.on('error', () => {}).once('close', resolve));
+    late.resume();
+    await closed;
+    assert.deepEqual(withdrawn, ['withdrawn']);
+  });
+});
+
+describe('the file of CAs', { concurrency: true }, () => {
+  it('may hold several, and is read again', async (t) => {
+    const { ask, write, service, log } = await gateway(t, { cas: `# two\n${TEAM.pem}\n${OTHERS.pem}` });
+    const other = issue(named('bob'), NAMESAKE);
+    assert.deepEqual([await ask(ANN), await ask(issue(named('ann'), OTHERS))], ['in', 'in']);
+    assert.match(await ask(other), FOREIGN);
+    write('ca.pem', NAMESAKE.pem);
+    service.reload();
+    assert.match(log(), /The CAs of client certificates were replaced/);
+    assert.match(await ask(ANN), FOREIGN);
+    assert.equal(await ask(other), 'in');
+  });
+
+  it('stays asked for when the certificate of the server is renewed', async (t) => {
+    const { ask, write, service, log } = await gateway(t);
+    write('cert.pem', `${server.cert}\n`);
+    service.reload();
+    assert.match(log(), /The TLS certificate was replaced/);
+    assert.equal(await ask(ANN), 'in');
+    assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);
+  });
+
+  const second = authority('second', TEAM);
+  const bad: [what: string, text: string, said: RegExp][] = [
+    ['nothing', '', /holds no certificate/],
+    ['a key', ANN.key as string, /holds no certificate/],
+    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /something besides whole certificates/],
+    ['half a certificate', TEAM.pem.slice(0, 200), /holds no certificate/],
+    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /something besides whole/],
+    ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be read/],
+    ['the certificate of a client', ANN.cert as string, /not that of a CA/],
+    ['a CA without its root', second.pem, /without its issuer/],
+  ];
+  for (const [what, text, said] of bad) {
+    it(`with ${what} is refused at the start, and later the old one stays`, async (t) => {
+      const { ask, write, path, service, log } = await gateway(t);
+      write('ca.pem', text);
+      assert.throws(
+        () => loadClientCas(path('ca.pem')),
+        (error) =>
+          error instanceof PrivatemodeError && error.code === 'config_invalid' && said.test(error.message),
+      );
+      service.reload();
+      service.reload();
+      assert.equal(log().match(/The new CAs of client certificates cannot be used/g)?.length, 1);
+      assert.equal(await ask(ANN), 'in');
+    });
+  }
+});
+
+describe('a resumed session', { concurrency: true }, () => {
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    it(`(${version}) does not exist: what the CA file no longer supports stays outside`, async (t) => {
+      const { ask, connection, write, service } = await gateway(t);
+      const sessions: Buffer[] = [];
+      const options = { ...ANN, minVersion: version, maxVersion: version };
+      const first = connection(options);
+      first.socket.on('session', (session: Buffer) => sessions.push(session));
+      first.send(estimate());
+      await first.until(/200 OK/);
+      const session = sessions.at(-1) ?? (first.socket as TLSSocket).getSession();
+      const again = connect({
+        ...{ port: service.port, host: '127.0.0.1', servername: 'localhost', rejectUnauthorized: false },
+        ...{ ...options, session },
+      });
+      t.after(() => again.destroy());
+      await once(again, 'secureConnect');
+      assert.equal(again.isSessionReused(), false);
+      write('ca.pem', OTHERS.pem);
+      service.reload();
+      assert.match(await ask({ ...options, session }), FOREIGN);
+    });
+  }
+});
+
+describe('names in certificates', () => {
+  it('come in the order DNS, email, URI', () => {
+    const names: Names = [
+      ['uri', 'u'],
+      ['email', 'e'],
+      ['other', 'o'],
+      ['dns', 'd'],
+    ];
+    assert.deepEqual(certificateNames(der(TEAM, newKey(), { names, subject: [['CN', 'c']] })), [
+      'd',
+      'e',
+      'u',
+    ]);
+  });
+
+  it('are none in what is no certificate', () => {
+    for (const bytes of [[], [0x30, 0], [0x30, 0x80], [1, 2, 3]])
+      assert.deepEqual(certificateNames(Uint8Array.from(bytes)), []);
+  });
+});
+
+/** The program itself in front of a simulated service, with the clients and the CA of the team. */
+async function program(t: TestContext, clients: readonly object[], more: readonly string[]) {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
+  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  t.after(async () => {
+    await simulator.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const write = (name: string, text: string): string => {
+    writeFileSync(join(directory, name), text);
+    return join(directory, name);
+  };
+  const proxy = await startProxyProcess(
+    [
+      `--clients=${write('clients.json', JSON.stringify({ clients }))}`,
+      `--tls-client-ca=${write('team.pem', TEAM.pem)}`,
+      `--tls-cert-path=${write('server.pem', server.cert)}`,
+      `--tls-key-path=${write('server.key', server.key)}`,
+      `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
+      `--api-endpoint=localhost:${simulator.port}`,
+      `--manifest-path=${join(directory, 'manifest.json')}`,
+      `--unsafe-trust-roots=${join(directory, 'roots')}`,
+      `--workspace=${join(directory, 'workspace')}`,
+      ...['--listen-address=127.0.0.1', '--port=0', ...more],
+    ],
+    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+  );
+  t.after(() => proxy.stop('SIGKILL'));
+  const port = Number(new URL(proxy.url).port);
+  /** The answer to a request on a connection of its own. */
+  async function ask(identity: ConnectionOptions, request: string) {
+    const asking = rawClient(port, { servername: 'localhost', rejectUnauthorized: false, ...identity });
+    asking.send(request);
+    const answer = await answerTo(asking);
+    asking.socket.destroy();
+    return answer;
+  }
+  return { directory, simulator, write, proxy, ask };
+}
+
+describe('--tls-client-ca with two workers', { timeout: 60_000 }, () => {
+  it('knows clients in each, and refuses in each who was taken out', async (t) => {
+    const clients = [{ name: 'ann' }, { name: 'bob' }];
+    const { write, proxy, ask } = await program(t, clients, ['--workers=2', '--log-level=debug']);
+    const request = estimate(['Connection: close']);
+    const outcomes = async (identity: Identity): Promise<string[]> => [
+      ...new Set(
+        await Promise.all(Array.from({ length: 8 }, async () => outcome(await ask(identity, request)))),
+      ),
+    ];
+    // The second worker may start after the first answers, and would read only the new file.
+    const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
+    const deadline = Date.now() + 20_000;
+    while (answering() < 2) {
+      assert.ok(Date.now() < deadline, 'one worker answers nothing');
+      assert.deepEqual(await outcomes(ANN), ['in']);
+    }
+    assert.match((await outcomes(issue(named('ann'), OTHERS))).join(), FOREIGN);
+    write('clients.json', '{"clients":[{"name":"bob"}]}');
+    const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
+    await until(() => heard() === 2, 'the file was not read in both', 5_000);
+    const refused = await outcomes(ANN);
+    assert.equal(refused.length, 1);
+    assert.match(refused.join(), NAMELESS);
+  });
+});
+
+describe('a request of a client that a certificate names', { timeout: 60_000 }, () => {
+  const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
+  /** A streamed one. */
+  const streamed = (path: string): string => {
+    const messages = [{ role: 'user', content: 'hello' }];
+    const body = JSON.stringify({ model: 'sim-echo', stream: true, max_tokens: 9, messages });
+    const head = [
+      ...[`POST ${path} HTTP/1.1`, 'Host: localhost', 'Content-Type: application/json'],
+      `Content-Length: ${body.length}`,
+    ];
+    return `${head.join('\r\n')}\r\n\r\n${body}`;
+  };
+
+  for (const workers of [1, 2]) {
+    it(`is forwarded within its limits with the key of the gateway, and has receipts (--workers=${workers})`, async (t) => {
+      const clients = ['ann', 'bob'].map((name) => ({ name, requestsPerMinute: 2 }));
+      const { directory, simulator, proxy, ask } = await program(t, clients, [
+        ...['--receipts', `--workers=${workers}`],
+      ]);
+      const bob = issue(named('bob'));
+      for (const identity of [ANN, bob]) {
+        const openai = await ask(identity, streamed(DIALECTS.openai));
+        assert.equal(openai.status, 200, openai.body);
+        assert.match(openai.body, /data: \[DONE\]\n\n/);
+        const anthropic = await ask(identity, streamed(DIALECTS.anthropic));
+        assert.equal(anthropic.status, 200, anthropic.body);
+        assert.match(anthropic.body, /event: message_stop\n/);
+        for (const [dialect, path] of Object.entries(DIALECTS)) {
+          const refused = await ask(identity, streamed(path));
+          const { type, error } = JSON.parse(refused.body) as {
+            readonly type?: string;
+            readonly error: { readonly type: string; readonly code: string };
+          };
+          assert.deepEqual(
+            [refused.status, error.type, error.code, type],
+            [
+              ...[429, 'rate_limit_error', 'requests_per_minute_reached'],
+              dialect === 'anthropic' ? 'error' : undefined,
+            ],
+          );
+          const seconds = Number(refused.headers['retry-after']);
+          assert.ok(seconds > 0 && seconds <= 60, `${seconds}`);
+        }
+      }
+      assert.equal((await ask({}, streamed(DIALECTS.openai))).status, 401);
+      const sent = simulator.recorder
+        .requests()
+        .filter(({ path: sentTo }) => Object.values(DIALECTS).some((path) => sentTo.startsWith(path)));
+      assert.equal(sent.length, 4);
+      for (const { headers } of sent) assert.equal(headers['authorization'], 'Bearer key-of-the-gateway');
+
+      assert.equal(await proxy.stop('SIGTERM'), 0);
+      const folder = join(directory, 'workspace/receipts');
+      const told = readdirSync(folder)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) => readFileSync(join(folder, name), 'utf8').trimEnd().split('\n'))
+        .map((line) => JSON.parse(line));
+      const requests = told
+        .filter(({ type }) => type === 'request')
+        .map(({ client: name, endpoint, status, code }) => [name, endpoint, status, code].join(' '));
+      const refused = told.flatMap(({ counts = [] }) => counts);
+      const reached = 'requests_per_minute_reached';
+      const ofClient = (name: string): string[] => [
+        ...[`${name} chat 200 `, `${name} chat 429 ${reached}`],
+        ...[`${name} messages 200 `, `${name} messages 429 ${reached}`],
+      ];
+      assert.deepEqual(requests.toSorted(), [...ofClient('ann'), ...ofClient('bob')]);
+      assert.deepEqual(refused, [{ client: null, code: 'client_unknown', count: 1 }]);
+    });
+  }
+});

@@ -1,0 +1,223 @@
+/** The file of --clients: what is in it, what is refused, and that no error quotes a token. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parseClientsFile } from '../../lib/clients/clients-file.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+
+const DIGEST = '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae'; // of "foo"
+const OTHER = 'fcde2b2edba56bf408601fb721fe9b5c338d25ee5ff08c1d2b1d2e3cfb0ef1a7';
+const TOKEN = 'pmp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_abcde';
+
+const parse = (file: unknown, needsKeys = false) =>
+  parseClientsFile(Buffer.from(typeof file === 'string' ? file : JSON.stringify(file)), { needsKeys });
+const one = (members: object) => ({ clients: [{ name: 'ann', tokens: [DIGEST], ...members }] });
+
+const ACCEPTED: [what: string, members: object, read: object][] = [
+  [
+    'a name and a token alone',
+    {},
+    { name: 'ann', cacheSalt: 'client', expires: undefined, apiKeyFile: undefined },
+  ],
+  ['a name as of mail', { name: 'ann.b_c-d@example.com' }, { name: 'ann.b_c-d@example.com' }],
+  ['a time in UTC', { expires: '2027-01-31T00:00:00Z' }, { expires: 1801353600000 }],
+  ['a time with an offset', { expires: '2027-01-31T02:00:00.5+02:00' }, { expires: 1801353600500 }],
+  ['a leap day', { expires: '2028-02-29T00:00:00Z' }, { expires: 1835395200000 }],
+  ['models', { models: ['gpt-*', '*'] }, { models: ['gpt-*', '*'] }],
+  ['endpoints', { endpoints: ['chat', 'models', 'model'] }, { endpoints: ['chat', 'models', 'model'] }],
+  ['a key file', { apiKey: '@keys/ann' }, { apiKeyFile: 'keys/ann' }],
+  ['a shared cache', { cacheSalt: 'shared' }, { cacheSalt: 'shared' }],
+  ['a cache by own salts', { cacheSalt: 'own' }, { cacheSalt: 'own' }],
+  [
+    'no limits',
+    {},
+    { limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined } },
+  ],
+  [
+    'limits, from the smallest to the largest',
+    { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 },
+    { limits: { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 } },
+  ],
+];
+
+const REFUSED: [what: string, file: unknown, words: string][] = [
+  ['no JSON', '{', 'not JSON at character 1, in line 1'],
+  ['no JSON in its third line', '{\n"clients":\n[}', 'not JSON at character 14, in line 3'],
+  ['no text', '', 'the file is empty'],
+  ['another value than an object', [], 'the file: expected an object'],
+  ['no list of clients', {}, 'clients: expected a list of clients'],
+  ['a member that is none', { clients: [], client: [] }, 'client: expected no such member'],
+  ['a client that is a text', { clients: [TOKEN] }, 'clients[0]: expected an object'],
+  ['a member twice', `{"clients":[],"clients":[]}`, 'appears twice'],
+  ['no name', { clients: [{ tokens: [DIGEST] }] }, 'clients[0].name: expected a name'],
+  ['a name with a blank', one({ name: 'ann b' }), 'clients[0].name'],
+  ['a name with a line break', one({ name: 'ann\n' }), 'clients[0].name'],
+  ['an empty name', one({ name: '' }), 'clients[0].name'],
+  ...['.ann', '_ann', '@ann', '-ann', '__proto__', 'ann\0', 'änn', 'ann/..', '{ann}', 'ann"', 'а'].map(
+    (name): (typeof REFUSED)[number] => [
+      `the name ${JSON.stringify(name)}`,
+      one({ name }),
+      'clients[0].name: expected a name of at most 64 letters',
+    ],
+  ),
+  ['a long name', one({ name: 'a'.repeat(65) }), 'clients[0].name'],
+  ['no tokens', { clients: [{ name: 'ann' }] }, 'clients[0].tokens: expected a list'],
+  [
+    'an empty list of tokens',
+    one({ tokens: [] }),
+    'clients[0].tokens: expected a list of at least one digest; to lock a client out, remove its whole entry',
+  ],
+  [
+    'a token in place of its digest',
+    one({ tokens: [DIGEST, TOKEN] }),
+    'clients[0].tokens[1]: expected the SHA-256 of a token, 64 lower-case hex digits, not the token itself; "privatemode-proxy clients new" prints both',
+  ],
+  ['a digest in capitals', one({ tokens: [DIGEST.toUpperCase()] }), 'clients[0].tokens[0]'],
+  ['a token as the name of a member', one({ [TOKEN]: 1 }), 'clients[0].…: expected no such member'],
+  ['a digest as the name of a member', { clients: [], [DIGEST]: 1 }, '…: expected no such member'],
+  ['a digest as the name of a member, twice', `{"${DIGEST}":1,"${DIGEST}":2}`, 'appears twice'],
+  ['a day without a time', one({ expires: '2027-01-31' }), 'clients[0].expires: expected a time'],
+  ['a time without a zone', one({ expires: '2027-01-31T00:00:00' }), 'clients[0].expires'],
+  ['a day that does not exist', one({ expires: '2027-02-30T00:00:00Z' }), 'clients[0].expires'],
+  ['an hour that does not exist', one({ expires: '2027-02-03T24:00:00Z' }), 'clients[0].expires'],
+  ['a number for a time', one({ expires: 1 }), 'clients[0].expires'],
+  ['no models', one({ models: [] }), 'clients[0].models'],
+  ['an empty model', one({ models: [''] }), 'clients[0].models[0]'],
+  [
+    'an endpoint that nobody knows',
+    one({ endpoints: ['chat', 'chats'] }),
+    'clients[0].endpoints[1]: expected one of chat,',
+  ],
+  ['a key in place of its file', one({ apiKey: TOKEN }), 'clients[0].apiKey: expected @ and the path'],
+  [
+    'a salt rule that nobody knows',
+    one({ cacheSalt: 'none' }),
+    'clients[0].cacheSalt: expected one of client, shared, own',
+  ],
+  ...['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'].flatMap((name) =>
+    ['0', '-1', '1.5', '1.0', '1e3', '2147483649', '99999999999999999999', '"1"', 'null', '[1]'].map(
+      (value): [string, unknown, string] => [
+        `${name} ${value}`,
+        `{"clients":[{"name":"ann","tokens":["${DIGEST}"],"${name}":${value}}]}`,
+        `clients[0].${name}: expected a whole number from 1 to 2147483648`,
+      ],
+    ),
+  ),
+  [
+    'two clients of one name',
+    {
+      clients: [
+        { name: 'ann', tokens: [DIGEST] },
+        { name: 'ann', tokens: [OTHER] },
+      ],
+    },
+    'clients[1].name: expected a name that no other client has',
+  ],
+  [
+    'a token of two clients',
+    {
+      clients: [
+        { name: 'ann', tokens: [DIGEST] },
+        { name: 'bob', tokens: [OTHER, DIGEST] },
+      ],
+    },
+    'clients[1].tokens[1]: expected a token that is in the file once',
+  ],
+  ['a file that is too large', `${' '.repeat(1024 * 1024)}{"clients":[]}`, 'at most 1048576 bytes'],
+];
+
+describe('the file of --clients', () => {
+  for (const [what, members, read] of ACCEPTED) {
+    it(`may have ${what}`, () => {
+      const [entry] = parse({ $schema: './clients-file.schema.json', ...one(members) });
+      for (const [name, value] of Object.entries(read))
+        assert.deepEqual(entry?.[name as keyof typeof entry], value);
+      assert.deepEqual(
+        entry?.tokens.map((token) => Buffer.from(token).toString('hex')),
+        [DIGEST],
+      );
+    });
+  }
+
+  for (const [what, file, words] of REFUSED) {
+    it(`may not have ${what}`, () => {
+      assert.throws(
+        () => parse(file),
+        (thrown) => {
+          assert.ok(thrown instanceof PrivatemodeError && thrown.code === 'config_invalid', `${thrown}`);
+          assert.ok(thrown.message.startsWith('--clients: '), thrown.message);
+          assert.ok(thrown.message.includes(words), thrown.message);
+          for (const secret of [DIGEST, TOKEN, OTHER]) {
+            assert.ok(!thrown.message.toLowerCase().includes(secret.slice(0, 12).toLowerCase()), 'it quotes');
+          }
+          return true;
+        },
+      );
+    });
+  }
+
+  it('may have 4,096 tokens: each request is compared with all of them', () => {
+    const withTokens = (count: number) =>
+      one({ tokens: Array.from({ length: count }, (_, i) => i.toString(16).padStart(64, '0')) });
+    assert.equal(parse(withTokens(4096))[0]?.tokens.length, 4096);
+    assert.throws(() => parse(withTokens(4097)), {
+      message: '--clients: clients: expected at most 4096 tokens',
+    });
+  });
+
+  it('may have no clients, and then nobody may use the gateway', () =>
+    assert.deepEqual(parse({ clients: [] }), []));
+
+  it('must name a key for each client where none is configured', () => {
+    assert.equal(parse(one({ apiKey: '@k' }), true).length, 1);
+    assert.throws(
+      () => parse(one({}), true),
+      /clients\[0\]\.apiKey: expected a key file, since there is no --api-key/,
+    );
+  });
+
+  it('is frozen once read', () => {
+    const entries = parse(one({ models: ['m'] }));
+    assert.ok(Object.isFrozen(entries) && Object.isFrozen(entries[0]) && Object.isFrozen(entries[0]?.models));
+  });
+
+  it('is what the page for operators shows', () => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/operations.md'), 'utf8');
+    const example = /## A gateway for a team[\s\S]*?```json\n([\s\S]*?)```/.exec(page)?.[1] ?? '';
+    const names = parse(example).map(({ name }) => name);
+    assert.deepEqual(names, ['ann', 'bob', 'search-service']);
+  });
+
+  it('has a schema with the same members, endpoints and patterns', () => {
+    const schema = JSON.parse(
+      readFileSync(join(import.meta.dirname, '../../docs/clients-file.schema.json'), 'utf8'),
+    );
+    const { properties } = schema.$defs.client;
+    const limits = ['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'];
+    const members = ['name', 'tokens', 'expires', 'models', 'endpoints', 'apiKey', 'cacheSalt', ...limits];
+    assert.deepEqual(Object.keys(properties), members);
+    for (const name of limits) {
+      const { type, minimum, maximum } = properties[name];
+      assert.equal(type, 'integer');
+      for (const value of [minimum, maximum]) parse(one({ [name]: value }));
+      for (const value of [minimum - 1, maximum + 1]) assert.throws(() => parse(one({ [name]: value })));
+    }
+    const all = {
+      name: 'a',
+      tokens: [createHash('sha256').update('t').digest('hex')],
+      expires: '2027-01-31T00:00:00Z',
+    };
+    const { enum: endpoints } = properties.endpoints.items as { enum: string[] };
+    const counts = { requestsPerMinute: 1, tokensPerDay: 1, maxConcurrent: 1 };
+    const full = { ...all, models: ['*'], endpoints, apiKey: '@k', cacheSalt: 'own', ...counts };
+    assert.deepEqual(Object.keys(full), members);
+    assert.deepEqual(parse({ clients: [full] })[0]?.endpoints, endpoints);
+    assert.throws(
+      () => parse(one({ endpoints: ['x'] })),
+      new RegExp(`expected one of ${endpoints.join(', ')}$`),
+    );
+    for (const cacheSalt of properties.cacheSalt.enum) parse(one({ cacheSalt }));
+  });
+});

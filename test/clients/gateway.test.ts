@@ -1,0 +1,633 @@
+/** A gateway with clients, byte for byte: who is let in, what they are told, and where their tokens must not be. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { type Clients, type ClientsOptions, openClients } from '../../lib/clients/clients.ts';
+import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
+import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
+import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
+import { fakeSession, type TestGatewayOptions } from '../support/gateway.ts';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  type Fixture,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
+import { chatStream, completion, http, openedRequest } from '../support/sealed-answers.ts';
+
+const ANN = `${KEY_MARK}token-of-ann`;
+const BOB = `${KEY_MARK}token-of-bob`;
+const WRONG = `${KEY_MARK}token-of-nobody`;
+const KEY_OF_BOB = 'the-service-key-of-bob';
+
+const MODELS = '{"object":"list","data":[]}';
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+const prefixOf = (salt: string): string => sha256(salt).slice(0, 16);
+
+interface Team extends Fixture {
+  readonly directory: string;
+  readonly file: string;
+  readonly changes: (number | string)[];
+  readonly clients: Clients;
+  readonly receipts: RequestReceipt[];
+}
+
+/** A gateway for two: Ann with the configured key, Bob with one of his own. */
+async function team(
+  t: TestContext,
+  {
+    ann = {},
+    bob = {},
+    options = {},
+    deps = {},
+    gateway = {},
+  }: {
+    readonly ann?: object;
+    readonly bob?: object;
+    readonly options?: Partial<ClientsOptions>;
+    readonly deps?: Partial<GatewayDeps>;
+    readonly gateway?: Partial<TestGatewayOptions>;
+  } = {},
+): Promise<Team> {
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-clients-'));
+  const file = join(directory, 'clients.json');
+  writeFileSync(join(directory, 'bob.key'), `${KEY_OF_BOB}\n`);
+  writeFileSync(file, fileOf({ ann, bob }));
+  const changes: (number | string)[] = [];
+  const clients = await openClients({
+    ...{ path: file, needsKeys: false, sharedSalt: undefined, ...options },
+    changed: (count) => changes.push(count),
+    failed: ({ message }) => changes.push(message),
+  });
+  const receipts: RequestReceipt[] = [];
+  const fixture = await gatewayFixture(t, {
+    ...gateway,
+    listener: { response: DigestedResponse },
+    deps: {
+      clients,
+      receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },
+      ...deps,
+    },
+  });
+  fixture.upstream.on(async (scripted) => {
+    const body = await scripted.body();
+    if (scripted.request.method === 'GET')
+      await scripted.write(http(200, MODELS, { 'Content-Type': 'application/json' }));
+    else await scripted.write(body.includes('"stream":true') ? chatStream(body) : completion(body));
+  });
+  t.after(() => {
+    clients.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  return { ...fixture, directory, file, changes, clients, receipts };
+}
+
+const fileOf = ({ ann = {}, bob = {} }: { ann?: object; bob?: object }): string =>
+  JSON.stringify({
+    clients: [
+      { name: 'ann', tokens: [sha256(ANN)], ...ann },
+      { name: 'bob', tokens: [sha256(BOB)], apiKey: '@bob.key', ...bob },
+    ],
+  });
+
+const bearer = (token: string): string => `Authorization: Bearer ${token}`;
+
+describe('a request without a known token', () => {
+  const strangers: [what: string, headers: string[]][] = [
+    ['no token', []],
+    ['a wrong token', [bearer(WRONG)]],
+    ['a wrong x-api-key', [`x-api-key: ${WRONG}`]],
+    ['a wrong bearer beside a right x-api-key', [bearer(WRONG), `x-api-key: ${ANN}`]],
+  ];
+  for (const [what, headers] of strangers) {
+    for (const stream of [false, true]) {
+      it(`(${what}${stream ? ', streamed' : ''}) is 401 in either dialect, and nothing is sent`, async (t) => {
+        const { ask, upstream, gateway, receipts } = await team(t);
+        const openai = await ask(post(chatBody({ stream }), { headers }));
+        assert.deepEqual([openai.status, codeOf(openai)], [401, 'client_unknown']);
+        assert.equal(JSON.parse(openai.body).error.type, 'authentication_error');
+        assert.equal(openai.headers['www-authenticate'], 'Bearer');
+        const anthropic = await ask(post(chatBody({ stream }), { headers, path: '/v1/messages' }));
+        assert.deepEqual([anthropic.status, JSON.parse(anthropic.body).type], [401, 'error']);
+        assert.equal(JSON.parse(anthropic.body).error.type, 'authentication_error');
+        assert.equal(upstream.connections.total, 0);
+        assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
+        await until(() => receipts.length === 2, 'no receipts');
+        for (const receipt of receipts) {
+          assert.deepEqual(
+            [receipt.client, receipt.code, receipt.outcome],
+            [null, 'client_unknown', 'refused'],
+          );
+          assert.equal(receipt.request.bytes, 0, 'the body was read');
+        }
+      });
+    }
+  }
+
+  it('is told from a rebound page by its token, except where nobody looks at tokens', async (t) => {
+    const { client } = await team(t);
+    const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
+    for (const [path, token, status] of [
+      ['/v1/models', ANN, 200],
+      ['/v1', ANN, 200],
+      ['/v1/models', WRONG, 401],
+      ['/v1', WRONG, 401],
+      ['/healthz', ANN, 403],
+    ] as const) {
+      const asking = client();
+      asking.send(get(path, [agent, bearer(token)]).replace('Host: localhost:8080', 'Host: evil.example'));
+      assert.equal((await answerTo(asking)).status, status, `${path} ${status}`);
+    }
+  });
+
+  it('that asks before it sends its body gets a 401 and no 100; ann gets hers', async (t) => {
+    const { client } = await team(t);
+    for (const [token, begins] of [
+      [WRONG, 'HTTP/1.1 401 Unauthorized'],
+      [ANN, 'HTTP/1.1 100 Continue'],
+    ] as const) {
+      const asking = client();
+      asking.send(post('', { headers: [bearer(token), 'Content-Length: 1000', 'Expect: 100-continue'] }));
+      await asking.until(/\r\n\r\n/);
+      assert.equal(asking.received().split('\r\n')[0], begins);
+    }
+  });
+
+  for (const [what, headers, status, code] of [
+    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
+    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
+    ['the right bearer twice', [bearer(ANN), bearer(ANN)], 400, 'ambiguous_header'],
+    ['names of headers in two cases', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], 400, 'ambiguous_header'],
+    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], 400, 'ambiguous_header'],
+    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], 401, 'client_unknown'],
+    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], 401, 'client_unknown'],
+    ['two blanks', [`Authorization: Bearer  ${ANN}`], 401, 'client_unknown'],
+    ['a tab for a blank', [`Authorization: Bearer\t${ANN}`], 401, 'client_unknown'],
+    ['no scheme', [`Authorization: ${ANN}`], 401, 'client_unknown'],
+    ['another scheme', [`Authorization: Basic ${ANN}`], 401, 'client_unknown'],
+    [
+      'an empty Authorization beside a right x-api-key',
+      ['Authorization:', `x-api-key: ${ANN}`],
+      401,
+      'client_unknown',
+    ],
+    ['a token in capitals', [bearer(ANN.toUpperCase())], 401, 'client_unknown'],
+    ['a digest for a token', [bearer(sha256(ANN))], 401, 'client_unknown'],
+    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], 200, undefined],
+  ] as const) {
+    it(`(${what}) is ${status}`, async (t) => {
+      const { ask, upstream, gateway } = await team(t);
+      const paths = ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])];
+      for (const path of paths) {
+        const answer = await ask(post(chatBody(), { headers: [...headers], path }));
+        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
+        assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
+      }
+      assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
+      for (const { headers } of upstream.requests)
+        assert.equal(headers['authorization'], `Bearer ${CANARY_KEY}`);
+      assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
+    });
+  }
+
+  it('is an event where the client accepts nothing else', async (t) => {
+    const { ask } = await team(t);
+    const { status, body } = await ask(
+      post(chatBody({ stream: true }), { headers: ['Accept: text/event-stream'] }),
+    );
+    assert.equal(status, 401);
+    assert.match(body, /^data: \{"error":.*client_unknown/);
+  });
+
+  it('is answered before its body is read: none of it has to come', async (t) => {
+    const { client, receipts } = await team(t);
+    const asking = client();
+    asking.send(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
+    const answer = await answerTo(asking, 900);
+    assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
+    await asking.ended;
+    await until(() => receipts.length === 1, 'no receipt');
+    assert.equal(receipts[0]?.request.bytes, 0);
+  });
+
+  const guarded: [request: string | Buffer, what: string][] = [
+    [get('/v1/models'), 'the list of models'],
+    [get('/v1/models/m'), 'a model'],
+    [get('/models'), 'the list without /v1'],
+    [get('/v1'), 'what is served under /v1'],
+    [post('{}', { path: '/v1/messages/count_tokens' }), 'the token estimate'],
+    [post('{}', { path: '/v1/embeddings' }), 'embeddings'],
+    [post('{}', { path: '/unstructured/x' }), 'unstructured'],
+  ];
+  for (const [request, what] of guarded) {
+    it(`is refused ${what}`, async (t) => {
+      const { ask, upstream } = await team(t);
+      assert.equal((await ask(request)).status, 401);
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+
+  it('costs less than 1 ms of CPU, with a hundred tokens known', { timeout: 30_000 }, async (t) => {
+    const tokens = Array.from({ length: 100 }, (_, i) => sha256(`${ANN}-${i}`));
+    const { client } = await team(t, { ann: { tokens } });
+    const [asking, batch] = [client(), 100];
+    const request = get('/v1/models', [bearer(WRONG)])
+      .toString()
+      .repeat(batch);
+    let answered = 0;
+    async function costOfBatch(): Promise<number> {
+      const before = process.cpuUsage();
+      asking.send(request);
+      answered += batch;
+      await until(() => asking.received().split('HTTP/1.1 4').length > answered, 'no answers', 10_000);
+      const { user, system } = process.cpuUsage(before);
+      return (user + system) / 1000 / batch;
+    }
+    const costs: number[] = []; // of the client, too
+    for (let i = 0; i < 10; i++) costs.push(await costOfBatch());
+    assert.ok(Math.min(...costs) < 1, costs.join(' '));
+  });
+
+  it('is refused the verification, where that is served to clients', async (t) => {
+    const { ask } = await team(t, { deps: { verification: () => Promise.resolve('{"served":true}') } });
+    const refused = await ask(get('/verification'));
+    assert.deepEqual([refused.status, refused.headers['privatemode-proxy-error']], [401, 'client_unknown']);
+    const shown = await ask(get('/verification', [bearer(ANN)]));
+    assert.deepEqual([shown.status, shown.body], [200, '{"served":true}']);
+  });
+
+  it('is refused the head of the list of models', async (t) => {
+    const { client } = await team(t);
+    const asking = client();
+    asking.send(get('/v1/models', ['Connection: close']).replace('GET', 'HEAD'));
+    assert.match(await asking.until(/\r\n\r\n$/), /^HTTP\/1\.1 401 /);
+  });
+
+  it('still gets health and its answer to a preflight', async (t) => {
+    const { ask } = await team(t, {
+      gateway: { cors: { allowedOrigins: ['https://a.example'], ownNames: [] } },
+    });
+    for (const path of ['/', '/health', '/healthz', '/api/hello'])
+      assert.equal((await ask(get(path))).status, 200, path);
+    assert.equal((await ask(get('/readyz'))).status, 204);
+    const headers = ['Origin: https://a.example', 'Access-Control-Request-Method: POST'];
+    const preflight = get('/v1/chat/completions', headers).replace('GET', 'OPTIONS');
+    assert.equal((await ask(preflight)).status, 204);
+    const page = await ask(post(chatBody(), { headers: ['Origin: https://a.example'] }));
+    assert.deepEqual([page.status, page.headers['access-control-allow-origin']], [401, 'https://a.example']);
+  });
+
+  it('is 429 after 20 of them from one address, and a known token passes all the same', async (t) => {
+    const { ask } = await team(t);
+    for (let i = 0; i < 20; i++) assert.equal((await ask(get('/v1/models', [bearer(WRONG)]))).status, 401);
+    const told = await ask(post(chatBody(), { headers: [bearer(WRONG)] }));
+    assert.deepEqual(
+      [told.status, codeOf(told), told.headers['retry-after']],
+      [429, 'client_throttled', '60'],
+    );
+    assert.equal((await ask(post(chatBody(), { headers: [bearer(ANN)] }))).status, 200);
+  });
+});
+
+describe('a request with a known token', () => {
+  const senders: [what: string, header: string, client: string, key: string][] = [
+    ['as a bearer', bearer(ANN), 'ann', CANARY_KEY],
+    ['as x-api-key', `x-api-key: ${ANN}`, 'ann', CANARY_KEY],
+    ['of a client with a key of its own', bearer(BOB), 'bob', KEY_OF_BOB],
+    ['of such a client as x-api-key', `x-api-key: ${BOB}`, 'bob', KEY_OF_BOB],
+  ];
+  for (const [what, header, client, key] of senders) {
+    for (const apiKeyFallback of ['always', 'never', 'if-placeholder'] as const) {
+      it(`(${what}, fallback ${apiKeyFallback}) leaves with the key of the service, and the token stays here`, async (t) => {
+        const { ask, upstream, gateway, receipts } = await team(t, {
+          gateway: { dump: true },
+          deps: { apiKeyFallback },
+        });
+        for (const stream of [false, true]) {
+          const answer = await ask(post(chatBody({ stream }), { headers: [header] }));
+          assert.equal(answer.status, 200);
+        }
+        assert.equal((await ask(get('/v1/models', [header]))).status, 200);
+        for (const { headers } of upstream.requests) {
+          assert.equal(headers['authorization'], `Bearer ${key}`);
+          assert.equal(headers['x-api-key'], undefined);
+        }
+        assert.equal(upstream.requests.length, 3);
+        await until(() => receipts.length === 3 && gateway.active() === 0, 'no receipts');
+        assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set([client]));
+        const members = Object.keys(receipts[0] ?? {});
+        assert.equal(members[members.indexOf('endpoint') + 1], 'client');
+        const folder = join(gateway.directory, 'requests');
+        const dumps = (): string[] =>
+          readdirSync(folder, { recursive: true, encoding: 'utf8' })
+            .filter((name) => name.endsWith('.txt'))
+            .map((name) => readFileSync(join(folder, name), 'utf8'));
+        const isThere = (): boolean => dumps().filter((text) => text !== '').length === 6;
+        await until(isThere, 'not all dumps were written');
+        const written = [
+          ...dumps(),
+          ...gateway.logLines,
+          JSON.stringify(receipts),
+          JSON.stringify(gateway.observations),
+          upstream.received().toString('latin1'),
+        ].join('\n');
+        for (const token of [ANN, BOB]) {
+          for (const form of [token, sha256(token), Buffer.from(token).toString('base64')])
+            assert.ok(!written.includes(form), 'a token was written down');
+        }
+        const ended = gateway.logLines
+          .map((line) => JSON.parse(line))
+          .filter(({ msg }) => msg === 'Request ended');
+        assert.deepEqual(
+          ended.map((line) => line.client),
+          [client, client, client],
+        );
+      });
+    }
+  }
+
+  it('attests with the key of the client where none is configured, never with the token', async (t) => {
+    const session = fakeSession();
+    const { ask, upstream } = await team(t, {
+      ann: { apiKey: '@bob.key' },
+      options: { needsKeys: true },
+      deps: { configuredKey: () => undefined },
+      gateway: { session },
+    });
+    assert.equal((await ask(post(chatBody(), { headers: [bearer(ANN)] }))).status, 200);
+    assert.deepEqual(new Set(session.offered), new Set([KEY_OF_BOB]));
+    assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${KEY_OF_BOB}`);
+  });
+
+  it('gets the token estimate and what is served', async (t) => {
+    const { ask } = await team(t);
+    const headers = [bearer(ANN)];
+    assert.equal((await ask(get('/v1', headers))).status, 200);
+    const body = JSON.stringify({ model: 'm', messages: [] });
+    assert.equal((await ask(post(body, { path: '/v1/messages/count_tokens', headers }))).status, 200);
+  });
+
+  it('is 403 where the client may not use the endpoint, before its body is read', async (t) => {
+    const { ask, upstream, receipts } = await team(t, { ann: { endpoints: ['models'] } });
+    const headers = [bearer(ANN)];
+    const openai = await ask(post(chatBody(), { headers }));
+    assert.deepEqual([openai.status, codeOf(openai)], [403, 'client_forbidden']);
+    const anthropic = await ask(post(chatBody(), { headers, path: '/v1/messages' }));
+    assert.deepEqual([anthropic.status, JSON.parse(anthropic.body).error.type], [403, 'permission_error']);
+    const estimate = await ask(post('{}', { headers, path: '/v1/messages/count_tokens' }));
+    assert.equal(estimate.status, 403);
+    assert.equal(upstream.connections.total, 0);
+    assert.equal((await ask(get('/v1/models', headers))).status, 200);
+    await until(() => receipts.length === 4, 'no receipts');
+    assert.deepEqual(
+      receipts.map(({ client, request }) => [client, request.bytes]),
+      Array.from({ length: 4 }, () => ['ann', 0]),
+    );
+  });
+
+  it('is 403 where the client may not use the model, and nothing is sent', async (t) => {
+    const { ask, upstream, gateway } = await team(t, { ann: { models: ['gpt-*'] } });
+    const headers = [bearer(ANN)];
+    for (const path of ['/v1/chat/completions', '/v1/messages']) {
+      const answer = await ask(post(chatBody(), { headers, path }));
+      assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [403, 'client_forbidden']);
+    }
+    assert.equal(upstream.requests.length, 0);
+    assert.equal((await ask(post(chatBody({ model: 'gpt-1' }), { headers }))).status, 200);
+    assert.equal((await ask(post(chatBody(), { headers: [bearer(BOB)] }))).status, 200);
+    assert.equal(gateway.counters.bufferedBytes, 0);
+  });
+});
+
+describe('the salt of a client', () => {
+  const SHARED = 'a literal salt of 32 bytes or more, for all';
+  const OWN = 'a salt of the request, which always wins, too';
+
+  /** The salt that the service finds in a chat, and the shard key. */
+  async function saltOf(
+    team: Team,
+    token: string,
+    members: object = {},
+  ): Promise<readonly [string, string | undefined]> {
+    team.upstream.clear();
+    const messages = [{ role: 'user', content: 'x'.repeat(200) }];
+    const answer = await team.ask(post(chatBody({ messages, ...members }), { headers: [bearer(token)] }));
+    assert.equal(answer.status, 200);
+    const [request] = team.upstream.requests;
+    const salt = JSON.parse(openedRequest(request?.body as Buffer).get('cache_salt') as string);
+    const shardKey = request?.headers['privatemode-shard-key'];
+    if (shardKey !== undefined)
+      assert.equal(shardKey.slice(0, 16), prefixOf(salt), 'the shard key of another salt');
+    return [salt, shardKey];
+  }
+
+  const shared = (cacheSalt?: string) => ({
+    ...(cacheSalt === undefined ? {} : { ann: { cacheSalt }, bob: { cacheSalt } }),
+    options: { sharedSalt: SHARED },
+    deps: { sharedSalt: SHARED },
+  });
+  // HKDF-SHA256 (RFC 5869), computed with another program.
+  const OF_ANN = '72f0448123d43964ab345fc06c9c4fe903422ea5ecf64167f05a5d1a20acbd52';
+  const OF_BOB = '646356b177606ab13ba124cb84b7d4a67d7df9e4221f1ecc569a0d3e8c7997ec';
+  const MIXED_ANN = '3c28041dedf1d827622ac2f71b2a17b84b20e04ede249a860a14be429673a1c7';
+  const MIXED_ANN_ALONE = 'ed4642ac183f36230685abb95687ae7a47a1266a9c49912007cf18a1626d20a2';
+
+  it('is derived from the shared one and its name, the same after every start', async (t) => {
+    for (let start = 0; start < 2; start++) {
+      const gateway = await team(t, shared());
+      const [ann, shardKey] = await saltOf(gateway, ANN);
+      assert.equal(ann, OF_ANN);
+      assert.ok(shardKey?.startsWith(`${prefixOf(OF_ANN)}-`));
+      assert.equal((await saltOf(gateway, ANN))[0], OF_ANN);
+      assert.equal((await saltOf(gateway, BOB))[0], OF_BOB);
+    }
+  });
+
+  it('has the salt of a request mixed into it, wherever that stands in the body', async (t) => {
+    const gateway = await team(t, shared());
+    const [salt, shardKey] = await saltOf(gateway, ANN, { cache_salt: OWN });
+    assert.equal(salt, MIXED_ANN);
+    assert.ok(shardKey?.startsWith(`${prefixOf(MIXED_ANN)}-`));
+    gateway.upstream.clear();
+    const body = `{"cache_salt":${JSON.stringify(OWN)},"model":"m","messages":[{"role":"user","content":"${'x'.repeat(200)}"}]}`;
+    assert.equal((await gateway.ask(post(body, { headers: [bearer(ANN)] }))).status, 200);
+    const [request] = gateway.upstream.requests;
+    assert.equal(openedRequest(request?.body as Buffer).get('cache_salt'), JSON.stringify(MIXED_ANN));
+    assert.equal(request?.headers['privatemode-shard-key'], shardKey);
+    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], MIXED_ANN);
+    // Nobody arrives at the cache of another by sending that one's salt.
+    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OF_ANN }))[0], OF_ANN);
+  });
+
+  it('passes as the request has it with "own", and is derived without one', async (t) => {
+    const gateway = await team(t, shared('own'));
+    assert.equal((await saltOf(gateway, ANN, { cache_salt: OWN }))[0], OWN);
+    assert.equal((await saltOf(gateway, ANN))[0], OF_ANN);
+  });
+
+  it('is that of all with "shared"', async (t) => {
+    const gateway = await team(t, shared('shared'));
+    assert.equal((await saltOf(gateway, ANN))[0], SHARED);
+    assert.equal((await saltOf(gateway, BOB))[0], SHARED);
+    assert.equal((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], OWN);
+  });
+
+  it('is drawn for each request without a shared cache; one that a request brings is mixed', async (t) => {
+    const gateway = await team(t);
+    const [[first, shardKey], [second]] = [await saltOf(gateway, ANN), await saltOf(gateway, ANN)];
+    assert.notEqual(first, second);
+    assert.equal(shardKey, undefined);
+    assert.equal((await saltOf(gateway, ANN, { cache_salt: OWN }))[0], MIXED_ANN_ALONE);
+    assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], MIXED_ANN_ALONE);
+  });
+
+  it('of a request must still be long enough', async (t) => {
+    const { ask } = await team(t, shared());
+    const answer = await ask(post(chatBody({ cache_salt: 'short' }), { headers: [bearer(ANN)] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'salt_too_short']);
+  });
+});
+
+describe('the file of clients, while the gateway runs', () => {
+  const statusOf = async ({ ask }: Team, token: string): Promise<number> =>
+    (await ask(get('/v1/models', [bearer(token)]))).status;
+
+  it('is followed: who is taken out is refused within a second', async (t) => {
+    const gateway = await team(t);
+    assert.equal(await statusOf(gateway, BOB), 200);
+    writeFileSync(gateway.file, JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] }));
+    const begun = performance.now();
+    await until(() => gateway.changes.length > 0, 'the file was not read again');
+    assert.ok(performance.now() - begun < 1_000);
+    assert.equal(await statusOf(gateway, BOB), 401);
+    assert.equal(await statusOf(gateway, ANN), 200);
+    assert.deepEqual(gateway.changes, [1]);
+  });
+
+  it('is read at once on a reload', async (t) => {
+    const gateway = await team(t);
+    writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
+    await gateway.clients.reload();
+    assert.equal(await statusOf(gateway, ANN), 401);
+  });
+
+  it('is said to be read where the old content is back after an error', async (t) => {
+    const gateway = await team(t);
+    const good = readFileSync(gateway.file);
+    await gateway.clients.reload();
+    assert.deepEqual(gateway.changes, []);
+    writeFileSync(gateway.file, '{');
+    await gateway.clients.reload();
+    writeFileSync(gateway.file, good);
+    await gateway.clients.reload();
+    await gateway.clients.reload();
+    assert.deepEqual(gateway.changes, ['--clients: not JSON at character 1, in line 1', 2]);
+  });
+
+  it('stays as it was where the new one is bad or gone, and that is said once', async (t) => {
+    const gateway = await team(t);
+    writeFileSync(gateway.file, `{"clients":[{"name":"eve","tokens":["${sha256(WRONG)}"]},{"name":"eve"}]}`);
+    await gateway.clients.reload();
+    await gateway.clients.reload();
+    assert.equal(await statusOf(gateway, ANN), 200);
+    assert.equal(await statusOf(gateway, WRONG), 401);
+    assert.deepEqual(gateway.changes, [
+      '--clients: clients[1].tokens: expected a list of at least one digest; only with --tls-client-ca may a client have none',
+    ]);
+    rmSync(gateway.file);
+    await gateway.clients.reload();
+    assert.equal(await statusOf(gateway, ANN), 200);
+    assert.match(String(gateway.changes[1]), /^failed to read the file .* of --clients: ENOENT/);
+    writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
+    await gateway.clients.reload();
+    assert.equal(await statusOf(gateway, ANN), 401);
+  });
+
+  for (const [what, replace, reason] of [
+    ['a directory', (path: string) => mkdirSync(path), 'it is not a regular file'],
+    ['a link to nothing', (path: string) => symlinkSync(`${path}.gone`, path), 'ENOENT'],
+    ['a link to itself', (path: string) => symlinkSync(path, path), 'ELOOP'],
+    ['a device without an end', (path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],
+    ['a pipe', (path: string) => void spawnSync('mkfifo', [path]), 'it is not a regular file'],
+    [
+      'a gigabyte',
+      (path: string) => {
+        writeFileSync(path, fileOf({}));
+        truncateSync(path, 2 ** 30);
+      },
+      'it has more than 1048576 bytes',
+    ],
+  ] as const) {
+    it(`stays as it was where ${what} is in its place, and hinders nobody`, {
+      timeout: 20_000,
+    }, async (t) => {
+      const gateway = await team(t);
+      // A pipe that is waited for would keep a thread each time, and there are four of them.
+      rmSync(gateway.file);
+      replace(gateway.file);
+      const before = process.memoryUsage.rss();
+      const reads = Promise.all(Array.from({ length: 5 }, () => gateway.clients.reload()));
+      await readFile(join(gateway.directory, 'bob.key'));
+      await reads;
+      assert.ok(process.memoryUsage.rss() - before < 2 ** 29, 'it was read');
+      assert.equal(await statusOf(gateway, ANN), 200);
+      assert.equal(gateway.changes.length, 1);
+      assert.ok(String(gateway.changes[0]).includes(reason), String(gateway.changes[0]));
+      rmSync(gateway.file, { recursive: true });
+      writeFileSync(`${gateway.file}.new`, JSON.stringify({ clients: [] }));
+      symlinkSync(`${gateway.file}.new`, gateway.file);
+      await gateway.clients.reload();
+      assert.equal(await statusOf(gateway, ANN), 401);
+    });
+  }
+
+  it('has its key files read again too; a bad one leaves that key, and nothing else, as it was', async (t) => {
+    const gateway = await team(t);
+    const keyNow = async (): Promise<string | undefined> => {
+      gateway.upstream.clear();
+      await statusOf(gateway, BOB);
+      return gateway.upstream.requests[0]?.headers['authorization'];
+    };
+    const keyFile = join(gateway.directory, 'bob.key');
+    writeFileSync(keyFile, 'another-key');
+    await gateway.clients.reload();
+    assert.equal(await keyNow(), 'Bearer another-key');
+    writeFileSync(keyFile, '');
+    writeFileSync(gateway.file, fileOf({ ann: { tokens: [sha256(WRONG)] } }));
+    await gateway.clients.reload();
+    await gateway.clients.reload();
+    assert.equal(await keyNow(), 'Bearer another-key');
+    assert.deepEqual([await statusOf(gateway, ANN), await statusOf(gateway, WRONG)], [401, 200]);
+    const failures = gateway.changes.filter((change) => typeof change === 'string');
+    assert.equal(failures.length, 1);
+    assert.match(String(failures[0]), /API key file .*bob\.key.* is empty/);
+  });
+
+  it('that names a key file which cannot be read is refused', async (t) => {
+    const gateway = await team(t);
+    writeFileSync(gateway.file, fileOf({ ann: { apiKey: '@ann.key' } }));
+    await gateway.clients.reload();
+    assert.match(String(gateway.changes[0]), /failed to read API key file .*ann\.key/);
+    assert.equal(await statusOf(gateway, ANN), 200);
+  });
+});

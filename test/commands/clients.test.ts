@@ -1,0 +1,82 @@
+/** `privatemode-proxy clients new NAME`: a token, once, and the line that lets it in. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { describe, it } from 'node:test';
+import { main } from '../../lib/cli.ts';
+import { parseClientsFile } from '../../lib/clients/clients-file.ts';
+
+async function run(...argv: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const written = { stdout: '', stderr: '' };
+  const to = (name: keyof typeof written) => ({
+    write(text: string): void {
+      written[name] += text;
+    },
+  });
+  const code = await main(['clients', ...argv], {}, { stdout: to('stdout'), stderr: to('stderr') });
+  return { code, ...written };
+}
+
+describe('clients new', () => {
+  it('prints a token of 256 bits once, and a line with its digest, which the file takes', async () => {
+    const { code, stdout, stderr } = await run('new', 'ann');
+    assert.deepEqual([code, stderr], [0, '']);
+    const tokens = stdout.match(/pmp_[\w-]+/g) ?? [];
+    assert.equal(tokens.length, 1);
+    const token = tokens[0] as string;
+    assert.match(token, /^pmp_[A-Za-z0-9_-]{43}$/);
+    assert.equal(Buffer.from(token.slice(4), 'base64url').length, 32);
+    const line = /^ {2}(\{.*\})$/m.exec(stdout)?.[1] ?? '';
+    const digest = createHash('sha256').update(token).digest('hex');
+    assert.deepEqual(JSON.parse(line), { name: 'ann', tokens: [digest] });
+    assert.equal(
+      parseClientsFile(Buffer.from(`{"clients":[${line}]}`), { needsKeys: false })[0]?.name,
+      'ann',
+    );
+  });
+
+  it('ends with an empty line, so that those of several clients in a loop stand apart', async () => {
+    assert.match((await run('new', 'ann')).stdout, /\}\n\n$/);
+  });
+
+  it('fits its help into a terminal of 100 columns', async () => {
+    const { stdout } = await run('--help');
+    assert.deepEqual(
+      stdout.split('\n').filter((line) => line.length > 100),
+      [],
+    );
+  });
+
+  it('never prints the same token twice', async () => {
+    const tokens = await Promise.all(Array.from({ length: 20 }, () => run('new', 'ann')));
+    assert.equal(new Set(tokens.map(({ stdout }) => /pmp_[\w-]+/.exec(stdout)?.[0])).size, 20);
+  });
+
+  const wrong: string[][] = [
+    [],
+    ['new'],
+    ['new', ''],
+    ['new', 'a b'],
+    ['new', '-x'],
+    ['new', 'a', 'b'],
+    ['list'],
+    ['new', 'a\nb'],
+  ];
+  for (const argv of wrong) {
+    it(`refuses ${JSON.stringify(argv)} and prints no token`, async () => {
+      const { code, stdout, stderr } = await run(...argv);
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, /^Error: (?:clients takes one command: clients new NAME|NAME has at most)/);
+    });
+  }
+
+  it('has a help text, and is in that of the program', async () => {
+    for (const argv of [['--help'], ['new', '--help']])
+      assert.match((await run(...argv)).stdout, /clients new NAME/);
+    let help = '';
+    const write = (text: string): void => {
+      help += text;
+    };
+    await main(['--help'], {}, { stdout: { write }, stderr: { write } });
+    assert.match(help, /clients new NAME {2,}/);
+  });
+});

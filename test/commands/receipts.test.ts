@@ -1,0 +1,168 @@
+/** `receipts verify`: what it prints, and the exit code. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { runReceipts } from '../../lib/commands/receipts.ts';
+import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import { receipt } from '../support/receipts.ts';
+
+let workspace: string;
+let directory: string;
+/** Begins an instance at noon of the day, and ends it: two lines, and one for requests that were refused with these codes. */
+async function instance(day: string, refused: readonly string[] = []): Promise<string> {
+  const now = (): number => Date.parse(`${day}T12:00:00Z`);
+  const log = await openReceiptLog({
+    ...{ workspace, version: '1', now },
+    onFailure: (reason) => assert.fail(reason),
+    onRecovery: () => assert.fail('nothing failed'),
+  });
+  for (const code of refused) log.add(receipt('r', { endpoint: null, outcome: 'refused', code }));
+  await log.close();
+  return `${day}.${log.instance}.jsonl`;
+}
+before(async () => {
+  workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
+  directory = join(workspace, 'receipts');
+  await instance('2026-12-01');
+});
+after(() => rmSync(workspace, { recursive: true }));
+
+async function run(...argv: string[]): Promise<{ code: number; out: string }> {
+  let out = '';
+  const code = await runReceipts(argv, { stdout: { write: (text: string) => (out += text) } });
+  return { code, out };
+}
+
+describe('receipts verify', () => {
+  it('counts in a sentence what holds, and exits with 0', async () => {
+    assert.deepEqual(await run('verify', '--dir', directory), {
+      code: 0,
+      out: '0 receipts in 2 lines of 1 instance\n✓ Every signature, chain and verdict holds.\n',
+    });
+  });
+
+  it('leaves out earlier days, and prints JSON, where it is asked to', async () => {
+    const second = await instance('2026-12-02');
+    try {
+      assert.match((await run('verify', '--dir', directory)).out, /^0 receipts in 4 lines of 2 instances\n/);
+      const { code, out } = await run('verify', '--dir', directory, '--since', '2026-12-02', '--json');
+      assert.equal(code, 0);
+      assert.equal(
+        out,
+        '{\n  "ok": true,\n  "instances": 1,\n  "lines": 2,\n  "requests": 0,\n  "findings": []\n}\n',
+      );
+    } finally {
+      rmSync(join(directory, second));
+    }
+  });
+
+  it('marks what is wrong, but not a gap, and exits with 10 for the former only', async () => {
+    const [name] = readdirSync(directory).filter((each) => each.endsWith('.jsonl'));
+    const path = join(directory, name as string);
+    const text = readFileSync(path, 'utf8');
+    const [first, last] = text.split('\n');
+    try {
+      writeFileSync(path, `${first}\n`);
+      const killed = await run('verify', '--dir', directory);
+      assert.deepEqual([killed.code, killed.out.split('\n').length], [0, 4]);
+      assert.match(killed.out, new RegExp(`\n- ${name} line 1: is the last line; .*\n✓ Every`));
+      writeFileSync(path, `${first}\n${last?.replace('closed', 'lost')}\n`);
+      assert.deepEqual(await run('verify', '--dir', directory), {
+        code: 10,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${name} line 2: its signature does not fit the key\nThe receipts do NOT hold.\n`,
+      });
+    } finally {
+      writeFileSync(path, text);
+    }
+  });
+
+  it('takes gaps for failures with --strict, and marks them so', async () => {
+    const [old] = readdirSync(directory).filter((each) => each.endsWith('.jsonl')) as [string];
+    const text = readFileSync(join(directory, old), 'utf8');
+    const young = await instance('2026-12-02');
+    rmSync(join(directory, old));
+    try {
+      const argv = ['verify', '--dir', directory, '--since', '2026-12-02'];
+      const gap = `${young} line 1: names instance ${old.split('.')[1]}, whose receipts are missing\n`;
+      assert.deepEqual(await run(...argv), {
+        code: 0,
+        out: `0 receipts in 2 lines of 1 instance\n- ${gap}✓ Every signature, chain and verdict holds.\n`,
+      });
+      assert.deepEqual(await run(...argv, '--strict'), {
+        code: 10,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold.\n`,
+      });
+      const { ok, findings } = JSON.parse((await run(...argv, '--strict', '--json')).out);
+      assert.deepEqual([ok, findings[0].kind], [false, 'gap']);
+    } finally {
+      rmSync(join(directory, young));
+      writeFileSync(join(directory, old), text);
+    }
+    assert.equal((await run('verify', '--dir', directory, '--strict')).code, 0);
+  });
+
+  it('names what is no receipt, with nothing of its name that a terminal would obey', async () => {
+    const name = 'x\u001b[2J.jsonl';
+    writeFileSync(join(directory, name), '');
+    try {
+      assert.deepEqual(await run('verify', '--dir', directory), {
+        code: 0,
+        out: `0 receipts in 2 lines of 1 instance
+- x\\u{1b}[2J.jsonl: is no file of receipts
+✓ Every signature, chain and verdict holds.\n`,
+      });
+    } finally {
+      rmSync(join(directory, name));
+    }
+  });
+
+  it('says how many requests were refused and only counted, by code', async () => {
+    const file = await instance('2026-12-03', ['unknown_path', 'client_unknown', 'unknown_path']);
+    try {
+      const { code, out } = await run('verify', '--dir', directory);
+      assert.equal(code, 0);
+      assert.match(out, /^0 receipts in 5 .*\nRefused and only counted: 2 unknown_path, 1 client_unknown\n✓/);
+      const { refused } = JSON.parse((await run('verify', '--dir', directory, '--json')).out);
+      assert.deepEqual(refused, { unknown_path: 2, client_unknown: 1 });
+    } finally {
+      rmSync(join(directory, file));
+    }
+  });
+
+  it('takes a key from elsewhere', async () => {
+    const nowhere = join(workspace, 'nowhere.pem');
+    const asked = run('verify', '--dir', directory, '--public-key', nowhere);
+    await assert.rejects(asked, { code: 'receipts_unreadable', message: /\(ENOENT\)$/ });
+  });
+
+  for (const argv of [['--help'], ['-h'], ['verify', '--help'], ['verify', '-h']]) {
+    it(`prints its help for ${argv.join(' ')}, and reads nothing`, async () => {
+      const { code, out } = await run(...argv);
+      assert.equal(code, 0);
+      assert.match(out, /^Checks receipts: /);
+      for (const word of [
+        '--dir DIR',
+        '--since YYYY-MM-DD',
+        '--public-key FILE',
+        '--strict',
+        '--json',
+        '   0',
+        '  10',
+      ])
+        assert.ok(out.includes(word), word);
+    });
+  }
+
+  for (const argv of [
+    [],
+    ['check'],
+    ['verify', '--since', '2026-13-01'],
+    ['verify', '--since', '1 2026-12-01'],
+    ['verify', '--since', '2026-12-01T00:00:00Z'],
+  ]) {
+    it(`refuses "receipts ${argv.join(' ')}"`, () =>
+      assert.rejects(run(...argv, '--dir', directory), { code: 'config_invalid' }));
+  }
+});

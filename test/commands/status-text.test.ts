@@ -1,0 +1,242 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { renderStatus, type StatusFacts } from '../../lib/commands/status-text.ts';
+
+const NOW = Date.UTC(2026, 11, 1, 12, 0, 0);
+const DIGEST = 'ab'.repeat(32);
+
+type Facts = { status?: object; verification?: object };
+
+/** A proxy that works, but for what is given. */
+function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
+  const traffic = { inFlight: 0, seconds: [], finished: [] };
+  return {
+    status: {
+      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2, state: 'ready' },
+      ...{ lastError: null, traffic },
+      epoch: {
+        ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
+        ...{ attestedAt: NOW - 600_000, renewAt: NOW + 90_000, expiresAt: NOW + 1_800_000 },
+      },
+      ...status,
+    },
+    verification: {
+      ...{ version: '1.2.3', protocol: 'v1.40.0', now: '', verified: true, epoch: null },
+      ...{ verdict: null, chain: [], manifests: [] },
+      ...verification,
+    },
+  } as StatusFacts;
+}
+
+const link = (title: string, outcome: string, ...ids: string[]) => ({
+  ...{ id: 'mesh', title, meaning: `What ${title} means.`, outcome },
+  checks: ids.map((id) => ({ id, title: `Title of ${id}` })),
+});
+const failure = { id: 'snp.vmpl', code: 'attestation_failed', expected: '0', found: '2', source: 's' };
+const rejected = {
+  verified: false,
+  verdict: { roots: 'vendor', failure },
+  chain: [
+    link('Hardware', 'pass', 'a', 'b'),
+    link('Coordinator', 'fail', 'snp.vmpl'),
+    link('Secret', 'unknown'),
+  ],
+};
+const lastError = { code: 'attestation_failed', message: 'as the check says', remedy: 'Do not trust it.' };
+const request = (more: object = {}) => ({
+  ...{ id: 'r', at: NOW - 3_000, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
+  ...{ durationMs: 1_234, firstTokenMs: 9, tokensIn: 1, tokensOut: 20 },
+  ...more,
+});
+const second = (ago: number, more: object = {}) => ({
+  ...{ at: NOW - ago * 1_000, requests: 0, chunks: 0, firstTokenMs: [], gapMs: [] },
+  ...more,
+});
+const traffic = (more: object) => ({
+  status: { traffic: { inFlight: 0, seconds: [], finished: [], ...more } },
+});
+
+const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly string[]])[] = [
+  [
+    'a verified service, since when and until when',
+    {},
+    [
+      '✓ Verified: requests are encrypted for a service that proved what it is.',
+      '  since     2026-12-01 11:50:00 UTC',
+      '  until     2026-12-01 12:30:00 UTC, in 30 min',
+      '  renewal   in 90 s',
+      `  manifest  ${DIGEST}`,
+      '  proxy     v1.2.3, protocol v1.40.0, 2 workers',
+    ],
+  ],
+  [
+    'that it waits for a key',
+    { status: { state: 'awaiting-key', epoch: null }, verification: { verified: false } },
+    [
+      '✗ Not verified: nothing is sent. The proxy waits for the first request with an API key, to verify the service with it.',
+    ],
+  ],
+  [
+    'that it is starting',
+    { status: { state: 'starting', epoch: null }, verification: { verified: false } },
+    ['✗ Not verified: nothing is sent. The service is being verified.'],
+  ],
+  [
+    'the chain with its outcomes, and the first failed check in words',
+    { status: { state: 'failing', epoch: null, lastError }, verification: rejected },
+    [
+      '✗ Not verified: nothing is sent. The service could not be verified.',
+      '  ✓ Hardware     2 checks   What Hardware means.',
+      '  ✗ Coordinator  1 check    What Coordinator means.',
+      '  ? Secret       0 checks   What Secret means.',
+      'What failed',
+      '  ✗ Title of snp.vmpl (snp.vmpl)',
+      '      expected  0',
+      '      found     2',
+      '      Do not trust it.',
+    ],
+  ],
+  [
+    'a renewal that failed while the secret is still good',
+    { status: { lastError }, verification: { ...rejected, verified: true } },
+    [
+      '✓ Verified: requests are encrypted for a service that proved what it is.',
+      'The last renewal failed; the secret in force goes on',
+    ],
+  ],
+  [
+    'an error that is no check',
+    {
+      status: {
+        state: 'failing',
+        epoch: null,
+        lastError: { ...lastError, code: 'upstream_reset', message: 'cut' },
+      },
+      verification: { verified: false },
+    },
+    ['What failed', '  ✗ cut [upstream_reset]', '      Do not trust it.'],
+  ],
+  [
+    'roots that are not the vendors',
+    {
+      verification: {
+        verdict: { roots: 'custom', failure: null },
+        chain: [{ ...link('Hardware', 'pass', 'a'), id: 'hardware' }, link('Mesh', 'pass', 'b')],
+      },
+    },
+    [
+      '! Verified under roots that are not those of AMD and Intel: a simulator?',
+      '  ! Hardware  1 check    What Hardware means.',
+      '  ✓ Mesh      1 check    What Mesh means.',
+    ],
+  ],
+  [
+    'the traffic: tokens of the last ten complete seconds, times of the last minute',
+    traffic({
+      inFlight: 1,
+      seconds: [
+        second(70, { firstTokenMs: [9_999] }),
+        second(11, { chunks: 1_000 }),
+        second(10, { chunks: 30, firstTokenMs: [200, 100], gapMs: [5] }),
+        second(1, { chunks: 45, firstTokenMs: [1_500], gapMs: [7.25] }),
+        second(0, { chunks: 999 }),
+      ],
+    }),
+    [
+      '  in flight    1 request',
+      '  tokens       7.5 per second',
+      '  first token  median 200 ms, highest 1.5 s in the last minute',
+      '  token gap    median 5.0 ms, highest 7.3 ms in the last minute',
+    ],
+  ],
+  [
+    'that nothing happened',
+    {},
+    ['  in flight    0 requests', '  tokens       0.0 per second', '  first token  none in the last minute'],
+  ],
+  [
+    'how the last requests ended',
+    traffic({
+      finished: [
+        request(),
+        request({ outcome: 'failed', status: null, model: null, tokensOut: null, code: 'upstream_reset' }),
+      ],
+    }),
+    [
+      '  11:59:57  answered        200  chat           m                            1.2 s  20 tokens',
+      '  11:59:57  failed          -    chat           -                            1.2 s    upstream_reset',
+    ],
+  ],
+  [
+    'receipts, and that some were lost',
+    { status: { receipts: { instance: 'i', written: 7, lost: 2 } } },
+    ['  receipts     7 written, 2 LOST'],
+  ],
+  [
+    'the enforced manifests with the number of changes',
+    {
+      verification: {
+        manifests: [
+          { since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json', changes: [{}, {}] },
+          { since: '2026-11-01T00:00:00Z', sha256: null, file: '1.json' },
+        ],
+      },
+    },
+    [`  2026-12-01T00:00:00Z  ${DIGEST}  2 changes`, '  2026-11-01T00:00:00Z  cannot be read'],
+  ],
+];
+
+describe('the status for a terminal', () => {
+  for (const [name, given, expected] of TABLE) {
+    it(`says ${name}`, () => {
+      const text = renderStatus(facts(given), { colours: false });
+      const lines = text.split('\n');
+      assert.deepEqual(
+        expected.filter((line) => !lines.includes(line)),
+        [],
+        text,
+      );
+      assert.ok(text.endsWith('\n') && !text.includes('undefined') && !text.includes('\u001b'));
+    });
+  }
+
+  it('shows at most eight requests and five manifests, and how many more there are', () => {
+    const finished = Array.from({ length: 20 }, () => request());
+    const manifests = Array.from({ length: 9 }, () => ({ since: 'S', sha256: DIGEST, file: '1.json' }));
+    const text = renderStatus(facts({ ...traffic({ finished }), verification: { manifests } }), {
+      colours: false,
+    });
+    assert.deepEqual([text.match(/answered/g)?.length, text.match(/^ {2}S /gm)?.length], [8, 5]);
+    assert.match(text, /and 4 before/);
+  });
+
+  it('colours only what it is told to', () => {
+    assert.match(renderStatus(facts(), { colours: true }), /^\u001b\[32m✓ Verified/);
+  });
+
+  it('lets no text of the service or of an application steer the terminal', () => {
+    const evil = '\u001b]0;title\u0007\u202e\u0000';
+    const text = renderStatus(
+      facts({
+        status: {
+          ...{ state: 'failing', version: evil, protocol: evil, lastError: { ...lastError, remedy: evil } },
+          traffic: {
+            inFlight: 0,
+            seconds: [],
+            finished: [request({ model: evil, outcome: evil, code: evil })],
+          },
+        },
+        verification: {
+          ...{
+            verified: false,
+            verdict: { roots: 'vendor', failure: { ...failure, expected: evil, found: evil } },
+          },
+          ...{ chain: [link(evil, 'pass', evil)], manifests: [{ since: evil, sha256: evil, file: evil }] },
+        },
+      }),
+      { colours: false },
+    );
+    assert.doesNotMatch(text, /[\u0000-\u0009\u000b-\u001f\u202e]/);
+    assert.match(text, /\\u\{1b\}\]0;title/);
+  });
+});

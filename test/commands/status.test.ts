@@ -1,0 +1,225 @@
+/** The command `status` against a listener that answers as told, and against nobody. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, it } from 'node:test';
+import { main } from '../../lib/cli.ts';
+import { runStatus } from '../../lib/commands/status.ts';
+
+const STATUS = {
+  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },
+  ...{ epoch: null, traffic: { inFlight: 3, seconds: [], finished: [] } },
+};
+const VERIFICATION = {
+  ...{ version: '1', protocol: 'v1', now: '', verified: true, epoch: null, verdict: null },
+  ...{ chain: [], manifests: [] },
+};
+
+const serving =
+  (verification: object = VERIFICATION, status: object = STATUS): RequestListener =>
+  (req, res) =>
+    void res.end(JSON.stringify(req.url === '/status' ? status : verification));
+
+/** A listener on loopback while `use` runs. */
+async function listening<T>(listener: RequestListener, use: (address: string) => Promise<T>): Promise<T> {
+  const server = createServer(listener).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    return await use(`127.0.0.1:${(server.address() as AddressInfo).port}`);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  }
+}
+
+async function status(argv: readonly string[], env: Record<string, string> = {}, terminal: object = {}) {
+  const written = { stdout: '', stderr: '' };
+  const io = {
+    stdout: { write: (text: string) => (written.stdout += text), ...terminal },
+    stderr: { write: (text: string) => (written.stderr += text) },
+  };
+  return { code: await main(['status', ...argv], env, io), ...written };
+}
+
+describe('the command status', { timeout: 30_000 }, () => {
+  it('exits with 0 for a verified proxy and with 10 for another, and says which', async () => {
+    for (const [verified, code, words] of [
+      [true, 0, /^✓ Verified/],
+      [false, 10, /^✗ Not verified/],
+    ] as const) {
+      const found = await listening(serving({ ...VERIFICATION, verified }), (address) =>
+        status(['--admin-address', address]),
+      );
+      assert.deepEqual([found.code, found.stderr], [code, '']);
+      assert.match(found.stdout, words);
+      assert.match(found.stdout, /in flight +3 requests/);
+    }
+  });
+
+  it('takes the flags and the environment of the proxy', async () => {
+    await listening(serving(), async (address) => {
+      const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
+      assert.equal((await status(['--port=1', '--api-key=@gone', '--workers=2'], env)).code, 0);
+      assert.equal((await status(['--metrics-address', address])).code, 0);
+      const everywhere = address.replace('127.0.0.1', '0.0.0.0');
+      assert.equal((await status(['--admin-address', everywhere])).code, 0);
+    });
+  });
+
+  it('prints both answers as one JSON object that steers no terminal', async () => {
+    const evil = { ...VERIFICATION, version: '\u009b31m\u202e' };
+    const { code, stdout } = await listening(serving(evil), (address) =>
+      status(['--json', '--admin-address', address]),
+    );
+    assert.equal(code, 0);
+    assert.deepEqual(JSON.parse(stdout), { status: STATUS, verification: evil });
+    assert.doesNotMatch(stdout, /[\u007f-\u009f\u202e]/);
+  });
+
+  const hints: readonly (readonly [what: string, listener: RequestListener | undefined, words: RegExp])[] = [
+    [
+      'nobody',
+      undefined,
+      /^Error: nothing listens on 127\.0\.0\.1 port \d+ \(ECONNREFUSED\): start the proxy with --admin-address 127\.0\.0\.1:\d+,/,
+    ],
+    [
+      'the port of the applications',
+      (_req, res) => void res.writeHead(404).end(),
+      /does not serve \/\w+ \(status 404\): give the --admin-address of the proxy/,
+    ],
+    ['something that speaks no JSON', (_req, res) => void res.end('hello'), /does not serve/],
+    [
+      'something that speaks other JSON',
+      (_req, res) => void res.end('{}'),
+      /answers like no proxy of this kind/,
+    ],
+    ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
+  ];
+  for (const [what, listener, words] of hints) {
+    it(`says what to do where it meets ${what}`, async () => {
+      let address = '';
+      const asked = await listening(listener ?? (() => {}), async (open) => {
+        address = open;
+        return listener && status(['--admin-address', open]);
+      });
+      const { code, stdout, stderr } = asked ?? (await status(['--admin-address', address]));
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, words);
+    });
+  }
+
+  it('says how to give the address where there is none, and refuses flags it does not know', async () => {
+    const none = await status([]);
+    assert.equal(none.code, 1);
+    assert.match(none.stderr, /^Error: status asks the admin listener .*--admin-address 127\.0\.0\.1:9090/);
+    const wrong = await status(['--wach']);
+    assert.deepEqual([wrong.code, wrong.stderr], [1, 'Error: unknown flag: --wach. Did you mean --watch?\n']);
+    const help = await status(['--help']);
+    assert.equal(help.code, 0);
+    assert.match(help.stdout, /^ {2}privatemode-proxy status --admin-address HOST:PORT/m);
+    assert.deepEqual(
+      help.stdout.split('\n').filter((line) => line.length > 100),
+      [],
+    );
+  });
+
+  it('colours a terminal only, and not with NO_COLOR', async () => {
+    await listening(serving(), async (address) => {
+      const look = async (env: Record<string, string>, terminal: object): Promise<boolean> =>
+        (await status(['--admin-address', address], env, terminal)).stdout.includes('\u001b');
+      assert.equal(await look({}, { isTTY: true }), true);
+      assert.equal(await look({}, {}), false);
+      assert.equal(await look({ NO_COLOR: '1' }, { isTTY: true }), false);
+      assert.equal(await look({ TERM: 'dumb' }, { isTTY: true }), false);
+    });
+  });
+});
+
+describe('status --watch', { timeout: 30_000 }, () => {
+  /** Ends once `enough` holds of what was written. */
+  async function watch(
+    address: string,
+    enough: (text: string) => boolean,
+    more: string[] = [],
+    terminal = {},
+  ) {
+    const ended = new AbortController();
+    let text = '';
+    const stdout = {
+      write(piece: string): void {
+        text += piece;
+        if (enough(text)) ended.abort();
+      },
+      ...terminal,
+    };
+    const deps = { stdout, signal: ended.signal, interval: 5 };
+    const code = await runStatus(['--watch', '--admin-address', address, ...more], {}, deps);
+    return { code, text };
+  }
+  const times = (text: string, part: string): number => text.split(part).length - 1;
+
+  it('repeats plain blocks where there is no terminal, and ends with 0', async () => {
+    const { code, text } = await listening(serving({ ...VERIFICATION, verified: false }), (address) =>
+      watch(address, (written) => times(written, '✗ Not verified') === 3),
+    );
+    assert.equal(code, 0);
+    assert.ok(!text.includes('\u001b'));
+    assert.ok(text.endsWith('\n\n'));
+  });
+
+  it('draws over itself on a terminal, not more than fits, and leaves it as it was', async () => {
+    const { code, text } = await listening(serving(), (address) =>
+      watch(address, (written) => times(written, '\u001b[J') === 2, [], { isTTY: true, rows: 4 }),
+    );
+    assert.equal(code, 0);
+    assert.equal(times(text, '\u001b[H'), 2);
+    assert.equal(times(text, '\u001b[K\n'), 6);
+    assert.ok(text.startsWith('\u001b[?7l') && text.endsWith('\u001b[?7h'));
+  });
+
+  it('goes on while the proxy is away, and prints one object a line with --json', async () => {
+    let asked = 0;
+    const flaky: RequestListener = (req, res) => {
+      asked += 1;
+      if (asked === 3 || asked === 4) req.socket.destroy();
+      else serving()(req, res);
+    };
+    const { code, text } = await listening(flaky, (address) =>
+      watch(address, (written) => times(written, '\n') === 3, ['--json']),
+    );
+    assert.equal(code, 0);
+    const lines = text
+      .trim()
+      .split('\n')
+      .map((line) => Object.keys(JSON.parse(line)));
+    assert.deepEqual(lines, [['status', 'verification'], ['error'], ['status', 'verification']]);
+  });
+
+  it('ends at once where nobody is there from the beginning', async () => {
+    const address = await listening(
+      () => {},
+      async (open) => open,
+    );
+    await assert.rejects(
+      watch(address, () => false),
+      { code: 'config_invalid' },
+    );
+  });
+
+  it('ends on Ctrl-C with 0', async () => {
+    const listeners = process.listenerCount('SIGINT');
+    await listening(serving(), async (address) => {
+      let text = '';
+      const stdout = {
+        write(piece: string): void {
+          if (text === '') setImmediate(() => process.emit('SIGINT'));
+          text += piece;
+        },
+      };
+      assert.equal(await runStatus(['--watch', '--admin-address', address], {}, { stdout }), 0);
+    });
+    assert.equal(process.listenerCount('SIGINT'), listeners);
+  });
+});

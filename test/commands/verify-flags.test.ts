@@ -1,0 +1,112 @@
+/** The command line of `verify`: what is refused, and what its help promises. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { parseVerifyArgv } from '../../lib/commands/verify-flags.ts';
+import { FLAGS } from '../../lib/config/flags.ts';
+import { OUTCOMES } from '../../lib/verdict/outcome.ts';
+import { refused } from '../support/config.ts';
+import { verifyCommand } from '../support/verify.ts';
+
+const OWN_FLAGS = [
+  ...['save', 'evidence', 'nonce', 'manifest', 'secret-request', 'secret-response'],
+  ...['collateral', 'roots', 'at', 'accept-custom-roots', 'json'],
+];
+const FILES = ['--evidence=e', '--nonce=n', '--manifest=m'];
+
+describe('the command line of verify', () => {
+  const wrong: readonly (readonly [argv: string[], words: readonly (string | RegExp)[]])[] = [
+    [[], ['--api-key KEY', '--evidence', 'verify --help']],
+    [['--manifest-path=m'], ['--api-key KEY']],
+    [['--api-key=k', '--manifest-path='], ['--manifest-path wants a path']],
+    [['--api-key=k', '--save='], ['--save wants a value']],
+    [['--evidence=e'], ['--nonce is missing']],
+    [['--manifest=m', '--nonce=n'], ['--evidence is missing']],
+    [['--at=2026-12-01T00:00:00Z', '--api-key=k'], ['--api-key is for the live service, and --at']],
+    [[...FILES, '--api-endpoint=x'], ['--api-endpoint is for the live service']],
+    [[...FILES, '--manifest-path=x'], ['named with --manifest here']],
+    [[...FILES, '--unsafe-trust-roots=x'], ['--unsafe-trust-roots is for the live service']],
+    [[...FILES, '--save=x'], ['--save is for the live service']],
+    [[...FILES, '--secret-request=x'], ['only of use together']],
+    [[...FILES, '--secret-response=x'], ['only of use together']],
+    ...[
+      'now',
+      '2026-12-01',
+      '2026-12-01T00:00:00',
+      '2026-02-30T00:00:00Z',
+      '2026-13-01T00:00:00Z',
+      '2026-12-01T00:00:00Z, or so',
+      '1764547200',
+    ].map((at): [string[], string[]] => [
+      [...FILES, `--at=${at}`],
+      ['--at wants a moment', at],
+    ]),
+    [['--nope'], ['unknown flag: --nope']],
+    [['evidence.json'], ['unexpected argument']],
+  ];
+  for (const [argv, words] of wrong) {
+    it(`refuses ${argv.join(' ') || 'nothing at all'}`, async () => {
+      refused(() => parseVerifyArgv(argv), words);
+      const { code, stdout, stderr } = await verifyCommand(argv);
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, /^Error: /);
+    });
+  }
+
+  it('takes the flags that the proxy is started with, and reads the manifest by itself', () => {
+    const request = parseVerifyArgv([
+      '--apiKey',
+      'k',
+      '--port=1',
+      '-lwarn',
+      '--manifest-path',
+      'm',
+      '--json',
+    ]);
+    assert.equal(request.mode, 'live');
+    assert.ok(request.mode === 'live');
+    assert.deepEqual(request.proxyArgv, ['--api-key=k', '--port=1', '--log-level=warn']);
+    assert.deepEqual([request.manifestPath, request.save, request.json], ['m', undefined, true]);
+    assert.equal(request.acceptCustomRoots, false);
+    assert.match(request.warnings.join(), /--apiKey is deprecated/);
+  });
+
+  it('takes --accept-custom-roots for both kinds of verification', () => {
+    for (const argv of [['--api-key=k'], FILES]) {
+      const request = parseVerifyArgv([...argv, '--accept-custom-roots']);
+      assert.ok(request.mode !== 'help' && request.acceptCustomRoots);
+    }
+  });
+
+  it('has no flag of the proxy twice', () => {
+    const proxy = new Set(
+      FLAGS.flatMap(({ name, aliases }) => [name, ...(aliases ?? []).map((alias) => alias.name)]),
+    );
+    assert.deepEqual(
+      OWN_FLAGS.filter((name) => proxy.has(name)),
+      [],
+    );
+  });
+});
+
+describe('verify --help', () => {
+  it('fits a terminal of 100 columns, and names every flag and every exit code', async () => {
+    const { code, stdout } = await verifyCommand(['--help']);
+    assert.equal(code, 0);
+    assert.deepEqual(
+      stdout.split('\n').filter((line) => [...line].length > 100),
+      [],
+    );
+    const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
+    const ofService = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout'];
+    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'help']);
+    for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
+      assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
+    }
+    assert.match(stdout, /^ +35 +accepted +under roots that are not the vendors'/m);
+  });
+  it('names no hidden flag', async () => {
+    const { stdout } = await verifyCommand(['-h']);
+    for (const { name } of FLAGS.filter(({ hidden }) => hidden))
+      assert.ok(!stdout.includes(`--${name}`), name);
+  });
+});

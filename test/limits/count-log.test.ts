@@ -1,0 +1,471 @@
+/** The counts of limits as they lie on the disk: what a restart finds of them, after every mishap. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import fs from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
+import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/limits/count-log.ts';
+
+const NOON = Date.UTC(2026, 11, 1, 12);
+const MIDNIGHT = Date.UTC(2026, 11, 2);
+
+let workspace: string;
+let directory: string;
+beforeEach(() => {
+  workspace = mkdtempSync(join(tmpdir(), 'counts-'));
+  directory = join(workspace, 'limits');
+});
+afterEach(() => rmSync(workspace, { recursive: true, force: true }));
+
+const opened = (now: number | (() => number), more: Partial<CountLogOptions> = {}) =>
+  openCountLog({
+    workspace,
+    now: typeof now === 'number' ? () => now : now,
+    interval: 1,
+    onFailure: (reason) => assert.fail(reason),
+    onRecovery: () => assert.fail('nothing failed'),
+    ...more,
+  });
+
+const admitted = (client: string, at: number): CountRecord => ({ client, at, requests: 1, tokens: 0 });
+const used = (client: string, at: number, tokens: number): CountRecord => ({
+  client,
+  at,
+  requests: 0,
+  tokens,
+});
+
+/** Writes these records as an instance of its own. */
+async function written(records: readonly CountRecord[], now: number | (() => number) = NOON): Promise<void> {
+  const log = await opened(now);
+  for (const record of records) log.add(record);
+  await log.close();
+}
+
+/** What an instance that starts now finds. */
+async function found(now = NOON): Promise<{ before: readonly CountRecord[]; unreadable: number }> {
+  const { before, unreadable, close } = await opened(now);
+  await close();
+  return { before, unreadable };
+}
+
+const line = (...counts: unknown[]): string =>
+  JSON.stringify({ v: 1, time: '2026-12-01T12:00:00.000Z', counts });
+
+/** A file of another instance, made by hand. */
+function store(name: string, text: string): void {
+  mkdirSync(directory, { recursive: true });
+  writeFileSync(join(directory, name), text);
+}
+
+const names = (): string[] => readdirSync(directory).sort();
+
+async function until(condition: () => boolean): Promise<void> {
+  const end = performance.now() + 20_000;
+  while (!condition()) {
+    assert.ok(performance.now() < end, 'it did not come about');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+describe('the counts of limits on disk', { timeout: 60_000 }, () => {
+  it('come back after a restart: admissions of the last minute one by one, tokens of the day summed', async () => {
+    await written([admitted('ann', NOON - 60_000)], NOON - 60_000);
+    await written([
+      admitted('ann', NOON - 59_999),
+      admitted('bob', NOON - 1_000),
+      admitted('ann', NOON - 1_000),
+      admitted('ann', NOON - 1_000),
+    ]);
+    await written([used('ann', NOON - 43_200_000, 5), used('ann', NOON - 10, 7), used('bob', NOON - 20, 1)]);
+    const { before } = await found();
+    assert.deepEqual(before, [
+      admitted('ann', NOON - 59_999),
+      admitted('bob', NOON - 1_000),
+      admitted('ann', NOON - 1_000),
+      admitted('ann', NOON - 1_000),
+      used('bob', NOON - 20, 1),
+      used('ann', NOON - 10, 12),
+    ]);
+  });
+
+  it('are lines of a format that stays, in files that only their owner reads', async () => {
+    await written([admitted('ann', NOON - 5), used('ann', NOON - 3, 4), used('ann', NOON - 2, 6)]);
+    const [name = '', ...others] = names();
+    assert.deepEqual(others, []);
+    assert.match(name, /^2026-12-01\.[a-z0-9]{12}\.jsonl$/);
+    assert.deepEqual(JSON.parse(readFileSync(join(directory, name), 'utf8')), {
+      v: 1,
+      time: '2026-12-01T12:00:00.000Z',
+      counts: [
+        { client: 'ann', at: NOON - 2, requests: 0, tokens: 10 },
+        { client: 'ann', at: NOON - 5, requests: 1, tokens: 0 },
+      ],
+    });
+    const mode = (path: string): string => (statSync(path).mode & 0o777).toString(8);
+    assert.deepEqual([mode(join(directory, name)), mode(directory)], ['600', '700']);
+  });
+
+  it('make no file where nothing was counted', async () => {
+    await written([]);
+    assert.deepEqual(names(), []);
+  });
+
+  it('are on the disk soon, without a close', async () => {
+    const log = await opened(NOON);
+    log.add(admitted('ann', NOON));
+    await until(
+      () => names().length > 0 && readFileSync(join(directory, names()[0]!), 'utf8').endsWith('\n'),
+    );
+    assert.deepEqual((await found()).before, [admitted('ann', NOON)]);
+    log.add(used('ann', NOON, 3));
+    await log.close();
+    assert.deepEqual((await found()).before, [used('ann', NOON, 3), admitted('ann', NOON)]);
+  });
+
+  it('take nothing any more once they are closed', async () => {
+    const log = await opened(NOON);
+    await log.close();
+    log.add(admitted('ann', NOON));
+    await log.close();
+    assert.deepEqual(names(), []);
+  });
+
+  it('are those of all instances that share the workspace', async () => {
+    const [one, two] = [await opened(NOON), await opened(NOON)];
+    for (const log of [one, two, one]) log.add(used('ann', NOON, 10));
+    await Promise.all([one.close(), two.close()]);
+    assert.equal(names().length, 2);
+    assert.deepEqual((await found()).before, [used('ann', NOON, 30)]);
+  });
+
+  it('lie with the day of the record, not of the writing', async () => {
+    await written(
+      [
+        admitted('ann', MIDNIGHT - 10),
+        used('ann', MIDNIGHT - 5, 100),
+        admitted('ann', MIDNIGHT),
+        used('ann', MIDNIGHT + 5, 1),
+      ],
+      MIDNIGHT + 20,
+    );
+    assert.deepEqual(
+      names().map((name) => name.slice(0, 10)),
+      ['2026-12-01', '2026-12-02'],
+    );
+    const tokens = (records: readonly CountRecord[]) => records.map(({ tokens }) => tokens);
+    assert.deepEqual(tokens((await found(MIDNIGHT - 1)).before), [0, 100, 0]);
+    const after = await found(MIDNIGHT + 30);
+    assert.deepEqual(after.before, [
+      admitted('ann', MIDNIGHT - 10),
+      admitted('ann', MIDNIGHT),
+      used('ann', MIDNIGHT + 5, 1),
+    ]);
+    assert.deepEqual(tokens((await found(MIDNIGHT + 86_400_000)).before), []);
+  });
+
+  it('count as now where the clock was set back by seconds, and not at all where by more', async () => {
+    await written([admitted('ann', NOON), admitted('bob', NOON + 60_000), used('ann', NOON + 60_000, 9)]);
+    const { before } = await found(NOON - 5_000);
+    assert.deepEqual(before, [used('ann', NOON - 5_000, 9), admitted('ann', NOON - 5_000)]);
+    await written([admitted('ann', MIDNIGHT + 10)], MIDNIGHT + 10);
+    assert.deepEqual((await found(MIDNIGHT - 10)).before.at(-1), admitted('ann', MIDNIGHT - 10));
+  });
+
+  it('are written to the file of an earlier day again after the clock was set back', async () => {
+    let now = MIDNIGHT;
+    const log = await opened(() => now);
+    for (const at of [MIDNIGHT - 1, MIDNIGHT, MIDNIGHT - 1]) {
+      now = at;
+      log.add(used('ann', at, 1));
+      const lines = (): number =>
+        names()
+          .map((name) => readFileSync(join(directory, name), 'utf8'))
+          .join('')
+          .split('\n').length;
+      const had = existsSync(directory) ? lines() : 0;
+      await until(() => lines() > had);
+    }
+    await log.close();
+    assert.equal(names().length, 2);
+    assert.deepEqual((await found(MIDNIGHT - 1)).before, [used('ann', MIDNIGHT - 1, 2)]);
+  });
+});
+
+describe('what lies in the directory of the counts', { timeout: 60_000 }, () => {
+  const OLD = line(used('ann', NOON, 1));
+
+  it('may end with a torn line, which is left out, and hold one, after which others are read', async () => {
+    store('2026-12-01.aaaaaaaaaaaa.jsonl', `${OLD}\n${OLD.slice(0, 60)}`);
+    assert.deepEqual(await found(), { before: [used('ann', NOON, 1)], unreadable: 0 });
+    store('2026-12-01.bbbbbbbbbbbb.jsonl', `${OLD}\n${OLD.slice(0, 60)}\n${OLD}\n`);
+    assert.deepEqual(await found(), { before: [used('ann', NOON, 3)], unreadable: 1 });
+  });
+
+  for (const [what, text] of [
+    ['no JSON', '{'],
+    ['no object', 'null'],
+    ['another version', OLD.replace('"v":1', '"v":2')],
+    ['counts that are no list', '{"v":1,"counts":{}}'],
+    ['a count that is none', line(null)],
+    ['a name that no client can have', line(used('../ann', NOON, 1))],
+    ['a time that is none', line({ ...used('ann', NOON, 1), at: '2026' })],
+    ['a time of which no date can be made', line(used('ann', 8.64e15 + 1, 1))],
+    ['a negative number', line(used('ann', NOON, -1))],
+    ['a fraction', line(used('ann', NOON, 0.5))],
+    ['no number of requests', line({ client: 'ann', at: NOON, tokens: 1 })],
+    ['a request of many', line({ ...admitted('ann', NOON), requests: 2 })],
+    ['a request that would fill the memory', line({ ...admitted('ann', NOON), requests: 2 ** 53 - 1 })],
+    ['a bad record behind a good one', line(used('ann', NOON, 1), used('ann', NOON, -1))],
+    ['a line that would fill the memory', `"${'x'.repeat(3 << 20)}"`],
+  ] as const) {
+    it(`may be a line of ${what}: it is counted, and left out`, async () => {
+      store('2026-12-01.aaaaaaaaaaaa.jsonl', `${OLD}\n${text}\n${OLD}\n`);
+      assert.deepEqual(await found(), { before: [used('ann', NOON, 2)], unreadable: 1 });
+    });
+  }
+
+  it('names clients like members of every object without harm', async () => {
+    await written([used('constructor', NOON, 1), used('constructor', NOON, 2), used('toString', NOON, 4)]);
+    assert.deepEqual((await found()).before, [used('constructor', NOON, 3), used('toString', NOON, 4)]);
+  });
+
+  it('is kept for eight days, and then deleted, where it is a file that is named exactly like ours', async () => {
+    const kept = [
+      '2026-11-23.aaaaaaaaaaaa.jsonl',
+      '2026-12-01.aaaaaaaaaaaa.jsonl',
+      '2027-01-01.aaaaaaaaaaaa.jsonl',
+      '2026-11-01.aaaaaaaaaaaa.jsonl.bak',
+      '2026-11-01.aaaaaaaaaaaaa.jsonl',
+      '2026-11-01.AAAAAAAAAAAA.jsonl',
+      '2026-11-01.jsonl',
+      ' 2026-11-01.aaaaaaaaaaaa.jsonl',
+      '2026-11-01.aaaaaaaaaaaa.jsonl\n',
+      '2026-11-01.aaaa\naaaaaaa.jsonl',
+      '2026-11-1.aaaaaaaaaaaa.jsonl',
+      'notes.txt',
+    ];
+    for (const name of [...kept, '2026-11-22.aaaaaaaaaaaa.jsonl', '1999-01-01.zzzzzzzzzzzz.jsonl'])
+      store(name, `${OLD}\n`);
+    mkdirSync(join(directory, '2026-11-02.aaaaaaaaaaaa.jsonl'));
+    assert.deepEqual((await found()).before, [used('ann', NOON, 1)]);
+    assert.deepEqual(names(), [...kept, '2026-11-02.aaaaaaaaaaaa.jsonl'].sort());
+  });
+
+  it('is neither read nor deleted through a link', async () => {
+    const outside = join(workspace, 'outside');
+    writeFileSync(outside, `${OLD}\n`);
+    mkdirSync(directory);
+    for (const day of ['2026-12-01', '2026-11-01'])
+      symlinkSync(outside, join(directory, `${day}.aaaaaaaaaaaa.jsonl`));
+    assert.deepEqual(await found(), { before: [], unreadable: 0 });
+    assert.equal(names().length, 2);
+    assert.equal(readFileSync(outside, 'utf8'), `${OLD}\n`);
+  });
+
+  it('is refused where the directory is a link to another, or none', async () => {
+    const elsewhere = join(workspace, 'elsewhere');
+    mkdirSync(elsewhere);
+    writeFileSync(join(elsewhere, '2026-11-01.aaaaaaaaaaaa.jsonl'), '');
+    symlinkSync(elsewhere, directory);
+    const refused = {
+      code: 'config_invalid',
+      message: /^--workspace: the counts of limits cannot be kept in /,
+    };
+    await assert.rejects(opened(NOON), refused);
+    assert.deepEqual(readdirSync(elsewhere), ['2026-11-01.aaaaaaaaaaaa.jsonl']);
+    rmSync(directory);
+    writeFileSync(directory, 'a file');
+    await assert.rejects(opened(NOON), refused);
+  });
+});
+
+describe('counts that cannot be written', { timeout: 60_000 }, () => {
+  /** Lets files take no more than `room` bytes in all, until the disk is mended. */
+  function fillDisk(t: TestContext, room: number) {
+    let left = room;
+    let attempts = 0;
+    const realOpen = fs.open;
+    t.mock.method(fs, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      const write = handle.write.bind(handle) as (bytes: Buffer) => Promise<{ bytesWritten: number }>;
+      handle.write = (async (bytes: Buffer) => {
+        const fits = bytes.subarray(0, left);
+        attempts += 1;
+        left -= fits.length;
+        if (fits.length === 0) throw Object.assign(new Error('ENOSPC: no space left'), { code: 'ENOSPC' });
+        return write(fits);
+      }) as typeof handle.write;
+      return handle;
+    });
+    syncBuiltinESMExports();
+    t.after(() => {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    });
+    return {
+      attempts: () => attempts,
+      mend: (): void => {
+        left = Number.POSITIVE_INFINITY;
+      },
+    };
+  }
+
+  it('wait while the disk is full, which is told once, and are written whole later', async (t) => {
+    const disk = fillDisk(t, 30); // the first write is cut short
+    const told: string[] = [];
+    const log = await opened(NOON, {
+      onFailure: ({ message }) => told.push(message),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    for (let i = 0; i < 5; i++) {
+      log.add(admitted('ann', NOON));
+      log.add(used('ann', NOON, 1));
+      const before = disk.attempts();
+      await until(() => disk.attempts() > before);
+    }
+    disk.mend();
+    await until(() => told.length > 1);
+    await log.close();
+    assert.deepEqual(told, ['short write', 'recovery, 0 lost']);
+    assert.deepEqual(await found(), {
+      before: [used('ann', NOON, 5), ...Array.from({ length: 5 }, () => admitted('ann', NOON))],
+      unreadable: 0,
+    });
+  });
+
+  it('wait in bounded number: the oldest admissions are dropped and counted, tokens never', async (t) => {
+    const disk = fillDisk(t, 0);
+    const told: string[] = [];
+    let now = NOON;
+    const log = await opened(() => now, {
+      mostPending: 10,
+      onFailure: ({ code }: NodeJS.ErrnoException) => told.push(code as string),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    for (let i = 0; i < 15; i++) {
+      now += 1;
+      log.add(admitted('ann', now));
+      log.add(used('ann', now, 1));
+    }
+    await until(() => told.length > 0);
+    disk.mend();
+    await log.close();
+    assert.equal(told[0], 'ENOSPC');
+    const lost = Number(/recovery, (\d+) lost/.exec(told[1] as string)?.[1]);
+    const { before } = await found(now);
+    const kept = before.filter(({ requests }) => requests > 0);
+    assert.equal(before.find(({ tokens }) => tokens > 0)?.tokens, 15);
+    assert.ok(kept.length >= 5 && kept.length <= 10, `${kept.length} kept`);
+    assert.equal(kept.length + lost, 15);
+    assert.deepEqual(
+      kept.map(({ at }) => at),
+      Array.from(kept, (_, i) => NOON + 16 - kept.length + i),
+    );
+  });
+
+  it('leave out what counts no more when the disk takes them at last', async (t) => {
+    const disk = fillDisk(t, 0);
+    let now = NOON;
+    let failed = false;
+    const log = await opened(() => now, {
+      onFailure: () => {
+        failed = true;
+      },
+      onRecovery: (lost) => assert.equal(lost, 0),
+    });
+    log.add(used('ann', NOON - 43_200_001, 1));
+    log.add(used('ann', NOON, 2));
+    await until(() => failed);
+    now = NOON + 86_400_000;
+    log.add(admitted('ann', now - 60_000));
+    log.add(admitted('ann', now - 59_999));
+    disk.mend();
+    await log.close();
+    const lines = names()
+      .map((name) => readFileSync(join(directory, name), 'utf8'))
+      .filter((text) => text !== '')
+      .map((text) => JSON.parse(text).counts);
+    assert.deepEqual(lines, [[used('ann', NOON, 2)], [admitted('ann', now - 59_999)]]);
+  });
+
+  it('are written once where the disk is full between two days of one batch', async (t) => {
+    const { length } = `${line(used('ann', MIDNIGHT - 1, 100))}\n`;
+    const disk = fillDisk(t, length + 10);
+    let failed = false;
+    const log = await opened(MIDNIGHT, {
+      onFailure: () => {
+        failed = true;
+      },
+      onRecovery: () => {},
+    });
+    log.add(used('ann', MIDNIGHT - 1, 100));
+    log.add(used('ann', MIDNIGHT, 3));
+    await until(() => failed);
+    disk.mend();
+    await log.close();
+    assert.deepEqual((await found(MIDNIGHT - 1)).before, [used('ann', MIDNIGHT - 1, 100)]);
+    assert.deepEqual(await found(MIDNIGHT), { before: [used('ann', MIDNIGHT, 3)], unreadable: 0 });
+  });
+
+  it('are lost where they cannot be written at the close either, and the close ends', async (t) => {
+    fillDisk(t, 0);
+    const told: string[] = [];
+    const log = await opened(NOON, { onFailure: ({ message }) => told.push(message) });
+    log.add(admitted('ann', NOON));
+    await log.close();
+    assert.equal(told.length, 1);
+  });
+
+  it('go to a new file where somebody deleted the old one', async () => {
+    const log = await opened(NOON);
+    log.add(used('ann', NOON, 1));
+    await until(() => names().length === 1);
+    spawnSync('rm', ['-r', directory]); // not rmSync: `npm run hygiene` keeps what that deletes
+    log.add(used('ann', NOON, 2));
+    await log.close();
+    assert.ok([2, 3].includes((await found()).before[0]?.tokens as number));
+  });
+});
+
+describe('a gateway that is killed', { timeout: 60_000 }, () => {
+  it('leaves counts that are read up to its last batches, each time', async () => {
+    const writer = `
+      const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/limits/count-log.ts'))});
+      const log = await openCountLog({ workspace: process.argv[1], interval: 1, onFailure() {}, onRecovery() {} });
+      console.log('ready');
+      setInterval(() => { for (let i = 0; i < 50; i++) log.add({ client: 'ann', at: Date.now(), requests: 1, tokens: 1 }); }, 1);`;
+    let sum = 0;
+    for (let round = 0; round < 4; round++) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
+      await once(child.stdout, 'data');
+      await until(() => names().length > round && statSync(join(directory, names().at(-1)!)).size > 0);
+      await new Promise((resolve) => setTimeout(resolve, 10 + 15 * round));
+      child.kill('SIGKILL');
+      await once(child, 'close');
+      const { before, unreadable } = await found(Date.now());
+      const tokens = before.reduce((total, record) => total + record.tokens, 0);
+      assert.equal(unreadable, 0);
+      assert.ok(tokens > sum, `${tokens} after ${sum}`);
+      sum = tokens;
+    }
+    appendFileSync(join(directory, names()[0]!), '{"v":1,"time":"2026-12-01T12:00:00.000Z","counts":[{"cl');
+    const { before, unreadable } = await found(Date.now());
+    assert.deepEqual([before.reduce((total, record) => total + record.tokens, 0), unreadable], [sum, 0]);
+  });
+});

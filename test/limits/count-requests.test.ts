@@ -1,0 +1,317 @@
+/** The counts of clients at their edges, by clocks that the test turns. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { CountRecord } from '../../lib/limits/count-log.ts';
+import { createRequestCounts } from '../../lib/limits/count-requests.ts';
+import type { Limits, Permit } from '../../lib/limits/limits.ts';
+
+const NOON = Date.UTC(2026, 10, 22, 12);
+const NONE: Limits = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
+
+function scene({
+  at = NOON,
+  before,
+}: {
+  readonly at?: number;
+  readonly before?: readonly CountRecord[];
+} = {}) {
+  let wall = at;
+  let elapsed = 5_000_000.25;
+  const records: CountRecord[] = [];
+  const counts = createRequestCounts({
+    now: () => wall,
+    monotonic: () => elapsed,
+    record: (record) => records.push(record),
+    ...(before === undefined ? {} : { before }),
+  });
+  const admit = (limits: Partial<Limits>, name = 'ann'): Permit =>
+    counts.admit({ name, limits: { ...NONE, ...limits } }) as Permit;
+  return {
+    records,
+    remembered: counts.remembered,
+    admit,
+    /** Admitted and over, or the code and the seconds of the refusal. */
+    ask(limits: Partial<Limits>, { tokens = 0, name = 'ann' } = {}): string {
+      try {
+        admit(limits, name).release(tokens);
+        return 'admitted';
+      } catch (thrown) {
+        assert.ok(thrown instanceof PrivatemodeError, `${thrown}`);
+        return `${thrown.code} ${thrown.retryAfter}`;
+      }
+    },
+    pass(ms: number): void {
+      wall += ms;
+      elapsed += ms;
+    },
+    /** Somebody sets the wall clock. */
+    set(ms: number): void {
+      wall += ms;
+    },
+  };
+}
+
+describe('requestsPerMinute', () => {
+  it('admits that many within any 60 s, and the next exactly 60 s after the first', () => {
+    const { ask, pass } = scene();
+    const limits = { requestsPerMinute: 3 };
+    assert.equal(ask(limits), 'admitted');
+    pass(20_000);
+    assert.deepEqual([ask(limits), ask(limits)], ['admitted', 'admitted']);
+    assert.equal(ask(limits), 'requests_per_minute_reached 40');
+    pass(39_500);
+    assert.equal(ask(limits), 'requests_per_minute_reached 1');
+    pass(499);
+    assert.equal(ask(limits), 'requests_per_minute_reached 1');
+    pass(1);
+    assert.equal(ask(limits), 'admitted');
+    assert.equal(ask(limits), 'requests_per_minute_reached 20');
+  });
+
+  it('may be one', () => {
+    const { ask, pass } = scene();
+    assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
+    assert.equal(ask({ requestsPerMinute: 1 }), 'requests_per_minute_reached 60');
+    pass(60_000);
+    assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
+  });
+
+  it('does not count what was refused', () => {
+    const { ask, pass } = scene();
+    ask({ requestsPerMinute: 1 });
+    for (let i = 0; i < 100; i++) {
+      pass(590);
+      assert.match(ask({ requestsPerMinute: 1 }), /^requests_per_minute_reached/);
+    }
+    pass(1_000);
+    assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
+  });
+
+  it('counts each client for itself', () => {
+    const { ask } = scene();
+    assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
+    assert.equal(ask({ requestsPerMinute: 1 }, { name: 'bob' }), 'admitted');
+    assert.equal(ask({ requestsPerMinute: 1 }, { name: 'bob' }), 'requests_per_minute_reached 60');
+  });
+
+  it('may be changed while it counts: the wait is for the request with which there are too many', () => {
+    const { ask, pass } = scene();
+    for (let i = 0; i < 4; i++) {
+      assert.equal(ask({ requestsPerMinute: 4 }), 'admitted');
+      pass(10_000);
+    }
+    assert.equal(ask({ requestsPerMinute: 2 }), 'requests_per_minute_reached 40');
+    assert.equal(ask({ requestsPerMinute: 5 }), 'admitted');
+    assert.equal(ask({ requestsPerMinute: 5 }), 'requests_per_minute_reached 20');
+  });
+
+  it('keeps its minute whoever sets the wall clock, back or forth', () => {
+    for (const jump of [-86_400_000, -1, 3_600_000]) {
+      const { ask, pass, set } = scene();
+      ask({ requestsPerMinute: 1 });
+      set(jump);
+      assert.equal(ask({ requestsPerMinute: 1 }), 'requests_per_minute_reached 60');
+      pass(60_000);
+      assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
+    }
+  });
+
+  it('never admits more within 60 s than a literal count of all admissions says, and refuses none that it allows', () => {
+    const step = fc.record({ ms: fc.integer({ min: 0, max: 30_000 }), asks: fc.integer({ min: 0, max: 5 }) });
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 6 }), fc.array(step, { maxLength: 40 }), (limit, steps) => {
+        const { ask, pass } = scene();
+        const admitted: number[] = [];
+        let now = 0;
+        for (const { ms, asks } of steps) {
+          now += ms;
+          pass(ms);
+          for (let i = 0; i < asks; i++) {
+            const room = admitted.filter((at) => at > now - 60_000).length < limit;
+            const answer = ask({ requestsPerMinute: limit });
+            assert.equal(answer === 'admitted', room);
+            if (room) admitted.push(now);
+          }
+        }
+      }),
+      { seed: 20261122, numRuns: 300 },
+    );
+  });
+});
+
+describe('tokensPerDay', () => {
+  const limits = { tokensPerDay: 100 };
+
+  it('admits while fewer are counted, so the last request may go beyond', () => {
+    const { ask } = scene();
+    assert.equal(ask(limits, { tokens: 99 }), 'admitted');
+    assert.equal(ask(limits, { tokens: 500 }), 'admitted');
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+  });
+
+  it('refuses where exactly as many are counted', () => {
+    const { ask } = scene();
+    ask(limits, { tokens: 100 });
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+  });
+
+  it('begins anew when the day ends, UTC, to the millisecond', () => {
+    const { ask, pass } = scene();
+    ask(limits, { tokens: 100 });
+    pass(12 * 3_600_000 - 1);
+    assert.equal(ask(limits), 'tokens_per_day_reached 1');
+    pass(1);
+    assert.equal(ask(limits, { tokens: 100 }), 'admitted');
+    assert.equal(ask(limits), 'tokens_per_day_reached 86400');
+  });
+
+  it('counts the tokens of a request for the day on which it ends', () => {
+    const { ask, admit, pass } = scene();
+    const running = admit(limits);
+    pass(12 * 3_600_000);
+    running.release(100);
+    assert.equal(ask(limits), 'tokens_per_day_reached 86400');
+  });
+
+  it('counts them also while there is no limit yet', () => {
+    const { ask } = scene();
+    ask({}, { tokens: 100 });
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+  });
+
+  it('moves to the earlier day with a clock that is set back: nobody stays refused beyond that day', () => {
+    const { ask, pass, set } = scene();
+    ask(limits, { tokens: 100 });
+    set(-86_400_000);
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+    pass(12 * 3_600_000);
+    assert.equal(ask(limits), 'admitted');
+  });
+
+  it('takes no number for a count that is none', () => {
+    const { ask, records } = scene();
+    ask(limits, { tokens: 99 });
+    for (const tokens of [-1_000, Number.NaN]) ask(limits, { tokens });
+    ask(limits, { tokens: 1 });
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+    assert.deepEqual(
+      records.filter(({ requests }) => requests === 0).map(({ tokens }) => tokens),
+      [99, 1],
+    );
+  });
+});
+
+describe('maxConcurrent', () => {
+  it('admits that many at the same time, and the next when one of them is over', () => {
+    const { ask, admit } = scene();
+    const limits = { maxConcurrent: 2 };
+    const permits = [admit(limits), admit(limits)];
+    assert.equal(ask(limits), 'max_concurrent_reached 1');
+    permits[0]?.release(0);
+    assert.equal(ask(limits), 'admitted');
+    permits.push(admit(limits));
+    assert.equal(ask(limits), 'max_concurrent_reached 1');
+  });
+
+  it('gives a place back once, and counts tokens once, however often a permit is released', () => {
+    const { ask, admit } = scene();
+    const limits = { maxConcurrent: 2, tokensPerDay: 11 };
+    const [first] = [admit(limits), admit(limits)];
+    for (let i = 0; i < 3; i++) first?.release(5);
+    admit(limits);
+    assert.equal(ask(limits), 'max_concurrent_reached 1');
+  });
+
+  it('counts what began while there was no limit yet', () => {
+    const { ask, admit } = scene();
+    admit({});
+    assert.equal(ask({ maxConcurrent: 1 }), 'max_concurrent_reached 1');
+  });
+});
+
+it('names the limit that lasts longest first: tokens, requests, concurrency', () => {
+  const { ask, admit } = scene();
+  const all = { requestsPerMinute: 1, tokensPerDay: 10, maxConcurrent: 1 };
+  const first = admit({ requestsPerMinute: 10 });
+  assert.equal(ask({ ...all, requestsPerMinute: 2 }), 'max_concurrent_reached 1');
+  assert.equal(ask(all), 'requests_per_minute_reached 60');
+  first.release(10);
+  assert.equal(ask(all), 'tokens_per_day_reached 43200');
+});
+
+describe('a restart', () => {
+  const limits = { requestsPerMinute: 2, tokensPerDay: 100 };
+
+  it('forgets nothing of the last minute and of today', () => {
+    const old = scene();
+    old.ask(limits, { tokens: 60 });
+    old.pass(30_000);
+    old.ask(limits, { tokens: 39 });
+    old.pass(10_000);
+    assert.deepEqual(old.records, [
+      { client: 'ann', at: NOON, requests: 1, tokens: 0 },
+      { client: 'ann', at: NOON, requests: 0, tokens: 60 },
+      { client: 'ann', at: NOON + 30_000, requests: 1, tokens: 0 },
+      { client: 'ann', at: NOON + 30_000, requests: 0, tokens: 39 },
+    ]);
+    const { ask, pass } = scene({ at: NOON + 40_000, before: old.records.toReversed() });
+    assert.equal(ask(limits), 'requests_per_minute_reached 20');
+    pass(19_999);
+    assert.equal(ask(limits), 'requests_per_minute_reached 1');
+    pass(1);
+    assert.equal(ask(limits, { tokens: 1 }), 'admitted');
+    assert.equal(ask(limits), 'tokens_per_day_reached 43140');
+  });
+
+  it('counts no tokens of yesterday, and requests of the last minute from either side of midnight', () => {
+    const midnight = Date.UTC(2026, 10, 23);
+    const before = [
+      { client: 'ann', at: midnight - 59_999, requests: 1, tokens: 0 },
+      { client: 'ann', at: midnight - 60_000, requests: 1, tokens: 0 },
+      { client: 'ann', at: midnight - 1, requests: 0, tokens: 1_000 },
+      { client: 'ann', at: midnight, requests: 0, tokens: 99 },
+    ];
+    const { ask } = scene({ at: midnight, before });
+    assert.equal(ask(limits, { tokens: 1 }), 'admitted');
+    assert.equal(ask({ requestsPerMinute: 2 }), 'requests_per_minute_reached 1');
+    assert.equal(ask(limits), 'tokens_per_day_reached 86400');
+  });
+
+  it('takes what lies ahead, by a clock that was set back, as of now', () => {
+    const ahead = NOON + 10 * 86_400_000;
+    const before = [
+      { client: 'ann', at: ahead, requests: 2, tokens: 0 },
+      { client: 'ann', at: ahead, requests: 0, tokens: 100 },
+    ];
+    const { ask, pass } = scene({ before });
+    assert.equal(ask({ requestsPerMinute: 2 }), 'requests_per_minute_reached 60');
+    assert.equal(ask(limits), 'tokens_per_day_reached 43200');
+    pass(60_000);
+    assert.equal(ask({ requestsPerMinute: 2 }), 'admitted');
+    pass(12 * 3_600_000);
+    assert.equal(ask(limits), 'admitted');
+  });
+});
+
+it('keeps nothing of clients that left, and of each the last minute only', () => {
+  const { ask, admit, pass, remembered } = scene();
+  ask({ requestsPerMinute: 5 }, { name: 'gone' });
+  const running = admit({}, 'running');
+  ask({}, { name: 'with-tokens', tokens: 1 });
+  let most = 0;
+  for (let i = 0; i < 50_000; i++) {
+    pass(600);
+    ask({ requestsPerMinute: 100 });
+    most = Math.max(most, remembered().times);
+  }
+  assert.ok(most <= 205, `${most} times are kept`);
+  assert.deepEqual(remembered().clients, ['running', 'with-tokens', 'ann']);
+  running.release(0);
+  pass(86_400_000);
+  ask({});
+  pass(60_000);
+  ask({}, { name: 'bob' });
+  assert.deepEqual(remembered(), { clients: ['bob'], times: 0 });
+});

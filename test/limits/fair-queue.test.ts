@@ -1,0 +1,231 @@
+/** Who is next where --max-in-flight requests run. */
+import assert from 'node:assert/strict';
+import { getEventListeners, setMaxListeners } from 'node:events';
+import { after, describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createFairQueue, type Leave } from '../../lib/limits/fair-queue.ts';
+
+/** Nobody leaves before the tests are over. */
+const over = new AbortController();
+const never = over.signal;
+setMaxListeners(0, never);
+after(() => over.abort());
+const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
+
+function scene(limit: number) {
+  const queue = createFairQueue(limit);
+  /** Who got a place, in that order; `name!code` where it got none. */
+  const events: string[] = [];
+  const places: { readonly name: string | undefined; readonly leave: Leave }[] = [];
+  return {
+    queue,
+    events,
+    places,
+    ask(name: string | undefined, signal: AbortSignal = never, label: string = String(name)): void {
+      const got = (leave: Leave): void => {
+        events.push(label);
+        places.push({ name, leave });
+      };
+      const refused = (thrown: unknown): void => {
+        const said =
+          thrown instanceof PrivatemodeError ? `${thrown.code} ${thrown.retryAfter}` : String(thrown);
+        events.push(`${label}: ${said}`);
+      };
+      try {
+        const place = queue.enter(name, signal);
+        if (place instanceof Promise) place.then(got, refused);
+        else got(place);
+      } catch (thrown) {
+        refused(thrown);
+      }
+    },
+    /** The oldest that runs, or the oldest of that client, is over. */
+    async end(name?: string): Promise<void> {
+      const i = name === undefined ? 0 : places.findIndex((place) => place.name === name);
+      places.splice(i, 1)[0]?.leave();
+      await turn();
+    },
+  };
+}
+
+const REFUSED = 'max_in_flight_reached 2';
+
+describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
+  it('gives a place at once where fewer run, and the next when one is over', async () => {
+    const { ask, end, events, queue } = scene(2);
+    for (const name of ['a', 'b', 'c', 'd']) ask(name);
+    assert.deepEqual([events, queue.size().waiting], [['a', 'b'], 2]);
+    await end();
+    assert.deepEqual(events, ['a', 'b', 'c']);
+    assert.deepEqual(queue.size(), { running: 2, waiting: 1, clients: 3 });
+  });
+
+  it('answers without a promise where there is room', () =>
+    assert.equal(typeof createFairQueue(1).enter('a', never), 'function'));
+
+  it('keeps the order of arrival within a client, without --clients of all', async () => {
+    for (const name of ['a', undefined]) {
+      const { ask, end, events } = scene(1);
+      for (const label of ['1', '2', '3', '4']) ask(name, never, label);
+      for (let i = 0; i < 4; i++) await end();
+      assert.deepEqual(events, ['1', '2', '3', '4']);
+    }
+  });
+
+  it('gives a place to whoever has the fewest running', async () => {
+    const { ask, end, events } = scene(4);
+    for (const name of ['a', 'a', 'a', 'b', 'a', 'b', 'c']) ask(name);
+    assert.deepEqual(events, ['a', 'a', 'a', 'b']);
+    await end('a');
+    assert.equal(events.at(-1), 'c', 'has none');
+    await end('a');
+    assert.equal(events.at(-1), 'a', 'one each, and a has waited longer');
+    await end('c');
+    assert.equal(events.at(-1), 'b', 'has one, and there are two of a');
+  });
+
+  it('gives places in turn among equals', async () => {
+    const { ask, end, events } = scene(1);
+    ask('x');
+    for (const name of ['a', 'a', 'a', 'b', 'b', 'b', 'c']) ask(name);
+    for (let i = 0; i < 7; i++) await end();
+    assert.deepEqual(events, ['x', 'a', 'b', 'c', 'a', 'b', 'a', 'b']);
+  });
+
+  it('keeps a sixteenth of the places, from 8 on, for who has nothing running', () => {
+    for (const [limit, kept] of [
+      [1, 0],
+      [7, 0],
+      [8, 1],
+      [16, 1],
+      [17, 2],
+      [100, 7],
+    ] as const) {
+      const { ask, events } = scene(limit);
+      for (let i = 0; i < limit + 10; i++) ask('flooder');
+      assert.equal(events.length, limit - kept, `of ${limit} places`);
+      for (let i = 0; i < limit; i++) ask(`client-${i}`);
+      assert.equal(events.length, limit, 'one each, until all places are taken');
+    }
+  });
+
+  it('keeps none without --clients: there is nobody else', () => {
+    const { ask, events } = scene(16);
+    for (let i = 0; i < 20; i++) ask(undefined);
+    assert.equal(events.length, 16);
+  });
+
+  it('lets a victim with one request at a time in at once, always, beside a flood', async () => {
+    const { ask, end, events } = scene(8);
+    for (let i = 0; i < 208; i++) ask('flooder');
+    for (let i = 0; i < 50; i++) {
+      events.length = 0;
+      ask('victim');
+      assert.deepEqual(events, ['victim'], `at its request ${i}`);
+      await end('flooder');
+      assert.deepEqual(events, ['victim'], 'the flooder pays for the place it has given up');
+      await end('victim');
+      assert.deepEqual(events, ['victim', 'flooder']);
+    }
+  });
+
+  it('lets a victim be the next where the kept places are taken too', async () => {
+    const { ask, end, events, queue } = scene(8);
+    for (let i = 0; i < 200; i++) ask('flooder');
+    for (const name of ['third', 'victim', 'victim']) ask(name);
+    assert.deepEqual([events.slice(7), queue.size().running], [['third'], 8]);
+    await end('flooder');
+    assert.deepEqual(events.slice(7), ['third', 'victim']);
+    await end('victim');
+    assert.deepEqual(events.slice(7), ['third', 'victim', 'victim']);
+    for (const name of ['third', 'victim', 'flooder', 'flooder']) await end(name);
+    assert.equal(queue.size().running, 7, 'the flooder alone does not get the kept place back');
+  });
+
+  it('refuses after 10 s, and who waits longer is not forgotten', async (t: TestContext) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { ask, end, events, queue } = scene(1);
+    ask('a');
+    ask('b');
+    t.mock.timers.tick(5_000);
+    ask('c');
+    t.mock.timers.tick(4_999);
+    await turn();
+    assert.deepEqual(events, ['a']);
+    t.mock.timers.tick(1);
+    await turn();
+    assert.deepEqual(events, ['a', `b: ${REFUSED}`]);
+    assert.deepEqual(queue.size(), { running: 1, waiting: 1, clients: 2 });
+    await end();
+    assert.equal(events.at(-1), 'c');
+    t.mock.timers.tick(20_000);
+    await end();
+    assert.deepEqual([events.length, queue.size()], [3, { running: 0, waiting: 0, clients: 0 }]);
+  });
+
+  it('lets those go whose request is over, and nothing is left of them', async () => {
+    const { ask, end, events, queue } = scene(1);
+    const control = new AbortController();
+    ask('a');
+    ask('b', control.signal);
+    ask('c', control.signal);
+    ask('c');
+    control.abort('left');
+    await turn();
+    assert.deepEqual(events, ['a', 'b: left', 'c: left']);
+    assert.deepEqual(queue.size(), { running: 1, waiting: 1, clients: 2 });
+    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+    await end();
+    assert.equal(events.at(-1), 'c');
+    ask('d', control.signal);
+    assert.equal(events.at(-1), 'd: left');
+  });
+
+  it('gives a place back once', async () => {
+    const { ask, events, places } = scene(1);
+    ask('a');
+    for (let i = 0; i < 3; i++) ask('b');
+    for (let i = 0; i < 3; i++) places[0]?.leave();
+    await turn();
+    assert.deepEqual(events, ['a', 'b']);
+  });
+
+  it('takes 256 of one client, and the next is refused at once', () => {
+    const { ask, events, queue } = scene(1);
+    for (let i = 0; i < 257; i++) ask('a');
+    assert.deepEqual([events, queue.size().waiting], [['a'], 256]);
+    ask('a');
+    assert.deepEqual(events, ['a', `a: ${REFUSED}`]);
+    ask('b');
+    assert.deepEqual([events.length, queue.size().waiting], [2, 257]);
+  });
+
+  it('takes 1,024 in all; beyond, the newest of the longest queue gives way to who has fewer', async () => {
+    const { ask, end, events, queue } = scene(1);
+    ask('x');
+    for (const name of ['a', 'b', 'c', 'd']) {
+      for (let i = 0; i < (name === 'a' ? 256 : 250); i++) ask(name, never, `${name}${i}`);
+    }
+    for (let i = 0; i < 18; i++) ask('e', never, `e${i}`);
+    assert.deepEqual([events, queue.size().waiting], [['x'], 1024]);
+    ask('victim');
+    await turn();
+    assert.deepEqual([events, queue.size().waiting], [['x', `a255: ${REFUSED}`], 1024]);
+    for (let i = 0; i < 20; i++) ask('victim');
+    await turn();
+    assert.equal(queue.size().waiting, 1024);
+    assert.ok(!events.some((event) => /^(victim|e)/.test(event)), 'the small ones stay');
+    await end();
+    assert.equal(events.at(-1), 'a0');
+  });
+
+  it('refuses at once where it is full of clients that have no more than who asks', async () => {
+    const { ask, events, queue } = scene(1);
+    ask('x');
+    for (let i = 0; i < 1024; i++) ask(`client-${i}`);
+    ask('one-more');
+    await turn();
+    assert.deepEqual([events, queue.size().waiting], [['x', `one-more: ${REFUSED}`], 1024]);
+    assert.equal(queue.size().clients, 1025, 'who was refused is not remembered');
+  });
+});

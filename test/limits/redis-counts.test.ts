@@ -1,0 +1,614 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
+import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { eventually } from '../support/eventually.ts';
+import { freePort } from '../support/foreign-programs.ts';
+import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { createTestAuthority } from '../support/tls-authority.ts';
+
+const LIMITS = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
+
+let clients = 0;
+/** A client that no other test has. */
+const clientWith = (limits: Partial<LimitedClient['limits']>): LimitedClient => {
+  clients += 1;
+  return { name: `client-${clients}@team.example`, limits: { ...LIMITS, ...limits } };
+};
+
+const keyOf = ({ name }: LimitedClient, key: 'tokens' | 'window' | 'running'): string =>
+  `privatemode-proxy:{${name}}:${key}`;
+
+interface Replica extends RequestCounts {
+  /** What it reported, in order: messages of failures, `recovered`, `uncounted`. */
+  readonly events: string[];
+}
+
+/** One replica's counts; closed when the test ends. */
+async function replica(
+  t: Pick<TestContext, 'after'>,
+  url: string,
+  more: Partial<RedisCountsOptions> = {},
+): Promise<Replica> {
+  const events: string[] = [];
+  const counts = await openRedisCounts({
+    url,
+    onFailure: 'closed',
+    failed: ({ message }) => events.push(message),
+    recovered: () => events.push('recovered'),
+    uncounted: () => events.push('uncounted'),
+    ...more,
+  });
+  t.after(() => counts.close());
+  return { ...counts, events };
+}
+
+/** `code retryAfter` of the refusal; fails where there is none. */
+async function refusalOf(counts: RequestCounts, client: LimitedClient): Promise<string> {
+  try {
+    await counts.admit(client);
+  } catch (thrown) {
+    assert.ok(thrown instanceof PrivatemodeError, String(thrown));
+    return `${thrown.code} ${thrown.retryAfter}`;
+  }
+  assert.fail('the request was admitted');
+}
+
+/** How many of so many requests at once are admitted; the others must be refused by that limit. */
+async function admittedOf(
+  many: readonly RequestCounts[],
+  client: LimitedClient,
+  code: string,
+): Promise<number> {
+  const results = await Promise.allSettled(many.map(async (counts) => counts.admit(client)));
+  for (const result of results) {
+    if (result.status === 'rejected') assert.equal((result.reason as PrivatemodeError).code, code);
+  }
+  return results.filter(({ status }) => status === 'fulfilled').length;
+}
+
+/** Resolves with a place once there is one. */
+async function placeFor(counts: RequestCounts, client: LimitedClient): Promise<Permit> {
+  return eventually('a place', () => Promise.resolve(counts.admit(client)).catch(() => undefined));
+}
+
+/** Moves the requests of the last minute into the past. */
+async function ageWindow(url: string, client: LimitedClient, ms: number): Promise<void> {
+  const members = (await ask(url, 'ZRANGE', keyOf(client, 'window'), 0, -1)) as string[];
+  for (const member of members) await ask(url, 'ZINCRBY', keyOf(client, 'window'), -ms, member);
+}
+
+describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180_000 }, () => {
+  const ends: (() => unknown)[] = [];
+  let server: RedisServer;
+  before(async () => {
+    server = await startRedis({ after: (end: () => unknown) => void ends.push(end) } as never);
+  });
+  after(async () => {
+    for (const end of ends) await end();
+  });
+
+  it('requests per minute: the one beyond is refused until the oldest is 60 s old', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 3 });
+    for (let i = 0; i < 3; i += 1) (await counts.admit(client)).release(0);
+    assert.match(await refusalOf(counts, client), /^requests_per_minute_reached (?:59|60)$/);
+    assert.equal(
+      await ask(server.url, 'ZCARD', keyOf(client, 'window')),
+      3,
+      'the refused one is not counted',
+    );
+    await ageWindow(server.url, client, 50_000);
+    assert.match(await refusalOf(counts, client), /^requests_per_minute_reached (?:9|10)$/);
+    await ageWindow(server.url, client, 10_000);
+    assert.equal(await admittedOf(Array(5).fill(counts), client, 'requests_per_minute_reached'), 3);
+  });
+
+  it('requests per minute: a clock of the store that was set back keeps nobody waiting for longer than a minute', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 2 });
+    for (let i = 0; i < 2; i++) await counts.admit(client);
+    await ageWindow(server.url, client, -3_600_000);
+    assert.equal(await refusalOf(counts, client), 'requests_per_minute_reached 60');
+    await ageWindow(server.url, client, 60_000);
+    await counts.admit(client);
+  });
+
+  it('requests per minute: a limit that was lowered waits for as many as are beyond it', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 3 });
+    for (let i = 0; i < 3; i += 1) {
+      await counts.admit(client);
+      await ageWindow(server.url, client, 10_000);
+    }
+    const lowered = { ...client, limits: { ...LIMITS, requestsPerMinute: 2 } };
+    // Their ages are 30, 20 and 10 s: there is room when the second is gone.
+    assert.match(await refusalOf(counts, lowered), /^requests_per_minute_reached (?:39|40)$/);
+  });
+
+  it('requests at the same time: the one beyond is refused until one is over', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ maxConcurrent: 2, requestsPerMinute: 10 });
+    const first = await counts.admit(client);
+    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    assert.equal(
+      await ask(server.url, 'ZCARD', keyOf(client, 'window')),
+      2,
+      'the refused one is not counted',
+    );
+    first.release(0);
+    first.release(0); // a second time changes nothing
+    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+  });
+
+  it('tokens per day: admits while fewer are counted, then not until midnight (UTC)', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ tokensPerDay: 100 });
+    const [one, two] = [await counts.admit(client), await counts.admit(client)];
+    one.release(99);
+    const last = await counts.admit(client);
+    two.release(1);
+    const refused = await refusalOf(counts, client);
+    const [seconds] = (await ask(server.url, 'TIME')) as string[];
+    const left = 86_400 - (Number(seconds) % 86_400);
+    assert.match(refused, /^tokens_per_day_reached \d+$/);
+    const wait = Number(refused.split(' ')[1]);
+    assert.ok(wait >= left && wait <= left + 5, `${wait} s, and the day has ${left} s`);
+    last.release(1000);
+    await eventually(
+      'the tokens of the last one',
+      async () => (await ask(server.url, 'GET', keyOf(client, 'tokens'))) === '1100',
+    );
+    const expiry = Number(await ask(server.url, 'PTTL', keyOf(client, 'tokens')));
+    assert.ok(
+      Math.abs(expiry - left * 1000) < 10_000,
+      `forgotten in ${expiry} ms, and the day has ${left} s`,
+    );
+    await ask(server.url, 'PEXPIRE', keyOf(client, 'tokens'), 0);
+    await counts.admit(client);
+  });
+
+  it('tokens that are no number of tokens count nothing, or as many as they may', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ tokensPerDay: 1_000 });
+    for (const tokens of [Number.NaN, -5, 0.5, 7.9]) (await counts.admit(client)).release(tokens);
+    await counts.admit(client);
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '7');
+    (await counts.admit(client)).release(Number.POSITIVE_INFINITY);
+    assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
+    assert.deepEqual(counts.events, []);
+  });
+
+  it('limits of zero admit nothing', async (t) => {
+    const counts = await replica(t, server.url);
+    assert.equal(
+      await refusalOf(counts, clientWith({ requestsPerMinute: 0 })),
+      'requests_per_minute_reached 60',
+    );
+    assert.equal(await refusalOf(counts, clientWith({ maxConcurrent: 0 })), 'max_concurrent_reached 1');
+    assert.match(await refusalOf(counts, clientWith({ tokensPerDay: 0 })), /^tokens_per_day_reached \d+$/);
+  });
+
+  it('clients do not count for each other', async (t) => {
+    const counts = await replica(t, server.url);
+    await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
+    await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
+  });
+
+  it('two replicas admit as many as one, of requests that come at once', async (t) => {
+    const both = [await replica(t, server.url), await replica(t, server.url)];
+    const many = Array.from({ length: 50 }, (_, i) => both[i % 2] as Replica);
+    const perMinute = clientWith({ requestsPerMinute: 20 });
+    assert.equal(await admittedOf(many, perMinute, 'requests_per_minute_reached'), 20);
+    const atATime = clientWith({ maxConcurrent: 7 });
+    assert.equal(await admittedOf(many, atATime, 'max_concurrent_reached'), 7);
+    const tokens = clientWith({ tokensPerDay: 10 });
+    (await (both[0] as Replica).admit(tokens)).release(10);
+    await eventually(
+      'the tokens',
+      async () => (await ask(server.url, 'GET', keyOf(tokens, 'tokens'))) === '10',
+    );
+    assert.match(await refusalOf(both[1] as Replica, tokens), /^tokens_per_day_reached /);
+  });
+
+  it('the counts outlive a replica that is restarted, and its places are free at once', async (t) => {
+    const before = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 3, tokensPerDay: 50, maxConcurrent: 1 });
+    (await before.admit(client)).release(30);
+    await before.admit(client);
+    await before.close();
+    const behind = await replica(t, server.url);
+    (await behind.admit(client)).release(19);
+    assert.match(await refusalOf(behind, client), /^requests_per_minute_reached /);
+    await ageWindow(server.url, client, 60_000);
+    (await behind.admit(client)).release(1);
+    assert.match(await refusalOf(behind, client), /^tokens_per_day_reached /);
+  });
+
+  it('after close it is unavailable', async (t) => {
+    const counts = await replica(t, server.url);
+    await counts.close();
+    assert.equal(await refusalOf(counts, clientWith({ maxConcurrent: 1 })), 'limits_unavailable 2');
+    assert.deepEqual(counts.events, []);
+  });
+
+  it('the place of a replica that was killed is free when its lease is over', async (t) => {
+    const client = clientWith({ maxConcurrent: 2 });
+    const code = `
+      import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/limits/redis-counts.ts'))};
+      const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, onFailure: 'closed', lease: 3_000,
+        failed: () => {}, recovered: () => {}, uncounted: () => {} });
+      await counts.admit(${JSON.stringify(client)});
+      console.log('admitted');
+      setInterval(() => {}, 1_000);`;
+    const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    t.after(() => child.kill('SIGKILL'));
+    await once(child.stdout, 'data', { signal: AbortSignal.timeout(60_000) });
+    const counts = await replica(t, server.url, { lease: 3_000 });
+    await counts.admit(client); // runs on
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    child.kill('SIGKILL');
+    await placeFor(counts, client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+  });
+
+  it('a request that runs for longer than its lease keeps its place', async (t) => {
+    const lease = 1_500;
+    const counts = await replica(t, server.url, { lease });
+    const client = clientWith({ maxConcurrent: 1 });
+    const start = Date.now();
+    await counts.admit(client);
+    await eventually('the end of the first lease', async () => {
+      assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+      return Date.now() > start + 2 * lease;
+    });
+  });
+
+  it('all keys expire', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ requestsPerMinute: 9, tokensPerDay: 1_000, maxConcurrent: 9 });
+    (await counts.admit(client)).release(3);
+    await counts.admit(client);
+    for (const key of ['window', 'running', 'tokens'] as const) {
+      const expiry = Number(await ask(server.url, 'PTTL', keyOf(client, key)));
+      assert.ok(expiry > 0 && expiry <= (key === 'tokens' ? 86_400_000 : 60_000), `${key}: ${expiry}`);
+    }
+    for (const key of (await ask(server.url, 'KEYS', '*')) as string[]) {
+      assert.notEqual(await ask(server.url, 'PTTL', key), -1, `${key} is there for ever`);
+      assert.match(key, /^privatemode-proxy:\{[^{}]*\}:(?:tokens|window|running)$/);
+    }
+  });
+
+  it('a server that has forgotten the scripts is given them anew', async (t) => {
+    const counts = await replica(t, server.url);
+    const client = clientWith({ maxConcurrent: 1 });
+    for (let i = 0; i < 2; i += 1) {
+      await ask(server.url, 'SCRIPT', 'FLUSH');
+      const permit = await counts.admit(client);
+      await ask(server.url, 'SCRIPT', 'FLUSH');
+      permit.release(0);
+      await eventually('the place', async () => !(await ask(server.url, 'EXISTS', keyOf(client, 'running'))));
+    }
+    assert.deepEqual(counts.events, []);
+  });
+
+  it('what follows a release finds it done, on a server that never saw the scripts before', async (t) => {
+    const fresh = await startRedis(t);
+    const counts = await replica(t, fresh.url);
+    const client = clientWith({ maxConcurrent: 1 });
+    (await counts.admit(client)).release(0);
+    await counts.admit(client);
+  });
+
+  it('counts in the database that the URL names', async (t) => {
+    const counts = await replica(t, `${server.url}/3`);
+    const client = clientWith({ maxConcurrent: 1 });
+    await counts.admit(client);
+    assert.equal(await ask(`${server.url}/3`, 'EXISTS', keyOf(client, 'running')), 1);
+    assert.equal(await ask(server.url, 'EXISTS', keyOf(client, 'running')), 0);
+  });
+});
+
+describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, timeout: 180_000 }, () => {
+  it('closed: refuses meanwhile, and counts what was over meanwhile', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url);
+    const client = clientWith({ maxConcurrent: 2, tokensPerDay: 100 });
+    const [stays, leaves] = [await counts.admit(client), await counts.admit(client)];
+    await server.stop();
+    await eventually('the failure', () => counts.events.length > 0);
+    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+    leaves.release(40);
+    await delay(0);
+    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+    const again = await startRedis(t, { port: server.port });
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(counts.events.length, 2, counts.events.join('\n'));
+    assert.match(counts.events[0] as string, /^the store of the limits cannot be used: /);
+    // The new server knew of nothing.
+    assert.equal(await ask(again.url, 'ZCARD', keyOf(client, 'running')), 1);
+    assert.equal(await ask(again.url, 'GET', keyOf(client, 'tokens')), '40');
+    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    stays.release(60);
+    assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
+  });
+
+  it('is told of 10,000 requests that were over meanwhile, and no more are kept', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url);
+    const client = clientWith({ tokensPerDay: 1_000_000 });
+    const permits: Permit[] = [];
+    while (permits.length < 10_500)
+      permits.push(...(await Promise.all(Array.from({ length: 500 }, () => counts.admit(client)))));
+    await server.stop();
+    await eventually('the loss', () => counts.events.length > 0);
+    for (const permit of permits) permit.release(1);
+    await startRedis(t, { port: server.port });
+    await eventually('the connection', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10000');
+  });
+
+  it('open: admits meanwhile and counts nothing, but says how many', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url, { onFailure: 'open' });
+    const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 2, tokensPerDay: 10 });
+    await server.stop();
+    await eventually('the failure', () => counts.events.length > 0);
+    for (let i = 0; i < 5; i += 1) (await counts.admit(client)).release(1_000);
+    assert.deepEqual(counts.events.slice(1), Array(5).fill('uncounted'));
+    const again = await startRedis(t, { port: server.port });
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.deepEqual(await ask(again.url, 'KEYS', `*${client.name}*`), []);
+    await counts.admit(client);
+    assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    assert.equal(counts.events.length, 7, counts.events.join('\n'));
+  });
+
+  it('tokens that are counted after midnight are not counted for the new day', async (t) => {
+    const server = await startRedis(t);
+    let time = Date.UTC(2026, 10, 22, 23, 59);
+    const counts = await replica(t, server.url, { now: () => time });
+    const client = clientWith({ tokensPerDay: 10, maxConcurrent: 1 });
+    const permit = await counts.admit(client);
+    await server.stop();
+    await eventually('the failure', () => counts.events.length > 0);
+    permit.release(50);
+    await delay(0); // it cannot be sent
+    time = Date.UTC(2026, 10, 23);
+    await startRedis(t, { port: server.port });
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    await counts.admit(client);
+  });
+
+  for (const onFailure of ['closed', 'open'] as const) {
+    it(`one that is not there at the start: ${onFailure}`, async (t) => {
+      const port = await freePort();
+      const counts = await replica(t, `redis://127.0.0.1:${port}`, { onFailure });
+      assert.deepEqual(counts.events, [
+        'the store of the limits cannot be used: the connection failed (ECONNREFUSED)',
+      ]);
+      const client = clientWith({ maxConcurrent: 1 });
+      if (onFailure === 'closed') assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+      else (await counts.admit(client)).release(0);
+      await startRedis(t, { port });
+      await eventually('the recovery', () => counts.events.includes('recovered'));
+      await counts.admit(client);
+      assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
+    });
+  }
+
+  it('clients without limits do not need it', async (t) => {
+    const counts = await replica(t, `redis://127.0.0.1:${await freePort()}`);
+    (await counts.admit(clientWith({}))).release(5);
+    assert.equal(counts.events.length, 1);
+  });
+
+  it('one that stalls: each request waits a second at most, and is not counted later', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url);
+    const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 1 });
+    server.process.kill('SIGSTOP');
+    t.after(() => server.process.kill('SIGCONT'));
+    const start = performance.now();
+    const refusals = await Promise.all(Array.from({ length: 20 }, () => refusalOf(counts, client)));
+    assert.deepEqual(new Set(refusals), new Set(['limits_unavailable 2']));
+    assert.ok(performance.now() - start < 5_000, `${performance.now() - start} ms`);
+    const next = performance.now();
+    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+    assert.ok(performance.now() - next < 500, 'nobody waits for one that is known to stall');
+    server.process.kill('SIGCONT');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.deepEqual(counts.events, [
+      'the store of the limits cannot be used: it does not reply in time',
+      'recovered',
+    ]);
+    await counts.admit(client);
+  });
+
+  it('one that stalls while a request ends: its tokens are counted once', async (t) => {
+    const server = await startRedis(t);
+    const counts = await replica(t, server.url);
+    const client = clientWith({ maxConcurrent: 1, tokensPerDay: 100 });
+    const permit = await counts.admit(client);
+    server.process.kill('SIGSTOP');
+    t.after(() => server.process.kill('SIGCONT'));
+    permit.release(40);
+    await eventually('the failure', () => counts.events.length > 0);
+    server.process.kill('SIGCONT');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '40');
+    await counts.admit(client);
+  });
+
+  it('one that takes no writes is of no use, and is tried until it does', async (t) => {
+    const server = await startRedis(t);
+    await ask(server.url, 'REPLICAOF', '127.0.0.1', await freePort());
+    const counts = await replica(t, server.url);
+    assert.match(
+      counts.events.join(),
+      /^the store of the limits cannot be used: it replies with the error [A-Z]+$/,
+    );
+    await ask(server.url, 'REPLICAOF', 'NO', 'ONE');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(counts.events.length, 2, counts.events.join('\n'));
+  });
+});
+
+/** A server that runs what a new connection is tried with, and then says the same to everything. */
+async function startLiar(t: TestContext, reply: string): Promise<string> {
+  const server = createServer((socket) => {
+    const trial = [':1\r\n', '*2\r\n:0\r\n:0\r\n', ':1\r\n'];
+    socket.on('error', () => {});
+    socket.on('data', () => void socket.write(trial.shift() ?? reply));
+    t.after(() => socket.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+describe('a store that answers nonsense', { timeout: 60_000 }, () => {
+  for (const [what, reply] of [
+    ['a text', '+OK\r\n'],
+    ['nothing', '$-1\r\n'],
+    ['an empty list', '*0\r\n'],
+    ['a list of one', '*1\r\n:2\r\n'],
+    ['a limit that does not exist', '*2\r\n:4\r\n:0\r\n'],
+    ['a limit below the first', '*2\r\n:-1\r\n:0\r\n'],
+    ['a wait that is no number', '*2\r\n:2\r\n+soon\r\n'],
+    ['a wait into the past', '*2\r\n:2\r\n:-5\r\n'],
+    ['more than was asked for', '*3\r\n:0\r\n:0\r\n:0\r\n'],
+    ['no Redis protocol', 'HTTP/1.1 400 Bad Request\r\n\r\n'],
+  ] as const) {
+    it(`(${what}) cannot be used, and that is said`, async (t) => {
+      const url = await startLiar(t, reply);
+      const client = clientWith({ requestsPerMinute: 9 });
+      const closed = await replica(t, url);
+      assert.deepEqual(closed.events, []);
+      assert.equal(await refusalOf(closed, client), 'limits_unavailable 2');
+      assert.match(String(closed.events[0]), /^the store of the limits cannot be used: /);
+      const open = await replica(t, url, { onFailure: 'open' });
+      await open.admit(client);
+      assert.equal(open.events.at(-1), 'uncounted');
+    });
+  }
+});
+
+describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_000 }, () => {
+  const SECRET = 'swordfish:@/%?#';
+  const IN_URL = encodeURIComponent(SECRET);
+  /** What docs/operations.md grants. */
+  const PAGE = readFileSync(join(import.meta.dirname, '../../docs/operations.md'), 'utf8');
+  const RULES = /^user gateway on >PASSWORD (~privatemode-proxy:\* .+)$/m.exec(PAGE)?.[1] as string;
+
+  it('password alone, and user and password with no more rights than the documentation grants', async (t) => {
+    const more = ['--requirepass', SECRET, '--user', 'gateway', 'on', `>${SECRET}`, ...RULES.split(' ')];
+    const server = await startRedis(t, { more });
+    for (const user of ['', 'gateway']) {
+      const counts = await replica(t, `redis://${user}:${IN_URL}@127.0.0.1:${server.port}`);
+      const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 1, tokensPerDay: 1 });
+      (await counts.admit(client)).release(1);
+      assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
+      await counts.close();
+      assert.deepEqual(counts.events, []);
+    }
+  });
+
+  for (const [what, user] of [
+    ['a wrong password', ':wrong-pass-word@'],
+    ['a user that does not exist', 'some-body:wrong-pass-word@'],
+    ['no password', ''],
+  ]) {
+    it(`${what}: the error names neither user nor password`, async (t) => {
+      const server = await startRedis(t, { more: ['--requirepass', SECRET] });
+      const counts = await replica(t, `redis://${user}127.0.0.1:${server.port}`);
+      assert.match(
+        counts.events.join(),
+        /^the store of the limits cannot be used: it replies with the error (?:WRONGPASS|NOAUTH)$/,
+      );
+      await assert.rejects(
+        async () => counts.admit(clientWith({ maxConcurrent: 1 })),
+        (error: Error) => {
+          assert.doesNotMatch(
+            `${error.message} ${error.stack} ${String(error.cause)}`,
+            /wrong|some-body|swordfish/,
+          );
+          return true;
+        },
+      );
+    });
+  }
+
+  it('a server that repeats the command in its error: nothing of that is reported', async (t) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.on('data', (data) => {
+        const words = String(data).replaceAll('\r\n', ' ');
+        socket.write(`-ERR unknown command, with args beginning with: ${words}\r\n`);
+      });
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    t.after(() => server.close());
+    const url = `redis://some-body:wrong-pass-word@127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const counts = await replica(t, url);
+    assert.deepEqual(counts.events, [
+      'the store of the limits cannot be used: it replies with the error ERR',
+    ]);
+  });
+
+  it('a URL that is none is refused at once', async () => {
+    const open = openRedisCounts({
+      ...{ url: 'http://:swordfish@127.0.0.1', onFailure: 'closed' },
+      ...{ failed: assert.fail, recovered: assert.fail, uncounted: assert.fail },
+    });
+    await assert.rejects(open, (error: PrivatemodeError) => {
+      assert.equal(error.code, 'config_invalid');
+      assert.doesNotMatch(error.message, /swordfish/);
+      return true;
+    });
+  });
+});
+
+describe('a Redis with TLS', { skip: REDIS.skip, timeout: 120_000 }, () => {
+  it('is verified against the authorities that are given', async (t) => {
+    const [authority, other] = [createTestAuthority('Redis CA'), createTestAuthority('Another CA')];
+    const { cert, key } = authority.issue(['127.0.0.1']);
+    const directory = mkdtempSync(join(tmpdir(), 'redis-tls-'));
+    t.after(() => rmSync(directory, { recursive: true, force: true }));
+    for (const [name, text] of Object.entries({ cert, key, ca: authority.pem }))
+      writeFileSync(join(directory, `${name}.pem`), text);
+    const files = ['cert', 'key', 'ca'].map((name) => join(directory, `${name}.pem`)) as [
+      string,
+      string,
+      string,
+    ];
+    const port = await freePort();
+    await startRedis(t, {
+      more: [
+        ...['--tls-port', String(port), '--tls-auth-clients', 'no'],
+        ...['--tls-cert-file', files[0], '--tls-key-file', files[1], '--tls-ca-cert-file', files[2]],
+      ],
+    });
+    const url = `rediss://127.0.0.1:${port}`;
+    const trusted = await replica(t, url, { ca: [authority.pem] });
+    const client = clientWith({ maxConcurrent: 1 });
+    await trusted.admit(client);
+    assert.equal(await refusalOf(trusted, client), 'max_concurrent_reached 1');
+    const distrusted = await replica(t, url, { ca: [other.pem] });
+    assert.match(distrusted.events.join(), /the connection failed \((?:UNABLE_TO_VERIFY|SELF_SIGNED)/);
+  });
+});

@@ -1,0 +1,156 @@
+/** Keys of one client that hold something else: its requests fail, and nobody else's. */
+import assert from 'node:assert/strict';
+import { type AddressInfo, createServer } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { LimitedClient } from '../../lib/limits/limits.ts';
+import { openRedisConnection, type StoreError, script } from '../../lib/limits/redis-connection.ts';
+import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
+
+const LIMITS = { requestsPerMinute: 5, tokensPerDay: 100, maxConcurrent: 5 };
+let clients = 0;
+const newClient = (): LimitedClient => ({ name: `client-${++clients}@keys.example`, limits: LIMITS });
+const keyOf = ({ name }: { readonly name: string }, key: string): string =>
+  `privatemode-proxy:{${name}}:${key}`;
+
+async function codeOf(admitted: unknown): Promise<string> {
+  try {
+    await admitted;
+  } catch (thrown) {
+    assert.ok(thrown instanceof PrivatemodeError, String(thrown));
+    return thrown.code;
+  }
+  return 'admitted';
+}
+
+describe('keys of a client that hold something else', { skip: REDIS.skip, timeout: 60_000 }, () => {
+  const ends: (() => unknown)[] = [];
+  let server: RedisServer;
+  before(async () => {
+    server = await startRedis({ after: (end: () => unknown) => void ends.push(end) } as never);
+  });
+  after(async () => {
+    for (const end of ends) await end();
+  });
+
+  async function opened(more: Partial<RedisCountsOptions> = {}) {
+    const events: string[] = [];
+    const counts = await openRedisCounts({
+      ...{ url: server.url, onFailure: 'closed' },
+      failed: ({ message }) => events.push(message),
+      recovered: () => events.push('recovered'),
+      uncounted: () => events.push('uncounted'),
+      unusable: (client, reason) => events.push(`${client}: ${reason}`),
+      ...more,
+    });
+    ends.unshift(() => counts.close());
+    return { ...counts, events };
+  }
+
+  const spoiled: [what: string, key: string, ...command: (string | number)[]][] = [
+    ['tokens that are a list', 'tokens', 'LPUSH', 'KEY', 'x'],
+    ['tokens that are a word', 'tokens', 'SET', 'KEY', 'many'],
+    ['tokens that are a fraction', 'tokens', 'SET', 'KEY', '1.5'],
+    ['tokens beyond all numbers', 'tokens', 'SET', 'KEY', '9223372036854775807'],
+    ['a window that is a string', 'window', 'SET', 'KEY', 'x'],
+    ['running requests that are a hash', 'running', 'HSET', 'KEY', 'a', 'b'],
+  ];
+  for (const [what, key, command, , ...values] of spoiled) {
+    for (const onFailure of ['closed', 'open'] as const) {
+      it(`${what}, ${onFailure}: fail its requests until the key is deleted`, async () => {
+        const { admit, events } = await opened({ onFailure });
+        const [bob, ann] = [newClient(), newClient()];
+        (await admit(ann)).release(1);
+        await ask(server.url, command as string, keyOf(bob, key), ...values);
+        for (let i = 0; i < 2; i++) {
+          assert.equal(await codeOf(admit(bob)), onFailure === 'closed' ? 'limits_unavailable' : 'admitted');
+          assert.equal(await codeOf(admit(ann)), 'admitted');
+        }
+        const told = `${bob.name}: a key of this client holds something that is no count (WRONGTYPE)`;
+        assert.deepEqual(events, onFailure === 'closed' ? [told] : [told, 'uncounted', 'uncounted']);
+        await ask(server.url, 'DEL', keyOf(bob, key));
+        (await admit(bob)).release(100);
+        assert.equal(await codeOf(delay(50).then(() => admit(bob))), 'tokens_per_day_reached');
+      });
+    }
+
+    it(`${what}, set while a request runs: its end fails nobody, nor does a new connection`, async () => {
+      const { admit, events } = await opened({ lease: 300 });
+      const [bob, ann] = [newClient(), newClient()];
+      const [ends_, runs] = [await admit(bob), await admit(bob)];
+      await ask(server.url, 'DEL', keyOf(bob, key));
+      await ask(server.url, command as string, keyOf(bob, key), ...values);
+      ends_.release(7);
+      await delay(350); // three renewals
+      assert.equal(await codeOf(admit(ann)), 'admitted');
+      const another = await opened();
+      assert.equal(await codeOf(another.admit(ann)), 'admitted');
+      await ask(server.url, 'CLIENT', 'KILL', 'TYPE', 'normal');
+      for (const until = Date.now() + 5_000; !events.includes('recovered') && Date.now() < until; )
+        await delay(20);
+      assert.equal(await codeOf(admit(ann)), 'admitted');
+      runs.release(0);
+      await ask(server.url, 'DEL', keyOf(bob, key));
+    });
+  }
+
+  it('the keys that are of no client keep nobody from connecting', async () => {
+    await ask(server.url, 'SET', keyOf({ name: '' }, 'running'), 'x');
+    const { admit, events } = await opened();
+    assert.equal(await codeOf(admit(newClient())), 'admitted');
+    assert.deepEqual(events, []);
+    await ask(server.url, 'DEL', keyOf({ name: '' }, 'running'));
+  });
+});
+
+describe('what a server replies to a script', { timeout: 30_000 }, () => {
+  const replies: [reply: string, ofKeys: boolean][] = [
+    ['-WRONGTYPE Operation against a key holding the wrong kind of value', true],
+    [
+      `-ERR Error running script (call to f_${'0'.repeat(40)}): @user_script:3: WRONGTYPE Operation against a key`,
+      true,
+    ],
+    ['-ERR unknown command WRONGTYPE', false],
+    ['-OOM command not allowed when used memory > maxmemory', false],
+    ['-READONLY You cannot write against a read only replica', false],
+    ['-NOPERM this user has no permissions', false],
+    ['-LOADING Redis is loading the dataset in memory', false],
+  ];
+  for (const [reply, ofKeys] of replies) {
+    it(`${reply.slice(0, 60)}: ${ofKeys ? 'the keys' : 'the store'} cannot be used`, async (t) => {
+      let isPrepared = false;
+      const server = createServer((socket) => {
+        socket.on('error', () => {});
+        socket.on('data', (data) => {
+          const commands = data.toString().split(/(?=\*\d+\r\n)/);
+          for (const command of commands)
+            socket.write(
+              isPrepared && /EVAL/i.test(command)
+                ? `${reply}\r\n`
+                : /EVAL/i.test(command)
+                  ? ':1\r\n'
+                  : '+OK\r\n',
+            );
+        });
+      });
+      await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+      const failures: string[] = [];
+      const one = script('return 1', () => true);
+      const connection = await openRedisConnection({
+        ...{ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`, ca: undefined },
+        prepare: async (run) => void (await run(one, [], [])),
+        failed: (reason) => failures.push(reason),
+        recovered() {},
+      });
+      t.after(async () => {
+        await connection.close();
+        server.close();
+      });
+      isPrepared = true;
+      await assert.rejects(connection.run(one, [], []), (thrown: StoreError) => thrown.ofKeys === ofKeys);
+      assert.equal(failures.length, ofKeys ? 0 : 1);
+    });
+  }
+});

@@ -1,0 +1,144 @@
+/** The limits of a client and the queue together: what a request gets, and what is given back whatever becomes of it. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createRequestCounts } from '../../lib/limits/count-requests.ts';
+import { createFairQueue } from '../../lib/limits/fair-queue.ts';
+import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
+import { createRequestGate } from '../../lib/limits/request-gate.ts';
+
+const never = new AbortController().signal;
+const client = (limits: Partial<LimitedClient['limits']> = {}): LimitedClient => ({
+  name: 'ann',
+  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined, ...limits },
+});
+
+/** Counts that are asked over a network. `log` has what became of each permit. */
+function slowCounts() {
+  const log: string[] = [];
+  let answer = (): void => {};
+  const counts: RequestCounts = {
+    async admit({ name }) {
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      log.push(`admitted ${name}`);
+      return { release: (tokens) => void log.push(`released ${tokens}`) };
+    },
+    async close() {},
+  };
+  return { counts, log, answer: () => answer() };
+}
+
+describe('the gate of requests', { timeout: 10_000 }, () => {
+  it('answers without a promise where nobody has to be asked or waited for', () => {
+    const gates = [
+      createRequestGate({ counts: undefined, queue: createFairQueue(1) }),
+      createRequestGate({ counts: createRequestCounts(), queue: undefined }),
+      createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1) }),
+    ];
+    for (const gate of gates)
+      assert.ok(!(gate.enter({ client: client(), signal: never }) instanceof Promise));
+  });
+
+  it('gives back both places once, with the tokens', async () => {
+    const [counts, queue] = [createRequestCounts(), createFairQueue(1)];
+    const gate = createRequestGate({ counts, queue });
+    const limited = client({ maxConcurrent: 1, tokensPerDay: 8 });
+    const permit = gate.enter({ client: limited, signal: never }) as Permit;
+    assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'max_concurrent_reached' });
+    assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
+    permit.release(7);
+    permit.release(7);
+    assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
+    (gate.enter({ client: limited, signal: never }) as Permit).release(1);
+    assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'tokens_per_day_reached' });
+  });
+
+  it('takes no place in the queue for a request beyond the limits', () => {
+    const queue = createFairQueue(1);
+    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never });
+    assert.throws(() => gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never }), {
+      code: 'requests_per_minute_reached',
+    });
+    assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
+  });
+
+  it('counts in the minute, and gives back the place of maxConcurrent, where the queue refuses', async () => {
+    const queue = createFairQueue(1, { wait: 1 });
+    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
+    const permit = gate.enter({ client: limited, signal: never }) as Permit;
+    await assert.rejects(async () => gate.enter({ client: limited, signal: never }), {
+      code: 'max_in_flight_reached',
+    });
+    permit.release(0);
+    gate.enter({ client: limited, signal: never });
+    assert.throws(() => gate.enter({ client: limited, signal: never }), {
+      code: 'requests_per_minute_reached',
+    });
+  });
+
+  it('gives back the place of maxConcurrent where the queue is full', () => {
+    const queue = createFairQueue(1);
+    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const control = new AbortController();
+    for (let i = 0; i < 257; i++) {
+      const entered = gate.enter({ client: client(), signal: control.signal });
+      if (entered instanceof Promise) entered.catch(() => {});
+    }
+    const limited = client({ maxConcurrent: 258 });
+    for (let i = 0; i < 3; i++) {
+      assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'max_in_flight_reached' });
+    }
+    control.abort();
+  });
+
+  it('gives it back where the request is over while it waits', async () => {
+    const gate = createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1) });
+    const control = new AbortController();
+    const limited = client({ maxConcurrent: 2 });
+    gate.enter({ client: limited, signal: never });
+    const waiting = gate.enter({ client: limited, signal: control.signal });
+    control.abort(new Error('left'));
+    await assert.rejects(async () => waiting, /left/);
+    const later = new AbortController();
+    const again = gate.enter({ client: limited, signal: later.signal });
+    assert.ok(again instanceof Promise, 'it waits, and is not refused');
+    later.abort(new Error('left'));
+    await assert.rejects(again, /left/);
+  });
+
+  it('counts nothing of a request that is over already', () => {
+    const counts = createRequestCounts();
+    const gate = createRequestGate({ counts, queue: undefined });
+    assert.throws(
+      () => gate.enter({ client: client(), signal: AbortSignal.abort(new Error('left')) }),
+      /left/,
+    );
+    assert.deepEqual(counts.remembered().clients, []);
+  });
+
+  it('gives back a permit that comes after the request is over', async () => {
+    for (const queue of [undefined, createFairQueue(1)]) {
+      const { counts, log, answer } = slowCounts();
+      const gate = createRequestGate({ counts, queue });
+      const control = new AbortController();
+      const entered = gate.enter({ client: client(), signal: control.signal });
+      control.abort(new Error('left'));
+      answer();
+      await assert.rejects(async () => entered, /left/);
+      assert.deepEqual(log, ['admitted ann', 'released 0']);
+      assert.equal(queue?.size().running ?? 0, 0);
+    }
+  });
+
+  it('is a queue for those without a name, too', async () => {
+    const gate = createRequestGate({ counts: undefined, queue: createFairQueue(1) });
+    const first = gate.enter({ client: undefined, signal: never }) as Permit;
+    const second = gate.enter({ client: undefined, signal: never });
+    assert.ok(second instanceof Promise);
+    first.release(0);
+    (await second).release(0);
+  });
+});

@@ -1,0 +1,159 @@
+/** One attempt by itself: what becomes of it, of its body and of its listeners when it is cut short. */
+import assert from 'node:assert/strict';
+import { EventEmitter, getEventListeners, once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Agent } from 'node:https';
+import { Readable } from 'node:stream';
+import { describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { UpstreamFailure } from '../../lib/exchange/retry.ts';
+import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
+import { keptOfEach } from '../support/kept.ts';
+import { type Script, startScriptedUpstream } from '../support/scripted-upstream.ts';
+
+const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
+
+/** A body that has begun and never ends. */
+const endless = (): Readable => {
+  const body = new Readable({ read() {} });
+  body.push('some of it');
+  return body;
+};
+
+/** Sends attempts to a remote that follows the script; the exchange they belong to is over when the test ends. */
+async function sending(t: TestContext, ...scripts: readonly Script[]) {
+  const remote = await startScriptedUpstream();
+  remote.on(...scripts);
+  const agent = new Agent({ keepAlive: true, maxSockets: 1, ca: remote.ca });
+  const upstream = createUpstream({
+    host: 'localhost',
+    port: remote.port,
+    agent,
+    freshAgent: agent,
+    connectTimeout: 5_000,
+    firstByteTimeout: 5_000,
+  });
+  const res = Object.assign(new EventEmitter(), { writableFinished: false });
+  t.after(async () => {
+    res.emit('close');
+    agent.destroy();
+    await remote.close();
+  });
+  return (signal: AbortSignal, body?: Readable): Promise<UpstreamResponse> => {
+    const req = Object.assign(new EventEmitter(), { method: 'POST', headers: {}, socket: {} });
+    return upstream.send(req as unknown as IncomingMessage, res as unknown as ServerResponse, {
+      method: 'POST',
+      path: '/',
+      headers: {
+        host: 'localhost',
+        ...(body === undefined ? { 'content-length': '0' } : { 'content-length': '100' }),
+      },
+      body,
+      fresh: false,
+      signal,
+    });
+  };
+}
+
+const unused = (): AbortSignal => new AbortController().signal;
+
+describe('the authority of the remote', () => {
+  for (const [host, port, authority] of [
+    ['service.example', 443, 'service.example'],
+    ['service.example', 8443, 'service.example:8443'],
+    ['::1', 443, '[::1]'],
+    ['::1', 8443, '[::1]:8443'],
+  ] as const) {
+    it(`names the port unless it is that of HTTPS: ${host}, ${port}`, (t) => {
+      const agent = new Agent();
+      t.after(() => agent.destroy());
+      const limits = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
+      assert.equal(createUpstream({ host, port, agent, freshAgent: agent, ...limits }).authority, authority);
+    });
+  }
+});
+
+describe('an attempt', () => {
+  it('under a signal that has aborted already is over, with its reason', async (t) => {
+    const send = await sending(t, () => {});
+    await assert.rejects(send(AbortSignal.abort(REASON)), { error: REASON });
+  });
+
+  it('destroys its request when the signal aborts, and lets go of its body and of the signal', async (t) => {
+    const control = new AbortController();
+    const send = await sending(t, () => control.abort(REASON));
+    const body = endless();
+    await assert.rejects(send(control.signal, body), { error: REASON });
+    await once(body, 'close');
+    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+  });
+
+  it('whose connection breaks lets go of its body', async (t) => {
+    const { signal } = new AbortController();
+    const send = await sending(t, (scripted) => scripted.reset());
+    const body = endless();
+    const closed = once(body, 'close');
+    await assert.rejects(send(signal, body));
+    await closed;
+    assert.equal(getEventListeners(signal, 'abort').length, 0);
+  });
+
+  it('is not repeated once a byte of a response has come, on a connection that was used before either', async (t) => {
+    const send = await sending(
+      t,
+      (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n'),
+      (scripted) => scripted.write('this is not HTTP\r\n'),
+    );
+    const { response } = await send(unused());
+    await once(response.resume(), 'close');
+    await assert.rejects(send(unused()), (failure: UpstreamFailure) => {
+      assert.equal(failure.error.code, 'response_malformed');
+      assert.equal(failure.retry, undefined);
+      return true;
+    });
+  });
+
+  it('whose body fails after the response has begun sends no more', async (t) => {
+    const send = await sending(t, (scripted) =>
+      scripted.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n'),
+    );
+    const body = endless();
+    const { response, request } = await send(unused(), body);
+    response.on('error', () => {});
+    body.destroy(new Error('encryption failed'));
+    await once(request, 'close');
+    assert.equal(request.destroyed, true);
+  });
+
+  it('whose response ends before the body stops sending', async (t) => {
+    const send = await sending(t, (scripted) =>
+      scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly'),
+    );
+    const body = endless();
+    const { response, request } = await send(unused(), body);
+    response.resume();
+    await once(body, 'close');
+    assert.equal(request.destroyed, true);
+  });
+});
+
+describe('between two full collections', () => {
+  for (const [what, bytes] of [
+    ['an attempt', 91],
+    ['an attempt without a body', undefined],
+  ] as const) {
+    it(`${what} that is over holds on to nothing`, async (t) => {
+      const script: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
+      const send = await sending(t, ...Array.from({ length: 32 }, () => script));
+      const kilobytes = await keptOfEach(async (ballast) => {
+        const body = bytes === undefined ? undefined : endless();
+        body?.push(Buffer.alloc(bytes ?? 0));
+        body?.push(null);
+        const { response } = await send(Object.assign(unused(), { ballast }), body);
+        await once(response.resume(), 'close');
+      });
+      // Some are caught under way, and kept like everything that is in use then.
+      assert.ok(kilobytes < 300, `${kilobytes} KB of each attempt`);
+    });
+  }
+});

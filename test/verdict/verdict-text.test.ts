@@ -1,0 +1,302 @@
+/** How a verdict is told: to a person, and to a program. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import type { Check } from '../../lib/attestation/verify.ts';
+import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { type Judgement, SECRET_EXCHANGE_ROWS } from '../../lib/verdict/judge.ts';
+import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verdict/outcome.ts';
+import { renderJson } from '../../lib/verdict/verdict-json.ts';
+import { renderText, type TextReport } from '../../lib/verdict/verdict-text.ts';
+import { flagsOf, type JsonVerdict, secretFlagsOf, verifyCommand } from '../support/verify.ts';
+
+const check = (id: string, outcome: Check['outcome'], found: string): Check => ({
+  ...{ id, outcome, found, expected: 'what should be', source: 'attestation.md 8' },
+  ...(outcome === 'fail' ? { code: 'attestation_failed' } : {}),
+});
+
+function judgement(checks: readonly Check[], change: Partial<Judgement> = {}): Judgement {
+  const failed = checks.find(({ outcome }) => outcome === 'fail');
+  return {
+    outcome: failed === undefined ? 'accepted' : 'rejected',
+    tee: 'snp',
+    manifestSha256: 'ab'.repeat(32),
+    at: new Date('2026-12-01T00:00:00Z'),
+    roots: 'vendor',
+    checks,
+    failure: failed && { check: failed, error: new PrivatemodeError('attestation_failed', 'words') },
+    ...change,
+  };
+}
+
+const REPORT: TextReport = {
+  ...{
+    subject: 'https://api.example:443',
+    manifestFrom: 'manifest.json',
+    rootsFrom: 'AMD and Intel, built in',
+  },
+  ...{ mode: 'live', manifest: 'static', saved: false, atGiven: false, colours: false, columns: undefined },
+};
+
+const HOSTILE = 'a\u001b[2J\u009b31m\r\nb\u202ec\u2028d\u0007';
+
+/** The group and the title that a check is shown with. */
+function shown(id: string): { readonly group: string | undefined; readonly title: string | undefined } {
+  const text = renderText(judgement([check(id, 'pass', 'as it should be')]), REPORT);
+  const [, group, title] = /^(.+)\n {2}✓ (.+?) +as it should be$/m.exec(text) ?? [];
+  return { group, title };
+}
+
+describe('the verdict for a person', () => {
+  it('has every check in a group, with a title', () => {
+    const rows = [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS];
+    const used = new Set(rows.map(({ id }) => shown(id).group));
+    const groups = ['Certificate chain', 'Documents', 'Evidence', 'Policy', 'Secret exchange'];
+    assert.deepEqual([...used].sort(), groups);
+    for (const { id, title } of rows) assert.equal(shown(id).title, title);
+    for (const id of ['snp.vcek.form', 'tdx.pck.chain', 'tdx.root_crl.dates']) {
+      assert.equal(shown(id).group, 'Certificate chain', id);
+    }
+    for (const id of [
+      'snp.report_data',
+      'snp.report.signature',
+      'tdx.policy.report_data',
+      'tdx.quote.signature',
+    ]) {
+      assert.equal(shown(id).group, 'Evidence', id);
+    }
+    for (const id of ['snp.policy.debug', 'snp.measurement', 'tdx.tcb.module_status', 'tdx.policy.mrtd']) {
+      assert.equal(shown(id).group, 'Policy', id);
+    }
+  });
+
+  it('tells expected, found, id and rule of each failure, and the reason of the whole', () => {
+    const text = renderText(
+      judgement([
+        check('nonce.length', 'pass', '32 bytes'),
+        check('snp.policy.debug', 'fail', 'set'),
+        check('snp.chip_id.allowed', 'not-applicable', 'the manifest names none'),
+      ]),
+      REPORT,
+    );
+    assert.match(text, /^Documents\n {2}✓ Nonce +32 bytes$/m);
+    assert.match(
+      text,
+      /✗ Guest policy: DEBUG\n +expected {2}what should be\n +found {5}set\n +check {5}snp\.policy\.debug \(attestation\.md 8\), attestation_failed/,
+    );
+    assert.match(text, /– Allowed chips +the manifest names none/);
+    assert.match(
+      text,
+      /^REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nReason: Guest policy: DEBUG \(snp\.policy\.debug\) \[attestation_failed\]\nDo not send anything/m,
+    );
+  });
+
+  it('asks for the exchange as proof of what failed, unless it is being saved', () => {
+    const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
+    for (const [saved, advice] of [
+      [false, 'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.'],
+      [true, 'Do not send anything to this remote. Report it with the saved exchange.'],
+    ] as const) {
+      const text: string = renderText(failed, { ...REPORT, saved }).replaceAll(/\s+/g, ' ');
+      assert.ok(text.includes(` ${advice}`), text);
+    }
+  });
+
+  it('tells neighbours that were not judged together', () => {
+    const skipped = ['snp.measurement', 'snp.id_key', 'snp.vmpl'].map((id) =>
+      check(id, 'not-evaluated', 'an earlier check failed'),
+    );
+    const text = renderText(judgement([check('nonce.length', 'fail', '3 bytes'), ...skipped]), REPORT);
+    assert.match(text, /^Policy\n {2}\? 3 checks could not be made: an earlier check failed$/m);
+  });
+
+  it('uses colours on a terminal, and nowhere else', async () => {
+    const argv = flagsOf('synthetic_v158');
+    const coloured = await verifyCommand(argv, { terminal: { isTTY: true, columns: 90 } });
+    assert.ok(coloured.stdout.includes('\u001b[32m✓'));
+    for (const [env, terminal] of [
+      [{}, { isTTY: false }],
+      [{ NO_COLOR: '1' }, { isTTY: true }],
+      [{ TERM: 'dumb' }, { isTTY: true }],
+    ] as const) {
+      const { stdout } = await verifyCommand(argv, { env, terminal });
+      assert.ok(!stdout.includes('\u001b'), JSON.stringify(env));
+    }
+    const empty = await verifyCommand(argv, { env: { NO_COLOR: '' }, terminal: { isTTY: true } });
+    assert.ok(empty.stdout.includes('\u001b'));
+  });
+
+  it('shortens what was found to the terminal, but never what failed', () => {
+    const long = 'f'.repeat(200);
+    const checks = [check('snp.measurement', 'pass', long), check('snp.id_key', 'fail', long)];
+    const text = renderText(judgement(checks), { ...REPORT, columns: 80 });
+    assert.match(text, /✓ Launch measurement +f+…$/m);
+    const shown = text.split('\n').filter((line) => line.startsWith('  ✓'));
+    assert.deepEqual(
+      shown.map((line) => line.length),
+      [80],
+    );
+    assert.ok(text.includes(`found     ${long}`));
+    assert.match(renderText(judgement(checks), REPORT), /✓ Launch measurement +f{71}…$/m);
+  });
+
+  it('shows nothing of the remote that could steer a terminal', () => {
+    for (const outcome of ['pass', 'fail', 'not-applicable'] as const) {
+      const text = renderText(judgement([check('mesh.identity.common_name', outcome, HOSTILE)]), REPORT);
+      assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
+    }
+    const error = new PrivatemodeError('control_api_failed', HOSTILE);
+    const told = judgement([], { outcome: 'unavailable', failure: { check: undefined, error } });
+    assert.doesNotMatch(
+      renderText(told, { ...REPORT, subject: HOSTILE }),
+      /[\u001b\u009b\u202e\u2028\u0007\r]/,
+    );
+  });
+
+  it('says what to do next in every outcome', () => {
+    const codes = [
+      'attestation_failed',
+      'manifest_mismatch',
+      'collateral_unavailable',
+      'api_key_rejected',
+    ] as const;
+    for (const code of codes) {
+      const failure = { check: undefined, error: new PrivatemodeError(code, 'words') };
+      const told = [
+        { ...REPORT, mode: 'live', manifest: 'managed' },
+        { ...REPORT, mode: 'live', manifest: 'static' },
+        { ...REPORT, mode: 'offline' },
+      ].map((report) => renderText(judgement([], { outcome: 'rejected', failure }), report as TextReport));
+      for (const text of told) assert.match(text.trimEnd().split('\n').at(-1) ?? '', /\.$/, code);
+    }
+  });
+});
+
+const jsonVerdict = (judged: Judgement): JsonVerdict => JSON.parse(renderJson(judged)) as JsonVerdict;
+
+describe('the heading', () => {
+  const first = (outcome: Judgement['outcome']): string =>
+    renderText(judgement([], { outcome }), REPORT).split('\n')[0] as string;
+  it('says Verified only of what was accepted', () => {
+    assert.match(first('accepted'), /^Verified {2}/);
+    for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const) {
+      assert.match(first(outcome), /^Subject {3}/, outcome);
+    }
+  });
+});
+
+describe('the clock', () => {
+  const range = '2026-01-01T00:00:00.000Z to 2026-02-01T00:00:00.000Z';
+  const found: [direction: string, words: string][] = [
+    ['behind', `${range}, not valid yet at 2025-12-01T00:00:00.000Z: the local clock is probably behind`],
+    ['ahead', `${range}, over at 2026-12-01T00:00:00.000Z`],
+  ];
+  for (const [direction, words] of found) {
+    it(`is the first thing to check where a period does not hold, and may be ${direction}`, () => {
+      const error = new PrivatemodeError('attestation_failed', words);
+      const check = {
+        id: 'snp.crl.current',
+        outcome: 'fail',
+        expected: 'now',
+        found: words,
+        source: 's',
+      } as const;
+      const live = { ...REPORT, mode: 'live' } as TextReport;
+      const text = renderText(judgement([], { outcome: 'rejected', failure: { check, error } }), live);
+      assert.match(text, /^Check the clock of this machine first\. If it is right: Do not send anything/m);
+    });
+  }
+});
+
+describe('the verdict for a program', () => {
+  it('has the documented members, whatever the outcome', async () => {
+    const accepted = (
+      await verifyCommand([...flagsOf('synthetic_v158'), ...secretFlagsOf('synthetic_v158'), '--json'])
+    ).json();
+    const members = ['outcome', 'tee', 'manifestSha256', 'at', 'roots', 'checks', 'failure'];
+    assert.deepEqual(Object.keys(accepted), members);
+    assert.deepEqual(
+      [accepted.outcome, accepted.tee, accepted.at, accepted.roots, accepted.failure],
+      ['accepted', 'snp', '2026-12-01T00:00:00.000Z', 'custom', null],
+    );
+    assert.match(accepted.manifestSha256 ?? '', /^[0-9a-f]{64}$/);
+    const rows = CHECK_SECTIONS.filter(({ title }) => title !== 'TDX evidence').flatMap(({ rows }) => rows);
+    assert.deepEqual(
+      accepted.checks.map(({ id }) => id),
+      [...new Set([...rows, ...SECRET_EXCHANGE_ROWS].map(({ id }) => id))],
+    );
+    for (const each of accepted.checks) {
+      const age = each.id === 'snp.crl.available' ? ['age'] : [];
+      assert.deepEqual(Object.keys(each), ['id', 'outcome', 'expected', 'found', 'source', ...age]);
+      assert.ok(['pass', 'not-applicable'].includes(each.outcome));
+    }
+    // From the thisUpdate of the list in the evidence to the time that was given.
+    assert.equal(accepted.checks.find(({ id }) => id === 'snp.crl.available')?.age, 30 * 86_400);
+    const error = new PrivatemodeError('upstream_unreachable', 'no route');
+    const none = jsonVerdict(
+      judgement([], {
+        outcome: 'unavailable',
+        tee: undefined,
+        manifestSha256: undefined,
+        failure: { check: undefined, error },
+      }),
+    );
+    assert.deepEqual(Object.keys(none), members);
+    assert.deepEqual([none.tee, none.manifestSha256], [null, null]);
+    const failure = {
+      id: null,
+      code: 'upstream_unreachable',
+      expected: null,
+      found: 'no route',
+      source: null,
+    };
+    assert.deepEqual(none.failure, failure);
+  });
+
+  it('repeats the check that decided, with its code', () => {
+    const { failure, checks } = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
+    assert.deepEqual(failure, {
+      ...{ id: 'snp.policy.debug', code: 'attestation_failed', expected: 'what should be' },
+      ...{ found: 'set', source: 'attestation.md 8' },
+    });
+    assert.equal(checks[0]?.code, 'attestation_failed');
+  });
+
+  it('is exact, and safe to show on a terminal', () => {
+    const text = renderJson(judgement([check('mesh.identity.common_name', 'pass', HOSTILE)]));
+    assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
+    assert.equal((JSON.parse(text) as { checks: { found: string }[] }).checks[0]?.found, HOSTILE);
+  });
+});
+
+describe('docs/verification.md', () => {
+  const text = readFileSync(new URL('../../docs/verification.md', import.meta.url), 'utf8');
+
+  it('lists every outcome with its exit code', () => {
+    for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
+      assert.match(text, new RegExp(`^\\| ${exitCode} \\| \`${outcome}\` \\|`, 'm'));
+    }
+    assert.match(text, new RegExp(`^\\| ${USAGE_EXIT_CODE} \\|`, 'm'));
+    assert.match(text, /^\| 35 \| `accepted` \|/m);
+  });
+  it('names every flag that decides an exit code', () => {
+    assert.match(text, /--accept-custom-roots/);
+  });
+  it('shows the members of the JSON verdict', () => {
+    const shown = /```json\n([\s\S]+?)```/.exec(text)?.[1] ?? '';
+    const example = JSON.parse(shown) as Record<string, unknown>;
+    const real = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
+    assert.deepEqual(Object.keys(example), Object.keys(real));
+    assert.deepEqual(Object.keys(example['failure'] as object), Object.keys(real.failure ?? {}));
+    assert.deepEqual(
+      Object.keys((example['checks'] as object[]).at(-1) ?? {}),
+      Object.keys(real.checks[0] ?? {}),
+    );
+  });
+  it('names the checks that only verify makes', () => {
+    const known = new Set(CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id }) => id)));
+    for (const { id } of SECRET_EXCHANGE_ROWS.filter((row) => !known.has(row.id)))
+      assert.ok(text.includes(`\`${id}\``), id);
+  });
+});
