@@ -12,6 +12,7 @@ import { trustRoots } from './config/trust-roots.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
+import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from './gateway-server.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
@@ -32,7 +33,6 @@ import { joinTraffic } from './observe/traffic.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { inheritedSocket } from './server/systemd.ts';
-import { type Service, type ServiceDeps, startService } from './service.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
@@ -46,7 +46,7 @@ import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
-export interface RunningProxy extends Omit<Service, 'chunks' | 'sessionChanged'> {
+export interface RunningProxy extends Omit<GatewayServer, 'chunks' | 'sessionChanged'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -130,8 +130,8 @@ export async function startProxy(
     },
   });
   opened.defer(() => session.close());
-  let serving: Service | undefined;
-  let observe: ServiceDeps['observe'] = () => {};
+  let serving: GatewayServer | undefined;
+  let observe: GatewayServerDeps['observe'] = () => {};
   if (config.adminAddress !== undefined) {
     const startedAt = Date.now();
     const watch = await watchRequests({
@@ -183,7 +183,7 @@ export async function startProxy(
     pool.announce(); // publish the state changes made while the workers were starting
   }
   const service =
-    pool ?? (await startService(config, { ...shared, outbound, counters, observe, epochTimeout }));
+    pool ?? (await startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout }));
   serving = service;
   opened.defer(() => service.close());
   log.info(

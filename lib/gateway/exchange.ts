@@ -18,9 +18,9 @@ import type { Epoch, Session } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { CorsPolicy } from './admission.ts';
 import type { BodyHash } from './digested-response.ts';
+import type { MemoryBudget } from './memory-budget.ts';
 import type { createDumper } from './request-dump.ts';
 import type { ReaderWatchOptions } from './slow-readers.ts';
-import type { MemoryBudget } from './upload-budget.ts';
 
 /** What all exchanges share; made once. */
 export interface GatewayDeps {

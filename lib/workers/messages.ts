@@ -4,9 +4,9 @@
  */
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
+import type { GatewayServerDeps } from '../gateway-server.ts';
 import type { LimitedClient } from '../limits/limits.ts';
 import type { Collected } from '../observe/watch-requests.ts';
-import type { ServiceDeps } from '../service.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { RequestReceipt } from '../transparency/receipt.ts';
 
@@ -29,7 +29,7 @@ export interface Standing {
 }
 
 /** The first message to a worker. */
-export interface Start extends Pick<ServiceDeps, 'sharedSalt' | 'fd'> {
+export interface Start extends Pick<GatewayServerDeps, 'sharedSalt' | 'fd'> {
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly receiptInstance: string | undefined;
   /** Whether requests need permits of the primary. */

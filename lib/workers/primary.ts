@@ -2,8 +2,8 @@ import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { setTimeout as after } from 'node:timers/promises';
 import { PrivatemodeError } from '../errors.ts';
+import type { GatewayServerDeps } from '../gateway-server.ts';
 import type { Collected } from '../observe/watch-requests.ts';
-import type { ServiceDeps } from '../service.ts';
 import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
@@ -14,7 +14,7 @@ export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
   extends Pick<
-    ServiceDeps,
+    GatewayServerDeps,
     'configuredKey' | 'keyOrigin' | 'sharedSalt' | 'fd' | 'log' | 'verification' | 'gate'
   > {
   readonly count: number;

@@ -1,12 +1,12 @@
 import cluster from 'node:cluster';
 import { on } from 'node:events';
 import type { Config } from '../config/config.ts';
+import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from '../gateway-server.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { watchRequests } from '../observe/watch-requests.ts';
-import { type Service, type ServiceDeps, startService } from '../service.ts';
 import {
   errorFromWire,
   errorToWire,
@@ -35,7 +35,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const start = (await inbox.next()).value[0] as Start;
   const session = createRemoteSession(start.standing, send);
   const counters = createCounters();
-  let service: Service | undefined;
+  let service: GatewayServer | undefined;
   const watch =
     config.adminAddress &&
     (await watchRequests({
@@ -65,11 +65,11 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   process.once('disconnect', () => end(1));
 
   const instance = start.receiptInstance;
-  const receipts: ServiceDeps['receipts'] =
+  const receipts: GatewayServerDeps['receipts'] =
     instance === undefined ? undefined : { instance, add: (receipt) => send({ type: 'receipt', receipt }) };
   const outbound = createOutbound(env, config.connectTimeout);
   try {
-    service = await startService(config, {
+    service = await startGatewayServer(config, {
       session,
       outbound,
       counters,

@@ -139,11 +139,11 @@ export const REQUESTS: readonly Mutation[] = [
   },
   {
     defence: 'the memory of uploads: large ones may take all of it',
-    file: 'lib/gateway/upload-budget.ts',
+    file: 'lib/gateway/memory-budget.ts',
     edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],
     tests: [
       {
-        file: 'test/gateway/upload-budget.test.ts',
+        file: 'test/gateway/memory-budget.test.ts',
         names: ['the memory of uploads keeps an eighth for small bodies, which pass large ones that wait'],
       },
     ],

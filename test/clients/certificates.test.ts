@@ -14,12 +14,12 @@ import { contextTag } from '../../lib/attestation/x509/der.ts';
 import { certificateNames, createCertificates } from '../../lib/clients/certificates.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { listen } from '../../lib/server/listen.ts';
 import { loadClientCas } from '../../lib/server/tls.ts';
-import { startService } from '../../lib/service.ts';
 import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../simulator/pki/der.ts';
 import {
@@ -135,7 +135,7 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   );
   const lines: string[] = [];
   const outbound = createOutbound({}, 10_000);
-  const service = await startService(config, {
+  const service = await startGatewayServer(config, {
     ...{ session: fakeSession(), outbound, counters: createCounters(), observe: () => {} },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
     configuredKey: () => 'key of the gateway',

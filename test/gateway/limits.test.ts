@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parseConfig } from '../../lib/config/config.ts';
+import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
-import { startService } from '../../lib/service.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { answerTo, chatBody, codeOf, post, until } from '../support/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
@@ -34,7 +34,7 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
   const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
   const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem') }, config.connectTimeout);
-  const service = await startService(config, {
+  const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
     counters: createCounters(),

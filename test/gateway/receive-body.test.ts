@@ -4,8 +4,8 @@ import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import type { Exchange } from '../../lib/gateway/exchange.ts';
+import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
 import { ClientGone, type ReceivedBody, receive as receiveBody } from '../../lib/gateway/receive-body.ts';
-import { createUploadBudget } from '../../lib/gateway/upload-budget.ts';
 import { createCounters, newRequestStats } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 

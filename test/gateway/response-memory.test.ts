@@ -1,7 +1,7 @@
 /** The memory that all responses share which are kept whole until they have authenticated. */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { createResponseBudget } from '../../lib/gateway/upload-budget.ts';
+import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,

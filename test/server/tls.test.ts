@@ -11,11 +11,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { type GatewayServer, startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { loadTls } from '../../lib/server/tls.ts';
-import { type Service, startService } from '../../lib/service.ts';
 import { watchFiles } from '../../lib/watch-files.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { get, until } from '../support/gateway-fixture.ts';
@@ -45,7 +45,7 @@ function pairIn(t: TestContext): Pair {
   };
 }
 
-interface TlsService extends Service {
+interface TlsService extends GatewayServer {
   readonly log: () => string;
 }
 
@@ -60,7 +60,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     {},
   );
   const outbound = createOutbound({}, 10_000);
-  const service = await startService(config, {
+  const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
     counters: createCounters(),

@@ -1,4 +1,4 @@
-/** Wires the application side together: the gateway, the port it is reached by, and the way to the service. */
+/** The gateway as it listens: its port, the certificates of that, what it is given of the configuration, and how it ends. */
 
 import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
@@ -8,8 +8,8 @@ import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
+import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { createResponseBudget, createUploadBudget } from './gateway/upload-budget.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
@@ -17,7 +17,7 @@ import { drain, listen } from './server/listen.ts';
 import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } from './server/tls.ts';
 
 /** The application side of the proxy, listening. */
-export interface Service {
+export interface GatewayServer {
   /** http(s)://ADDRESS:PORT */
   readonly url: string;
   readonly port: number;
@@ -31,7 +31,7 @@ export interface Service {
   close(): Promise<void>;
 }
 
-export interface ServiceDeps
+export interface GatewayServerDeps
   extends Pick<
     GatewayDeps,
     | 'session'
@@ -55,7 +55,7 @@ export interface ServiceDeps
 }
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
-export async function startService(config: Config, deps: ServiceDeps): Promise<Service> {
+export async function startGatewayServer(config: Config, deps: GatewayServerDeps): Promise<GatewayServer> {
   const { outbound, fd, epochTimeout = 30_000, uploadRateGrace = 10_000, ...shared } = deps;
   const { counters, log } = shared;
   const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;

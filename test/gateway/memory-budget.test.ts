@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createUploadBudget, type Reservation } from '../../lib/gateway/upload-budget.ts';
+import { createUploadBudget, type Reservation } from '../../lib/gateway/memory-budget.ts';
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;
