@@ -5,12 +5,12 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
 import { type ConnectProxy, serveConnectProxy } from '../support/loopback.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { runAside } from '../support/tools.ts';
 import { argumentsOf, type Place, settings, variables } from './settings.ts';
 
@@ -95,7 +95,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
 };
 
 describe('coding agents', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'agents-'));
+  const directory = temporaryDirectory('agents-');
   const installed = process.env['AGENTS_DIR'] ?? join(directory, 'installed');
   let stack: Stack;
   before(async () => {
@@ -112,7 +112,6 @@ describe('coding agents', () => {
   });
   after(async () => {
     await stack?.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   beforeEach(() => {
     stack.simulator.exchanges.clear();

@@ -5,14 +5,14 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 
 const LITELLM = 'litellm[proxy]==1.106.2';
@@ -54,7 +54,7 @@ const ENTRIES: Readonly<Record<string, { readonly [api in keyof typeof APIS]: bo
 };
 
 describe('LiteLLM', { timeout: 900_000 }, () => {
-  const directory = mkdtempSync(join(tmpdir(), 'recipes-'));
+  const directory = temporaryDirectory('recipes-');
   const installed = process.env['RECIPES_DIR'] ?? join(directory, 'python');
   let stack: Stack;
   let child: ChildProcess | undefined;
@@ -106,7 +106,6 @@ describe('LiteLLM', { timeout: 900_000 }, () => {
   after(async () => {
     child?.kill('SIGKILL');
     await stack?.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   const ask = async (path: string, body: object): Promise<{ status: number; text: string }> => {

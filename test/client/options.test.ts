@@ -1,7 +1,6 @@
 /** What a client makes of its options, and what it does where they or the service are wrong. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
@@ -17,6 +16,7 @@ import type { Simulator } from '../../simulator/simulator.ts';
 import { runIn } from '../support/client-package.ts';
 import { clientOptions } from '../support/library-door.ts';
 import { startTestSimulator } from '../support/simulator.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 
 const KEY = 'pm-key-that-nobody-may-see-4f1d9a';
@@ -321,32 +321,22 @@ describe('options of a client', { timeout: 120_000 }, () => {
 
   for (const engine of ['default', 'portable']) {
     it(`let a process end after its last request (${engine})`, async () => {
-      const directory = mkdtempSync(join(tmpdir(), 'client-ends-'));
-      try {
-        writeFileSync(join(directory, 'ca.pem'), simulator.caPem);
-        const { network: _, fetch: __, ...options } = base;
-        const program = `
-          import { PrivatemodeAI } from ${JSON.stringify(join(ROOT, 'lib/client/index.ts'))};
-          const client = new PrivatemodeAI(${JSON.stringify(options)});
-          const stream = await client.chat.completions.create({ ...${JSON.stringify(HELLO)}, stream: true });
-          for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');
-          if (!client.protection) throw new Error('not protected');
-        `;
-        const command = [
-          process.execPath,
-          `--conditions=${engine}`,
-          '--input-type=module',
-          '--eval',
-          program,
-        ];
-        const { status, stdout, stderr } = await runIn(ROOT, command as [string, ...string[]], {
-          NODE_EXTRA_CA_CERTS: join(directory, 'ca.pem'),
-        });
-        assert.equal(status, 0, stderr);
-        assert.equal(stdout.trim(), 'hello');
-      } finally {
-        rmSync(directory, { recursive: true });
-      }
+      const directory = temporaryDirectory('client-ends-');
+      writeFileSync(join(directory, 'ca.pem'), simulator.caPem);
+      const { network: _, fetch: __, ...options } = base;
+      const program = `
+        import { PrivatemodeAI } from ${JSON.stringify(join(ROOT, 'lib/client/index.ts'))};
+        const client = new PrivatemodeAI(${JSON.stringify(options)});
+        const stream = await client.chat.completions.create({ ...${JSON.stringify(HELLO)}, stream: true });
+        for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');
+        if (!client.protection) throw new Error('not protected');
+      `;
+      const command = [process.execPath, `--conditions=${engine}`, '--input-type=module', '--eval', program];
+      const { status, stdout, stderr } = await runIn(ROOT, command as [string, ...string[]], {
+        NODE_EXTRA_CA_CERTS: join(directory, 'ca.pem'),
+      });
+      assert.equal(status, 0, stderr);
+      assert.equal(stdout.trim(), 'hello');
     });
   }
 });

@@ -1,12 +1,12 @@
 /** Which tests run when is written down, and true; and what documented commands write does not get into the tree. */
 import assert from 'node:assert/strict';
-import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { replaceSection } from '../../scripts/marked-section.ts';
 import { ALONE, isIn, REPEATED } from '../suites.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const CONTRIBUTING = join(ROOT, 'CONTRIBUTING.md');
@@ -52,9 +52,8 @@ describe('the suites', () => {
 });
 
 /** A tree with the runner and these test files. */
-function treeWith(t: TestContext, files: Readonly<Record<string, string>>): string {
-  const tree = mkdtempSync(join(tmpdir(), 'privatemode-suites-'));
-  t.after(() => rmSync(tree, { recursive: true }));
+function treeWith(files: Readonly<Record<string, string>>): string {
+  const tree = temporaryDirectory('privatemode-suites-');
   for (const name of ['scripts/test.ts', 'test/suites.ts', 'package.json'])
     cpSync(join(ROOT, name), join(tree, name));
   for (const [name, body] of Object.entries(files))
@@ -90,9 +89,9 @@ describe('a run of tests', () => {
     ],
   ];
   for (const [what, files, status, last] of ROWS) {
-    it(`${what} ends with ${status} and says so`, (t) => {
+    it(`${what} ends with ${status} and says so`, (_t) => {
       const env = cleanEnvironment({}, /^NODE_TEST_CONTEXT$/);
-      const ended = run(process.execPath, [join(treeWith(t, files), 'scripts/test.ts')], { env });
+      const ended = run(process.execPath, [join(treeWith(files), 'scripts/test.ts')], { env });
       assert.match(ended.stdout, last);
       assert.equal(ended.status, status, ended.stdout);
     });

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { cleanEnvironment } from '../support/proxy-process.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
@@ -20,9 +20,8 @@ interface Demo {
 describe('npm run demo', { timeout: 120_000 }, () => {
   let temporary: string;
   before(() => {
-    temporary = mkdtempSync(join(tmpdir(), 'privatemode-demo-test-'));
+    temporary = temporaryDirectory('privatemode-demo-test-');
   });
-  after(() => rmSync(temporary, { recursive: true, force: true }));
 
   const demo = (...flags: string[]): Demo => demoIn({}, ...flags);
 

@@ -3,8 +3,7 @@
  * needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older manifest.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,6 +13,7 @@ import type { SimulatorOptions } from '../../simulator/simulator.ts';
 import { type ConnectionWatch, watchConnections } from '../support/connections.ts';
 import { recordingLogger } from '../support/logger.ts';
 import { startTestSimulator } from '../support/simulator.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 interface Scene {
   readonly simulator: Awaited<ReturnType<typeof startTestSimulator>>;
@@ -27,7 +27,7 @@ interface Scene {
 const WAIT = { timeoutMs: 20_000 };
 
 async function inScene(options: SimulatorOptions, play: (scene: Scene) => Promise<void>): Promise<void> {
-  const directory = mkdtempSync(join(tmpdir(), 'verify-hosts-'));
+  const directory = temporaryDirectory('verify-hosts-');
   const simulator = await startTestSimulator({ ...options, directory });
   const connections = watchConnections();
   const { log, lines } = recordingLogger();
@@ -67,7 +67,6 @@ async function inScene(options: SimulatorOptions, play: (scene: Scene) => Promis
     connections.end();
     for (const proxy of running) await proxy.close();
     await simulator.close();
-    rmSync(directory, { recursive: true });
   }
 }
 

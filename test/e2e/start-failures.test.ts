@@ -1,26 +1,25 @@
 /** A proxy that cannot start whole does not start at all: nothing serves, and the exit code says so. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { startProxyProcess } from '../support/proxy-process.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 describe('a start that fails', { timeout: 60_000 }, () => {
   let occupied: Server;
   let workspace: string;
   let taken: number;
   before(async () => {
-    workspace = mkdtempSync(join(tmpdir(), 'privatemode-start-'));
+    workspace = temporaryDirectory('privatemode-start-');
     occupied = createServer().listen(0, '127.0.0.1');
     await once(occupied, 'listening');
     taken = (occupied.address() as AddressInfo).port;
   });
   after(() => {
     occupied.close();
-    rmSync(workspace, { recursive: true });
   });
 
   const cases: [name: string, flags: (port: number) => string[]][] = [

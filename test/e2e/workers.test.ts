@@ -1,7 +1,6 @@
 /** Several processes behind one port (docs/decisions.md 11). */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -12,6 +11,7 @@ import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { schemaErrors } from '../support/json-schema.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const SCHEMA = JSON.parse(
   readFileSync(join(import.meta.dirname, '../../docs/verification.schema.json'), 'utf8'),
@@ -23,7 +23,7 @@ describe('--workers 2', { timeout: 60_000 }, () => {
   let simulator: Simulator;
   let proxy: ProxyProcess;
   before(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    directory = temporaryDirectory('privatemode-workers-');
     simulator = await startSimulator({ directory, hardware: await sharedHardware() });
     proxy = await startProxyProcess(
       [
@@ -44,7 +44,6 @@ describe('--workers 2', { timeout: 60_000 }, () => {
   after(async () => {
     await proxy.stop('SIGKILL');
     await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   const ask = (model: string, stream = false): Promise<Response> =>
@@ -161,7 +160,7 @@ describe('--workers 2', { timeout: 60_000 }, () => {
 
 describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
   it('tells its workers of a session that stands before they listen', async () => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    const directory = temporaryDirectory('privatemode-workers-');
     const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
     const proxy = await startProxyProcess(
       [
@@ -186,14 +185,13 @@ describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
     } finally {
       await proxy.stop('SIGKILL');
       await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
     }
   });
 });
 
 describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () => {
   it('is told alike by every worker, also while the service is silent, until it passes', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-workers-'));
+    const directory = temporaryDirectory('privatemode-workers-');
     const faults = { 'secret-expired-certificate': true };
     const simulator = await startSimulator({ directory, hardware: await sharedHardware(), faults });
     const proxy = await startProxyProcess(
@@ -209,7 +207,6 @@ describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () 
     t.after(async () => {
       await proxy.stop('SIGKILL');
       await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
     });
     /** Statuses and codes of six requests, each on a connection of its own, so that every worker is asked. */
     const answers = async (path: string, body?: object): Promise<string[]> => {

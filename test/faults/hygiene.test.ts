@@ -4,8 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { KeyObject } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
@@ -13,6 +12,7 @@ import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts
 import { newCanaries, writtenForms } from '../support/canaries.ts';
 import { assertClean, atRest, eventually } from '../support/invariants.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const CANARIES = newCanaries();
 const { prompt: P, key: K } = CANARIES;
@@ -163,7 +163,7 @@ const secretsOf = ({ simulator }: Stack): string[] =>
 
 describe('secrets hygiene', () => {
   const temporary = process.env['TMPDIR'];
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-hygiene-'));
+  const directory = temporaryDirectory('privatemode-hygiene-');
   let stack: Stack;
   before(async () => {
     process.env['TMPDIR'] = directory;
@@ -176,7 +176,6 @@ describe('secrets hygiene', () => {
     await stack.close();
     if (temporary === undefined) delete process.env['TMPDIR'];
     else process.env['TMPDIR'] = temporary;
-    rmSync(directory, { recursive: true, force: true });
   });
 
   for (const attempt of [...GOOD, ...BAD]) {

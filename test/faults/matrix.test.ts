@@ -1,8 +1,5 @@
 /** Every cell of the fault matrix, in both API styles, over real sockets and real cryptography. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { FORGED } from '../../simulator/inference/faults/messages.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
@@ -10,6 +7,7 @@ import { newCanaries } from '../support/canaries.ts';
 import { atRest, type Guard, guard, resources } from '../support/invariants.ts';
 import { proxyAlone } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { type ApiStyle, ask, type ChatResponse, type Mode } from './ask.ts';
 import { type Cell, type Counted, summary } from './cells.ts';
 import { type FaultRow, faultName, MATRIX, nameOf } from './matrix.ts';
@@ -74,7 +72,7 @@ interface Guarded {
 
 describe('the fault matrix', () => {
   const temporary = process.env['TMPDIR'];
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-faults-'));
+  const directory = temporaryDirectory('privatemode-faults-');
   const stacks = new Map<string, Guarded>();
 
   async function start(kind: keyof typeof FLAGS): Promise<Stack> {
@@ -106,7 +104,6 @@ describe('the fault matrix', () => {
     for (const { stack } of stacks.values()) await stack.close();
     if (temporary === undefined) delete process.env['TMPDIR'];
     else process.env['TMPDIR'] = temporary;
-    rmSync(directory, { recursive: true, force: true });
   });
 
   for (const row of MATRIX) {

@@ -1,12 +1,12 @@
 /** The mutation check takes its while (`npm run mutation`); that its faults still apply, and are spread over lib, is seen at once. */
 import assert from 'node:assert/strict';
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { findingsOf, runTests } from '../../scripts/mutation-check.ts';
 import { MUTATIONS } from '../../scripts/mutations/all.ts';
 import { type Mutation, mutated } from '../../scripts/mutations/mutation.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
@@ -73,26 +73,22 @@ describe('the mutation check', () => {
   });
 
   it('runs the tests of these names in that tree, and ends a file that hangs', async () => {
-    const tree = mkdtempSync(join(tmpdir(), 'mutation-check-'));
-    try {
-      const write = (file: string, ...tests: string[]): void =>
-        writeFileSync(join(tree, file), `import { describe, it } from 'node:test';\n${tests.join('\n')}`);
-      write(
-        'ends.test.mjs',
-        "describe('some', () => { it('hold', () => {}); it('do not (yet)', () => { throw new Error('no'); }); });",
-        "it('hold', () => {});",
-      );
-      const names = ['some hold', 'some do not (yet)', 'some are gone'];
-      assert.deepEqual(await runTests(tree, 'ends.test.mjs', names), {
-        passed: new Set(['some hold']),
-        failed: new Set(['some do not (yet)']),
-        hung: false,
-      });
-      write('hangs.test.mjs', "process.on('SIGTERM', () => {});", "it('hangs', () => { for (;;); });");
-      const { passed, hung } = await runTests(tree, 'hangs.test.mjs', ['hangs'], 2_000);
-      assert.deepEqual([[...passed], hung], [[], true]);
-    } finally {
-      rmSync(tree, { recursive: true });
-    }
+    const tree = temporaryDirectory('mutation-check-');
+    const write = (file: string, ...tests: string[]): void =>
+      writeFileSync(join(tree, file), `import { describe, it } from 'node:test';\n${tests.join('\n')}`);
+    write(
+      'ends.test.mjs',
+      "describe('some', () => { it('hold', () => {}); it('do not (yet)', () => { throw new Error('no'); }); });",
+      "it('hold', () => {});",
+    );
+    const names = ['some hold', 'some do not (yet)', 'some are gone'];
+    assert.deepEqual(await runTests(tree, 'ends.test.mjs', names), {
+      passed: new Set(['some hold']),
+      failed: new Set(['some do not (yet)']),
+      hung: false,
+    });
+    write('hangs.test.mjs', "process.on('SIGTERM', () => {});", "it('hangs', () => { for (;;); });");
+    const { passed, hung } = await runTests(tree, 'hangs.test.mjs', ['hangs'], 2_000);
+    assert.deepEqual([[...passed], hung], [[], true]);
   });
 });

@@ -1,7 +1,5 @@
 /** A scenario that needs a process of its own: signals, limits of the system, memory. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
@@ -9,6 +7,7 @@ import { type Canaries, newCanaries } from '../support/canaries.ts';
 import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
 import { question } from './scenario.ts';
 
@@ -41,7 +40,7 @@ export async function processScene(
   const canaries = newCanaries();
   const hardware = await sharedHardware();
   const before = resources();
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-process-'));
+  const directory = temporaryDirectory('privatemode-process-');
   const simulator = await startSimulator({ directory, hardware, ...options.simulator });
   const key = options.keyFile?.(canaries);
   const proxy = await startProxyProcess(
@@ -62,7 +61,6 @@ export async function processScene(
   t.after(async () => {
     await proxy.stop('SIGKILL');
     await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   return {
     simulator,

@@ -1,9 +1,9 @@
 /** Failures that fuzzing has found are tried again; and fuzzing finds, saves and repeats a planted one. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { decode, encode, readRegression } from './regression.ts';
 import { filesWithProperties, REGRESSIONS, ROOT, runProperties } from './run-properties.ts';
 
@@ -24,9 +24,8 @@ describe('saved failures', () => {
 });
 
 describe('fuzzing', () => {
-  it('finds a planted defect, saves the smallest failure, and fails again for it until it is mended', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-fuzz-'));
-    t.after(() => rmSync(directory, { recursive: true }));
+  it('finds a planted defect, saves the smallest failure, and fails again for it until it is mended', async () => {
+    const directory = temporaryDirectory('privatemode-fuzz-');
     const planted = 'test/fuzz/planted.ts';
     const fuzz = { FUZZ_REGRESSIONS: directory, FUZZ_MS: '500' };
 

@@ -1,13 +1,13 @@
 /** API keys, end to end: whose key the service sees, and whose key attests. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { CANARY, until } from '../support/gateway-fixture.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 type Headers = Record<string, string>;
 
@@ -141,13 +141,12 @@ describe('without a key configured', () => {
 
 describe('a key file', () => {
   it('is read again on reload, and the new key is the one that is sent', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
+    const directory = temporaryDirectory('privatemode-key-');
     const path = join(directory, 'key');
     writeFileSync(path, ' first-key\n');
     const stack = await startStack({ apiKey: `@${path}` });
     t.after(async () => {
       await stack.close();
-      rmSync(directory, { recursive: true });
     });
     await chat(stack.url);
     assert.equal(seenBy(stack).authorization, 'Bearer first-key');
@@ -160,7 +159,7 @@ describe('a key file', () => {
   });
 
   it('is named where the service does not accept its key, or where a reload finds no key in it', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
+    const directory = temporaryDirectory('privatemode-key-');
     const path = join(directory, 'key');
     writeFileSync(path, `first-${CANARY}\n`);
     const admin = await freePort();
@@ -172,7 +171,6 @@ describe('a key file', () => {
     });
     t.after(async () => {
       await stack.close();
-      rmSync(directory, { recursive: true });
     });
     const lines = (): Record<string, unknown>[] =>
       stack.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);

@@ -1,9 +1,8 @@
 /** The flags of the limits, each through the whole application side: what they say is what happens. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parseConfig } from '../../lib/config/config.ts';
@@ -16,6 +15,7 @@ import { answerTo, chatBody, codeOf, post, until } from '../support/gateway-fixt
 import { type RawClient, rawClient } from '../support/raw-client.ts';
 import { type ScriptedUpstream, startScriptedUpstream } from '../support/scripted-upstream.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 interface Scene {
   readonly upstream: ScriptedUpstream;
@@ -29,7 +29,7 @@ interface Scene {
 /** The application side with these flags, in front of a scripted remote (or of what listens on `port`). */
 async function withFlags(t: TestContext, flags: readonly string[], port?: number): Promise<Scene> {
   const upstream = await startScriptedUpstream();
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
+  const directory = temporaryDirectory('privatemode-limits-');
   writeFileSync(join(directory, 'ca.pem'), upstream.ca);
   const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
   const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
@@ -56,7 +56,6 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
     await service.close();
     await outbound.close();
     await upstream.close();
-    rmSync(directory, { recursive: true });
   });
   return { upstream, client: connect(), connect, stop: () => service.close() };
 }

@@ -1,11 +1,11 @@
 /** The prompt cache rules (docs/protocol/inference.md 8), as the service sees them: the salt in the opened request, the shard key. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const SALT = 'a literal salt of 32 bytes or more, for all';
 const OWN = 'a salt of the request, which always wins, too';
@@ -128,10 +128,9 @@ describe('with --prompt-cache-salt', () => {
 });
 
 describe('with --prompt-cache-salt=@file', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-salt-'));
+  const directory = temporaryDirectory('privatemode-salt-');
   const path = join(directory, 'salt');
   writeFileSync(path, `\n  ${SALT}\n`);
-  after(() => rmSync(directory, { recursive: true }));
   withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=@${path}`], (stack) => {
     it('the trimmed text of the file is the salt', async () => {
       assert.equal((await chat(stack())).salt, SALT);

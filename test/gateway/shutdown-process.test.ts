@@ -1,7 +1,5 @@
 /** The same with the real program: exit codes, and what a second signal does. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
@@ -10,17 +8,17 @@ import { answerTo, post, until } from '../support/gateway-fixture.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, () => {
   let directory: string;
   let simulator: Simulator;
   before(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-shutdown-'));
+    directory = temporaryDirectory('privatemode-shutdown-');
     simulator = await startSimulator({ directory, hardware: await sharedHardware() });
   });
   after(async () => {
     await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   /** The program, and a stream of it that takes its time. */

@@ -1,11 +1,10 @@
 /** The protocol that connections offer, and a service that speaks nothing but HTTP/2: what whoever asks is told. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { createSecureServer } from 'node:http2';
 import { request as httpsRequest } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
@@ -15,6 +14,7 @@ import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { startGateway } from '../support/gateway.ts';
 import { answerTo, chatBody, codeOf, get, post } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
 
 let authority: TestAuthority;
@@ -39,13 +39,12 @@ async function listening(t: TestContext, server: Server): Promise<number> {
 }
 
 function outbound(t: TestContext): Outbound {
-  const directory = mkdtempSync(join(tmpdir(), 'http2-only-'));
+  const directory = temporaryDirectory('http2-only-');
   const path = join(directory, 'ca.pem');
   writeFileSync(path, authority.pem);
   const created = createOutbound({ SSL_CERT_FILE: path }, 5_000);
   t.after(async () => {
     await created.close();
-    rmSync(directory, { recursive: true });
   });
   return created;
 }

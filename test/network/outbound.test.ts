@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest } from 'node:https';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
-import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+import {
+  caFile,
+  createTestAuthority,
+  type ServerCertificate,
+  type TestAuthority,
+} from '../support/tls-authority.ts';
 
 let ours: TestAuthority;
 let inspector: TestAuthority;
@@ -22,14 +24,6 @@ before(() => {
   genuine = ours.issue(['localhost', '127.0.0.1', 'api.example']);
   inspected = inspector.issue(['localhost', 'api.example']);
 });
-
-function caFile(t: TestContext, ...pems: string[]): string {
-  const directory = mkdtempSync(join(tmpdir(), 'outbound-'));
-  t.after(() => rmSync(directory, { recursive: true }));
-  const path = join(directory, 'ca.pem');
-  writeFileSync(path, `# a comment\n${pems.join('text between\n')}`);
-  return path;
-}
 
 function outbound(t: TestContext, env: Record<string, string | undefined>, timeout = 10_000): Outbound {
   const created = createOutbound(env, timeout);
@@ -83,13 +77,13 @@ for (const [path, get] of Object.entries(PATHS)) {
   describe(`outbound ${path}`, () => {
     it('reaches a server whose authority SSL_CERT_FILE names', async (t) => {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('hello'));
-      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem) });
       assert.equal(await get(out, `https://localhost:${port}/`), 'hello');
     });
 
     it('says which host presented whose certificate when the authority is unknown', async (t) => {
       const { port } = await serveHttps(t, inspected, (_, res) => res.end('hello'));
-      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem) });
       await assert.rejects(
         get(out, `https://localhost:${port}/`),
         failsWith(
@@ -110,7 +104,7 @@ for (const [path, get] of Object.entries(PATHS)) {
     it('refuses a certificate for another host and one that has expired, in words of its own', async (t) => {
       const other = ours.issue(['elsewhere.example']);
       const expired = ours.issue(['localhost'], { notAfter: new Date(Date.now() - 1000) });
-      const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem) });
+      const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem) });
       for (const [certificate, words] of [
         [other, 'for another host'],
         [expired, 'expired'],
@@ -127,7 +121,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('tunnelled'));
       const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
       const out = outbound(t, {
-        SSL_CERT_FILE: caFile(t, ours.pem),
+        SSL_CERT_FILE: caFile(ours.pem),
         https_proxy: `http://user:p%40ss@127.0.0.1:${proxy.port}`,
       });
       assert.equal(await get(out, 'https://api.example:8443/'), 'tunnelled');
@@ -143,7 +137,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       const proxy = await serveConnectProxy(t, { certificate: forProxy, route: () => ({ port }) });
       const through = (proxyPort: number): Outbound =>
         outbound(t, {
-          SSL_CERT_FILE: caFile(t, ours.pem),
+          SSL_CERT_FILE: caFile(ours.pem),
           HTTPS_PROXY: `https://localhost:${proxyPort}`,
         });
       assert.equal(await get(through(proxy.port), 'https://api.example/'), 'tunnelled');
@@ -153,7 +147,7 @@ for (const [path, get] of Object.entries(PATHS)) {
         failsWith('upstream_tls_untrusted', 'for another host', 'the HTTP proxy localhost'),
       );
       const untrusted = outbound(t, {
-        SSL_CERT_FILE: caFile(t, inspector.pem),
+        SSL_CERT_FILE: caFile(inspector.pem),
         HTTPS_PROXY: `https://localhost:${proxy.port}`,
       });
       await assert.rejects(
@@ -166,7 +160,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       const { port } = await serveHttps(t, inspected, (_, res) => res.end('inspected'));
       const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
       const env = { https_proxy: `127.0.0.1:${proxy.port}` };
-      const untrusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, ours.pem) });
+      const untrusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(ours.pem) });
       await assert.rejects(
         get(untrusted, 'https://api.example/'),
         failsWith(
@@ -176,7 +170,7 @@ for (const [path, get] of Object.entries(PATHS)) {
           'Corp TLS Inspection',
         ),
       );
-      const trusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, inspector.pem) });
+      const trusted = outbound(t, { ...env, SSL_CERT_FILE: caFile(inspector.pem) });
       assert.equal(await get(trusted, 'https://api.example/'), 'inspected');
     });
 
@@ -190,7 +184,7 @@ for (const [path, get] of Object.entries(PATHS)) {
         [1, 'upstream_unreachable', 'cannot be reached .ECONNREFUSED'],
       ] as const) {
         const proxy = `http://user:hunter2@127.0.0.1:${proxyPort}`;
-        const out = outbound(t, { SSL_CERT_FILE: caFile(t, ours.pem), https_proxy: proxy }, 200);
+        const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem), https_proxy: proxy }, 200);
         await assert.rejects(
           get(out, `https://localhost:${port}/`),
           failsWith(code, words, /^(?!.*hunter2)/, `127.0.0.1:${proxyPort}`),
@@ -202,7 +196,7 @@ for (const [path, get] of Object.entries(PATHS)) {
     it('goes directly to hosts of no_proxy', async (t) => {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
       const out = outbound(t, {
-        SSL_CERT_FILE: caFile(t, ours.pem),
+        SSL_CERT_FILE: caFile(ours.pem),
         https_proxy: 'http://127.0.0.1:1',
         no_proxy: 'localhost',
       });
@@ -219,7 +213,7 @@ describe('data path agent', () => {
     });
     const proxy = await serveConnectProxy(t);
     for (const env of [{}, { https_proxy: `http://127.0.0.1:${proxy.port}` }]) {
-      const agent = outbound(t, { ...env, SSL_CERT_FILE: caFile(t, ours.pem) }).agent({ keepAlive: true });
+      const agent = outbound(t, { ...env, SSL_CERT_FILE: caFile(ours.pem) }).agent({ keepAlive: true });
       const before = { ...connections };
       const get = (path: string): Promise<unknown> =>
         new Promise((resolve, reject) => {

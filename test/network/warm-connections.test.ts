@@ -1,11 +1,10 @@
 /** Connections opened ahead: when, how many, how they are used, and that they cost no request anything. */
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { Agent, createServer as createHttpsServer, request as httpsRequest } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,6 +13,7 @@ import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
 import { serveConnectProxy } from '../support/loopback.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
 
 let authority: TestAuthority;
@@ -86,13 +86,12 @@ async function service(
 }
 
 function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_000): Outbound {
-  const directory = mkdtempSync(join(tmpdir(), 'warm-'));
+  const directory = temporaryDirectory('warm-');
   const path = join(directory, 'ca.pem');
   writeFileSync(path, authority.pem);
   const created = createOutbound({ SSL_CERT_FILE: path, ...env }, timeout);
   t.after(async () => {
     await created.close();
-    rmSync(directory, { recursive: true });
   });
   return created;
 }

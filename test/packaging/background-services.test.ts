@@ -1,11 +1,11 @@
 /** The ways in for macOS and Windows. Neither is here: their files are parsed, and what they start is read as the proxy reads it. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parsed } from '../support/config.ts';
 import { python } from '../support/foreign-programs.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const PYTHON = python();
@@ -66,30 +66,26 @@ if (PYTHON.skip === false) {
 
     it('starts the proxy in place of the shell, with flags it accepts, its files in the home of the user, and its log beside them', () => {
       const plist = readPlist(source);
-      const home = mkdtempSync(join(tmpdir(), 'home of a user '));
-      try {
-        const [program, ...args] = plist.ProgramArguments as [string, ...string[]];
-        run('mkdir', ['-p', join(home, 'Library/Logs'), join(home, 'bin')]);
-        const arguments_ = join(home, 'arguments');
-        // Stands in for the proxy: writes down how it was called, by whom, and says something in its log.
-        const proxy = `#!/bin/sh\nprintf '%s\\n' "$PPID" "$@" > "$HOME/arguments"\necho started >&2\n`;
-        writeFileSync(join(home, 'bin/privatemode-proxy'), proxy, { mode: 0o755 });
-        const path = `${home}/bin:${plist.EnvironmentVariables['PATH']}`;
-        const { status, stderr } = run(program, args, { env: { HOME: home, PATH: path } });
-        assert.deepEqual([status, stderr], [0, '']);
-        assert.equal(readFileSync(join(home, 'Library/Logs/privatemode-proxy.log'), 'utf8'), 'started\n');
+      const home = temporaryDirectory('home of a user ');
+      const [program, ...args] = plist.ProgramArguments as [string, ...string[]];
+      run('mkdir', ['-p', join(home, 'Library/Logs'), join(home, 'bin')]);
+      const arguments_ = join(home, 'arguments');
+      // Stands in for the proxy: writes down how it was called, by whom, and says something in its log.
+      const proxy = `#!/bin/sh\nprintf '%s\\n' "$PPID" "$@" > "$HOME/arguments"\necho started >&2\n`;
+      writeFileSync(join(home, 'bin/privatemode-proxy'), proxy, { mode: 0o755 });
+      const path = `${home}/bin:${plist.EnvironmentVariables['PATH']}`;
+      const { status, stderr } = run(program, args, { env: { HOME: home, PATH: path } });
+      assert.deepEqual([status, stderr], [0, '']);
+      assert.equal(readFileSync(join(home, 'Library/Logs/privatemode-proxy.log'), 'utf8'), 'started\n');
 
-        const [parent, ...flags] = readFileSync(arguments_, 'utf8').trimEnd().split('\n');
-        assert.equal(Number(parent), process.pid, 'no shell stays between launchd and the proxy');
-        const key = join(home, '.config/privatemode-proxy/api-key');
-        const { config } = parsed(flags, { [key]: 'key' });
-        assert.equal(config.apiKey?.kind, 'file');
-        assert.equal(config.listenAddress, '127.0.0.1');
-        assert.equal(config.workspace, join(home, 'Library/Application Support/privatemode-proxy'));
-        assert.ok(plist.ExitTimeOut * 1000 >= config.shutdownGrace + 10_000);
-      } finally {
-        rmSync(home, { recursive: true });
-      }
+      const [parent, ...flags] = readFileSync(arguments_, 'utf8').trimEnd().split('\n');
+      assert.equal(Number(parent), process.pid, 'no shell stays between launchd and the proxy');
+      const key = join(home, '.config/privatemode-proxy/api-key');
+      const { config } = parsed(flags, { [key]: 'key' });
+      assert.equal(config.apiKey?.kind, 'file');
+      assert.equal(config.listenAddress, '127.0.0.1');
+      assert.equal(config.workspace, join(home, 'Library/Application Support/privatemode-proxy'));
+      assert.ok(plist.ExitTimeOut * 1000 >= config.shutdownGrace + 10_000);
     });
 
     it('starts again after a failure only, and closes what it writes to others', () => {

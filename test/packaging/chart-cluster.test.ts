@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
@@ -19,6 +18,7 @@ import {
   validate,
 } from '../support/helm.ts';
 import { installBlock } from '../support/install-blocks.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, runAside } from '../support/tools.ts';
 
 /** Everything that is off by default, switched on. */
@@ -165,7 +165,7 @@ if (HELM.skip === false) {
       ['1.27.3', '1.27', 'policy/v1', 'autoscaling/v2'],
       ['1.30.2+k3s1', '1.30', 'policy/v1', 'autoscaling/v2'],
     ] as const) {
-      it(`speaks the API of Kubernetes ${kubeVersion}`, (t) => {
+      it(`speaks the API of Kubernetes ${kubeVersion}`, () => {
         const { objects, text } = render(EVERYTHING, { kubeVersion, ...MONITORED });
         assert.deepEqual(kinds(objects), {
           Deployment: 'apps/v1',
@@ -184,8 +184,7 @@ if (HELM.skip === false) {
         assert.equal(text.includes('seccomp.security.alpha.kubernetes.io/pod: runtime/default'), minor < 19);
         assert.equal(text.includes('preStop:'), minor >= 30);
         if (KUBECTL_VALIDATE.skip) return;
-        const crds = mkdtempSync(join(tmpdir(), 'crds-'));
-        t.after(() => rmSync(crds, { recursive: true }));
+        const crds = temporaryDirectory('crds-');
         for (const [kind, ofSpec] of Object.entries(OPERATOR)) {
           writeFileSync(join(crds, `${kind}.yaml`), JSON.stringify(definition(kind, ofSpec)));
         }
@@ -315,8 +314,7 @@ if (HELM.skip === false) {
 
     it('is installed by the lines of docs/install.md', async (t) => {
       const { url } = await serveCluster(t, new Map());
-      const shims = mkdtempSync(join(tmpdir(), 'shims-'));
-      t.after(() => rmSync(shims, { recursive: true }));
+      const shims = temporaryDirectory('shims-');
       const shim = (name: string, line: string): void =>
         writeFileSync(join(shims, name), `#!/bin/sh\n${line}\n`, { mode: 0o755 });
       shim('kubectl', 'echo "kubectl $*"');

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
@@ -8,6 +7,7 @@ import { parsed } from '../support/config.ts';
 import { parseDockerfile } from '../support/dockerfile.ts';
 import { program } from '../support/foreign-programs.ts';
 import { installBlock } from '../support/install-blocks.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const DIRECTORY = join(ROOT, 'deploy/compose');
@@ -193,17 +193,13 @@ if (COMPOSE_GO.skip === false) {
   describe('the parser and the schema of the Compose Specification', () => {
     /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
     const load = (source: string) => {
-      const scratch = mkdtempSync(join(tmpdir(), 'compose-'));
-      try {
-        const directory = join(scratch, 'deploy/compose');
-        mkdirSync(directory, { recursive: true });
-        cpSync(join(ROOT, 'Dockerfile'), join(scratch, 'Dockerfile'));
-        writeFileSync(join(directory, 'compose.yaml'), source);
-        const result = run(COMPOSE_GO.path, ['-format', 'json', 'compose.yaml'], { cwd: directory });
-        return { ...result, scratch };
-      } finally {
-        rmSync(scratch, { recursive: true });
-      }
+      const scratch = temporaryDirectory('compose-');
+      const directory = join(scratch, 'deploy/compose');
+      mkdirSync(directory, { recursive: true });
+      cpSync(join(ROOT, 'Dockerfile'), join(scratch, 'Dockerfile'));
+      writeFileSync(join(directory, 'compose.yaml'), source);
+      const result = run(COMPOSE_GO.path, ['-format', 'json', 'compose.yaml'], { cwd: directory });
+      return { ...result, scratch };
     };
 
     it('find nothing wrong, and resolve the paths to the root of the checkout', () => {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
 import { type Instruction, parseDockerfile, type Stage } from '../support/dockerfile.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const SOURCE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
@@ -189,26 +189,22 @@ describe('Dockerfile', () => {
 
 describe('scripts/image-root.sh', () => {
   it('makes the workspace, and the one of the reference, writable for their owner and group and closed to others', () => {
-    const scratch = mkdtempSync(join(tmpdir(), 'image-root-'));
-    try {
-      writeFileSync(join(scratch, 'bundle'), '');
-      const { status, stderr } = run('sh', [
-        'scripts/image-root.sh',
-        '/bin/sh',
-        ...['bundle', 'image'].map((name) => join(scratch, name)),
-      ]);
-      assert.equal(status, 0, stderr);
-      const writable = join(scratch, 'writable');
-      const modes = readdirSync(writable, { recursive: true, encoding: 'utf8' })
-        .sort()
-        .map((path) => [path, (statSync(join(writable, path)).mode & 0o7777).toString(8)]);
-      assert.deepEqual(modes, [
-        ['app', '755'],
-        ['app/privatemode-proxy', '770'],
-        ['workspace', '770'],
-      ]);
-    } finally {
-      rmSync(scratch, { recursive: true });
-    }
+    const scratch = temporaryDirectory('image-root-');
+    writeFileSync(join(scratch, 'bundle'), '');
+    const { status, stderr } = run('sh', [
+      'scripts/image-root.sh',
+      '/bin/sh',
+      ...['bundle', 'image'].map((name) => join(scratch, name)),
+    ]);
+    assert.equal(status, 0, stderr);
+    const writable = join(scratch, 'writable');
+    const modes = readdirSync(writable, { recursive: true, encoding: 'utf8' })
+      .sort()
+      .map((path) => [path, (statSync(join(writable, path)).mode & 0o7777).toString(8)]);
+    assert.deepEqual(modes, [
+      ['app', '755'],
+      ['app/privatemode-proxy', '770'],
+      ['workspace', '770'],
+    ]);
   });
 });

@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { launcher } from '../../scripts/launcher.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 describe('the first module of the npm package', () => {
   let directory: string;
   before(() => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-launcher-'));
+    directory = temporaryDirectory('privatemode-launcher-');
     writeFileSync(join(directory, 'start.mjs'), launcher('>=24.11', './program.mjs'));
     // As a program of names that an older Node does not have.
     writeFileSync(
@@ -17,7 +17,6 @@ describe('the first module of the npm package', () => {
       'console.log("ran", process.argv[2]); process.exitCode = 7;',
     );
   });
-  after(() => rmSync(directory, { recursive: true }));
 
   /** With this as the version of Node. */
   function start(version: string): { status: number | null; stdout: string; stderr: string } {

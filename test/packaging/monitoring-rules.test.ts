@@ -1,9 +1,8 @@
 /** Prometheus' own checker reads the alert rules, tests them, and reads the expressions of the dashboard. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { parse, stringify } from 'yaml';
 import { program } from '../support/foreign-programs.ts';
 import {
@@ -14,6 +13,7 @@ import {
   RULES,
   type RuleFile,
 } from '../support/monitoring.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const PROMTOOL = program('promtool', { from: 'scripts/install-chart-tools.sh' });
@@ -25,9 +25,8 @@ const FILE = parse(readFileSync(join(ROOT, RULES), 'utf8')) as RuleFile;
 const ALERTS = FILE.groups.flatMap(({ rules }) => rules);
 
 /** What promtool says against these rules, by the tests whose name begins so; empty: they pass. */
-function tested(t: TestContext, rules: RuleFile, name: string): string {
-  const directory = mkdtempSync(join(tmpdir(), 'rules-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+function tested(rules: RuleFile, name: string): string {
+  const directory = temporaryDirectory('rules-');
   const tests = TESTS.tests.filter((test) => test.name.startsWith(name));
   assert.ok(tests.length > 0, name);
   writeFileSync(join(directory, 'rules.yaml'), stringify(rules));
@@ -46,9 +45,8 @@ const replaced = (alert: Alert, by: readonly Alert[]): RuleFile => ({
 });
 
 /** What promtool says against rules; empty: it understands them. */
-function checked(t: TestContext, rules: object): string {
-  const directory = mkdtempSync(join(tmpdir(), 'rules-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+function checked(rules: object): string {
+  const directory = temporaryDirectory('rules-');
   const file = join(directory, 'rules.yaml');
   writeFileSync(file, stringify(rules));
   const { status, stdout, stderr } = run(PROMTOOL.path, ['check', 'rules', file]);
@@ -69,15 +67,15 @@ if (PROMTOOL.skip === false) {
 
     for (const alert of ALERTS) {
       const { alert: name } = alert;
-      it(`notices where ${name} never fires, and where it fires for nothing`, (t) => {
-        assert.equal(tested(t, FILE, `${name},`), '');
-        assert.match(tested(t, replaced(alert, []), `${name},`), new RegExp(`alertname(?:="|: )${name}`));
+      it(`notices where ${name} never fires, and where it fires for nothing`, (_t) => {
+        assert.equal(tested(FILE, `${name},`), '');
+        assert.match(tested(replaced(alert, []), `${name},`), new RegExp(`alertname(?:="|: )${name}`));
         const always = { ...alert, expr: 'privatemode_proxy_build_info', for: '0s' };
-        assert.match(tested(t, replaced(alert, [always]), 'nothing fires'), /exp: nil\s+got: \{\} 1E\+00/);
+        assert.match(tested(replaced(alert, [always]), 'nothing fires'), /exp: nil\s+got: \{\} 1E\+00/);
       });
     }
 
-    it('has a dashboard whose expressions promtool understands', (t) => {
+    it('has a dashboard whose expressions promtool understands', (_t) => {
       const dashboard = JSON.parse(readFileSync(join(ROOT, DASHBOARD), 'utf8')) as Dashboard;
       const rulesOf = (expressions: readonly string[]) => {
         const rules = expressions.map((expr, index) => ({
@@ -87,8 +85,8 @@ if (PROMTOOL.skip === false) {
         return { groups: [{ name: 'dashboard', rules }] };
       };
       const expressions = expressionsOf(dashboard).map(({ expr }) => expr);
-      assert.equal(checked(t, rulesOf(expressions)), '');
-      assert.match(checked(t, rulesOf([...expressions, 'sum by (a) (up'])), /unclosed left parenthesis/);
+      assert.equal(checked(rulesOf(expressions)), '');
+      assert.match(checked(rulesOf([...expressions, 'sum by (a) (up'])), /unclosed left parenthesis/);
     });
   });
 }

@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,6 +7,7 @@ import { type ActivatedService, createActivatedService } from '../support/activa
 import { CANARY_KEY } from '../support/canaries.ts';
 import { sharedHardware } from '../support/stack.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 
 describe('a service behind a socket that outlives it', { timeout: 120_000 }, () => {
@@ -16,7 +15,7 @@ describe('a service behind a socket that outlives it', { timeout: 120_000 }, () 
   let simulator: Simulator;
   let service: ActivatedService;
   before(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-activated-'));
+    directory = temporaryDirectory('privatemode-activated-');
     simulator = await startSimulator({ directory, hardware: await sharedHardware() });
     service = await createActivatedService(
       [
@@ -36,7 +35,6 @@ describe('a service behind a socket that outlives it', { timeout: 120_000 }, () 
   after(async () => {
     await service.close();
     await simulator.close();
-    rmSync(directory, { recursive: true });
   });
 
   it('answers what was asked before it was started', async () => {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { parsed } from '../support/config.ts';
 import { program } from '../support/foreign-programs.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const UNITS = join(ROOT, 'deploy/systemd');
@@ -90,14 +90,13 @@ if (ANALYZE.skip === false) {
     let directory: string;
     // The units as they are, but for a program that exists on this machine.
     before(() => {
-      directory = mkdtempSync(join(tmpdir(), 'units-'));
+      directory = temporaryDirectory('units-');
       cpSync(UNITS, directory, { recursive: true });
       for (const name of SERVICES) {
         const path = join(directory, name);
         writeFileSync(path, readFileSync(path, 'utf8').replaceAll(/^ExecStart=\S+/gm, 'ExecStart=/bin/true'));
       }
     });
-    after(() => rmSync(directory, { recursive: true }));
 
     const verify = (scope: string, units: readonly string[]) =>
       run(ANALYZE.path, [scope, 'verify', '--man=no', ...units.map((unit) => join(directory, unit))], {

@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -20,6 +19,7 @@ import { watchFiles } from '../../lib/watch-files.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { get, until } from '../support/gateway-fixture.ts';
 import { rawClient } from '../support/raw-client.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority, type ServerCertificate } from '../support/tls-authority.ts';
 
 const authority = createTestAuthority('application side');
@@ -31,9 +31,8 @@ interface Pair {
   write(pair: Partial<ServerCertificate>): void;
 }
 
-function pairIn(t: TestContext): Pair {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-tls-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+function pairIn(): Pair {
+  const directory = temporaryDirectory('privatemode-tls-');
   const [certPath, keyPath] = [join(directory, 'cert.pem'), join(directory, 'key.pem')];
   return {
     certPath,
@@ -101,7 +100,7 @@ async function shown(t: TestContext, port: number): Promise<string> {
 
 describe('TLS', { concurrency: true }, () => {
   it('serves requests at TLS 1.2 and 1.3', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const { port, url } = await serve(t, pair);
     assert.equal(url, `https://127.0.0.1:${port}`);
@@ -121,7 +120,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('refuses older versions', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const { port } = await serve(t, pair);
     const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' } as const;
@@ -130,7 +129,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('speaks HTTP/1.1 and nothing else', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const { port } = await serve(t, pair);
     const both = await shakeHands(t, port, { ALPNProtocols: ['h2', 'http/1.1'] });
@@ -139,7 +138,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('ends a connection that speaks no TLS, at once', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const { port } = await serve(t, pair);
     const plain = rawClient(port);
@@ -152,7 +151,7 @@ describe('TLS', { concurrency: true }, () => {
   });
 
   it('a connection that never shakes hands does not hold a shutdown', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const service = await serve(t, pair);
     const accepted = Promise.withResolvers<void>();
@@ -172,7 +171,7 @@ describe('TLS', { concurrency: true }, () => {
 
 describe('replaced certificates', { concurrency: true }, () => {
   it('are shown to new connections, and old ones live on', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const service = await serve(t, pair);
     const before = await shakeHands(t, service.port);
@@ -186,7 +185,7 @@ describe('replaced certificates', { concurrency: true }, () => {
   });
 
   it('stay at TLS 1.2 and above', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const service = await serve(t, pair);
     pair.write(issue('second'));
@@ -196,7 +195,7 @@ describe('replaced certificates', { concurrency: true }, () => {
   });
 
   it('a certificate renewed for the same key is enough', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     const first = issue('first');
     pair.write(first);
     const service = await serve(t, pair);
@@ -206,7 +205,7 @@ describe('replaced certificates', { concurrency: true }, () => {
   });
 
   it('bring their names along: pages under a new name are ours', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('first'));
     const service = await serve(t, pair);
     const ask = async (): Promise<string> => {
@@ -255,7 +254,7 @@ describe('replaced certificates', { concurrency: true }, () => {
   ];
   for (const [name, spoil, said] of bad) {
     it(`${name}: the old pair stays, the log says why, once`, async (t) => {
-      const pair = pairIn(t);
+      const pair = pairIn();
       pair.write(issue('first'));
       const service = await serve(t, pair);
       spoil(pair);
@@ -272,8 +271,8 @@ describe('replaced certificates', { concurrency: true }, () => {
       assert.equal(await shown(t, service.port), 'third');
     });
 
-    it(`${name}: at the start it is the end`, (t) => {
-      const pair = pairIn(t);
+    it(`${name}: at the start it is the end`, (_t) => {
+      const pair = pairIn();
       pair.write(issue('first'));
       spoil(pair);
       assert.throws(
@@ -304,7 +303,7 @@ describe('replaced certificates', { concurrency: true }, () => {
   ];
   for (const [name, replace] of ways) {
     it(`files ${name} are noticed without a signal`, async (t) => {
-      const pair = pairIn(t);
+      const pair = pairIn();
       pair.write(issue('first'));
       const changed: string[] = [];
       const watch = watchFiles({
@@ -328,7 +327,7 @@ describe('replaced certificates', { concurrency: true }, () => {
 
 describe('the wrong scheme', () => {
   it('plain HTTP to the TLS port gets an answer in words, and one line in the log', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('one'));
     const service = await serve(t, pair);
     for (const body of ['', 'x'.repeat(1_000)]) {
@@ -353,7 +352,7 @@ describe('the wrong scheme', () => {
   });
 
   it('plain HTTP to the TLS port is answered although its client writes megabytes before it reads', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('one'));
     const service = await serve(t, pair);
     const body = Buffer.alloc(4 * 1024 * 1024);
@@ -372,7 +371,7 @@ describe('the wrong scheme', () => {
   });
 
   it('plain HTTP to the TLS port is cut off where its body does not end', async (t) => {
-    const pair = pairIn(t);
+    const pair = pairIn();
     pair.write(issue('one'));
     const service = await serve(t, pair);
     const socket = connect(service.port, '127.0.0.1');

@@ -1,18 +1,17 @@
 /** Scripted answers from a file. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createModel } from '../../simulator/inference/model.ts';
 import { membersOf, startInference } from '../support/inference-server.ts';
 import { PLAIN } from '../support/literal-client.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 describe('scripted transcripts', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'transcripts-'));
+  const directory = temporaryDirectory('transcripts-');
   const path = join(directory, 'transcripts.json');
-  after(() => rmSync(directory, { recursive: true }));
 
   it('replays events with their delays and names, and whole answers', async () => {
     writeFileSync(

@@ -1,6 +1,5 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../lib/gateway/admission.ts';
 import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
@@ -17,6 +16,7 @@ import type { Epoch, Session } from '../../lib/session/session.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { keyOf } from './engine.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export const EPOCH: Epoch = {
   secretId: EXCHANGE.id,
@@ -114,7 +114,7 @@ export interface TestGatewayOptions {
 
 /** Opens a gateway on a free port of 127.0.0.1. */
 export async function startGateway(options: TestGatewayOptions): Promise<TestGateway> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-gateway-'));
+  const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
   const { port: upstreamPort } = options.upstream;
@@ -196,7 +196,6 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       listener.destroy();
       await drain(listener, { active: gateway.active, grace: 0, terminate, log });
       await outbound.close();
-      rmSync(directory, { recursive: true, force: true });
       searchLog(logLines.join(''), 'the gateway');
     },
   };

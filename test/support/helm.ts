@@ -1,9 +1,9 @@
 /** The chart as helm renders it. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
 import { program } from './foreign-programs.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 import { ROOT, run } from './tools.ts';
 
 export const CHART = join(ROOT, 'deploy/chart');
@@ -55,22 +55,18 @@ export function refusal(values: Values, cluster: Cluster = {}): string {
 
 /** What kubectl-validate finds wrong with the rendered texts by the schemas of a Kubernetes version; empty: nothing. */
 export function validate(texts: readonly string[], kubernetesVersion: string, crds?: string): string {
-  const directory = mkdtempSync(join(tmpdir(), 'rendered-'));
-  try {
-    texts.forEach((text, index) => {
-      writeFileSync(join(directory, `${index}.yaml`), text);
-    });
-    const args = [
-      directory,
-      '--version',
-      kubernetesVersion,
-      ...(crds === undefined ? [] : ['--local-crds', crds]),
-    ];
-    // Without a home there is no cluster configuration that it would rather ask.
-    const env = { PATH: process.env['PATH'], HOME: directory, KUBECONFIG: '/dev/null' };
-    const { status, stdout, stderr } = run(KUBECTL_VALIDATE.path, args, { env, timeoutMs: 300_000 });
-    return status === 0 ? '' : stdout + stderr;
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
+  const directory = temporaryDirectory('rendered-');
+  texts.forEach((text, index) => {
+    writeFileSync(join(directory, `${index}.yaml`), text);
+  });
+  const args = [
+    directory,
+    '--version',
+    kubernetesVersion,
+    ...(crds === undefined ? [] : ['--local-crds', crds]),
+  ];
+  // Without a home there is no cluster configuration that it would rather ask.
+  const env = { PATH: process.env['PATH'], HOME: directory, KUBECONFIG: '/dev/null' };
+  const { status, stdout, stderr } = run(KUBECTL_VALIDATE.path, args, { env, timeoutMs: 300_000 });
+  return status === 0 ? '' : stdout + stderr;
 }

@@ -2,11 +2,10 @@
  * The service's own gateway, turned hostile: it terminates TLS between the proxy and the attested worker, has no key, and
  * edits what it likes. Attestation passes through it untouched.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Agent, createServer, request as httpsRequest } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
@@ -15,6 +14,7 @@ import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { type HonestExchange, PATHS } from './honest-exchanges.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 import { sharedHardware } from './stack.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 import { createTestAuthority } from './tls-authority.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 
@@ -181,7 +181,7 @@ const isScripted = ({ api }: HonestExchange): boolean => api !== 'unstructured';
  * by the name of the model; unstructured requests have none and get what the simulator makes of them.
  */
 export async function startHostileStack(exchanges: readonly HonestExchange[]): Promise<HostileStack> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-hostile-'));
+  const directory = temporaryDirectory('privatemode-hostile-');
   const transcripts = join(directory, 'transcripts.json');
   const scripted = exchanges.filter(isScripted);
   const byModel = scripted.map((exchange) => [exchange.request['model'], transcriptOf(exchange)]);
@@ -205,7 +205,6 @@ export async function startHostileStack(exchanges: readonly HonestExchange[]): P
       await door.close();
       await gateway.close();
       await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
     },
   });
 }

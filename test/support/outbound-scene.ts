@@ -1,6 +1,5 @@
 /** A whole proxy whose way to the outside a test decides, and a simulated deployment at its end. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { parseConfig } from '../../lib/config/config.ts';
@@ -8,6 +7,7 @@ import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { recordingLogger } from './logger.ts';
 import { startTestSimulator } from './simulator.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 type Lines = Record<string, unknown>[];
 
@@ -32,8 +32,7 @@ export const hostsAt = (api: string, cdn: string, vendor: string): string[] => [
 
 /** Evidence comes without a revocation list unless told otherwise, so that the vendor has to be asked. Cleans up after `t`. */
 export async function outboundScene(t: TestContext, options: SimulatorOptions = {}): Promise<OutboundScene> {
-  const directory = mkdtempSync(join(tmpdir(), 'outbound-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = temporaryDirectory('outbound-');
   const simulator = await startTestSimulator({ directory, faults: { 'evidence-no-crl': true }, ...options });
   t.after(() => simulator.close());
   let files = 0;

@@ -1,12 +1,12 @@
 /** A workspace with receipts of the real writer, for tests that falsify them. */
 import assert from 'node:assert/strict';
 import { createHash, createPrivateKey, sign } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach } from 'node:test';
+import { beforeEach } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export const MANIFEST = 'a'.repeat(64);
 export const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
@@ -56,10 +56,9 @@ export function receiptsOfEachTest() {
       writeFileSync(join(here.directory, file), `${lines.join('\n')}\n`),
   };
   beforeEach(() => {
-    here.workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
+    here.workspace = temporaryDirectory('receipts-');
     here.directory = join(here.workspace, 'receipts');
   });
-  afterEach(() => rmSync(here.workspace, { recursive: true, force: true }));
   return here;
 }
 

@@ -1,10 +1,8 @@
 /** A Redis server of a test's own on loopback, which keeps nothing on disk. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { createClient } from '@redis/client';
 import { freePort, program, type RunningProgram, runBeside, waitFor } from './foreign-programs.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export const REDIS = program('redis-server');
 
@@ -20,11 +18,10 @@ export async function startRedis(
   { port, more = [] }: { readonly port?: number; readonly more?: readonly string[] } = {},
 ): Promise<RedisServer> {
   const own = port ?? (await freePort());
-  const directory = mkdtempSync(join(tmpdir(), 'redis-server-'));
+  const directory = temporaryDirectory('redis-server-');
   const settings = { bind: '127.0.0.1', port: String(own), dir: directory, save: '', appendonly: 'no' };
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
   const running = runBeside(t, REDIS, [...args, ...more]);
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
   await waitFor('the Redis server', () => running.output().includes('Ready to accept connections'), running);
   return { ...running, port: own, url: `redis://127.0.0.1:${own}` };
 }

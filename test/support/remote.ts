@@ -1,10 +1,9 @@
 /** A simulated deployment for programs in other processes: where it is, and what they must be told to trust it. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY } from './canaries.ts';
 import { sharedHardware } from './stack.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export interface Remote {
   readonly simulator: Simulator;
@@ -16,7 +15,7 @@ export interface Remote {
 }
 
 export async function startRemote(): Promise<Remote> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-remote-'));
+  const directory = temporaryDirectory('privatemode-remote-');
   const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
   return {
     simulator,
@@ -32,7 +31,6 @@ export async function startRemote(): Promise<Remote> {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     async close() {
       await simulator.close();
-      rmSync(directory, { recursive: true });
     },
   };
 }

@@ -1,5 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Config, parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
@@ -9,6 +8,7 @@ import { type Simulator, type SimulatorOptions, startSimulator } from '../../sim
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { sharedHardware } from './hardware.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export { sharedHardware } from './hardware.ts';
 
@@ -37,7 +37,7 @@ export async function startStack(
     readonly workspace?: string;
   } = {},
 ): Promise<Stack> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-test-'));
+  const directory = temporaryDirectory('privatemode-test-');
   const simulator = await startSimulator({
     directory,
     hardware: await sharedHardware(),
@@ -69,7 +69,6 @@ export async function startStack(
     ...(options.epochTimeout === undefined ? {} : { epochTimeout: options.epochTimeout }),
   }).catch(async (refused: unknown) => {
     await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
     throw refused;
   });
   return {
@@ -81,7 +80,6 @@ export async function startStack(
     async close() {
       await proxy.close();
       await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
       searchLog(logLines.join(''), 'the proxy');
     },
   };
@@ -117,7 +115,6 @@ function openedStack(
     async close() {
       await door.close();
       await simulator.close();
-      rmSync(directory, { recursive: true, force: true });
     },
   };
 }

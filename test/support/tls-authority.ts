@@ -1,7 +1,10 @@
 /** Certificate authorities for tests: those of the simulator, under any name, with keys of their own. */
 import { generateKeyPairSync } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import { issueServerCertificate, issueTlsCa, type ServerCertificate } from '../../simulator/pki/tls.ts';
+import { temporaryDirectory } from './temporary-directory.ts';
 
 export type { ServerCertificate };
 
@@ -18,4 +21,11 @@ export function createTestAuthority(commonName: string): TestAuthority {
     pem: toPem(issueTlsCa(keys, commonName)),
     issue: (names, options = {}) => issueServerCertificate(keys, names, { commonName, ...options }),
   };
+}
+
+/** The path of a file with these certificates, and text between them. */
+export function caFile(...pems: readonly string[]): string {
+  const path = join(temporaryDirectory(), 'ca.pem');
+  writeFileSync(path, `# a comment\n${pems.join('text between\n')}`);
+  return path;
 }

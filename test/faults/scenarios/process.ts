@@ -1,11 +1,11 @@
 /** Signals, and the limits of the system. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { eventually } from '../../support/invariants.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import type { ChatResponse } from '../ask.ts';
 import { type ProcessScene, processScene } from '../process-scene.ts';
 import type { Scenario } from '../scenario.ts';
@@ -64,8 +64,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     name: 'SIGHUP during a stream',
     outcome: 'the stream does not notice; the API key file is read again and the next request uses it',
     async run(t) {
-      const elsewhere = mkdtempSync(join(tmpdir(), 'privatemode-key-'));
-      t.after(() => rmSync(elsewhere, { recursive: true }));
+      const elsewhere = temporaryDirectory('privatemode-key-');
       const keyFile = join(elsewhere, 'key');
       const s = await processScene(t, {
         keyFile({ key }) {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
@@ -14,6 +13,7 @@ import { startProgram } from '../../support/program.ts';
 import { cleanEnvironment } from '../../support/proxy-process.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 const EMULATOR = 'qemu-aarch64';
@@ -125,16 +125,12 @@ describe('single executable', { timeout: 600_000 }, () => {
       });
 
       it('has the same bytes when it is built again, elsewhere', () => {
-        const elsewhere = mkdtempSync(join(tmpdir(), 'again-'));
-        try {
-          const out = join(elsewhere, 'deeper/proxy');
-          const args = [join(ROOT, 'scripts/build-binary.ts'), '--arch', architecture, '--out', out];
-          const { status, stderr } = run(process.execPath, args, { cwd: elsewhere, timeoutMs: 300_000 });
-          assert.equal(status, 0, stderr);
-          assert.equal(sha256(out), sha256(binary(architecture)));
-        } finally {
-          rmSync(elsewhere, { recursive: true });
-        }
+        const elsewhere = temporaryDirectory('again-');
+        const out = join(elsewhere, 'deeper/proxy');
+        const args = [join(ROOT, 'scripts/build-binary.ts'), '--arch', architecture, '--out', out];
+        const { status, stderr } = run(process.execPath, args, { cwd: elsewhere, timeoutMs: 300_000 });
+        assert.equal(status, 0, stderr);
+        assert.equal(sha256(out), sha256(binary(architecture)));
       });
     });
   }

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
@@ -15,6 +14,7 @@ import {
   simulatedService,
 } from '../../support/client-package.ts';
 import { startTestSimulator } from '../../support/simulator.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 const tool = (name: string): string => join(ROOT, 'node_modules/.bin', name);
@@ -191,7 +191,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
   }
 
   it('is installed beside openai and runs on every Node 22, on both kinds of hardware', async () => {
-    const place = mkdtempSync(join(tmpdir(), 'client-project-'));
+    const place = temporaryDirectory('client-project-');
     const simulators = await Promise.all([
       startTestSimulator({ apiKey: CANARY_KEY }),
       startTestSimulator({ apiKey: CANARY_KEY, tee: 'tdx' }),
@@ -225,7 +225,6 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       }
     } finally {
       await Promise.all(simulators.map((simulator) => simulator.close()));
-      rmSync(place, { recursive: true });
     }
   });
 });

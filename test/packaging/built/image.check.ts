@@ -7,12 +7,10 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -24,6 +22,7 @@ import { installBlock } from '../../support/install-blocks.ts';
 import { type Program, startProgram } from '../../support/program.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 const UNSHARE = program('unshare', { from: 'scripts/install-system-tools.sh' });
@@ -67,7 +66,7 @@ describe('container image', { timeout: 600_000 }, () => {
   before(async () => {
     remote = await startRemote();
     chmodSync(remote.directory, 0o755); // readable for the image's user
-    scratch = mkdtempSync(join(tmpdir(), 'image-'));
+    scratch = temporaryDirectory('image-');
     root = buildStages(dockerfile.stages, scratch, {
       args: { TARGETARCH: HOST },
       instead: (command, directory) => {
@@ -85,7 +84,6 @@ describe('container image', { timeout: 600_000 }, () => {
   });
   after(async () => {
     await remote.close();
-    rmSync(scratch, { recursive: true });
   });
 
   const container = (

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { HOST } from '../../support/built.ts';
@@ -9,11 +8,12 @@ import { startProgram } from '../../support/program.ts';
 import { withoutSettings } from '../../support/proxy-process.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 /** A checkout as somebody has it who has just cloned: what git knows, and a key. */
 function freshCheckout(): string {
-  const place = mkdtempSync(join(tmpdir(), 'checkout-'));
+  const place = temporaryDirectory('checkout-');
   const { status, stdout, stderr } = run('git', ['ls-files', '-z']);
   assert.equal(status, 0, stderr);
   for (const path of stdout.split('\0').filter(Boolean)) {
@@ -42,36 +42,32 @@ describe('docs/install.md', { timeout: 900_000 }, () => {
   for (const name of ['source', 'npm', ...(HOST === 'amd64' ? ['binary'] : [])]) {
     it(`starts the proxy by its block "${name}", which needs no more than a checkout`, async () => {
       const place = freshCheckout();
+      const { prepare, start } = splitInstallBlock(name);
+      const global = {
+        npm_config_prefix: join(place, 'global'),
+        PATH: `${place}/global/bin:${process.env['PATH']}`,
+      };
+      const env = withoutNpm({ ...withoutSettings(process.env), ...global });
+      const prepared = run('bash', ['-euc', prepare], { cwd: place, env, timeoutMs: 600_000 });
+      assert.equal(prepared.status, 0, prepared.stdout + prepared.stderr);
+      // The simulated remote instead of the real one, and a port that is free.
+      const flags = remote.flags.filter((flag) => !/^--(api-key|listen-address)=/.test(flag)).join(' ');
+      const command = `cd ${place} && exec ${start} ${flags} --port=0`;
+      const proxy = await startProgram(
+        ['bash', '-euc', command],
+        { ...remote.env, PATH: global.PATH },
+        60_000,
+        'group',
+      );
       try {
-        const { prepare, start } = splitInstallBlock(name);
-        const global = {
-          npm_config_prefix: join(place, 'global'),
-          PATH: `${place}/global/bin:${process.env['PATH']}`,
-        };
-        const env = withoutNpm({ ...withoutSettings(process.env), ...global });
-        const prepared = run('bash', ['-euc', prepare], { cwd: place, env, timeoutMs: 600_000 });
-        assert.equal(prepared.status, 0, prepared.stdout + prepared.stderr);
-        // The simulated remote instead of the real one, and a port that is free.
-        const flags = remote.flags.filter((flag) => !/^--(api-key|listen-address)=/.test(flag)).join(' ');
-        const command = `cd ${place} && exec ${start} ${flags} --port=0`;
-        const proxy = await startProgram(
-          ['bash', '-euc', command],
-          { ...remote.env, PATH: global.PATH },
-          60_000,
-          'group',
-        );
-        try {
-          assert.equal(new URL(proxy.url).hostname, '127.0.0.1');
-          const port = Number(new URL(proxy.url).port);
-          const fates = await streamsUnderLoad({ port, count: 3, everyMs: 5, model: 'sim-5x10' });
-          assert.deepEqual(tally(fates), { complete: 3 }, proxy.log());
-        } finally {
-          await proxy.stop('SIGINT');
-        }
-        assert.match(proxy.log(), /Shutting down server/);
+        assert.equal(new URL(proxy.url).hostname, '127.0.0.1');
+        const port = Number(new URL(proxy.url).port);
+        const fates = await streamsUnderLoad({ port, count: 3, everyMs: 5, model: 'sim-5x10' });
+        assert.deepEqual(tally(fates), { complete: 3 }, proxy.log());
       } finally {
-        rmSync(place, { recursive: true });
+        await proxy.stop('SIGINT');
       }
+      assert.match(proxy.log(), /Shutting down server/);
     });
   }
 });

@@ -1,22 +1,13 @@
 import assert from 'node:assert/strict';
-import {
-  chmodSync,
-  copyFileSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-} from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
 import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
 import { HOST } from '../../support/built.ts';
 import { withoutSettings } from '../../support/proxy-process.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
 /** The newest of the oldest line that package.json's `engines` allows. */
@@ -31,7 +22,7 @@ describe('npm package', { timeout: 600_000 }, () => {
   let unpacked: string;
   let files: string[];
   before(() => {
-    scratch = mkdtempSync(join(tmpdir(), 'npm-package-'));
+    scratch = temporaryDirectory('npm-package-');
     // npm run test:packaging has just built it
     const { status, stderr } = run('npm', ['pack', '--ignore-scripts', '--pack-destination', scratch]);
     assert.equal(status, 0, stderr);
@@ -42,7 +33,6 @@ describe('npm package', { timeout: 600_000 }, () => {
       (path) => !statSync(join(unpacked, path)).isDirectory(),
     );
   });
-  after(() => rmSync(scratch, { recursive: true }));
 
   it('holds the program, the licences of its parts and its history, and nothing else', () => {
     assert.deepEqual(files.toSorted(), [

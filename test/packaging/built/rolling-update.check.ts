@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -12,6 +11,7 @@ import { type Program, startProgram } from '../../support/program.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
 import { until } from '../../support/systemd.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 
 const REPLICAS = 2;
 const VALUES = {
@@ -44,7 +44,7 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
   let service: Awaited<ReturnType<typeof serveService>>;
   before(async () => {
     remote = await startRemote();
-    scratch = mkdtempSync(join(tmpdir(), 'pods-'));
+    scratch = temporaryDirectory('pods-');
     for (const [name, content] of Object.entries(SECRETS)) {
       mkdirSync(dirname(join(scratch, name)), { recursive: true });
       writeFileSync(join(scratch, name), content);
@@ -55,7 +55,6 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
     for (const pod of service.pods) await pod.stop('SIGKILL');
     service.close();
     await remote.close();
-    rmSync(scratch, { recursive: true });
   });
 
   const rendered = render(VALUES).objects.find(({ kind }) => kind === 'Deployment')!;
