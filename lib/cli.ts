@@ -10,7 +10,7 @@ import { renderHelp } from './config/help.ts';
 import { valuesOf } from './config/setting.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { probe } from './observe/health.ts';
-import { printable, printableLines } from './printable.ts';
+import { printable, printableLines } from './text.ts';
 import { VERSION } from './version.ts';
 
 export interface TextOutput {

@@ -3,7 +3,7 @@
  * subject; running rows gives a list of outcomes. Nothing here decides anything but `allAccepted`.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 
 /** What documentation needs to know about a check. */
 export interface CheckDescription {

@@ -3,7 +3,7 @@
  * generation, `manifest_unsupported` for what a newer verifier may understand.
  */
 import { PrivatemodeError } from '../errors.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 import type { JsonMembers } from './json-members.ts';
 import { JsonNumber, type JsonValue, type Path, pathText } from './strict-json.ts';
 

@@ -2,7 +2,7 @@
 import type { ClientOptions as AnthropicOptions } from '@anthropic-ai/sdk';
 import type { ClientOptions } from 'openai';
 import type { PrivatemodeError } from '../errors.ts';
-import { nearest } from '../nearest.ts';
+import { nearest } from '../text.ts';
 import {
   ANTHROPIC,
   CREDENTIALS,

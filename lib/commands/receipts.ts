@@ -3,7 +3,7 @@ import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parsePath, wants } from '../config/values.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
 import { safeJson } from '../verdict/verdict-json.ts';

@@ -1,6 +1,6 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 import type {
   ChainLink,
   EnforcedManifest,

@@ -9,7 +9,7 @@ import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
 import { safeJson } from '../verdict/verdict-json.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';

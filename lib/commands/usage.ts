@@ -3,7 +3,7 @@ import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
-import { printable, printableJson } from '../printable.ts';
+import { printable, printableJson } from '../text.ts';
 import {
   sumUsage,
   USAGE_KEYS,

@@ -1,6 +1,6 @@
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
-import { nearest } from '../nearest.ts';
+import { nearest } from '../text.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';

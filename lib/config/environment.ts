@@ -1,4 +1,4 @@
-import { nearest } from '../nearest.ts';
+import { nearest } from '../text.ts';
 import { peekFlag } from './argv.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, Given } from './setting.ts';

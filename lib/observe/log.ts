@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
-import { isPrintable, printable, printableJson } from '../printable.ts';
+import { hasColours, isPrintable, printable, printableJson } from '../text.ts';
 
 /** An Error is no such record: it goes into a field, where its text is judged. */
 type Fields = Readonly<Record<string, unknown>>;
@@ -142,9 +142,6 @@ function describeLink(error: Error): string {
   const place = (error.stack ?? '').split('\n').find((line) => /^\s+at /.test(line));
   return `${error.name} ${place?.trim() ?? ''}`;
 }
-
-const hasColours = ({ isTTY }: LogOutput, env: Readonly<Record<string, string | undefined>>): boolean =>
-  isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
 /** Characters that values take at least, so that lines of one kind stand in columns. Parsers of such lines skip the blanks. */
 const WIDTHS: Readonly<Record<string, number>> = {

@@ -1,5 +1,5 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
-import { printableJson } from '../printable.ts';
+import { printableJson } from '../text.ts';
 import type { Judgement } from './judge.ts';
 import { checkReports } from './verdict-report.ts';
 

@@ -1,7 +1,7 @@
 /** The verdict for a person: every check in its group, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
 import { CHECK_SECTIONS } from '../attestation/verify.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from './judge.ts';
 import { OUTCOMES } from './outcome.ts';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { checkOf, finding } from '../../lib/attestation/check.ts';
-import { parseManifest } from '../../lib/attestation/manifest.ts';
-import { printable } from '../../lib/printable.ts';
+import { checkOf, finding } from '../lib/attestation/check.ts';
+import { parseManifest } from '../lib/attestation/manifest.ts';
+import { printable } from '../lib/text.ts';
 
 const CONTROLS = /[\p{Cc}\p{Cf}]/u;
 

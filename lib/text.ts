@@ -1,0 +1,72 @@
+/** Text for people: what may reach a screen as it is, in which number and colours, and what a mistyped name was meant to be. */
+
+/**
+ * What a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls, invisible characters), lone
+ * surrogates, private characters, and the separators of lines and paragraphs.
+ */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
+
+/** The text with each such character as `\u{1b}`, cut at `limit` characters. */
+export function printable(text: string, limit = 1000): string {
+  const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
+  return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
+}
+
+/** Several lines, each of them so, and of any length. */
+export const printableLines = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => printable(line, Number.POSITIVE_INFINITY))
+    .join('\n');
+
+/** Whether nothing in the text is such a character. */
+export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
+
+/**
+ * JSON text that means the same, with what JSON leaves of such characters as `\u009b`. Its line ends stay, which stand between values
+ * only.
+ */
+export const printableJson = (json: string): string =>
+  json.replace(UNPRINTABLE, (character) =>
+    character === '\n' ? character : character.split('').map(unitEscape).join(''),
+  );
+
+const unitEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
+/** As `1 check`, `2 checks`. */
+export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
+/** Whether to paint what is written there: a terminal that shows colours, and nobody who wants none (https://no-color.org). */
+export const hasColours = (
+  { isTTY }: { readonly isTTY?: boolean | undefined },
+  env: Readonly<Record<string, string | undefined>>,
+): boolean => isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+
+/**
+ * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake
+ * away (two in words of more than five letters), or the only one that begins with it. Undefined where there is none.
+ */
+export function nearest(word: string, candidates: readonly string[]): string | undefined {
+  const plain = plainly(word);
+  const allowed = plain.length > 5 ? 2 : 1;
+  const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
+  const close = [0, 1, 2].flatMap((mistakes) => byMistakes.get(mistakes) ?? []);
+  const longer = candidates.filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain));
+  return close[0] ?? (longer.length === 1 ? longer[0] : undefined);
+}
+
+const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
+
+/**
+ * How many letters were inserted, left out, replaced, or swapped with their neighbour (optimal string alignment); infinite
+ * beyond `allowed`.
+ */
+function mistakesIn(word: string, meant: string, allowed: number): number {
+  if (word === meant) return 0;
+  if (allowed === 0) return Number.POSITIVE_INFINITY;
+  if (word[0] === meant[0]) return mistakesIn(word.slice(1), meant.slice(1), allowed);
+  const after = (letters: number, meantLetters: number): number =>
+    1 + mistakesIn(word.slice(letters), meant.slice(meantLetters), allowed - 1);
+  const swapped = word[0] === meant[1] && word[1] === meant[0];
+  return Math.min(after(1, 0), after(0, 1), after(1, 1), swapped ? after(2, 2) : Number.POSITIVE_INFINITY);
+}
