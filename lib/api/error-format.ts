@@ -21,6 +21,11 @@ const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthrop
 };
 const ANY_4XX = { openai: 'invalid_request_error', anthropic: 'invalid_request_error' };
 const ANY_5XX = { openai: 'server_error', anthropic: 'api_error' };
+/**
+ * The verification refuses the service. After a 400 Claude Code sends the request up to five times more, each time without another beta
+ * of its own, unless the type says that a policy refused it.
+ */
+const REFUSED = { openai: 'invalid_request_error', anthropic: 'policy_blocked' };
 
 /** Seconds after which trying again is worth it, for what passes by itself. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
@@ -125,10 +130,15 @@ export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buff
 
 function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContext): object {
   const message = sentence(error, requestId);
-  const type = TYPES[error.status] ?? (error.status < 500 ? ANY_4XX : ANY_5XX);
+  const type = typesOf(error);
   return format === 'anthropic'
     ? { type: 'error', error: { type: type.anthropic, message, code: error.code }, request_id: requestId }
     : { error: { message, type: type.openai, param: null, code: error.code } };
+}
+
+function typesOf({ status, blame }: PrivatemodeError): { readonly openai: string; readonly anthropic: string } {
+  if (status === 400 && blame === 'attestation') return REFUSED;
+  return TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
 }
 
 /** What happened, what to do next, and where to look it up. Error messages never hold user content (lib/errors.ts). */

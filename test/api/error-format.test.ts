@@ -35,6 +35,8 @@ describe('error answers', () => {
 
   const types: [code: ErrorCode, openai: string, anthropic: string][] = [
     ['invalid_json', 'invalid_request_error', 'invalid_request_error'],
+    ['attestation_failed', 'invalid_request_error', 'policy_blocked'],
+    ['manifest_mismatch', 'invalid_request_error', 'policy_blocked'],
     ['api_key_missing', 'authentication_error', 'authentication_error'],
     ['origin_forbidden', 'permission_error', 'permission_error'],
     ['unknown_path', 'invalid_request_error', 'not_found_error'],
@@ -53,7 +55,7 @@ describe('error answers', () => {
     ['first_byte_timeout', 'server_error', 'timeout_error'],
   ];
   for (const [code, openai, anthropic] of types) {
-    it(`${code} has the type of its status`, () => {
+    it(`${code} has its type`, () => {
       assert.equal(JSON.parse(answerTo(code, 'openai').body.toString()).error.type, openai);
       assert.equal(JSON.parse(answerTo(code, 'anthropic').body.toString()).error.type, anthropic);
     });

@@ -175,8 +175,7 @@ describe('coding agents', () => {
       (line) => line.includes('attestation_failed') && line.includes('/v1/messages'),
     );
     t.diagnostic(`${seconds.toFixed(1)} s, ${asked.length} requests`);
-    // After the first 400 it asks five times more within 60 ms, whatever the type of the error, and then ends.
-    assert.ok(asked.length >= 1 && asked.length <= 6, asked.join(''));
+    assert.ok(asked.length >= 1 && asked.length <= 2, asked.join(''));
     assert.ok(seconds < 15, `${seconds} s, the start of Claude Code included`);
     assert.equal(rejected.simulator.counts['inference'], 0);
   });
