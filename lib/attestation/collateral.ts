@@ -1,9 +1,10 @@
 /** Evidence that the document does not carry: where it comes from, and what a verification makes of it. */
+
+import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Finding } from './check.ts';
 import type { Product } from './snp/product.ts';
 import { type Crl, parseCrl } from './x509/crl.ts';
-import { malformed } from './x509/der.ts';
 
 /** Each method rejects with collateral_unavailable. */
 export interface CollateralSource {

@@ -4,8 +4,8 @@
  * data or compared with the manifest.
  */
 import { sha256 } from '#crypto/digest';
+import { malformed } from '../crypto/der.ts';
 import { JsonNumber, type JsonValue, parseStrictJson } from './strict-json.ts';
-import { malformed } from './x509/der.ts';
 
 export type AttestationDocument = Readonly<ReturnType<typeof parseDocument>>;
 

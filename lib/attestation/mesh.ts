@@ -3,6 +3,7 @@
  * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
  */
 import { verifyEcdsa } from '#crypto/signature';
+import { malformed, parseDer } from '../crypto/der.ts';
 import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
 import { allValid, issuedBy, period, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
@@ -14,7 +15,6 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from './x509/certificate.ts';
-import { malformed, parseDer } from './x509/der.ts';
 import { readOctetString } from './x509/der-values.ts';
 import { EXTENSION_OID, extensionValue } from './x509/extensions.ts';
 import { commonName, nameText, sameName } from './x509/name.ts';

@@ -4,8 +4,8 @@
  * Throws PrivatemodeError('evidence_malformed') only.
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { malformed } from './x509/der.ts';
 
 /** A varint, something length-delimited, or false for a field of another wire type, which no field here has. */
 type WireValue = bigint | Uint8Array | false;

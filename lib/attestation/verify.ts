@@ -3,6 +3,7 @@
  * of bytes (docs/protocol/attestation.md 2 to 11, 19.12), which asks `collateral` for what the bytes do not say.
  */
 import { sha256 } from '#crypto/digest';
+import { malformed } from '../crypto/der.ts';
 import { allAccepted, attempt, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
 import { askOnce, type CollateralSource } from './collateral.ts';
 import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
@@ -12,7 +13,6 @@ import { coordinatorHashes, type Manifest, parseManifest } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import { SNP } from './snp/verify.ts';
 import { TDX } from './tdx/verify.ts';
-import { malformed } from './x509/der.ts';
 
 export type { Check } from './check.ts';
 export type { CollateralSource, RevocationList, SignedCollateral } from './collateral.ts';

@@ -1,8 +1,8 @@
 /** The certificates that clients showed (--tls-client-ca): what OpenSSL found about each, and the names in it. */
 import type { X509Certificate } from 'node:crypto';
-import { contextTag, DerCursor, parseDer, TAG } from '../attestation/x509/der.ts';
 import { EXTENSION_OID, extensionValue, takeExtensions } from '../attestation/x509/extensions.ts';
 import { commonName, readName } from '../attestation/x509/name.ts';
+import { contextTag, DerCursor, parseDer, TAG } from '../crypto/der.ts';
 import { CLIENT_NAME } from './clients-file.ts';
 
 /** Why a certificate makes nobody a client, in the words that its owner reads. */

@@ -1,6 +1,6 @@
 /** Issues X.509 v3 certificates and v2 revocation lists (RFC 5280 4.1, 5.1). */
 import { constants, createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
-import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { contextTag } from '../../lib/crypto/der.ts';
 import {
   bitString,
   boolean,

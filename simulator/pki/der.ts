@@ -1,5 +1,5 @@
 /** Writes DER (ITU-T X.690): each function gives one complete element. */
-import { TAG } from '../../lib/attestation/x509/der.ts';
+import { TAG } from '../../lib/crypto/der.ts';
 
 /** Any element from its identifier octet and content. */
 export function element(tag: number, ...content: readonly Uint8Array[]): Uint8Array {

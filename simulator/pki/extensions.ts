@@ -1,8 +1,8 @@
 /** The standard X.509 extensions that the simulated authorities write (RFC 5280 4.2). */
 import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
-import { contextTag } from '../../lib/attestation/x509/der.ts';
 import { EXTENSION_OID, type KeyUsage } from '../../lib/attestation/x509/extensions.ts';
+import { contextTag } from '../../lib/crypto/der.ts';
 import { bitString, boolean, element, integer, octetString, oid, sequence } from './der.ts';
 
 export interface EncodedExtension {

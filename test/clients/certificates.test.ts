@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
-import { contextTag } from '../../lib/attestation/x509/der.ts';
+import { contextTag } from '../../lib/crypto/der.ts';
 import { certificateNames, createCertificates } from '../../lib/clients/certificates.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';

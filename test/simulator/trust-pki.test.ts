@@ -3,7 +3,7 @@ import { constants, verify, X509Certificate } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
 import { parseCrl } from '../../lib/attestation/x509/crl.ts';
-import { children, parseDer } from '../../lib/attestation/x509/der.ts';
+import { children, parseDer } from '../../lib/crypto/der.ts';
 import type { Hardware } from '../../simulator/hardware.ts';
 import { issueAmdCrl, issueVcek } from '../../simulator/pki/amd.ts';
 import { element, integer, oid, time } from '../../simulator/pki/der.ts';

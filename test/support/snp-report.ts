@@ -6,7 +6,7 @@ import {
   type SnpReportField,
   serializeReport,
 } from '../../lib/attestation/snp/report.ts';
-import { malformed } from '../../lib/attestation/x509/der.ts';
+import { malformed } from '../../lib/crypto/der.ts';
 
 /**
  * The fields of a binary report. Throws evidence_malformed for another length, reserved bytes that are not zero, or

@@ -3,7 +3,7 @@
  * the signed bytes that lib rebuilds from a message with the bytes of real quotes.
  */
 import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../lib/attestation/tdx/quote.ts';
-import { malformed } from '../../lib/attestation/x509/der.ts';
+import { malformed } from '../../lib/crypto/der.ts';
 
 const QE_REPORT =
   QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;

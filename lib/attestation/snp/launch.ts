@@ -6,9 +6,9 @@
  */
 import { p384 } from '@noble/curves/nist.js';
 import { constantTimeEqual, sha384 } from '#crypto/digest';
-import { multiplyBaseP384 } from '#crypto/p384';
+import { multiplyBaseP384 } from '#crypto/signature';
+import { malformed } from '../../crypto/der.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
-import { malformed } from '../x509/der.ts';
 import { PRODUCTS, type Product } from './product.ts';
 import { littleEndian } from './report.ts';
 

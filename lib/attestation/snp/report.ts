@@ -2,6 +2,8 @@
  * The SEV-SNP attestation report, 1184 bytes, versions 2 to 5 (docs/protocol/attestation.md 6.2), and the protobuf message
  * Attestation that carries its fields and certificates (6.1). One table of fields serves both; integers are little-endian.
  */
+
+import { malformed } from '../../crypto/der.ts';
 import {
   bytesField,
   messageField,
@@ -10,7 +12,6 @@ import {
   uintField,
   type WireFields,
 } from '../protobuf.ts';
-import { malformed } from '../x509/der.ts';
 
 export const SNP_REPORT_BYTES = 1184;
 /** The signature covers [0, 0x2A0). */

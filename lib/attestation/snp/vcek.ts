@@ -3,6 +3,8 @@
  * obtained and read here (docs/protocol/attestation.md 7). The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the
  * ones in the document are ignored.
  */
+
+import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attempt, attemptAsync } from '../check.ts';
 import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
@@ -11,7 +13,6 @@ import { NOT_YET } from '../findings.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
-import { type Der, malformed, parseDer, TAG } from '../x509/der.ts';
 import { readOctetString, readSmallInteger, readText } from '../x509/der-values.ts';
 import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
 import { type TcbParts, tcbParts } from './packed-fields.ts';

@@ -2,6 +2,8 @@
  * Intel's certificate chains: reading them, and path validation (docs/protocol/attestation.md 10, RFC 5280 6.1). Each `…Defects`
  * function names what is wrong; an empty list means nothing is.
  */
+
+import { malformed } from '../../crypto/der.ts';
 import { type Finding, finding } from '../check.ts';
 import { period } from '../findings.ts';
 import {
@@ -13,7 +15,6 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../x509/certificate.ts';
-import { malformed } from '../x509/der.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
 import { commonName, nameText, sameName } from '../x509/name.ts';
 import { SGX_EXTENSION_OID } from './sgx-extension.ts';

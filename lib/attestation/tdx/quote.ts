@@ -2,6 +2,8 @@
  * A TDX quote of version 4. Evidence carries it as a protobuf message (docs/protocol/attestation.md 9.1), but the signatures in it
  * cover its binary form (9.2, integers little-endian). One table of fields gives the message, its types and that form.
  */
+
+import { malformed } from '../../crypto/der.ts';
 import {
   bytesField,
   messageField,
@@ -10,7 +12,6 @@ import {
   uintField,
   type WireFields,
 } from '../protobuf.ts';
-import { malformed } from '../x509/der.ts';
 
 /** A field: its number in the message, and its shape. `width`: bytes of the integer in the binary form. */
 export type Field =

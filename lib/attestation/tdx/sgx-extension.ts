@@ -1,5 +1,5 @@
 /** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
-import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../x509/der.ts';
+import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
 import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
 
 export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';

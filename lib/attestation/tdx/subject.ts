@@ -3,6 +3,15 @@
  * (docs/protocol/attestation.md 10). Reads and fetches it; the checks decide whether any of it is believed.
  */
 import { type PublicKey, verifyEcdsa } from '#crypto/signature';
+import {
+  contextTag,
+  expectTag,
+  malformed,
+  onlyChild,
+  parseDer,
+  readSequence,
+  TAG,
+} from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { attempt, attemptAsync, type CheckRow, type Finding, finding } from '../check.ts';
 import {
@@ -16,7 +25,6 @@ import { hex } from '../findings.ts';
 import type { JsonMembers } from '../json-members.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
-import { contextTag, expectTag, malformed, onlyChild, parseDer, readSequence, TAG } from '../x509/der.ts';
 import { EXTENSION_OID, extensionValue } from '../x509/extensions.ts';
 import { readCertificates, readPckChain, signerDefects } from './chain.ts';
 import type { QuoteV4 } from './quote.ts';

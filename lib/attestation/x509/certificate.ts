@@ -1,6 +1,6 @@
 /** X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Throws evidence_malformed only. */
 import { publicKeyFromSpki } from '#crypto/signature';
-import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from './der.ts';
+import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from '../../crypto/der.ts';
 import { readSerial, readSmallInteger, readTime } from './der-values.ts';
 import { type Extension, readKnownExtensions, takeExtensions } from './extensions.ts';
 import { readName } from './name.ts';

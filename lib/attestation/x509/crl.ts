@@ -1,6 +1,7 @@
 /** Certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
+
+import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
 import { unhandledCritical } from './certificate.ts';
-import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from './der.ts';
 import { readSerial, readSmallInteger, readTime } from './der-values.ts';
 import {
   EXTENSION_OID,

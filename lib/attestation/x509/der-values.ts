@@ -1,5 +1,5 @@
 /** The values inside primitive DER elements. Every function throws PrivatemodeError('evidence_malformed') and nothing else. */
-import { type Der, expectTag, malformed, TAG } from './der.ts';
+import { type Der, expectTag, malformed, TAG } from '../../crypto/der.ts';
 
 /** BOOLEAN: DER allows 00 and FF only. */
 export function readBoolean(element: Der): boolean {

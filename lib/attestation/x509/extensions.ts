@@ -1,5 +1,14 @@
 /** X.509 extensions, and the four of RFC 5280 4.2 that decide something here. */
-import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
+import {
+  contextTag,
+  type Der,
+  DerCursor,
+  malformed,
+  onlyChild,
+  parseDer,
+  readSequence,
+  TAG,
+} from '../../crypto/der.ts';
 import { readBitString, readBoolean, readOctetString, readOid, readSmallInteger } from './der-values.ts';
 
 export type Extension = Readonly<ReturnType<typeof readExtension>>;

@@ -1,5 +1,13 @@
 /** Distinguished names (RFC 5280 4.1.2.4). */
-import { children, type Der, type DerCursor, expectTag, malformed, readSequence, TAG } from './der.ts';
+import {
+  children,
+  type Der,
+  type DerCursor,
+  expectTag,
+  malformed,
+  readSequence,
+  TAG,
+} from '../../crypto/der.ts';
 import { readOid, readText } from './der-values.ts';
 
 export type Name = Readonly<ReturnType<typeof readName>>;

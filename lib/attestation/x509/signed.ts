@@ -3,7 +3,16 @@
  * signature; and the algorithms that AMD, Intel and Contrast use. Any other algorithm does not verify.
  */
 import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '#crypto/signature';
-import { contextTag, type Der, DerCursor, malformed, onlyChild, parseDer, readSequence, TAG } from './der.ts';
+import {
+  contextTag,
+  type Der,
+  DerCursor,
+  malformed,
+  onlyChild,
+  parseDer,
+  readSequence,
+  TAG,
+} from '../../crypto/der.ts';
 import { readOid, readSmallInteger, readWholeBitString } from './der-values.ts';
 
 export type SignedObject = Readonly<ReturnType<typeof parseSigned>['signed']>;

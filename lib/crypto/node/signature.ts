@@ -3,7 +3,14 @@
  * A signature that cannot be parsed is a signature that does not verify: these functions resolve with false for it. They
  * are asynchronous because Web Crypto's are.
  */
-import { constants, createPublicKey, type KeyObject, type VerifyKeyObjectInput, verify } from 'node:crypto';
+import {
+  constants,
+  createECDH,
+  createPublicKey,
+  type KeyObject,
+  type VerifyKeyObjectInput,
+  verify,
+} from 'node:crypto';
 import { PrivatemodeError } from '../../errors.ts';
 
 export type EcCurve = 'P-256' | 'P-384';
@@ -121,4 +128,15 @@ export async function verifyRsaPssSha384(
   if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;
   const pss = { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 48 };
   return isValid('sha384', data, pss, signature);
+}
+
+/**
+ * `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes; for public data only (FIPS 186-5, SP 800-186
+ * 3.2.1.4). OpenSSL takes a tenth of the time that the first product takes in JavaScript (1 against 12 ms). Throws for a scalar
+ * outside 0 < scalar < order.
+ */
+export function multiplyBaseP384(scalar: bigint): Uint8Array {
+  const ecdh = createECDH('secp384r1');
+  ecdh.setPrivateKey(scalar.toString(16).padStart(96, '0'), 'hex');
+  return ecdh.getPublicKey();
 }

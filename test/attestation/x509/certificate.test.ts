@@ -13,10 +13,10 @@ import {
   unhandledCritical,
   verifySignedBy,
 } from '../../../lib/attestation/x509/certificate.ts';
-import { children, contextTag, type Der, parseDer } from '../../../lib/attestation/x509/der.ts';
 import { EXTENSION_OID } from '../../../lib/attestation/x509/extensions.ts';
 import { commonName, nameText, sameName } from '../../../lib/attestation/x509/name.ts';
 import { isPssSha384 } from '../../../lib/attestation/x509/signed.ts';
+import { children, contextTag, type Der, parseDer } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { type CertificateRequest, issueCertificate, toPem } from '../../../simulator/pki/certificate.ts';
 import {

@@ -4,9 +4,9 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
 import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
-import { contextTag } from '../../../lib/attestation/x509/der.ts';
 import { commonName } from '../../../lib/attestation/x509/name.ts';
 import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
+import { contextTag } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { type CrlRequest, issueCrl } from '../../../simulator/pki/certificate.ts';
 import {

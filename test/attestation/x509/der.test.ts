@@ -2,15 +2,6 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
-  children,
-  type Der,
-  DerCursor,
-  expectTag,
-  onlyChild,
-  parseDer,
-  TAG,
-} from '../../../lib/attestation/x509/der.ts';
-import {
   readBitString,
   readBoolean,
   readOid,
@@ -20,6 +11,15 @@ import {
   readUnsigned,
   readWholeBitString,
 } from '../../../lib/attestation/x509/der-values.ts';
+import {
+  children,
+  type Der,
+  DerCursor,
+  expectTag,
+  onlyChild,
+  parseDer,
+  TAG,
+} from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { integer, octetString, oid, sequence, time } from '../../../simulator/pki/der.ts';
 import { fromHex, toHex } from '../../support/wycheproof.ts';

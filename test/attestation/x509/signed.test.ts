@@ -1,8 +1,8 @@
 /** The algorithms of certificates and CRLs: each with exactly the parameters that its issuers use. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { contextTag } from '../../../lib/attestation/x509/der.ts';
 import { isPssSha384, type PssParameters, parseSigned } from '../../../lib/attestation/x509/signed.ts';
+import { contextTag } from '../../../lib/crypto/der.ts';
 import { bitString, element, integer, oid, sequence } from '../../../simulator/pki/der.ts';
 
 const NULL = element(0x05, new Uint8Array(0));

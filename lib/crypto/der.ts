@@ -3,7 +3,7 @@
  * left over where none belong, bounded depth. It hands out views into the input and copies nothing.
  * Every function throws PrivatemodeError('evidence_malformed') and nothing else.
  */
-import { PrivatemodeError } from '../../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 
 /** Universal tags as they appear in the identifier octet, SEQUENCE and SET with their constructed bit. */
 export const TAG = {
