@@ -110,6 +110,21 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
+    file: 'lib/transparency/verification-document.ts',
+    edits: [{ find: "['snp.report_data', 'tdx.policy.report_data']", replace: '[]' }],
+    tests: [
+      {
+        file: 'test/transparency/verification-document.test.ts',
+        names: [
+          'what the verification document leaves out is the nonce and what is hashed with it, where the evidence is accepted',
+          'what the verification document leaves out is the nonce and what is hashed with it, where the evidence is rejected',
+          'what the verification document leaves out is the same of a quote, and nothing where the check was not made',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'half a line of a full disk: the next line is written behind it',
     file: 'lib/transparency/durable-file.ts',
     edits: [{ find: 'if (!clean) await handle.truncate(good);', replace: '' }],
