@@ -1,8 +1,8 @@
 /** What a client says of the service, in the shape of `privatemode-proxy verify --json`. */
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { jsonReport } from '../verdict/json.ts';
 import { outcomeOfError } from '../verdict/outcome.ts';
-import { jsonReport } from '../verdict/verdict-json.ts';
 import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
 import { VerificationError } from './verification-error.ts';
 

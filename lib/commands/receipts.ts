@@ -5,8 +5,8 @@ import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parsePath, wants } from '../config/values.ts';
 import { printable } from '../text.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
+import { safeJson } from '../verdict/json.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
-import { safeJson } from '../verdict/verdict-json.ts';
 
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {

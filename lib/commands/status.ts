@@ -11,7 +11,7 @@ import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { printable } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
-import { safeJson } from '../verdict/verdict-json.ts';
+import { safeJson } from '../verdict/json.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 
 const SETTINGS = [

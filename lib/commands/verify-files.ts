@@ -10,7 +10,7 @@ import { whyNoManifest } from '../config/manifest-file.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type Judgement, judge, notJudged, type Subject } from '../verdict/judge.ts';
-import { foreignRoots, rootsFrom, type Verified } from '../verdict/verdict-text.ts';
+import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import { parseCollateral, storedCollateral } from './collateral-file.ts';
 import type { OfflineRequest } from './verify-flags.ts';
 

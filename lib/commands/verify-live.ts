@@ -18,7 +18,7 @@ import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { startSecretExchange } from '../session/secret-exchange.ts';
 import { type Judgement, judge, notJudged, type SecretMessages } from '../verdict/judge.ts';
-import { foreignRoots, rootsFrom, type Verified } from '../verdict/verdict-text.ts';
+import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import { recordCollateral } from './collateral-file.ts';
 import { type LiveExchange, prepareSave, saveExchange } from './save-exchange.ts';
 import { readManifest } from './verify-files.ts';

@@ -1,8 +1,8 @@
 /** `privatemode-proxy verify`: command line in, verdict out, exit code by its outcome. */
 import type { Environment } from '../config/environment.ts';
+import { renderJson } from '../verdict/json.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from '../verdict/outcome.ts';
-import { renderJson } from '../verdict/verdict-json.ts';
-import { renderText } from '../verdict/verdict-text.ts';
+import { renderText } from '../verdict/text.ts';
 import { verifyFiles } from './verify-files.ts';
 import { parseVerifyArgv, renderVerifyHelp } from './verify-flags.ts';
 

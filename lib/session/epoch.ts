@@ -4,7 +4,7 @@ import { type TrustRoots, verify } from '../attestation/verify.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
-import { verdictReport, verdictText, withSecretChecks } from '../verdict/verdict-report.ts';
+import { verdictReport, verdictText, withSecretChecks } from '../verdict/verdict.ts';
 import { type Clock, pause, type Term } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';

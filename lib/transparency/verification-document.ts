@@ -1,11 +1,11 @@
 /** What `GET /verification` says: what protects requests now, and how that was established. Its schema: docs/verification.schema.json. */
 import type { TrustRoots, Verdict } from '../attestation/verify.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
-import { type VerdictReport, verdictReport } from '../verdict/verdict-report.ts';
+import { type VerdictReport, verdictReport } from '../verdict/verdict.ts';
 import { type EnforcedManifest, manifestHistory } from './manifest-history.ts';
 
 export type { ChainLink } from '../verdict/chain-of-trust.ts';
-export type { VerdictReport } from '../verdict/verdict-report.ts';
+export type { VerdictReport } from '../verdict/verdict.ts';
 export type { ManifestChange } from './manifest-changes.ts';
 export type { EnforcedManifest } from './manifest-history.ts';
 

@@ -1,6 +1,6 @@
 /** The checks of a verdict as a chain of trust, from the hardware to the secret, for people who look at the status page. */
 import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
-import type { VerdictReport } from './verdict-report.ts';
+import type { VerdictReport } from './verdict.ts';
 
 /**
  * One link of the chain of trust, from the hardware to the secret: each is vouched for by the one before it. `outcome`: `pass` where every

@@ -5,10 +5,10 @@ import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/verify.ts';
 import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { renderJson } from '../../lib/verdict/json.ts';
 import { type Judgement, SECRET_EXCHANGE_ROWS } from '../../lib/verdict/judge.ts';
 import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verdict/outcome.ts';
-import { renderJson } from '../../lib/verdict/verdict-json.ts';
-import { renderText, type TextReport } from '../../lib/verdict/verdict-text.ts';
+import { renderText, type TextReport } from '../../lib/verdict/text.ts';
 import { flagsOf, type JsonVerdict, secretFlagsOf, verifyCommand } from '../support/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({

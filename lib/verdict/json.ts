@@ -1,7 +1,7 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
 import { printableJson } from '../text.ts';
 import type { Judgement } from './judge.ts';
-import { checkReports } from './verdict-report.ts';
+import { checkReports } from './verdict.ts';
 
 /** The verdict as data; `failure` is null exactly if accepted. */
 export function jsonReport({ failure, ...judgement }: Judgement) {
