@@ -136,7 +136,10 @@ function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContex
     : { error: { message, type: type.openai, param: null, code: error.code } };
 }
 
-function typesOf({ status, blame }: PrivatemodeError): { readonly openai: string; readonly anthropic: string } {
+function typesOf({ status, blame }: PrivatemodeError): {
+  readonly openai: string;
+  readonly anthropic: string;
+} {
   if (status === 400 && blame === 'attestation') return REFUSED;
   return TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
 }
