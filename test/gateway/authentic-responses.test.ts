@@ -42,32 +42,28 @@ const MESSAGE = { content: [], model: 'm', role: 'assistant', stop_reason: 'end_
 
 describe('an answer is of the kind that was asked for', { concurrency: true }, () => {
   it('a whole answer to a request for a stream is refused', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: completion });
     refuses(await ask(post(chatBody({ stream: true }))), 'response_malformed');
   });
 
   it('a stream in answer to a request for a whole is refused', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: chatStream });
     refuses(await ask(post()), 'response_malformed');
     refuses(await ask(post(chatBody({ stream: false }))), 'response_malformed');
   });
 
   it('endpoints without streams answer whole, whatever `stream` says', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) =>
-      scripted.write(http(200, sealedAnswers(await scripted.body()).object(EMBEDDINGS))),
-    );
+    const { ask } = await gatewayFixture(t, {
+      answers: (request) => http(200, sealedAnswers(request).object(EMBEDDINGS)),
+    });
     const asked = post(chatBody({ stream: true, input: 'x' }), { path: '/v1/embeddings' });
     assert.equal((await ask(asked)).status, 200);
   });
 
   it('an error of the service comes whole, even where a stream was asked for', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) =>
-      scripted.write(http(400, sealedAnswers(await scripted.body()).object({ error: { message: 'no' } }))),
-    );
+    const { ask } = await gatewayFixture(t, {
+      answers: (request) => http(400, sealedAnswers(request).object({ error: { message: 'no' } })),
+    });
     const { status, body } = await ask(post(chatBody({ stream: true })));
     assert.equal(status, 400);
     assert.match(body, /"no"/);
@@ -84,11 +80,7 @@ describe('an answer has a status that clients read as what it is', { concurrency
   // Python's requests raises for 400 to 599 alone.
   for (const status of [600, 999]) {
     it(`a forged answer in clear with status ${status} is not shown`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        return scripted.write(http(status, JSON.stringify(COMPLETION), plain));
-      });
+      const { ask } = await gatewayFixture(t, { answers: http(status, JSON.stringify(COMPLETION), plain) });
       refuses(await ask(post()), 'response_malformed');
     });
   }
@@ -124,21 +116,16 @@ describe('a success holds authenticated content', { concurrency: true }, () => {
     const plainOnly = JSON.stringify(Object.fromEntries([...plain].map((name) => [name, {}])));
 
     it(`${path}: the real one is shown`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) =>
-        scripted.write(http(200, sealedAnswers(await scripted.body(), plain).object(content))),
-      );
+      const { ask } = await gatewayFixture(t, {
+        answers: (request) => http(200, sealedAnswers(request, plain).object(content)),
+      });
       const { status, body } = await ask(request);
       assert.deepEqual([status, JSON.parse(body)], [200, content]);
     });
 
     for (const body of ['', '{}', '[]', plainOnly]) {
       it(`${path}: refused is ${body === '' ? 'nothing' : body}`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t);
-        upstream.on(async (scripted) => {
-          await scripted.body();
-          await scripted.write(http(200, body));
-        });
+        const { ask } = await gatewayFixture(t, { answers: http(200, body) });
         refuses(await ask(request), body === '[]' ? 'response_malformed' : 'response_not_authentic');
       });
     }
@@ -168,8 +155,7 @@ describe('a document is a list of elements', { concurrency: true }, () => {
     ['no bytes', () => '', false],
   ] as const) {
     it(`${name}: ${passes ? 'shown' : 'refused'}`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(http(200, wireOf(await scripted.body()))));
+      const { ask } = await gatewayFixture(t, { answers: (request) => http(200, wireOf(request)) });
       const answer = await ask(post(chatBody(), { path: '/unstructured/general' }));
       if (passes) assert.equal(answer.status, 200, answer.body);
       else refuses(answer, 'response_not_authentic');

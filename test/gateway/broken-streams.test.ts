@@ -84,8 +84,7 @@ describe('broken streams', { concurrency: true }, () => {
   });
 
   it('HTTP/1.0: a stream that ends well is closed in order', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const { client } = await gatewayFixture(t, { answers: chatStream });
     const asking = client();
     asking.send(post(STREAMING, { version: '1.0' }));
     assert.equal(await asking.ended, 'end');
@@ -96,8 +95,7 @@ describe('broken streams', { concurrency: true }, () => {
   });
 
   it('HTTP/1.0: a whole answer has its length', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: completion });
     const answer = await ask(post(chatBody(), { version: '1.0' }));
     assert.deepEqual([answer.status, answer.complete], [200, true]);
     assert.match(answer.body, /"hello"/);

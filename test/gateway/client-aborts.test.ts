@@ -115,10 +115,7 @@ describe('client aborts', { concurrency: true }, () => {
         },
       },
     });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(500, 'no secret for ID "x"'));
-    });
+    upstream.answers(plainError(500, 'no secret for ID "x"'));
     const asking = client();
     asking.send(post());
     await until(() => session.rejected.length === 1, 'the secret was not renewed');

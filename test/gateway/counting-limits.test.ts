@@ -40,7 +40,7 @@ const scene = async (t: TestContext, gate: RequestGate, limits = {}) => {
       receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },
     },
   });
-  fixture.upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+  fixture.upstream.answers(completion);
   return { ...fixture, receipts };
 };
 

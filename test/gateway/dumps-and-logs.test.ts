@@ -53,9 +53,7 @@ describe('request dumps', { concurrency: true }, () => {
   it('hold what the application sent and saw, in plain text, without its credentials', async (t) => {
     const fixture = await gatewayFixture(t, { dump: true });
     const { upstream, ask } = fixture;
-    upstream.on(async (scripted) =>
-      scripted.write(completion(await scripted.body(), { 'Set-Cookie': 'CANARY-KEY-5' })),
-    );
+    upstream.answers((request) => completion(request, { 'Set-Cookie': 'CANARY-KEY-5' }));
     const answer = await ask(
       post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1&key=CANARY-KEY-6' }),
     );
@@ -106,7 +104,7 @@ describe('request dumps', { concurrency: true }, () => {
   it('hold a stream as it was shown, event by event', async (t) => {
     const fixture = await gatewayFixture(t, { dump: true });
     const { upstream, ask } = fixture;
-    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    upstream.answers(chatStream);
     const answer = await ask(post(STREAMING));
     const { resp } = await dumps(fixture, 2);
     assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
@@ -147,8 +145,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('are not written where they were not asked for', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     assert.deepEqual(readdirSync(gateway.directory), ['ca.pem']);
   });
@@ -216,8 +213,7 @@ describe('the log at level debug', { concurrency: true }, () => {
   });
 
   it('names the request id that the service and the client have seen', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, gateway, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     asking.send(post(chatBody(), { headers: ['X-Request-Id: of-the-client'] }));
     const { headers } = await answerTo(asking);
@@ -231,8 +227,7 @@ describe('the log at level debug', { concurrency: true }, () => {
   });
 
   it('counts each request once, with what it came to', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     await ask(post('{'));
     await until(() => gateway.observations.length === 2, 'not observed');

@@ -24,8 +24,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('a body of exactly the limit passes', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: completion, limits });
     const padding = limits.maxBodyBytes - chatBody({ user: '' }).length;
     assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
   });
@@ -84,8 +83,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   }
 
   it('with Expect in HTTP/1.0, which knows no 100, there is none', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     asking.send(
       post(chatBody(), { headers: ['Expect: 100-continue'] })
@@ -97,8 +95,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('with Expect within the limit the 100 comes before the body', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { client } = await gatewayFixture(t, { answers: completion, limits });
     const asking = client();
     asking.send(post('', { headers: [`Content-Length: ${chatBody().length}`, 'Expect: 100-continue'] }));
     await asking.until(/^HTTP\/1\.1 100 Continue\r\n\r\n/);

@@ -85,11 +85,7 @@ describe('requests of pages', { concurrency: true }, () => {
   });
 
   it('errors have the CORS headers too, ours and those of the service', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(429, 'slow down'));
-    });
+    const { ask } = await gatewayFixture(t, { answers: plainError(429, 'slow down'), cors: LISTED });
     for (const [body, status] of [
       ['{', 400],
       [chatBody(), 429],
@@ -171,8 +167,7 @@ describe('requests of pages', { concurrency: true }, () => {
   });
 
   it('our own page is served', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { cors: OFF });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: completion, cors: OFF });
     const headers = ['Origin: http://localhost:8080', 'Sec-Fetch-Site: same-origin'];
     assert.equal((await ask(post(chatBody(), { headers }))).status, 200);
   });

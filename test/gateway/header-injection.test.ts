@@ -27,8 +27,7 @@ describe('header injection', { concurrency: true }, () => {
 
   for (const model of ['модель-7', '模型', 'm\u{1f600}', 'm\u0085x', 'Ünïcödé', 'a'.repeat(256), ' m ']) {
     it(`the model ${JSON.stringify(model.slice(0, 9))} arrives as UTF-8 bytes`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
       assert.equal((await ask(post(chatBody({ model })))).status, 200);
       const header = upstream.requests[0]?.headers['privatemode-target-model'] ?? '';
       assert.equal(Buffer.from(header, 'latin1').toString('utf8').trim(), model.trim());
@@ -36,8 +35,7 @@ describe('header injection', { concurrency: true }, () => {
   }
 
   it("the client's Host becomes neither Host nor TLS name of the remote", async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     asking.send(post().toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
     await asking.until(/HTTP\/1\.1 200/); // the certificate is for localhost alone
@@ -92,8 +90,7 @@ describe('header injection', { concurrency: true }, () => {
   });
 
   it('values that Node would refuse to send are left out, not thrown at', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, ask } = await gatewayFixture(t, { answers: completion });
     const answer = await ask(post(chatBody(), { headers: ['Anthropic-Beta: caf\xe9 \x80', 'Accept: */*'] }));
     assert.equal(answer.status, 200);
     assert.equal(upstream.requests[0]?.headers['accept'], '*/*');

@@ -78,8 +78,7 @@ describe('hostile bodies', { concurrency: true }, () => {
 
   for (const [name, body, named, value] of ACCEPTED) {
     it(`${name}: sealed, byte for byte`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
       assert.equal((await ask(post(body))).status, 200);
       const opened = openedRequest(upstream.requests[0]?.body as Buffer);
       assert.ok(opened.get(named) === value, 'the value is another one');

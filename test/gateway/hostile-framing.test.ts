@@ -159,8 +159,7 @@ describe('malformed requests', { concurrency: true }, () => {
 
   for (const [name, request] of ACCEPTED) {
     it(`${name}: one well-formed request arrives`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
       assert.equal((await ask(request)).status, 200);
       assert.equal(upstream.requests.length, 1);
       const names = Object.keys(upstream.requests[0]?.headers ?? {});
@@ -194,8 +193,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   });
 
   it('what follows the body is the next request, and its answer the next answer', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     asking.send(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
     await until(() => asking.received().split('HTTP/1.1 200').length === 3, 'not two answers');
@@ -233,8 +231,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   });
 
   it('a request whose connection asks to be closed is the last one', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     asking.send(Buffer.concat([post(BODY, { headers: ['Connection: close'] }), Buffer.from(SMUGGLED)]));
     const answer = await answerTo(asking);

@@ -107,10 +107,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       const limits = { maxBodyBytes: 10 * MIB };
       const { upstream, gateway, client } = await gatewayFixture(t, { session, limits });
       const read = bytesRead(t, gateway);
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        await scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
-      });
+      upstream.answers('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
       const pieces = inPieces(body);
       const asking = client();
       asking.send(head(path, contentType));
@@ -130,8 +127,10 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   }
 
   it('arrive as they were', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits: { maxBodyBytes: 10 * MIB } });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, client } = await gatewayFixture(t, {
+      answers: completion,
+      limits: { maxBodyBytes: 10 * MIB },
+    });
     const text = Array.from({ length: 40_000 }, (_, i) => i).join();
     const asking = client();
     asking.send(head('/v1/chat/completions', 'application/json'));

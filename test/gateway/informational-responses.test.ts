@@ -43,10 +43,8 @@ describe('informational responses', { concurrency: true }, () => {
   });
 
   it('a protocol switch that nobody asked for is an error', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n');
+    const { upstream, ask } = await gatewayFixture(t, {
+      answers: 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
     });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);

@@ -33,7 +33,7 @@ describe('the JSON parsing test suite as request bodies', () => {
   let gateway: TestGateway;
   before(async () => {
     upstream = await startScriptedUpstream();
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    upstream.answers(completion);
     gateway = await startGateway({ upstream });
   });
   after(async () => {

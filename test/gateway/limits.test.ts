@@ -72,7 +72,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
 
   it('--max-buffered-bytes', async (t) => {
     const { upstream, client, connect } = await withFlags(t, ['--max-buffered-bytes=1000']);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    upstream.answers(completion);
     client.send(post(chatBody({ user: 'x'.repeat(1_000) })));
     const larger = await answerTo(client);
     assert.deepEqual([larger.status, codeOf(larger)], [413, 'body_too_large']);
@@ -154,7 +154,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
 
   it('none of them stands in the way of an ordinary request', async (t) => {
     const { upstream, client } = await withFlags(t, []);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    upstream.answers(completion);
     client.send(post());
     assert.equal((await answerTo(client)).status, 200);
   });

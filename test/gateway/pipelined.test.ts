@@ -210,8 +210,7 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
   };
   for (const [name, request] of Object.entries(refused)) {
     it(`answers 3,000 with ${name}, in their order, and others in between`, async (t) => {
-      const { client, ask, upstream } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { client, ask } = await gatewayFixture(t, { answers: completion });
       const asking = client();
       const [line, ...rest] = request.toString().split('\r\n');
       asking.send(times(3_000, (i) => [line, `x-request-id: r${i}`, ...rest].join('\r\n')).join(''));

@@ -101,10 +101,8 @@ describe('plain members', { concurrency: true }, () => {
   for (const [paths, members, values] of RIGHT) {
     for (const path of paths) {
       it(`${path}: a right ${members.join(', ')} leaves as it was written`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t);
-        upstream.on(async (scripted) => {
-          await scripted.body();
-          await scripted.write(http(400, 'enough', { 'Privatemode-Encrypted': 'false' }));
+        const { upstream, ask } = await gatewayFixture(t, {
+          answers: http(400, 'enough', { 'Privatemode-Encrypted': 'false' }),
         });
         for (const member of members) {
           for (const value of values) {
@@ -122,10 +120,8 @@ describe('plain members', { concurrency: true }, () => {
 
   for (const [path, members] of SEALED) {
     it(`${path}: ${members.join(', ')} are encrypted, so they may hold anything`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        await scripted.write(http(400, 'enough', { 'Privatemode-Encrypted': 'false' }));
+      const { upstream, ask } = await gatewayFixture(t, {
+        answers: http(400, 'enough', { 'Privatemode-Encrypted': 'false' }),
       });
       for (const member of members) {
         const answer = await ask(request(path, member, `"${CANARY}"`));

@@ -91,7 +91,7 @@ const SCENES: readonly Scene[] = [
   {
     name: 'a whole response',
     async play({ upstream, ask }) {
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      upstream.answers(completion);
       await ask(post());
     },
     line: { ...CHAT, outcome: 'answered', status: 200, model: 'm' },
@@ -137,10 +137,7 @@ const SCENES: readonly Scene[] = [
   {
     name: 'an error of the service',
     async play({ upstream, ask }) {
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        await scripted.write(plainError(429, 'slow down'));
-      });
+      upstream.answers(plainError(429, 'slow down'));
       await ask(post());
     },
     line: { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
@@ -161,7 +158,7 @@ const SCENES: readonly Scene[] = [
   {
     name: 'a response that was tampered with',
     async play({ upstream, ask }) {
-      upstream.on(async (scripted) => scripted.write(tampered(completion(await scripted.body()))));
+      upstream.answers((request) => tampered(completion(request)));
       await ask(post());
     },
     line: { ...CHAT, outcome: 'failed', status: 502, model: 'm', code: 'response_not_authentic' },
@@ -407,8 +404,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
       isLevelEnabled: (level) => logger.isLevelEnabled(level),
       child: () => log,
     };
-    const { upstream, ask } = await gatewayFixture(t, { deps: { log } });
-    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const { ask } = await gatewayFixture(t, { answers: chatStream, deps: { log } });
     await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
     await ask(get('/healthz'));
     await until(() => lines.length > 0, 'no line');
@@ -421,8 +417,10 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
 
   it('has a metric of the time between the last byte of the upload and the first to the service', async (t) => {
     const seen: { uploadedAt: number | undefined; sentAt: number | undefined }[] = [];
-    const { upstream, ask } = await gatewayFixture(t, { deps: { observe: ({ stats }) => seen.push(stats) } });
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { ask } = await gatewayFixture(t, {
+      answers: completion,
+      deps: { observe: ({ stats }) => seen.push(stats) },
+    });
     await ask(post());
     await until(() => seen.length > 0, 'nothing was observed');
     const [{ uploadedAt = Number.NaN, sentAt = Number.NaN } = {}] = seen;
@@ -432,7 +430,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   it('names the query parameters that were dropped, where there are any', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     for (const query of ['', '?one=1', '?one=1&two=2']) {
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      upstream.answers(completion);
       await ask(post(chatBody(), { path: `/v1/chat/completions${query}` }));
     }
     const told = gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => /dropped/.test(msg));
@@ -527,8 +525,7 @@ describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
       .map(({ stage, retry }) => stage ?? `retry ${retry}`);
 
   it('are all there in their order, with times that grow', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(chatStream(await scripted.body())));
+    const { gateway, ask } = await gatewayFixture(t, { answers: chatStream });
     await ask(post(STREAMING));
     await linesAtInfo(gateway);
     const seen = stages(gateway);

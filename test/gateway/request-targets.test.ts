@@ -50,8 +50,7 @@ describe('request targets', { concurrency: true }, () => {
   ];
   for (const [name, target, delivered] of sent) {
     it(`${name}: the canonical path arrives`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
       assert.equal((await ask(post(chatBody(), { path: target }))).status, 200);
       assert.equal(upstream.requests[0]?.target, delivered);
     });
@@ -73,11 +72,7 @@ describe('request targets', { concurrency: true }, () => {
   });
 
   it('what looks like another endpoint below /unstructured is still sealed as a whole', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(404, 'none'));
-    });
+    const { upstream, ask } = await gatewayFixture(t, { answers: plainError(404, 'none') });
     await ask(post(chatBody(), { path: '/unstructured/v1/chat/completions' }));
     const [seen] = upstream.requests;
     assert.equal(seen?.target, '/unstructured/v1/chat/completions');

@@ -197,8 +197,9 @@ describe('the retry table', () => {
   });
 
   it('what was encrypted and came to nothing is not asked for again', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(tampered(completion(await scripted.body()))));
+    const { upstream, ask } = await gatewayFixture(t, {
+      answers: (request) => tampered(completion(request)),
+    });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_not_authentic']);
     assert.equal(upstream.requests.length, 1);

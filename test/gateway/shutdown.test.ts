@@ -163,10 +163,8 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('tells a stream that outlasts the grace, in the Anthropic style', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'));
+    const { gateway, client } = await gatewayFixture(t, {
+      answers: STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'),
     });
     const asking = client();
     asking.send(post(chatBody({ stream: true, max_tokens: 9 }), { path: '/v1/messages' }));
@@ -185,7 +183,7 @@ describe('shutdown', { concurrency: true }, () => {
     [
       'waits in the middle of a whole answer',
       ({ upstream }) => {
-        upstream.on(async (scripted) => scripted.write(completion(await scripted.body()).slice(0, -20)));
+        upstream.answers((request) => completion(request).slice(0, -20));
         return post();
       },
     ],
@@ -232,10 +230,9 @@ describe('shutdown', { concurrency: true }, () => {
         return never;
       },
     });
-    const { upstream, gateway, client } = await gatewayFixture(t, { session });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(500, 'no secret for ID "x"'));
+    const { gateway, client } = await gatewayFixture(t, {
+      answers: plainError(500, 'no secret for ID "x"'),
+      session,
     });
     const asking = client();
     asking.send(post());

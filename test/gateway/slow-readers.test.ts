@@ -225,7 +225,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
       asking.socket.resume();
       await asking.ended;
       assert.notEqual(readAnswer(asking.received())?.complete, true);
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      upstream.answers(completion);
       assert.equal((await ask(post())).status, 200);
     });
   }

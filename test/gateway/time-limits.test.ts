@@ -50,8 +50,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a body is not bound by the time limit of the head', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 300 } });
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { client } = await gatewayFixture(t, { answers: completion, listener: { headTimeout: 300 } });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
@@ -89,8 +88,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('an upload above it may take its time', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { limits });
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { client } = await gatewayFixture(t, { answers: completion, limits });
       const body = Buffer.from(chatBody({ user: 'x'.repeat(10_000) }));
       const asking = client();
       asking.send(post('', { headers: [`Content-Length: ${body.length}`] }));
@@ -102,8 +100,10 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('0 never gives up', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { limits: { ...limits, minUploadRate: 0 } });
-      upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+      const { client } = await gatewayFixture(t, {
+        answers: completion,
+        limits: { ...limits, minUploadRate: 0 },
+      });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));

@@ -33,7 +33,7 @@ async function announced({ client, gateway }: Fixture, length: number): Promise<
 
 const scene = async (t: Parameters<typeof gatewayFixture>[0], uploadWait = 20_000): Promise<Fixture> => {
   const fixture = await gatewayFixture(t, { maxBufferedBytes: BUDGET, uploadWait });
-  fixture.upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+  fixture.upstream.answers(completion);
   return fixture;
 };
 

@@ -79,10 +79,9 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
   });
 
   it('a plain error that stalls is given up', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { streamIdleTimeout: 200 });
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(500, 'some words').slice(0, -10));
+    const { ask } = await gatewayFixture(t, {
+      answers: plainError(500, 'some words').slice(0, -10),
+      streamIdleTimeout: 200,
     });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'stream_idle_timeout']);

@@ -8,8 +8,7 @@ import { completion, openedRequest } from '../support/sealed-answers.ts';
 
 describe('an upstream request', () => {
   it('seals and sends a request with Expect like any other', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
     const request = post(chatBody(), { headers: ['Expect: 100-continue'] });
     const head = request.indexOf('\r\n\r\n') + 4;
@@ -22,8 +21,7 @@ describe('an upstream request', () => {
   });
 
   it('keeps many requests at once apart: each body goes out under its own head', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => scripted.write(completion(await scripted.body())));
+    const { upstream, ask } = await gatewayFixture(t, { answers: completion });
     const names = Array.from({ length: 20 }, (_, i) => `model-${i}`);
     await Promise.all(names.map((model) => ask(post(chatBody({ model, user: `for ${model}` })))));
     const seen = upstream.requests.map(({ headers, body }) => [

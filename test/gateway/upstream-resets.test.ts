@@ -116,11 +116,7 @@ describe('a reset by the service', { concurrency: true }, () => {
   });
 
   it('what is no HTTP is not tried again', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write('SSH-2.0-OpenSSH_9.9\r\n');
-    });
+    const { upstream, ask } = await gatewayFixture(t, { answers: 'SSH-2.0-OpenSSH_9.9\r\n' });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_malformed']);
     assert.equal(upstream.requests.length, 1);

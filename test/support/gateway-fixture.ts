@@ -9,7 +9,7 @@ import { eventually } from './eventually.ts';
 import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
 import { watchScene } from './left-behind.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
-import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts';
+import { type Reply, type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts';
 
 /** Part of every prompt; must not appear where it has no business. */
 export const CANARY = `${MARK}prompt-5d1f9`;
@@ -24,14 +24,15 @@ export interface Fixture {
 }
 
 /**
- * Starts both. When the test ends, nothing may be under way, the prompt neither on the wire nor in the log, and nothing may be left
+ * Starts both; `answers` is what the remote answers until a test says otherwise. When the test ends, nothing may be under way, the prompt neither on the wire nor in the log, and nothing may be left
  * of the requests: no listener, timer, sealed body or answer, and no memory that is reserved for them.
  */
 export async function gatewayFixture(
   t: Pick<TestContext, 'after'>,
-  options: Omit<TestGatewayOptions, 'upstream'> = {},
+  { answers, ...options }: Omit<TestGatewayOptions, 'upstream'> & { readonly answers?: Reply } = {},
 ): Promise<Fixture> {
   const upstream = await startScriptedUpstream();
+  if (answers !== undefined) upstream.answers(answers);
   const scene = watchScene();
   const { session = fakeSession(), wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = await scene.run(() =>

@@ -39,6 +39,9 @@ export interface Scripted {
 
 export type Script = (scripted: Scripted) => unknown;
 
+/** Bytes (latin1), or what makes them of the body of the request. */
+export type Reply = string | ((request: Buffer) => string);
+
 export interface ScriptedUpstream {
   readonly port: number;
   /** PEM of the authority to trust. */
@@ -52,6 +55,8 @@ export interface ScriptedUpstream {
   received(): Buffer;
   /** What happens to the next requests, in order; the last script stays. */
   on(...scripts: readonly Script[]): void;
+  /** From now on every request gets that as soon as its body is there. */
+  answers(reply: Reply): void;
   /** Ends all connections, as a service does with idle ones. */
   drop(): void;
   /** Forgets what was seen. */
@@ -136,6 +141,14 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     received: () => Buffer.concat(received),
     on(...next) {
       scripts = [...next];
+    },
+    answers(reply) {
+      scripts = [
+        async (scripted) => {
+          const request = await scripted.body();
+          return scripted.write(typeof reply === 'string' ? reply : reply(request));
+        },
+      ];
     },
     drop() {
       for (const socket of sockets) socket.end();
