@@ -36,7 +36,7 @@ import { inheritedSocket } from './server/systemd.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
-import type { Lifetimes } from './session/epoch.ts';
+import type { Lifetimes } from './session/lifetimes.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import { createManifestLog } from './transparency/manifest-log.ts';

@@ -9,7 +9,7 @@ import {
   pathText,
 } from '../attestation/strict-json.ts';
 import { invalid } from '../config/values.ts';
-import type { Limits } from '../limits/limits.ts';
+import { CLIENT_NAME, type Limits } from '../limits/limits.ts';
 
 const CACHE_SALTS = ['client', 'shared', 'own'] as const;
 
@@ -42,8 +42,6 @@ const MOST_TOKENS = 4096;
 type Refuse = (at: Path, expected: string) => never;
 type Read<T> = (value: JsonValue, at: Path, refuse: Refuse) => T;
 
-/** Names appear in logs and receipts. */
-export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 /** By which people and secret scanners tell a token of a gateway from a key of the service. */
 export const TOKEN_PREFIX = 'pmp_';
 const DIGEST = /^[0-9a-f]{64}$/;

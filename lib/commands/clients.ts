@@ -1,8 +1,9 @@
 /** `privatemode-proxy clients new NAME`: makes the token of a client, and the line for the file of --clients. */
 import { createHash, randomBytes } from 'node:crypto';
-import { CLIENT_NAME, TOKEN_PREFIX } from '../clients/clients-file.ts';
+import { TOKEN_PREFIX } from '../clients/clients-file.ts';
 import { helpPage, section } from '../config/help.ts';
 import { invalid } from '../config/values.ts';
+import { CLIENT_NAME } from '../limits/limits.ts';
 
 const TOKEN_BYTES = 32;
 

@@ -1,11 +1,10 @@
 /** Stores what clients have used in `<workspace>/limits`, off the way of the requests, so that limits survive a restart. */
 import { lstat, mkdir, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CLIENT_NAME } from '../clients/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, newInstance, writeInBatches } from '../transparency/durable-file.ts';
+import { createLineWriter, linesOf, newInstance, writeInBatches } from '../transparency/line-files.ts';
 import { openToAppend } from '../transparency/own-files.ts';
-import { linesOf } from '../transparency/receipt-files.ts';
+import { CLIENT_NAME } from './limits.ts';
 
 /** What is stored of the counts: requests that were admitted then, or tokens that were counted then. */
 export interface CountRecord {

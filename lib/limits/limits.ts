@@ -15,6 +15,9 @@ export interface Limits {
   readonly maxConcurrent: number | undefined;
 }
 
+/** What a client can be called: names appear in logs, receipts and the names of keys. */
+export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
+
 /** Whom a request is counted for. */
 export interface LimitedClient {
   readonly name: string;

@@ -43,13 +43,3 @@ export async function pause(
     signal.removeEventListener('abort', aborted);
   }
 }
-
-/** How long an attested secret may be used. */
-export interface Term {
-  /** Wall clock, ms since 1970. */
-  readonly attestedAt: number;
-  /** From here on no request may use it. */
-  readonly expiresAt: number;
-  /** The same end on the monotonic clock, which nobody can set back. */
-  readonly expiresMonotonic: number;
-}

@@ -5,11 +5,12 @@ import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
 import { verdictReport, verdictText, withSecretChecks } from '../verdict/verdict.ts';
-import { type Clock, pause, type Term } from './clock.ts';
+import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
 import { verdictError } from './judgement.ts';
+import { type Lifetimes, lifetimesOf, type Term } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
@@ -21,23 +22,6 @@ export interface Epoch extends SharedSecret, Term {
   readonly verdictSha256: string;
   /** From here on the session renews it in the background. */
   readonly renewAt: number;
-}
-
-/** How long an epoch is good for, as `lifetimesOf` says. */
-export type Lifetimes = Readonly<ReturnType<typeof lifetimesOf>>;
-
-/** The service forgets a secret one hour after the exchange (docs/protocol/inference.md 10). */
-const SERVICE_KEEPS_SECRET = 3_600_000;
-
-/**
- * For a service that keeps secrets for `secret` ms; in ms from the beginning of the exchange. Renewal begins after three
- * quarters, where the reference makes requests wait, and up to `jitter` earlier, at random: a fleet that was started
- * together must not renew together. A sixth of the lifetime (ten minutes of the hour) remains to get through an outage
- * unnoticed. The last twelfth (five minutes) stays unused: the service looks the secret up when a request has arrived, which
- * for a large upload is minutes after it was sealed, and the two clocks may drift apart while this machine sleeps.
- */
-export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET) {
-  return { renewAfter: secret * (3 / 4), jitter: secret / 30, usable: secret * (11 / 12) };
 }
 
 export interface EpochDeps {

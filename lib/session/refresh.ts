@@ -1,8 +1,8 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { Clock, Term } from './clock.ts';
 import type { createEpochMaker, Epoch, EpochDeps } from './epoch.ts';
 import { failureMessage } from './events.ts';
 import { isSettled, type Judgements } from './judgement.ts';
+import { isUsable } from './lifetimes.ts';
 
 export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'random' | 'observe'> {
   readonly makeEpoch: ReturnType<typeof createEpochMaker>;
@@ -27,15 +27,6 @@ const LONGEST_SLEEP = 30_000;
 const LONGEST_BACKOFF = 60_000;
 /** Requests that wait make a renewal begin before its backoff ends, but not more often than this. */
 const HURRY_INTERVAL = 5_000;
-
-/**
- * Whether requests may use the secret. It ends by whichever clock is first, and counts for nothing while the wall clock
- * stands before its attestation: that clock was set back, and would keep a secret that the service has forgotten.
- */
-export function isUsable(term: Term, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
-  const now = clock.now();
-  return term.attestedAt <= now && now < term.expiresAt && clock.monotonic() < term.expiresMonotonic;
-}
 
 /** The background half of a session: holds the one epoch and the key, and renews the epoch before it expires. */
 export function createEpochRefresh(deps: RefreshDeps) {

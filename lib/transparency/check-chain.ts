@@ -1,4 +1,5 @@
 /** Follows the chain of one instance through its signed lines; what else stands in its files is named and left out. */
+import type { PlacedLine } from './line-files.ts';
 import {
   lineDigest,
   NOTHING_BEFORE,
@@ -8,7 +9,7 @@ import {
   type RequestReceipt,
   readLine,
 } from './receipt.ts';
-import { type PlacedLine, readFileName, type Signer, type SoundLine } from './receipt-files.ts';
+import { readFileName, type Signer, type SoundLine } from './receipt-files.ts';
 
 /**
  * What is found: of each chain, the first line that is not what it should be. `gap`: receipts may be missing, but nothing shows that

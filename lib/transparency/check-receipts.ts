@@ -4,16 +4,10 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { type CheckedChain, checkChain, type Epoch, placed, type ReceiptFinding } from './check-chain.ts';
+import { linesOf } from './line-files.ts';
 import { LONGEST_PEM, readRegular } from './own-files.ts';
 import { type ChainEnd, lineDigest, NOTHING_BEFORE } from './receipt.ts';
-import {
-  firstLine,
-  lastLine,
-  linesOf,
-  listReceiptFiles,
-  type Signer,
-  type SoundLine,
-} from './receipt-files.ts';
+import { firstLine, lastLine, listReceiptFiles, type Signer, type SoundLine } from './receipt-files.ts';
 import { KEY_FILES, VERDICTS } from './receipt-log.ts';
 
 export interface ReceiptsReport {

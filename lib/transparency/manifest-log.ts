@@ -4,7 +4,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { publish, syncDirectory, unless } from './durable-file.ts';
 
 /**
- * The history of enforced manifests, for people to audit (docs/protocol/inference.md 12):
+ * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12):
  * `<workspace>/manifests/<n>.json` holds each manifest byte for byte, and `log.txt` beside them one line per change,
  * `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */

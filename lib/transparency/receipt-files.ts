@@ -1,19 +1,8 @@
 /** The files of a directory of receipts, and their lines, whatever else lies there. */
 import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
-import { openToRead } from './own-files.ts';
+import { linesFromEnd, linesOf, type PlacedLine } from './line-files.ts';
 import { type ReceiptLine, readLine } from './receipt.ts';
-
-/** A line of a file. */
-export interface PlacedLine {
-  readonly file: string;
-  /** From 1, as editors count; 0 where it was not counted. */
-  readonly number: number;
-  readonly text: string;
-  /** False: it has no line feed, because a crash cut it off. */
-  readonly complete: boolean;
-}
 
 /** A line that is signed, of the instance whose file it stands in. */
 export type SoundLine = PlacedLine & { readonly members: ReceiptLine };
@@ -52,55 +41,6 @@ export async function listReceiptFiles(directory: string) {
     instances: new Map(Array.from(grouped, ([instance, files]) => [instance, files.map((e) => e.name)])),
     foreign: entries.filter((e) => !isReceipts.has(e) && !EXPECTED.test(e.name)).map(({ name }) => name),
   };
-}
-
-/** Characters, or bytes; `opened` lines grow with the number of chains they found, all others are far shorter. */
-const LONGEST_LINE = 1024 * 1024;
-
-/** The lines of files, one after the other. One that is longer than any receipt has an empty text, so that it fits into memory. */
-export async function* linesOf(directory: string, files: readonly string[]): AsyncGenerator<PlacedLine> {
-  for (const file of files) {
-    let number = 0;
-    let rest = '';
-    let isTooLong = false;
-    const handle = await openToRead(join(directory, file));
-    for await (const chunk of handle.createReadStream({ encoding: 'utf8' })) {
-      const texts = (rest + chunk).split('\n');
-      rest = texts.pop() as string;
-      for (const text of texts) {
-        yield { file, number: ++number, text: isTooLong ? '' : text, complete: true };
-        isTooLong = false;
-      }
-      if (rest.length <= LONGEST_LINE) continue;
-      isTooLong = true;
-      rest = '';
-    }
-    if (rest !== '' || isTooLong) yield { file, number: ++number, text: rest, complete: false };
-  }
-}
-
-const BLOCK = 64 * 1024;
-const LINE_FEED = 10;
-
-/** The complete lines of a file from its end, read as far as they are asked for; those that are longer than any receipt are left out. */
-async function* linesFromEnd(directory: string, file: string): AsyncGenerator<string> {
-  await using handle = await openToRead(join(directory, file));
-  let rest: Buffer = Buffer.alloc(0); // the end of a line whose beginning has not been read
-  let isLine = false; // what stands behind the last line feed is none
-  for (let end = (await handle.stat()).size; end > 0; end -= Math.min(BLOCK, end)) {
-    const position = Math.max(0, end - BLOCK);
-    const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(end - position), position });
-    rest = Buffer.concat([buffer.subarray(0, bytesRead), rest]);
-    for (let feed = rest.lastIndexOf(LINE_FEED); feed !== -1; feed = rest.lastIndexOf(LINE_FEED)) {
-      if (isLine) yield rest.toString('utf8', feed + 1);
-      isLine = true;
-      rest = rest.subarray(0, feed);
-    }
-    if (rest.length <= LONGEST_LINE) continue;
-    isLine = false;
-    rest = Buffer.alloc(0);
-  }
-  if (isLine) yield rest.toString('utf8');
 }
 
 function soundLine(line: PlacedLine, { instance, key }: Signer): SoundLine | undefined {

@@ -2,7 +2,8 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, newInstance, publish, replace, unless, writeInBatches } from './durable-file.ts';
+import { publish, replace, unless } from './durable-file.ts';
+import { createLineWriter, newInstance, writeInBatches } from './line-files.ts';
 import { LONGEST_PEM, openOwnToAppend, readOwnKey, readRegular, requireOwnDirectory } from './own-files.ts';
 import {
   type ChainEnd,

@@ -1,5 +1,6 @@
 /** Who used what: the sums of the receipts of a directory (docs/receipts.md), by client, model and day. */
 import { PrivatemodeError } from '../errors.ts';
+import { linesOf } from './line-files.ts';
 import {
   isWellFormed,
   parseLine,
@@ -8,7 +9,7 @@ import {
   type RefusalCount,
   type RequestReceipt,
 } from './receipt.ts';
-import { linesOf, listReceiptFiles, readFileName } from './receipt-files.ts';
+import { listReceiptFiles, readFileName } from './receipt-files.ts';
 
 /** By what requests are summed. */
 export const USAGE_KEYS = ['client', 'model', 'day'] as const;

@@ -2,12 +2,11 @@
 import type { TrustRoots, Verdict } from '../attestation/verify.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
 import { type VerdictReport, verdictReport } from '../verdict/verdict.ts';
-import { type EnforcedManifest, manifestHistory } from './manifest-history.ts';
+import { type EnforcedManifest, manifestHistory } from './manifest-changes.ts';
 
 export type { ChainLink } from '../verdict/chain-of-trust.ts';
 export type { VerdictReport } from '../verdict/verdict.ts';
-export type { ManifestChange } from './manifest-changes.ts';
-export type { EnforcedManifest } from './manifest-history.ts';
+export type { EnforcedManifest, ManifestChange } from './manifest-changes.ts';
 
 export interface VerificationDocument {
   readonly version: string;

@@ -1,6 +1,6 @@
 import { PrivatemodeError } from '../errors.ts';
 import { systemClock } from '../session/clock.ts';
-import { isUsable } from '../session/refresh.ts';
+import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { epochFromWire, errorFromWire, type Question, type SessionNews, type Standing } from './messages.ts';
 

@@ -126,7 +126,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'half a line of a full disk: the next line is written behind it',
-    file: 'lib/transparency/durable-file.ts',
+    file: 'lib/transparency/line-files.ts',
     edits: [{ find: 'if (!clean) await handle.truncate(good);', replace: '' }],
     tests: [
       {

@@ -11,7 +11,7 @@ import { createOutbound } from '../../lib/network/outbound.ts';
 import { systemClock } from '../../lib/session/clock.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
-import { lifetimesOf } from '../../lib/session/epoch.ts';
+import { lifetimesOf } from '../../lib/session/lifetimes.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';

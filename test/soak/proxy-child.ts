@@ -9,7 +9,7 @@ import { queryObjects } from 'node:v8';
 import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
-import type { Lifetimes } from '../../lib/session/epoch.ts';
+import type { Lifetimes } from '../../lib/session/lifetimes.ts';
 
 export interface Measurement {
   /** Bytes, after garbage collection. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type Config, parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
-import type { Lifetimes } from '../../lib/session/epoch.ts';
+import type { Lifetimes } from '../../lib/session/lifetimes.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { sharedHardware } from './hardware.ts';
