@@ -9,6 +9,7 @@ import {
   askedInForm,
   askedInJson,
   createPromptCounts,
+  demandRules,
   MAX_DECODED_BYTES,
   type UsageWanted,
 } from './json/plain-values.ts';
@@ -100,6 +101,7 @@ function createJsonBody(
   sharedSalt?: string,
   mixSalt?: MixSalt,
 ): RequestBody {
+  demandRules('json', plain);
   const chain = createByteChain();
   // Where there is a salt there are messages, whose media URLs the service inspects.
   const media = salted ? createMediaScan() : undefined;
@@ -132,6 +134,7 @@ const JSON_FORMAT = /json$/;
  * fields); `finish` also unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
  */
 function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
+  demandRules('multipart', plain);
   const form = createFormReader(contentType);
   return {
     feed: form.feed,

@@ -32,6 +32,20 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
+    file: 'lib/pipeline/json/plain-values.ts',
+    edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: [
+          'a plain member without a rule makes its endpoint take no request: json',
+          'a plain member without a rule makes its endpoint take no request: multipart',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the encrypted members: the messages leave in clear',
     file: 'lib/pipeline/json/member-names.ts',
     edits: [

@@ -83,11 +83,10 @@ describe('cache salt injection', () => {
   });
 
   it('keeps every other byte of the body', async () => {
-    const stage = jsonBody({ plain: new Set(['a', 'model', 'cache_salt']), salted: true }, SALT);
-    const text = '{ "a" : 1.50e+10 , "model":"m" }';
-    const prepared = prepare(stage, [Buffer.from(text)], SALT);
+    const text = '{ "n" : 1e+1 , "model":"m" }';
+    const prepared = prepare(jsonBody({ salted: true }, SALT), [Buffer.from(text)], SALT);
     const sealed = await sealText(prepared, fixedCipher());
-    assert.ok(sealed.startsWith('{ "a" : 1.50e+10 , "model":"m"') && sealed.endsWith(' }'), sealed);
+    assert.match(sealed, /^\{ "n" : 1e\+1 , "model":"m","cache_salt":"[^"]+" \}$/);
   });
 
   it('draws 32 random bytes for each request without a salt, and gives them no shard key', () => {

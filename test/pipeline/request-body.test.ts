@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { createRequestBody } from '../../lib/pipeline/request-body.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
@@ -320,4 +322,42 @@ describe('a JSON request body, what plain members may hold', () => {
       assert.throws(() => prepareText(`{"model":"m","n":${text}}`), { code: 'invalid_plain_member' });
     }
   });
+});
+
+describe('a plain member', () => {
+  const FORM_TYPE = 'multipart/form-data; boundary=B';
+  /** A body of that codec with that member beside its model; in JSON a value that no member may have in clear. */
+  const bodies = {
+    json: (name: string) => (name === 'model' ? '{"model":{}}' : `{"model":"m","${name}":{"text":"hidden"}}`),
+    multipart: (name: string) => {
+      const part = (field: string, value: string) =>
+        `--B\r\nContent-Disposition: form-data; name="${field}"\r\n\r\n${value}\r\n`;
+      const model = name === 'model' ? '' : part('model', 'm');
+      return `${model}${part(name, 'hid\x01den')}--B--\r\n`;
+    },
+  };
+  const take = async (endpoint: Parameters<typeof createRequestBody>[0], name: string): Promise<unknown> => {
+    const body = createRequestBody(endpoint, FORM_TYPE, undefined)!;
+    body.feed(Buffer.from(bodies[endpoint.codec as 'json' | 'multipart'](name)));
+    return body.finish();
+  };
+
+  for (const endpoint of ENDPOINTS) {
+    for (const name of endpoint.requestPlain) {
+      it(`of ${endpoint.id}, ${name}, takes no text`, async () => {
+        const code = name === 'model' ? 'invalid_model' : 'invalid_plain_member';
+        await assert.rejects(take(endpoint, name), { code, status: 400 });
+      });
+    }
+  }
+
+  for (const [codec, id] of [
+    ['json', 'chat'],
+    ['multipart', 'transcription'],
+  ] as const) {
+    it(`without a rule makes its endpoint take no request: ${codec}`, async () => {
+      const endpoint = { id, codec, requestPlain: new Set(['model', 'user']), salted: false };
+      await assert.rejects(take(endpoint, 'language'), { code: 'internal', message: /"user"/ });
+    });
+  }
 });

@@ -62,6 +62,20 @@ const RULES: ReadonlyMap<string, PlainRule> = new Map([
   ['stream_options', OPTIONS],
 ]);
 
+/** The flags of a form; `model` as above. */
+const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'] as const;
+
+const JUDGED = { json: ['model', ...RULES.keys()], multipart: ['model', ...FORM_FLAGS] };
+
+/** Throws `internal` where a member may leave unencrypted although nothing here says what it may hold. */
+export function demandRules(codec: keyof typeof JUDGED, plain: ReadonlySet<string>): void {
+  for (const name of plain) {
+    if (!JUDGED[codec].includes(name)) {
+      throw new PrivatemodeError('internal', `no rule says what the plain member "${name}" may hold`);
+    }
+  }
+}
+
 const refused = (name: string, accepted: string): PrivatemodeError =>
   new PrivatemodeError('invalid_plain_member', `"${name}" must be ${accepted}`);
 
@@ -184,7 +198,7 @@ export function askedInJson(
  */
 export function askedInForm(text: (name: string) => string | null | undefined) {
   const model = checkModelName(text('model'));
-  const flag = (name: string): boolean => {
+  const flag = (name: (typeof FORM_FLAGS)[number]): boolean => {
     const value = text(name);
     if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
     return value?.toLowerCase() === 'true';

@@ -214,8 +214,11 @@ describe('JSON sealing, against the literal envelope', () => {
               ? `"${[...each].map((char) => [...Array(char.length)].map((_, i) => `\\u${char.charCodeAt(i).toString(16).padStart(4, '0')}`).join('')).join('')}"`
               : JSON.stringify(each),
           }));
-          const model = { name: 'model', raw: '"m"', writtenName: '"model"' };
-          members.splice(modelAt % (members.length + 1), 0, model);
+          const inClear = [
+            { name: 'model', raw: '"m"', writtenName: '"model"' },
+            { name: 'stream', raw: 'true', writtenName: '"stream"' },
+          ];
+          for (const each of inClear) members.splice(modelAt % (members.length + 1), 0, each);
           const text = Buffer.from(
             `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`,
           );
@@ -223,7 +226,7 @@ describe('JSON sealing, against the literal envelope', () => {
             text,
             cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
           );
-          const plain = ['model', rows[0]?.[0] ?? ''];
+          const plain = ['model', 'stream'];
           const prepared = prepare(jsonBody({ plain: new Set(plain) }), chunks);
           const sealed = encryptStream(prepared, fixedCipher({ ivs: countingIvs() }));
           const bytes = await bytesOf(sealed.stream);
