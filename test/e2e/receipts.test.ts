@@ -13,6 +13,7 @@ import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import { eventually } from '../support/eventually.ts';
 import { program } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
+import { deploymentFlags } from '../support/remote.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 
 const [JQ, OPENSSL] = [program('jq'), program('openssl')];
@@ -403,14 +404,8 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
     const workspace = join(stack.directory, 'of-workers');
     const proxy = await startProxyProcess(
       [
-        '--workers=2',
-        '--receipts',
-        '--api-key=some-key',
-        `--api-endpoint=localhost:${stack.simulator.port}`,
-        `--manifest-path=${join(stack.directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(stack.directory, 'roots')}`,
-        `--workspace=${workspace}`,
-        ...['--listen-address=127.0.0.1', '--port=0'],
+        ...deploymentFlags(stack.simulator.port, stack.directory),
+        ...['--workers=2', '--receipts', '--api-key=some-key', `--workspace=${workspace}`, '--port=0'],
       ],
       { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
     );

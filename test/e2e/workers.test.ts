@@ -7,11 +7,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { main } from '../../lib/cli.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { schemaErrors } from '../support/json-schema.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
 
 const SCHEMA = JSON.parse(
   readFileSync(join(import.meta.dirname, '../../docs/verification.schema.json'), 'utf8'),
@@ -19,31 +17,19 @@ const SCHEMA = JSON.parse(
 const METRICS_PORT = 29_464;
 
 describe('--workers 2', { timeout: 60_000 }, () => {
-  let directory: string;
-  let simulator: Simulator;
+  let remote: Remote;
   let proxy: ProxyProcess;
   before(async () => {
-    directory = temporaryDirectory('privatemode-workers-');
-    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    remote = await startRemote({ apiKey: null });
+    const observed = [`--admin-address=127.0.0.1:${METRICS_PORT}`, '--expose-verification'];
     proxy = await startProxyProcess(
-      [
-        '--workers=2',
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        `--admin-address=127.0.0.1:${METRICS_PORT}`,
-        '--expose-verification',
-        '--listen-address=127.0.0.1',
-        '--port=0',
-        '--shutdown-grace=5s',
-      ],
-      { SSL_CERT_FILE: join(directory, 'ca.pem') },
+      [...remote.flags, '--workers=2', '--port=0', '--shutdown-grace=5s', ...observed],
+      remote.env,
     );
   });
   after(async () => {
     await proxy.stop('SIGKILL');
-    await simulator.close();
+    await remote.close();
   });
 
   const ask = (model: string, stream = false): Promise<Response> =>
@@ -79,15 +65,15 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     );
     const secrets = new Set(answers.map(({ headers }) => headers.get('privatemode-proxy-secret-id')));
     assert.equal(secrets.size, 1);
-    assert.equal(simulator.counts['attest'], 1);
-    assert.equal(simulator.counts['secret'], 1);
+    assert.equal(remote.simulator.counts['attest'], 1);
+    assert.equal(remote.simulator.counts['secret'], 1);
   });
 
   it('renews a forgotten secret once, whichever worker noticed', async () => {
-    simulator.secrets.dropAll();
+    remote.simulator.secrets.dropAll();
     const answers = await Promise.all(Array.from({ length: 6 }, () => ask('sim-echo')));
     assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
-    assert.equal(simulator.counts['secret'], 2);
+    assert.equal(remote.simulator.counts['secret'], 2);
   });
 
   it('adds the metrics of all workers', async () => {
@@ -153,28 +139,15 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     assert.match(text, /data: \[DONE\]\n\n$/);
     assert.equal(await stopped, 0);
     assert.ok(performance.now() - toldAt < 4_000, 'no worker had to be waited for');
-    const history = readFileSync(join(directory, 'workspace/manifests/log.txt'), 'utf8');
+    const history = readFileSync(join(remote.directory, 'workspace/manifests/log.txt'), 'utf8');
     assert.equal(history.trim().split('\n').length, 1);
   });
 });
 
 describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
   it('tells its workers of a session that stands before they listen', async () => {
-    const directory = temporaryDirectory('privatemode-workers-');
-    const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-    const proxy = await startProxyProcess(
-      [
-        '--workers=2',
-        '--api-key=some-key',
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        '--listen-address=127.0.0.1',
-        '--port=0',
-      ],
-      { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    );
+    const remote = await startRemote();
+    const proxy = await startProxyProcess([...remote.flags, '--workers=2', '--port=0'], remote.env);
     try {
       let status = 0;
       for (let i = 0; i < 100 && status !== 204; i++) {
@@ -184,29 +157,19 @@ describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
       assert.equal(status, 204);
     } finally {
       await proxy.stop('SIGKILL');
-      await simulator.close();
+      await remote.close();
     }
   });
 });
 
 describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () => {
   it('is told alike by every worker, also while the service is silent, until it passes', async (t) => {
-    const directory = temporaryDirectory('privatemode-workers-');
-    const faults = { 'secret-expired-certificate': true };
-    const simulator = await startSimulator({ directory, hardware: await sharedHardware(), faults });
-    const proxy = await startProxyProcess(
-      [
-        ...['--workers=2', '--api-key=some-key', '--listen-address=127.0.0.1', '--port=0'],
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-      ],
-      { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    );
+    const remote = await startRemote({ faults: { 'secret-expired-certificate': true } });
+    const { simulator, flags, env } = remote;
+    const proxy = await startProxyProcess([...flags, '--workers=2', '--port=0'], env);
     t.after(async () => {
       await proxy.stop('SIGKILL');
-      await simulator.close();
+      await remote.close();
     });
     /** Statuses and codes of six requests, each on a connection of its own, so that every worker is asked. */
     const answers = async (path: string, body?: object): Promise<string[]> => {

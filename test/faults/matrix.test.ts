@@ -10,7 +10,7 @@ import { type Stack, startStack } from '../support/stack.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { type ApiStyle, ask, type ChatResponse, type Mode } from './ask.ts';
 import { type Cell, type Counted, summary } from './cells.ts';
-import { type FaultRow, faultName, MATRIX, nameOf } from './matrix.ts';
+import { type FaultRow, faultName, MATRIX, nameOf, PROXIES } from './matrix.ts';
 
 /** The counters of a proxy as plain values, to tell what one exchange adds to them. */
 interface Snapshot {
@@ -54,10 +54,8 @@ const CANARIES = newCanaries();
 const PROMPT = Array.from({ length: 12 }, (_, i) => `${CANARIES.prompt}-${i}`).join(' ');
 
 const FLAGS: Readonly<Record<'patient' | NonNullable<FaultRow['proxy']>, readonly string[]>> = {
-  patient: [],
+  ...PROXIES,
   fresh: [],
-  impatient: ['--first-byte-timeout=400ms', '--stream-idle-timeout=400ms'],
-  strict: ['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0'],
 };
 
 const PLAIN = { style: 'openai', mode: 'stream', model: 'sim-echo', prompt: 'x' } as const;
@@ -92,9 +90,8 @@ describe('the fault matrix', () => {
 
   before(async () => {
     process.env['TMPDIR'] = directory; // whatever is written goes where the guard looks
-    const lasting = ['patient', 'impatient', 'strict'] as const;
     const started = new Map<keyof typeof FLAGS, Stack>();
-    for (const kind of lasting) started.set(kind, await start(kind));
+    for (const kind of ['patient', 'impatient', 'strict'] as const) started.set(kind, await start(kind));
     const baseline = resources();
     for (const [kind, stack] of started) {
       stacks.set(kind, { stack, guard: await guard(stack, CANARIES, [directory], baseline) });

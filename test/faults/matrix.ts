@@ -25,6 +25,13 @@ export interface FaultRow {
   readonly uploadBytes?: number;
 }
 
+/** The proxies that serve many rows, by what starts them. */
+export const PROXIES = {
+  patient: [],
+  impatient: ['--first-byte-timeout=400ms', '--stream-idle-timeout=400ms'],
+  strict: ['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0'],
+} as const satisfies Readonly<Record<string, readonly string[]>>;
+
 type Options = Omit<FaultRow, 'asks' | 'does' | 'cells'>;
 
 const row = (

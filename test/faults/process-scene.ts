@@ -1,13 +1,12 @@
 /** A scenario that needs a process of its own: signals, limits of the system, memory. */
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
+import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/canaries.ts';
+import { sharedHardware } from '../support/hardware.ts';
 import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { startRemote } from '../support/remote.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
 import { question } from './scenario.ts';
 
@@ -38,24 +37,14 @@ export async function processScene(
   } = {},
 ): Promise<ProcessScene> {
   const canaries = newCanaries();
-  const hardware = await sharedHardware();
+  await sharedHardware(); // made once, and no part of what has to be returned
   const before = resources();
-  const directory = temporaryDirectory('privatemode-process-');
-  const simulator = await startSimulator({ directory, hardware, ...options.simulator });
   const key = options.keyFile?.(canaries);
+  const apiKey = key === undefined ? canaries.key : `@${key}`;
+  const { simulator, directory, flags, env } = await startRemote({ ...options.simulator, apiKey });
   const proxy = await startProxyProcess(
-    [
-      `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, 'workspace')}`,
-      `--api-key=${key === undefined ? canaries.key : `@${key}`}`,
-      '--listen-address=127.0.0.1',
-      '--port=0',
-      '--log-level=debug',
-      ...(options.flags ?? []),
-    ],
-    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    [...flags, '--port=0', '--log-level=debug', ...(options.flags ?? [])],
+    env,
     options.limits,
   );
   t.after(async () => {

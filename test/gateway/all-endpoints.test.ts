@@ -83,8 +83,9 @@ describe('every endpoint', () => {
     }
   }
 
-  it('POST /v1/embeddings', async () => {
-    const response = await ask('/v1/embeddings', { model: 'sim-embed', input: [CANARY, 'b'] });
+  it('POST /v1/embeddings, which has no streams, whatever `stream` says', async () => {
+    const body = { model: 'sim-embed', input: [CANARY, 'b'], stream: true };
+    const response = await ask('/v1/embeddings', body);
     const { data } = (await response.json()) as { data: unknown[] };
     assert.deepEqual([response.status, data.length], [200, 2]);
   });

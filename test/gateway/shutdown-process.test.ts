@@ -2,41 +2,25 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
-import { CANARY_KEY } from '../support/canaries.ts';
 import { answerTo, post, until } from '../support/gateway-fixture.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
 
 describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, () => {
-  let directory: string;
-  let simulator: Simulator;
+  let remote: Remote;
   before(async () => {
-    directory = temporaryDirectory('privatemode-shutdown-');
-    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    remote = await startRemote();
   });
-  after(async () => {
-    await simulator.close();
-  });
+  after(() => remote.close());
 
   /** The program, and a stream of it that takes its time. */
   async function streaming(
     grace: string,
     model: string,
   ): Promise<{ proxy: ProxyProcess; client: RawClient }> {
-    const flags = [
-      `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, `workspace-${model}`)}`,
-      `--api-key=${CANARY_KEY}`,
-      '--listen-address=127.0.0.1',
-      '--port=0',
-      `--shutdown-grace=${grace}`,
-    ];
-    const proxy = await startProxyProcess(flags, { SSL_CERT_FILE: join(directory, 'ca.pem') });
+    const own = [`--workspace=${join(remote.directory, `workspace-${model}`)}`, `--shutdown-grace=${grace}`];
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
     const client = rawClient(Number(new URL(proxy.url).port));
     const messages = [{ role: 'user', content: 'x' }];
     client.send(post(JSON.stringify({ model, stream: true, messages })));

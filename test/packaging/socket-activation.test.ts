@@ -2,39 +2,23 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { type ActivatedService, createActivatedService } from '../support/activated-service.ts';
-import { CANARY_KEY } from '../support/canaries.ts';
-import { sharedHardware } from '../support/stack.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
 import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 
 describe('a service behind a socket that outlives it', { timeout: 120_000 }, () => {
-  let directory: string;
-  let simulator: Simulator;
+  let remote: Remote;
   let service: ActivatedService;
   before(async () => {
-    directory = temporaryDirectory('privatemode-activated-');
-    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-    service = await createActivatedService(
-      [
-        process.execPath,
-        join(ROOT, 'bin/privatemode-proxy.ts'),
-        `--api-endpoint=localhost:${simulator.port}`,
-        `--manifest-path=${join(directory, 'manifest.json')}`,
-        `--unsafe-trust-roots=${join(directory, 'roots')}`,
-        `--workspace=${join(directory, 'workspace')}`,
-        `--api-key=${CANARY_KEY}`,
-        '--shutdown-grace=20s',
-        '--port=1', // never opened
-      ],
-      { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    );
+    remote = await startRemote();
+    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...remote.flags];
+    const neverOpened = '--port=1';
+    service = await createActivatedService([...program, '--shutdown-grace=20s', neverOpened], remote.env);
   });
   after(async () => {
     await service.close();
-    await simulator.close();
+    await remote.close();
   });
 
   it('answers what was asked before it was started', async () => {

@@ -1,17 +1,17 @@
-/** The endpoints beside the dialects of conversation: embeddings, transcriptions, unstructured, models. */
+/** What is to know of the simulated endpoints beside the shape of their answers, which inference-grammar.test.ts has. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
-import { askUnary, type InferenceServer, startInference } from '../support/inference-server.ts';
+import {
+  askStream,
+  askUnary,
+  type InferenceServer,
+  membersOf,
+  startInference,
+} from '../support/inference-server.ts';
 import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
 
-interface Chunk {
-  choices: { delta: { content: string }; finish_reason: string | null }[];
-  usage: { prompt_tokens: number };
-}
-
-describe('the other endpoints of the simulator', () => {
+describe('the endpoints of the simulator', () => {
   let server: InferenceServer;
   before(async () => {
     server = await startInference();
@@ -21,110 +21,90 @@ describe('the other endpoints of the simulator', () => {
     await server.close();
   });
 
-  describe('embeddings', () => {
-    interface Embeddings {
-      data: { index: number; embedding: number[] | string }[];
-    }
-    it('gives each input its own deterministic unit vector', async () => {
-      const members = { model: 'sim-embed', input: ['a', 'b', 'a'], dimensions: 8 };
-      const { data } = await askUnary<Embeddings>(server, 'embeddings', members);
-      assert.deepEqual(data[0]?.embedding, [...vectorOf('a', 8)]);
-      assert.deepEqual(data[2]?.embedding, data[0]?.embedding);
-      assert.notDeepEqual(data[1]?.embedding, data[0]?.embedding);
-      assert.ok(Math.abs(Math.hypot(...((data[0]?.embedding ?? []) as number[])) - 1) < 1e-6);
+  for (const stream of [1, 'true']) {
+    it(`streams for ${JSON.stringify(stream)} too, as the server reads it`, async () => {
+      const members = { ...membersOf('chat', 'sim-2', 'hello', true), stream };
+      const chunks = await askStream<{ usage: object }>(server, 'chat', members);
+      assert.equal(chunks.pop()?.data, '[DONE]');
+      assert.ok(chunks.every(({ data }) => data.usage !== undefined));
     });
+  }
 
-    it('encodes as base64 of little-endian float32 values', async () => {
-      const members = { model: 'sim-embed', input: 'a', encoding_format: 'base64' };
-      const { data } = await askUnary<Embeddings>(server, 'embeddings', members);
-      const bytes = Buffer.from(String(data[0]?.embedding), 'base64');
-      const values = Array.from({ length: bytes.length / 4 }, (_, index) => bytes.readFloatLE(index * 4));
-      assert.deepEqual(values, [...vectorOf('a', 16)]);
-    });
+  it('encrypts object, created, model and choices, and leaves id and usage plain', async () => {
+    const { answer } = await server.ask('chat', membersOf('chat', 'sim-1x0', 'hello', true));
+    const [chunk] = answer.body.toString().split('\n\n');
+    const members = JSON.parse(chunk!.replace('data: ', '')) as Record<string, unknown>;
+    const sealed = Object.keys(members).filter((name) => /^[^:]+:[0-9a-f]{24}:/.test(String(members[name])));
+    assert.deepEqual(sealed, ['object', 'created', 'model', 'choices']);
+    assert.match(String(members['id']), /^chatcmpl-/);
+    assert.equal(typeof members['usage'], 'object');
   });
 
-  describe('transcriptions', () => {
-    const file = Buffer.from('RIFF\r\n--BOUNDARY-no\0\xff', 'latin1');
-    const digest = createHash('sha256').update(file).digest('hex');
-
-    async function transcribe(fields: Record<string, string>) {
-      const attempt = new Attempt(server.secret);
-      const answer = await call({
-        port: server.port,
-        path: '/v1/audio/transcriptions',
-        headers: {
-          ...goodHeaders(server.port, server.secret, fields['model']),
-          'content-type': 'multipart/form-data; boundary=BOUNDARY',
-        },
-        body: attempt.sealForm(fields, file),
-      });
-      return { attempt, answer, text: answer.body.toString() };
-    }
-
-    it('describes the form that arrived', async () => {
-      const { attempt, answer, text } = await transcribe({
-        model: 'sim-whisper',
-        language: 'de',
-        prompt: '',
-      });
-      assert.equal(answer.status, 200, text);
-      const opened = attempt.openValue(text, PLAIN.transcriptionAnswer) as { text: string };
-      assert.equal(
-        opened.text,
-        `language=de model=sim-whisper prompt= file=${file.length} bytes sha256:${digest}`,
-      );
-    });
-
-    it('knows verbose_json', async () => {
-      const { attempt, text } = await transcribe({ model: 'm', response_format: 'verbose_json' });
-      const opened = attempt.openValue(text, PLAIN.transcriptionAnswer) as {
-        segments: { text: string }[];
-        duration: string;
-      };
-      assert.equal(opened.duration, '1.0');
-      assert.match(String(opened.segments[0]?.text), new RegExp(digest));
-    });
-
-    it('streams words, a finish and [DONE], with usage in every chunk', async () => {
-      const { attempt, text } = await transcribe({ model: 'm', stream: 'true' });
-      const all = attempt.openEvents(text, PLAIN.transcriptionAnswer) as { data: Chunk }[];
-      assert.deepEqual(all.pop()?.data, '[DONE]');
-      const words = all.map(({ data }) => data.choices[0]?.delta?.content ?? '').join('');
-      assert.equal(words, `model=m stream=true file=${file.length} bytes sha256:${digest}`);
-      assert.equal(all.at(-2)?.data.choices[0]?.finish_reason, 'stop');
-      assert.ok(all.every(({ data }) => data.usage.prompt_tokens === 1));
-    });
-
-    it('fails for formats that are not JSON: they cannot be encrypted', async () => {
-      const { answer } = await transcribe({ model: 'm', response_format: 'srt' });
-      assert.equal(answer.status, 500);
-      assert.equal(answer.headers['privatemode-encrypted'], 'false');
-    });
+  it('paces tokens as the model name says, one event at a time', async () => {
+    const { answer } = await server.ask('chat', membersOf('chat', 'sim-6x25', 'hello', true));
+    const tokens = answer.chunks.slice(1); // the role comes at once
+    const took = tokens.at(-1)!.at - answer.chunks[0]!.at;
+    assert.ok(took > 120 && took < 1500, `took ${took} ms`);
+    assert.ok(answer.chunks.length >= 6, `${answer.chunks.length} chunks`);
   });
 
-  describe('unstructured', () => {
-    it('answers an array whose first element describes the body, elements in index-text order', async () => {
-      const attempt = new Attempt(server.secret);
-      const content = Buffer.from(
-        '--B\r\nContent-Disposition: form-data; name="files"\r\n\r\n%PDF\r\n--B--\r\n',
-      );
-      const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
-      const answer = await call({
-        port: server.port,
-        path: '/unstructured/general/v0/general?x=1',
-        headers: { ...headers, 'content-type': 'multipart/form-data; boundary=B' },
-        body: attempt.seal(content),
-      });
-      assert.equal(answer.status, 200, answer.body.toString());
-      const elements = attempt.openValue(answer.body.toString(), PLAIN.nothing) as {
-        text: string;
-        metadata: object;
-      }[];
-      assert.equal(elements.length, 12);
-      const digest = createHash('sha256').update(content).digest('hex');
-      assert.equal(elements[0]?.text, `${content.length} bytes sha256:${digest}`);
-      assert.deepEqual(elements[0]?.metadata, { content_type: 'multipart/form-data; boundary=B' });
+  it('echoes the last user message word by word', async () => {
+    const text = '  zwei Wörter\n und 😀 mehr ';
+    const messages = [
+      { role: 'user', content: 'earlier' },
+      { role: 'assistant', content: 'reply' },
+      { role: 'user', content: [{ type: 'text', text }] },
+    ];
+    const all = await askStream<{ choices?: { delta?: { content?: string } }[] }>(server, 'chat', {
+      ...membersOf('chat', 'sim-echo', '', true),
+      messages,
     });
+    const words = all.flatMap(({ data }) => data.choices?.[0]?.delta?.content ?? []);
+    assert.equal(words.join(''), text);
+    assert.ok(words.length > 5);
+  });
+
+  it('leaves type and usage plain, and has nothing to encrypt in message_stop', async () => {
+    const { answer } = await server.ask('messages', membersOf('messages', 'sim-echo', 'two words', true));
+    const text = answer.body.toString();
+    assert.match(text, /event: message_stop\ndata: \{"type":"message_stop"\}\n\n$/);
+    assert.match(text, /"usage":\{"output_tokens":2\}/);
+    assert.doesNotMatch(text, /two words/);
+  });
+
+  it('answers an error in its own dialect', async () => {
+    const members = membersOf('messages', 'sim-error-529', 'x', true);
+    const answer = await askUnary<{ type: string; error: { type: string } }>(
+      server,
+      'messages',
+      members,
+      529,
+    );
+    assert.equal(answer.type, 'error');
+    assert.equal(answer.error.type, 'overloaded_error');
+  });
+
+  it('unstructured answers an array whose first element describes the body, elements in index-text order', async () => {
+    const attempt = new Attempt(server.secret);
+    const content = Buffer.from(
+      '--B\r\nContent-Disposition: form-data; name="files"\r\n\r\n%PDF\r\n--B--\r\n',
+    );
+    const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
+    const answer = await call({
+      port: server.port,
+      path: '/unstructured/general/v0/general?x=1',
+      headers: { ...headers, 'content-type': 'multipart/form-data; boundary=B' },
+      body: attempt.seal(content),
+    });
+    assert.equal(answer.status, 200, answer.body.toString());
+    const elements = attempt.openValue(answer.body.toString(), PLAIN.nothing) as {
+      text: string;
+      metadata: object;
+    }[];
+    assert.equal(elements.length, 12);
+    const digest = createHash('sha256').update(content).digest('hex');
+    assert.equal(elements[0]?.text, `${content.length} bytes sha256:${digest}`);
+    assert.deepEqual(elements[0]?.metadata, { content_type: 'multipart/form-data; boundary=B' });
   });
 
   it('no policy is checked for unstructured', async () => {

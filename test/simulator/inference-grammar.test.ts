@@ -190,8 +190,14 @@ describe('the simulated models answer as the grammar says', () => {
         },
         body: attempt.sealForm(fields, Buffer.from('RIFF')),
       });
-      return { attempt, text: answer.body.toString() };
+      return { attempt, answer, text: answer.body.toString() };
     }
+
+    it('fails for formats that are not JSON: they cannot be encrypted', async () => {
+      const { answer } = await transcribe({ model: 'm', response_format: 'srt' });
+      assert.equal(answer.status, 500);
+      assert.equal(answer.headers['privatemode-encrypted'], 'false');
+    });
 
     it('in a stream', async () => {
       const fields = { model: 'm', stream: 'true' };

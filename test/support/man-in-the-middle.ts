@@ -13,6 +13,7 @@ import { startProxy } from '../../lib/proxy.ts';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { type HonestExchange, PATHS } from './honest-exchanges.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
+import { deploymentFlags } from './remote.ts';
 import { sharedHardware } from './stack.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 import { createTestAuthority } from './tls-authority.ts';
@@ -217,16 +218,7 @@ function startBehind(
   const bundle = join(directory, 'bundle.pem');
   writeFileSync(bundle, ca);
   const { config } = parseConfig(
-    [
-      `--api-endpoint=localhost:${port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, 'workspace')}`,
-      '--listen-address=127.0.0.1',
-      '--port=0',
-      '--warm-connections=0',
-      '--api-key=k',
-    ],
+    [...deploymentFlags(port, directory), ...['--port=0', '--warm-connections=0', '--api-key=k']],
     {},
   );
   return startProxy(config, {

@@ -1,8 +1,8 @@
 /** A simulated deployment for programs in other processes: where it is, and what they must be told to trust it. */
 import { join } from 'node:path';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY } from './canaries.ts';
-import { sharedHardware } from './stack.ts';
+import { sharedHardware } from './hardware.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 
 export interface Remote {
@@ -14,23 +14,30 @@ export interface Remote {
   close(): Promise<void>;
 }
 
-export async function startRemote(): Promise<Remote> {
+/** Whom to ask at that port, what to trust, and where to write: all of it in the directory of a simulator. */
+export const deploymentFlags = (port: number, directory: string): string[] => [
+  `--api-endpoint=localhost:${port}`,
+  `--manifest-path=${join(directory, 'manifest.json')}`,
+  `--unsafe-trust-roots=${join(directory, 'roots')}`,
+  `--workspace=${join(directory, 'workspace')}`,
+  '--listen-address=127.0.0.1',
+];
+
+/** `apiKey`: that of the proxy, null for none. */
+export async function startRemote({
+  apiKey = CANARY_KEY,
+  ...options
+}: Omit<SimulatorOptions, 'apiKey'> & { readonly apiKey?: string | null } = {}): Promise<Remote> {
   const directory = temporaryDirectory('privatemode-remote-');
-  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+  const simulator = await startSimulator({ directory, hardware: await sharedHardware(), ...options });
   return {
     simulator,
     directory,
     flags: [
-      `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, 'workspace')}`,
-      `--api-key=${CANARY_KEY}`,
-      '--listen-address=127.0.0.1',
+      ...deploymentFlags(simulator.port, directory),
+      ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
     ],
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    async close() {
-      await simulator.close();
-    },
+    close: () => simulator.close(),
   };
 }

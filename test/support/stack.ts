@@ -8,6 +8,7 @@ import { type Simulator, type SimulatorOptions, startSimulator } from '../../sim
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { sharedHardware } from './hardware.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
+import { deploymentFlags } from './remote.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 
 export { sharedHardware } from './hardware.ts';
@@ -47,13 +48,11 @@ export async function startStack(
   const apiKey = options.apiKey === undefined ? CANARY_KEY : options.apiKey;
   const { config } = parseConfig(
     [
-      `--api-endpoint=localhost:${simulator.port}`,
-      options.managedManifest === true
-        ? `--cdn-base-url=${simulator.url}`
-        : `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${options.workspace ?? join(directory, 'workspace')}`,
-      '--listen-address=127.0.0.1',
+      ...deploymentFlags(simulator.port, directory).filter(
+        (flag) => options.managedManifest !== true || !flag.startsWith('--manifest-path'),
+      ),
+      ...(options.managedManifest === true ? [`--cdn-base-url=${simulator.url}`] : []),
+      ...(options.workspace === undefined ? [] : [`--workspace=${options.workspace}`]),
       '--port=0',
       '--warm-connections=0', // what is opened ahead would be counted as left behind
       ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
