@@ -3,8 +3,8 @@
 import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
-import { type CorsPolicy, ownNames } from './gateway/admission.ts';
 import { ChunkedResponse } from './gateway/chunked-response.ts';
+import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';

@@ -1,6 +1,7 @@
 /** createPrivatemodeFetch: a fetch for any SDK, which verifies the service and encrypts before anything leaves. */
+
+import { newRequestId } from '../api/request-id.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { newRequestId } from '../pipeline/rewrite-auth.ts';
 import { forward } from './forward.ts';
 import { ownOptions } from './option-names.ts';
 import {

@@ -3,7 +3,9 @@ import { errorResponse, estimateResponse } from '../api/error-format.ts';
 import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { mayAskForRetry, readSmall, untilAborted, withOneRetry } from '../exchange/retry.ts';
+import { mayAskForRetry, withOneRetry } from '../exchange/retry.ts';
+import { readPlainError } from '../exchange/unauthenticated.ts';
+import { untilAborted } from '../exchange/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
@@ -38,9 +40,8 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     const unread = thrown instanceof UnreadError ? thrown : undefined;
     const accept = request.headers.get('accept') ?? undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
-    const { status, headers, body } = errorResponse(asPrivatemodeError(unread?.cause ?? thrown), {
-      ...{ format, requestId, accept, allow },
-    });
+    const error = asPrivatemodeError(unread?.cause ?? thrown);
+    const { status, headers, body } = errorResponse(error, { format, requestId, accept, allow });
     return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
       status: unread?.status ?? status,
       headers: { ...headers, ...unread?.headers },
@@ -75,7 +76,7 @@ async function exchange(
     const { status, headers } = attempt.response;
     const mayRetry = !retry && cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
     const chunks = mayRetry && responseChunks(attempt, config.streamIdleTimeout).chunks;
-    return { ...attempt, plainBody: chunks ? await readSmall(chunks) : undefined };
+    return { ...attempt, plainBody: chunks ? await readPlainError(chunks) : undefined };
   });
   signal.throwIfAborted();
   return respond(config, upstream, { match, body, requestId });

@@ -1,17 +1,13 @@
 /** The last step of a client's chain: the upstream response, decrypted, as a Response. */
-import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
+import { errorEvent } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
-import {
-  plainContentType,
-  plainMarks,
-  receiptHeaders,
-  remoteHeaders,
-  responseKind,
-} from '../exchange/response-head.ts';
+import { responseHeaders } from '../exchange/headers.ts';
+import { responseKind } from '../exchange/response-head.ts';
+import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
-import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
+import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
@@ -29,16 +25,16 @@ interface Asking {
   readonly requestId: string;
 }
 
-/** An error of the service whose text did not authenticate: it keeps its status and the hint for a retry, not its text. */
+/** An error of the service whose text did not authenticate: it keeps its status and the hint for a retry. `cause` is what is shown. */
 export class UnreadError extends Error {
   override readonly cause: PrivatemodeError;
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 
   constructor(failure: PrivatemodeError, { status, headers }: Response) {
-    const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
-    super(message);
-    this.cause = new PrivatemodeError(failure.code, message, { cause: failure });
+    const shown = unreadError(failure, status);
+    super(shown.message);
+    this.cause = shown;
     this.status = status;
     const retryAfter = headers.get('retry-after');
     this.headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
@@ -49,8 +45,6 @@ export class UnreadError extends Error {
 const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
   headers: { 'accept-encoding': 'identity' },
 }).headers.has('accept-encoding');
-
-const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
 
 /**
  * The response that the application gets. A stream goes on event by event; one that turns out wrong ends with an error event of the
@@ -73,14 +67,18 @@ export async function respond(
     throw kind;
   }
   const authenticated = kind !== 'plain' && cipher !== undefined;
+  const format = endpoint.errorFormat;
   const headers = (contentType: string): [string, string][] =>
-    Object.entries({
-      ...requestIdHeader({ format: endpoint.errorFormat, requestId }),
-      ...remoteHeaders([...response.headers].flat(), { authenticated }),
-      ...INERT_HEADERS,
-      'content-type': contentType,
-      ...(authenticated ? receiptHeaders(epoch, requestId) : plainMarks(endpoint.encrypted)),
-    }).map(([name, value]) => [name, String(value)]);
+    Object.entries(
+      responseHeaders({
+        format,
+        requestId,
+        rawHeaders: [...response.headers].flat(),
+        contentType,
+        encrypted: endpoint.encrypted,
+        epoch: authenticated ? epoch : undefined,
+      }),
+    ).map(([name, value]) => [name, String(value)]);
   if (!authenticated) {
     const marked = headers(plainContentType(head['content-type']));
     if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
@@ -94,9 +92,7 @@ export async function respond(
   const source = responseChunks(attempt, config.streamIdleTimeout);
   if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
     const decrypter = createEventDecrypter(endpoint, cipher, asked);
-    const events = decrypted(source, decrypter, (error) =>
-      errorEvent(error, { format: endpoint.errorFormat, requestId }),
-    );
+    const events = decrypted(source, decrypter, (error) => errorEvent(error, { format, requestId }));
     return new Response(streamOf(events, attempt.abort), {
       status,
       headers: headers('text/event-stream'),

@@ -1,10 +1,8 @@
 /** The body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
+import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
 import type { Attempt } from './send.ts';
 import { unref } from './session.ts';
-
-/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
-const LINGER = 5_000;
 
 /**
  * The network chunks of the response. Throws stream_unfinished where it breaks off, stream_idle_timeout after `idle` ms of silence
@@ -20,8 +18,7 @@ export function responseChunks({ response, request, abort }: Attempt, idle: numb
     try {
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const message = 'the service stopped sending in the middle of the answer';
-        const timer = setTimeout(() => reject(new PrivatemodeError('stream_idle_timeout', message)), idle);
+        const timer = setTimeout(() => reject(stalled()), idle);
         const next = await Promise.race([reader?.read(), late]).finally(() => clearTimeout(timer));
         if (next === undefined || next.done) {
           whole = true;
@@ -31,9 +28,7 @@ export function responseChunks({ response, request, abort }: Attempt, idle: numb
       }
     } catch (thrown) {
       request.signal.throwIfAborted();
-      if (thrown instanceof PrivatemodeError) throw thrown;
-      const message = 'the connection to the service broke in the middle of the answer';
-      throw new PrivatemodeError('stream_unfinished', message, { cause: thrown });
+      throw thrown instanceof PrivatemodeError ? thrown : brokenOff(thrown);
     } finally {
       if (finished && !whole) drop();
       else if (!whole) abort();

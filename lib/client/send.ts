@@ -1,12 +1,10 @@
 /** One attempt: the encrypted request, by the given fetch, and the head of its response. */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { protectionHeaders, type RequestCipher } from '../envelope/protection.ts';
-import { PrivatemodeError } from '../errors.ts';
-import { UpstreamFailure } from '../exchange/retry.ts';
-import { upstreamFailure } from '../network/upstream-failure.ts';
+import type { RequestCipher } from '../envelope/protection.ts';
+import { attemptHeaders } from '../exchange/headers.ts';
+import { noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
-import { requestHeaders } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
@@ -36,17 +34,30 @@ export async function send(
   request: Request,
   outgoing: OutgoingAttempt,
 ): Promise<Attempt> {
-  const { match, epoch, cipher, body } = outgoing;
+  const { match, epoch, cipher, body, requestId } = outgoing;
   const encrypted = body && cipher && encryptBody(body, cipher);
   const content = encrypted && bytesOf(encrypted);
+  const { secretId, key } = epoch;
+  const { model, shardKey } = body ?? {};
+  const head = {
+    client: 'SDK' as const,
+    host: undefined,
+    rawHeaders: [...request.headers].flat(),
+    requestId,
+    authorization: `Bearer ${config.apiKey}`,
+  };
+  const protection = { secretId, key, model, shardKey, gpuPolicy: config.gpuPolicy, nowMs: Date.now() };
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(attemptHeaders(head, cipher && protection, encrypted)))
+    headers.set(name, value);
   const control = new AbortController();
-  const late = new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
+  const late = noResponse();
   const timer = setTimeout(() => control.abort(late), config.firstByteTimeout);
   try {
     const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD; the body of the response goes no further than here.
       method: request.method === 'HEAD' ? 'GET' : request.method,
-      headers: headersOf(config, outgoing, { request, encrypted }),
+      headers,
       ...(content && { body: content }),
       signal: AbortSignal.any([control.signal, request.signal]),
       ...HERE_ONLY,
@@ -63,37 +74,6 @@ export async function send(
   }
 }
 
-function headersOf(
-  config: ClientConfig,
-  { match, epoch, body, requestId }: OutgoingAttempt,
-  { request, encrypted }: { readonly request: Request; readonly encrypted: EncryptedBody | undefined },
-): Headers {
-  const headers = new Headers(
-    requestHeaders({
-      client: 'SDK',
-      host: undefined,
-      rawHeaders: [...request.headers].flat(),
-      requestId,
-      authorization: `Bearer ${config.apiKey}`,
-    }),
-  );
-  if (match.endpoint.encrypted) {
-    const { secretId, key } = epoch;
-    const { model, shardKey } = body ?? {};
-    const protection = { secretId, key, model, shardKey, gpuPolicy: config.gpuPolicy, nowMs: Date.now() };
-    for (const [name, value] of Object.entries(protectionHeaders(protection))) headers.set(name, value);
-  }
-  if (encrypted === undefined) headers.delete('content-type');
-  else if (encrypted.contentType !== undefined) headers.set('content-type', encrypted.contentType);
-  return headers;
-}
-
-/** By the codes of undici, which is Node's fetch. */
-const TIMEOUTS: Readonly<Record<string, ConstructorParameters<typeof PrivatemodeError>>> = {
-  UND_ERR_CONNECT_TIMEOUT: ['upstream_connect_timeout', 'the connection to the service timed out'],
-  UND_ERR_HEADERS_TIMEOUT: ['first_byte_timeout', 'the service did not begin to answer in time'],
-};
-
 /** Bytes that the operating system takes at once: a request of that size has left before its connection fails. */
 const AT_ONCE = 64 * 1024;
 
@@ -105,8 +85,6 @@ function failureOf(
   const { cause = thrown } = thrown as { readonly cause?: unknown };
   const { code } = (cause ?? {}) as { readonly code?: unknown };
   if (typeof code !== 'string') return new UpstreamFailure(unreachable(host, thrown));
-  const timeout = Object.hasOwn(TIMEOUTS, code) ? TIMEOUTS[code] : undefined;
-  if (timeout !== undefined) return new UpstreamFailure(new PrivatemodeError(...timeout));
   const isSent = sentBytes <= AT_ONCE;
   return upstreamFailure(cause, { host, heard: false, reused: false, age: 0, sent: isSent });
 }

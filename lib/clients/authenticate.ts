@@ -1,9 +1,9 @@
 /** Who asks: the token in the head of a request, or the certificate of its connection → its client, or the error to respond with. */
 import { isIP } from 'node:net';
 import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { bearerToken } from '../api/bearer-token.ts';
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { bearerToken } from '../pipeline/rewrite-auth.ts';
 import { CERTIFICATE_PROBLEMS, type CertificateProblem, type ClientCertificate } from './certificates.ts';
 import type { ClientEntry } from './clients-file.ts';
 

@@ -2,7 +2,8 @@
  * When a request is tried a second time, and how (docs/protocol/inference.md 10; at most one retry of any kind).
  * Nothing else is ever sent twice: a retry can run the inference twice.
  */
-import type { PrivatemodeError } from '../errors.ts';
+import { UpstreamFailure } from '../network/upstream-failure.ts';
+import { untilAborted } from './until-aborted.ts';
 
 export interface RetryRow {
   readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
@@ -22,18 +23,6 @@ export const RETRIES: readonly RetryRow[] = [
   { ...AT_ONCE, id: 'connection_reset', why: 'the connection was reset while reading', delay: 50 },
   { ...AT_ONCE, id: 'stale_connection', why: 'an idle connection had been closed' },
 ];
-
-/** Why an attempt failed before any response header; `retry`: the row that it matches, if any. */
-export class UpstreamFailure extends Error {
-  readonly error: PrivatemodeError;
-  readonly retry: RetryRow['id'] | undefined;
-
-  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
-    super(error.message, { cause: error });
-    this.error = error;
-    this.retry = retry;
-  }
-}
 
 /**
  * What the first attempt resolves with, or the second one where a row asks for it, which `attempt` is given then. `plainBody`: the
@@ -83,30 +72,7 @@ const NO_SECRET = 'no secret for ID';
 const retryOf = (plainBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
   plainBody && new TextDecoder('latin1').decode(plainBody).includes(NO_SECRET) ? 'no_secret' : undefined;
 
-const SMALL_BODY = 1024 * 1024;
-
-/** All of a plain error's body; what goes beyond 1 MiB of it is cut off, with the connection. Throws what reading it throws. */
-export async function readSmall(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const pieces: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of chunks) {
-    pieces.push(chunk);
-    size += chunk.length;
-    if (size > SMALL_BODY) break;
-  }
-  return Buffer.concat(pieces).subarray(0, SMALL_BODY);
-}
-
 const settled = <Answer>(outcome: Promise<Answer>): Promise<Answer> =>
   outcome.catch((thrown: unknown) => {
     throw thrown instanceof UpstreamFailure ? thrown.error : thrown;
   });
-
-/** What the promise resolves with, unless the signal aborts before: rejects with its reason then. */
-export async function untilAborted<T>(promise: T | Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const leave = (): void => reject(signal.reason);
-  signal.addEventListener('abort', leave);
-  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', leave));
-}

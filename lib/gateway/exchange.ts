@@ -2,21 +2,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { newRequestId } from '../api/request-id.ts';
 import type { Client } from '../clients/authenticate.ts';
 import type { Clients } from '../clients/clients.ts';
 import type { GpuPolicy } from '../envelope/protection.ts';
-import { RECEIPT_HEADERS } from '../exchange/response-head.ts';
+import { AUDIT_HEADERS } from '../exchange/headers.ts';
 import type { Permit } from '../limits/limits.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
-import { type Counters, newRequestStats, type RequestStats } from '../observe/counters.ts';
+import { type Counters, RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { Asked, Decrypter } from '../pipeline/decrypter.ts';
-import { type FallbackMode, newRequestId } from '../pipeline/rewrite-auth.ts';
+import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
+import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
-import type { CorsPolicy } from './admission.ts';
+import type { CorsPolicy } from './cors.ts';
 import type { BodyHash } from './digested-response.ts';
 import type { MemoryBudget } from './memory-budget.ts';
 import type { createDumper } from './request-dump.ts';
@@ -76,9 +77,6 @@ export interface ForwardedExchange extends Exchange {
   match: EndpointMatch;
 }
 
-/** By requests without a body. */
-const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
-
 /** Nothing that could end a header or a line of a log, or hold a prompt. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
@@ -92,7 +90,7 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
   const sent = req.headers['x-request-id'];
   const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
   const log = deps.log.child({ requestId, clientRequestId });
-  const stats = newRequestStats();
+  const stats = new RequestStats();
   return {
     deps,
     req,
@@ -110,9 +108,9 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     sharedSalt: deps.sharedSalt,
     /** What replaces the salt that a body brings, if anything. */
     mixSalt: undefined as Client['mixSalt'],
-    /** For whatever response: CORS headers, and the id that the application gave its request. */
+    /** For whatever response: CORS headers, the id that the application gave its request, what names its receipt; see addHeaders. */
     headers: (clientRequestId
-      ? { 'x-request-id': clientRequestId, [RECEIPT_HEADERS.requestId]: requestId }
+      ? { 'x-request-id': clientRequestId, [AUDIT_HEADERS.requestId]: requestId }
       : {}) as Readonly<Record<string, string>>,
     /** How the application understands errors. */
     format: 'plain' as ErrorFormat,
@@ -135,6 +133,14 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     /** What the request asked for, known once its body is complete. The response must be of that kind. */
     asked: NOTHING_ASKED,
   };
+}
+
+/** Adds to the headers of whatever response there will be, before those that are there or behind them. */
+export function addHeaders(
+  exchange: Exchange,
+  { first, last }: { readonly first?: Exchange['headers']; readonly last?: Exchange['headers'] },
+): void {
+  exchange.headers = { ...first, ...exchange.headers, ...last };
 }
 
 /** Notes who asks: for its key and salts, and for its lines in the log. */

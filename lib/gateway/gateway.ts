@@ -9,7 +9,8 @@ import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/healt
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import { type Admission, admit } from './admission.ts';
-import { type Exchange, type GatewayDeps, newExchange, setClient } from './exchange.ts';
+import { corsHeaders } from './cors.ts';
+import { addHeaders, type Exchange, type GatewayDeps, newExchange, setClient } from './exchange.ts';
 import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { type BodyLimit, enterGate, receive } from './receive-body.ts';
@@ -107,9 +108,10 @@ export function createGateway(deps: GatewayDeps) {
         configuredKey: deps.configuredKey(),
         fallback: deps.apiKeyFallback,
       };
-      const { admission, headers, client } = admit(req, deps.cors(), { offered, ...keys });
+      const policy = deps.cors();
+      const { admission, client } = admit(req, policy, { offered, ...keys });
+      addHeaders(exchange, { first: corsHeaders(req.headers.origin, policy) });
       if (client !== undefined) setClient(exchange, client);
-      exchange.headers = { ...headers, ...exchange.headers };
       proceed(exchange, admission);
     } catch (thrown) {
       // A fault of the program in one request must not end all the others.

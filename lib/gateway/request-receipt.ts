@@ -1,9 +1,9 @@
 /** The receipt of a request: what is noted for it along the exchange, and what it says at the end (docs/receipts.md). */
-import { RECEIPT_HEADERS } from '../exchange/response-head.ts';
+import { AUDIT_HEADERS } from '../exchange/headers.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
 import { BodyHash, type DigestedResponse } from './digested-response.ts';
-import type { Exchange } from './exchange.ts';
+import { addHeaders, type Exchange } from './exchange.ts';
 import type { Outcome } from './request-log.ts';
 
 /**
@@ -11,11 +11,11 @@ import type { Outcome } from './request-log.ts';
  * ones are only counted (lib/transparency/receipt-log.ts), so there is no line to name.
  */
 export function beginReceipt(exchange: Exchange, endpoint: string | null): void {
-  const { deps, requestId, headers } = exchange;
+  const { deps, requestId } = exchange;
   if (deps.receipts === undefined) return;
   exchange.receipt = { endpoint, request: new BodyHash(), epoch: undefined };
   if (endpoint === null) return;
-  exchange.headers = { ...headers, [RECEIPT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` };
+  addHeaders(exchange, { last: { [AUDIT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` } });
 }
 
 /** What the log calls an outcome, as receipts call it. */
@@ -53,5 +53,7 @@ export function addReceipt(exchange: Exchange, outcome: Outcome): void {
 }
 
 const epochOf = ({ secretId, manifestSha256, verdictSha256 }: Epoch): RequestReceipt['epoch'] => ({
-  ...{ secretId, manifestSha256, verdictSha256 },
+  secretId,
+  manifestSha256,
+  verdictSha256,
 });

@@ -1,16 +1,12 @@
 /** The last step of the chain: the upstream response, decrypted, to the application. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { errorEvent, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
+import { errorEvent } from '../api/error-format.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import {
-  plainContentType,
-  plainMarks,
-  receiptHeaders,
-  remoteHeaders,
-  responseKind,
-} from '../exchange/response-head.ts';
+import { responseHeaders } from '../exchange/headers.ts';
+import { responseKind } from '../exchange/response-head.ts';
+import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -65,8 +61,8 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
   const { res } = exchange;
   const { response, plainBody } = upstream;
   const status = response.statusCode as number;
-  const type = plainContentType(response.headers['content-type']);
-  const headers = responseHeaders(exchange, upstream, { contentType: type, authenticated: false });
+  const contentType = plainContentType(response.headers['content-type']);
+  const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
   if (plainBody !== undefined) {
     respondWhole(exchange, { status, headers, body: plainBody });
     finished(exchange);
@@ -96,15 +92,12 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   exchange.stats.usage = decrypter.usage;
   const { failure } = stream;
   if (failure === undefined) {
-    const headers = responseHeaders(exchange, upstream, {
-      contentType: 'application/json',
-      authenticated: true,
-    });
+    const headers = headersOf(exchange, upstream, { contentType: 'application/json', authenticated: true });
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     beginWhole(exchange, { status, headers, length });
     finished(exchange);
     // Piece by piece: it shows how much of it the client has taken.
-    await toClient(Readable.from(pieces), exchange);
+    await toClient(pieces, exchange);
     endAfterUpload(exchange.req, exchange.res);
     return;
   }
@@ -112,11 +105,9 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   if (status < 400) throw failure;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
   noteFailure(exchange, failure);
-  const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
-  const shown = new PrivatemodeError(failure.code, message, { cause: failure });
   const retryAfter = response.headers['retry-after'];
   const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
-  respondError(exchange, shown, { status, headers });
+  respondError(exchange, unreadError(failure, status), { status, headers });
   count(exchange.deps.counters.responses, status);
 }
 
@@ -148,7 +139,7 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
   exchange.decrypter = decrypter;
   res.writeHead(response.statusCode as number, {
-    ...responseHeaders(exchange, upstream, { contentType: 'text/event-stream', authenticated: true }),
+    ...headersOf(exchange, upstream, { contentType: 'text/event-stream', authenticated: true }),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
@@ -185,34 +176,28 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   } else res.write(errorEvent(events.failure, exchange), () => breakConnection(exchange));
 }
 
-/**
- * The head towards the application. The type and the marks are ours, which say what protected the response, or that nothing did; of
- * the remote's headers come those of the allow-list.
- */
-function responseHeaders(
-  exchange: ForwardedExchange,
+/** The head towards the application; `authenticated`: whether the body is. */
+const headersOf = (
+  { format, requestId, headers, match }: ForwardedExchange,
   { response, epoch }: AttemptResponse,
   { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
-): Record<string, string | string[]> {
-  return {
-    ...requestIdHeader(exchange),
-    // An id of the service wins over ours, one of the application over both.
-    ...remoteHeaders(response.rawHeaders, { authenticated }),
-    ...INERT_HEADERS,
-    'content-type': contentType,
-    ...exchange.headers,
-    ...(authenticated
-      ? receiptHeaders(epoch, exchange.requestId)
-      : plainMarks(exchange.match.endpoint.encrypted)),
-  };
-}
+): Record<string, string | string[]> =>
+  responseHeaders({
+    format,
+    requestId,
+    rawHeaders: response.rawHeaders,
+    contentType,
+    own: headers,
+    encrypted: match.endpoint.encrypted,
+    epoch: authenticated ? epoch : undefined,
+  });
 
 /** The body of the response as a stream that decrypts it, within the limits of the exchange. */
 export const decrypted = (
   { deps, stats }: Exchange,
   response: UpstreamResponse['response'],
   decrypter: Decrypter,
-  on: Pick<DecryptOptions, 'onFirstBytes' | 'onFailure' | 'room'> = {},
+  on: Partial<Pick<DecryptOptions, 'stats' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
 ): DecryptStream =>
   new DecryptStream(response, decrypter, {
     stats,
@@ -227,11 +212,11 @@ function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   noteFailure(exchange, failure);
 }
 
-/** Gives the application all of the stream; the response stays open. Throws ClientGone where the application left. */
-async function toClient(stream: Readable, { res }: Exchange): Promise<void> {
+/** Gives the application all of the pieces; the response stays open. Throws ClientGone where the application left. */
+async function toClient(pieces: Readable | readonly Uint8Array[], { res }: Exchange): Promise<void> {
   try {
-    await pipeline(stream, res, { end: false });
-    stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
+    await pipeline(pieces, res, { end: false });
+    if (pieces instanceof Readable) pieces.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
   } catch {
     throw new ClientGone();
   }

@@ -1,9 +1,20 @@
-/** Why no upstream response came, in an error of ours, and whether the request may be sent again. */
+/** Why no upstream response came, or not all of it, in an error of ours, and whether the request may be sent again. */
 
 import { PrivatemodeError } from '../errors.ts';
-import { UpstreamFailure } from '../exchange/retry.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
+
+/** Why an attempt failed before any response header; `retry`: what shows that the request may be sent again, if anything does. */
+export class UpstreamFailure extends Error {
+  readonly error: PrivatemodeError;
+  readonly retry: 'connection_reset' | 'stale_connection' | undefined;
+
+  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
+    super(error.message, { cause: error });
+    this.error = error;
+    this.retry = retry;
+  }
+}
 
 /** What is known of an attempt when it fails. */
 interface AttemptState {
@@ -43,6 +54,8 @@ const CLOSED_DURING_UPLOAD: Description = [
 ];
 const RESET: Description = ['upstream_reset', 'the service closed the connection before it answered'];
 const NO_ROUTE: Description = ['upstream_unreachable', 'no route to the service'];
+const CONNECT_TIMEOUT: Description = ['upstream_connect_timeout', 'the connection to the service timed out'];
+const NO_RESPONSE: Description = ['first_byte_timeout', 'the service did not begin to answer in time'];
 const exhausted = (what: string): Description => [
   'resources_exhausted',
   `no ${what} is left for a connection to the service`,
@@ -55,7 +68,10 @@ const BY_CODE: Readonly<Record<string, Description>> = {
   EAI_AGAIN: ['upstream_unreachable', 'the host name of the service does not resolve now'],
   EHOSTUNREACH: NO_ROUTE,
   ENETUNREACH: NO_ROUTE,
-  ETIMEDOUT: ['upstream_connect_timeout', 'the connection to the service timed out'],
+  ETIMEDOUT: CONNECT_TIMEOUT,
+  // Of undici, which is Node's fetch.
+  UND_ERR_CONNECT_TIMEOUT: CONNECT_TIMEOUT,
+  UND_ERR_HEADERS_TIMEOUT: NO_RESPONSE,
   EPIPE: CLOSED_DURING_UPLOAD,
   EMFILE: exhausted('file descriptor'),
   ENFILE: exhausted('file descriptor'),
@@ -63,7 +79,7 @@ const BY_CODE: Readonly<Record<string, Description>> = {
 };
 const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
 
-/** Translates what node:https reported before any response header into one of our errors. */
+/** Translates what node:https or fetch reported before any response header into one of our errors. */
 function transportError(thrown: unknown, host: string): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
@@ -73,3 +89,23 @@ function transportError(thrown: unknown, host: string): PrivatemodeError {
   const whileWriting = code === 'ECONNRESET' && syscall === 'write';
   return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
 }
+
+/** The head of a response did not come in time. */
+export const noResponse = (): PrivatemodeError => new PrivatemodeError(...NO_RESPONSE);
+
+/** Nothing more of a response came in time. */
+export const stalled = (): PrivatemodeError =>
+  new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer');
+
+/** The connection ended before the response did. */
+export const brokenOff = (cause?: unknown): PrivatemodeError =>
+  new PrivatemodeError(
+    'stream_unfinished',
+    'the connection to the service broke in the middle of the answer',
+    {
+      cause,
+    },
+  );
+
+/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
+export const LINGER = 5_000;

@@ -6,7 +6,7 @@ import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
 import { joinPieces } from './join-pieces.ts';
-import { upstreamFailure } from './upstream-failure.ts';
+import { noResponse, upstreamFailure } from './upstream-failure.ts';
 import { openedAhead } from './warm-connections.ts';
 
 /** Where the remote API is, and how to get there. */
@@ -128,6 +128,9 @@ const FEW_PIECES = 16;
 /** Seconds in a Keep-Alive header. */
 const KEPT_FOR = /\btimeout=(\d{1,6})\b/;
 
+const noConnection = (): PrivatemodeError =>
+  new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
+
 /** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   const { host, connectTimeout, firstByteTimeout, onIdleTimeout } = options;
@@ -138,10 +141,10 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  let deadline = expireIn(connectTimeout, 'upstream_connect_timeout', 'no connection to the service in time');
+  let deadline = expireIn(connectTimeout, noConnection);
 
-  function expireIn(ms: number, ...what: ConstructorParameters<typeof PrivatemodeError>): NodeJS.Timeout {
-    return setTimeout(() => failed(new PrivatemodeError(...what)), ms);
+  function expireIn(ms: number, late: () => PrivatemodeError): NodeJS.Timeout {
+    return setTimeout(() => failed(late()), ms);
   }
 
   function settle(): void {
@@ -165,8 +168,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   function expectResponse(): void {
     if (settled) return;
     clearTimeout(deadline);
-    const message = 'the service did not begin to answer in time';
-    deadline = expireIn(firstByteTimeout, 'first_byte_timeout', message);
+    deadline = expireIn(firstByteTimeout, noResponse);
   }
 
   function connected(): void {

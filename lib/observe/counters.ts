@@ -36,26 +36,21 @@ export function countError({ errors }: Counters, client: string | undefined, cod
   count(codes, code);
 }
 
-export type RequestStats = ReturnType<typeof newRequestStats>;
-
 /** What is counted along one exchange, of which nothing has happened yet; times by performance.now(). */
-export function newRequestStats() {
-  const startedAt = performance.now();
-  return {
-    startedAt,
-    uploadedAt: undefined as number | undefined,
-    sentAt: undefined as number | undefined,
-    firstChunkAt: undefined as number | undefined,
-    endedAt: startedAt,
-    chunks: 0,
-    /** Of a stream. */
-    events: 0,
-    model: undefined as string | undefined,
-    /** Tokens, as the service says it counted them. */
-    usage: undefined as { readonly [of in 'prompt' | 'completion']: number | undefined } | undefined,
-    /** The model reported an error of its own inside a stream. */
-    modelError: false,
-    error: undefined as PrivatemodeError | undefined,
-    bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
-  };
+export class RequestStats {
+  readonly startedAt: number = performance.now();
+  uploadedAt: number | undefined;
+  sentAt: number | undefined;
+  firstChunkAt: number | undefined;
+  endedAt: number = this.startedAt;
+  chunks = 0;
+  /** Of a stream. */
+  events = 0;
+  model: string | undefined;
+  /** Tokens, as the service says it counted them. */
+  usage: { readonly [of in 'prompt' | 'completion']: number | undefined } | undefined;
+  /** The model reported an error of its own inside a stream. */
+  modelError = false;
+  error: PrivatemodeError | undefined;
+  readonly bytes = { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 };
 }

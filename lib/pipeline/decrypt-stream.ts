@@ -1,6 +1,7 @@
 /** The decrypting stage as a Node stream, between the upstream response and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
 import type { Decrypter } from './decrypter.ts';
 
 export interface DecryptOptions {
@@ -31,9 +32,6 @@ interface Source {
 
 /** Bytes that are handed on at once: a client takes larger ones in parts, and has to have its time for each. */
 const LARGEST_PIECE = 64 * 1024;
-
-/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
-const LINGER = 5_000;
 
 /**
  * Reads `upstream` and is readable as its decrypted bytes, one piece of up to 64 KiB for each network chunk. It never errors, since a Transform that
@@ -157,8 +155,7 @@ export class DecryptStream extends Transform {
 
   readonly #broken = (): void => {
     if (this.#source === undefined || this.#source.upstream.readableEnded) return;
-    const message = 'the connection to the service broke in the middle of the answer';
-    this.#end(new PrivatemodeError('stream_unfinished', message));
+    this.#end(brokenOff());
   };
 
   // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
@@ -167,9 +164,8 @@ export class DecryptStream extends Transform {
     const { idleTimeout } = this.#source.options;
     const left =
       this.#waits || this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
-    const message = 'the service stopped sending in the middle of the answer';
     if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
-    else this.#end(new PrivatemodeError('stream_idle_timeout', message));
+    else this.#end(stalled());
   };
 }
 

@@ -30,6 +30,9 @@ export type Opener = Pick<RequestCipher, 'openAll'>;
 /** What the request asked for: an honest response is of this kind, and no other. */
 export type Asked = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
+/** By requests without a body. */
+export const NOTHING_ASKED: Asked = { streaming: false, choices: 1, format: undefined, usage: 'every' };
+
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 

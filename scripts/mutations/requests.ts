@@ -4,7 +4,7 @@ import type { Mutation } from './mutation.ts';
 export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'the header allow-list: whatever the client sends goes on',
-    file: 'lib/pipeline/rewrite-auth.ts',
+    file: 'lib/exchange/headers.ts',
     edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
     tests: [
       {

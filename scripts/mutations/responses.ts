@@ -233,11 +233,11 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'dates and ids of responses that nothing authenticates: those of a stranger pass',
-    file: 'lib/exchange/response-head.ts',
+    file: 'lib/exchange/headers.ts',
     edits: [{ find: '(authenticated && OF_THE_ANSWER.has(name))', replace: 'OF_THE_ANSWER.has(name)' }],
     tests: [
       {
-        file: 'test/exchange/response-head.test.ts',
+        file: 'test/exchange/headers.test.ts',
         names: [
           'response headers towards the application Date goes through beside a body that authenticates only',
         ],

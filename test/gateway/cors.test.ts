@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders } from 'node:http';
 import { describe, it } from 'node:test';
+import { refuseForeignPage } from '../../lib/gateway/admission.ts';
 import {
   type CorsPolicy,
   corsHeaders,
   foreignPage,
   ownNames,
   preflightHeaders,
-  refuseForeignPage,
-} from '../../lib/gateway/admission.ts';
+} from '../../lib/gateway/cors.ts';
 import { refused } from '../support/config.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 

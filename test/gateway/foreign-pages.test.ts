@@ -1,7 +1,7 @@
 /** The CORS rules and the refusal of foreign pages, over real connections. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import type { CorsPolicy } from '../../lib/gateway/admission.ts';
+import type { CorsPolicy } from '../../lib/gateway/cors.ts';
 import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';

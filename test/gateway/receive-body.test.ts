@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import type { Exchange } from '../../lib/gateway/exchange.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
 import { ClientGone, type ReceivedBody, receive as receiveBody } from '../../lib/gateway/receive-body.ts';
-import { createCounters, newRequestStats } from '../../lib/observe/counters.ts';
+import { createCounters, RequestStats } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 
 const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
@@ -30,7 +30,7 @@ const receive = (
     },
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
-    stats: newRequestStats(),
+    stats: new RequestStats(),
     control: { signal },
   };
   return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };

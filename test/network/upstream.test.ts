@@ -6,8 +6,8 @@ import { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { UpstreamFailure } from '../../lib/exchange/retry.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
+import type { UpstreamFailure } from '../../lib/network/upstream-failure.ts';
 import { keptOfEach } from '../support/kept.ts';
 import { type Script, startScriptedUpstream } from '../support/scripted-upstream.ts';
 

@@ -1,7 +1,7 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { CorsPolicy } from '../../lib/gateway/admission.ts';
+import type { CorsPolicy } from '../../lib/gateway/cors.ts';
 import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../lib/gateway/memory-budget.ts';

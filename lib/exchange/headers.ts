@@ -1,0 +1,178 @@
+/** Headers by allow-list: which of the application's go out, which of the remote's come back, and what is added to both. */
+import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-format.ts';
+import {
+  PROTECTION_HEADERS,
+  PROTOCOL_VERSION,
+  type ProtectedAttempt,
+  protectionHeaders,
+} from '../envelope/protection.ts';
+import { plainMarks } from './unauthenticated.ts';
+
+/**
+ * The application's headers that the remote gets, each by its exact name: what decides over the response, and nothing about who
+ * asks. A prefix would let keys and ids of other accounts out (`openai-organization`, `anthropic-user-id`).
+ */
+const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta']);
+
+interface RequestHead {
+  /** As Node gives them: name, value, name, value … */
+  readonly rawHeaders: readonly string[];
+  /** Authority of the remote, with the port where it is not 443; undefined where the runtime sets the header itself. */
+  readonly host: string | undefined;
+  /** Default: Proxy. */
+  readonly client?: 'SDK';
+  readonly authorization: string | undefined;
+  /** `proxy_<uuidv7>_<attempt>`; without the attempt where nothing is encrypted (docs/protocol/inference.md 2). */
+  readonly requestId: string;
+}
+
+/**
+ * All headers of one attempt but its length. `protection`: undefined where the endpoint is not encrypted. `body`: what leaves;
+ * the content type is that of a form, or undefined where the application's stays.
+ */
+export function attemptHeaders(
+  head: RequestHead,
+  protection: ProtectedAttempt | undefined,
+  body: { readonly contentType?: string } | undefined,
+): Record<string, string> {
+  const headers = requestHeaders(head);
+  if (protection !== undefined) Object.assign(headers, protectionHeaders(protection));
+  if (body === undefined) delete headers['content-type'];
+  else if (body.contentType !== undefined) headers['content-type'] = body.contentType;
+  return headers;
+}
+
+/** The headers towards the remote that depend on neither the secret nor the body; lower-case names. */
+export function requestHeaders(head: RequestHead): Record<string, string> {
+  const headers = allowedHeaders(
+    head.rawHeaders,
+    (name) => TO_REMOTE.has(name),
+    (before, value): string => `${before}, ${value}`,
+  );
+  if (head.host !== undefined) headers['host'] = head.host;
+  headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
+  if (head.authorization !== undefined) headers['authorization'] = head.authorization;
+  headers[PROTECTION_HEADERS.version.toLowerCase()] = PROTOCOL_VERSION;
+  if (head.client === undefined) {
+    headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
+    headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;
+  }
+  headers['privatemode-client'] = head.client ?? 'Proxy';
+  headers['privatemode-user-request-id'] = head.requestId;
+  return headers;
+}
+
+/** Operating systems and architectures that Go names otherwise than Node (docs/protocol/inference.md 2). */
+const GO_OS: Readonly<Record<string, string>> = { win32: 'windows', sunos: 'solaris', cygwin: 'windows' };
+const GO_ARCHITECTURE: Readonly<Record<string, string>> = {
+  x64: 'amd64',
+  ia32: '386',
+  ppc64: 'ppc64le',
+  mipsel: 'mipsle',
+};
+
+/** The head of a response towards the application. */
+interface ResponseHead {
+  readonly format: ErrorFormat;
+  readonly requestId: string;
+  /** Those of the upstream response, as Node gives them. */
+  readonly rawHeaders: readonly string[];
+  readonly contentType: string;
+  /** What every response to this application has. */
+  readonly own?: Readonly<Record<string, string>>;
+  /** Whether the responses of the endpoint are encrypted. */
+  readonly encrypted: boolean;
+  /** Of the attempt that led to the response; undefined where nothing authenticates its body. */
+  readonly epoch: EpochFacts | undefined;
+}
+
+/**
+ * The type and the marks are ours, which say what protected the response, or that nothing did; of the remote's headers come those
+ * of the allow-list. An id of the service wins over ours, one of the application over both.
+ */
+export function responseHeaders(head: ResponseHead): Record<string, string | string[]> {
+  const { epoch } = head;
+  return {
+    ...requestIdHeader(head),
+    ...remoteHeaders(head.rawHeaders, { authenticated: epoch !== undefined }),
+    ...INERT_HEADERS,
+    'content-type': head.contentType,
+    ...head.own,
+    ...(epoch === undefined ? plainMarks(head.encrypted) : epochHeaders(epoch, head.requestId)),
+  };
+}
+
+/**
+ * The remote's headers that reach the application: when to try again, and what is left of a quota. They are not authenticated, so
+ * nothing here may steer a browser or a program elsewhere.
+ */
+const isHint = (name: string): boolean =>
+  name === 'retry-after' || name.startsWith('x-ratelimit-') || name.startsWith('anthropic-ratelimit-');
+
+/** Beside a body that authenticates also ids to ask the service's operators about, its date, and how long it may be kept. */
+const OF_THE_ANSWER = new Set(['x-request-id', 'request-id', 'cache-control', 'date']);
+
+/**
+ * Those headers by lower-case name; repeated ones as arrays. `authenticated`: whether the body is. Beside one that anybody may have
+ * written, an id would pass for that of a real answer, and a date or a rule for caches would keep the forgery.
+ */
+export const remoteHeaders = (
+  rawHeaders: readonly string[],
+  { authenticated }: { readonly authenticated: boolean },
+): Record<string, string | string[]> =>
+  allowedHeaders(
+    rawHeaders,
+    (name) => isHint(name) || (authenticated && OF_THE_ANSWER.has(name)),
+    (before, value) => [before, value].flat(),
+  );
+
+/** The parts of an epoch that a response names, so that a person can audit what protected it; the time in ms since 1970. */
+type EpochFacts = Readonly<Record<'secretId' | 'manifestSha256', string> & { attestedAt: number }>;
+
+/** Names of the headers by which a response can be audited. */
+export const AUDIT_HEADERS = {
+  secretId: 'Privatemode-Proxy-Secret-Id',
+  manifestSha256: 'Privatemode-Proxy-Manifest-Sha256',
+  attestedAt: 'Privatemode-Proxy-Attested-At',
+  requestId: 'Privatemode-Proxy-Request-Id',
+  receipt: 'Privatemode-Proxy-Receipt',
+} as const;
+
+/**
+ * What protected one response, as headers by name. `epoch`: of the attempt that led to it, not of the first one; the time is RFC 3339
+ * in UTC.
+ */
+export function epochHeaders(epoch: EpochFacts, requestId: string): Record<string, string> {
+  return {
+    [AUDIT_HEADERS.secretId]: epoch.secretId,
+    [AUDIT_HEADERS.manifestSha256]: epoch.manifestSha256,
+    [AUDIT_HEADERS.attestedAt]: new Date(epoch.attestedAt).toISOString(),
+    [AUDIT_HEADERS.requestId]: requestId,
+  };
+}
+
+/**
+ * Those headers of a head that `isAllowed`, by lower-case name; repeated ones as `join` puts them together. Headers of one
+ * connection stay there.
+ */
+function allowedHeaders<T>(
+  rawHeaders: readonly string[],
+  isAllowed: (name: string) => boolean,
+  join: (before: string | T, value: string) => T,
+): Record<string, string | T> {
+  const headers: Record<string, string | T> = {};
+  const perConnection: string[] = [];
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i]!.toLowerCase();
+    const value = rawHeaders[i + 1]!;
+    if (name === 'connection') perConnection.push(...value.toLowerCase().split(','));
+    else if (isAllowed(name) && isSafeValue(value)) {
+      headers[name] = Object.hasOwn(headers, name) ? join(headers[name]!, value) : value;
+    }
+  }
+  for (const name of perConnection) delete headers[name.trim()];
+  return headers;
+}
+
+/** What Node agrees to send: latin1 without control characters (tab excepted); anything else would throw mid-request. */
+const isSafeValue = (value: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
