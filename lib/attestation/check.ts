@@ -26,9 +26,9 @@ export interface Finding {
   readonly found: string;
   readonly expected?: string;
   /** Of a failure: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
-  readonly code?: ErrorCode;
+  readonly code?: ErrorCode | undefined;
   /** Of a revocation list that was obtained: seconds since its issuer signed it. */
-  readonly age?: number;
+  readonly age?: number | undefined;
 }
 
 /** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
@@ -38,6 +38,9 @@ export interface Check
   /** `not-evaluated`: something it builds on is missing, because an earlier check failed. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
+
+/** What all checks of a piece of evidence come to. */
+export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {

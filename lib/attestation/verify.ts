@@ -4,7 +4,15 @@
  */
 import { sha256 } from '#crypto/digest';
 import { malformed } from '../crypto/der.ts';
-import { allAccepted, attempt, type Check, type CheckDescription, firstFailure, runChecks } from './check.ts';
+import {
+  allAccepted,
+  attempt,
+  type Check,
+  type CheckDescription,
+  firstFailure,
+  type Outcome,
+  runChecks,
+} from './check.ts';
 import { askOnce, type CollateralSource } from './collateral.ts';
 import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
 import { DOCUMENT_ROWS, NONCE_BYTES } from './document-checks.ts';
@@ -30,8 +38,6 @@ export const CHECK_SECTIONS: readonly {
   { title: 'Mesh certificate', rows: MESH_ROWS },
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
-
-export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 export interface Verdict {
   readonly outcome: Outcome;

@@ -2,6 +2,7 @@
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/shard-key.ts';
+import type { VerdictReport } from '../verdict/verdict.ts';
 
 /** Standard fetch, or one with the same contract: a proxy, a test, a runtime of its own. */
 export type Fetch = typeof globalThis.fetch;
@@ -70,29 +71,7 @@ export interface Protection {
 }
 
 /** The verdict of a verification, in the shape of `privatemode-proxy verify --json`. */
-export interface ClientVerdict {
-  readonly outcome: 'accepted' | 'rejected' | 'unsupported' | 'malformed' | 'unavailable';
-  readonly tee: 'snp' | 'tdx' | null;
-  readonly manifestSha256: string | null;
-  /** RFC 3339 in UTC. */
-  readonly at: string;
-  readonly roots: 'vendor' | 'custom';
-  readonly checks: readonly {
-    readonly id: string;
-    readonly outcome: 'pass' | 'fail' | 'not-applicable' | 'not-evaluated';
-    readonly expected: string;
-    readonly found: string;
-    readonly source: string;
-  }[];
-  /** Null exactly if accepted. */
-  readonly failure: {
-    readonly id: string | null;
-    readonly code: string;
-    readonly expected: string | null;
-    readonly found: string;
-    readonly source: string | null;
-  } | null;
-}
+export type ClientVerdict = VerdictReport;
 
 /** A verdict that accepts the service, and the manifest that the service was held against. */
 export interface Verification extends ClientVerdict {

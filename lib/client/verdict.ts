@@ -1,7 +1,7 @@
 /** What a client says of the service, in the shape of `privatemode-proxy verify --json`. */
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { jsonReport } from '../verdict/json.ts';
+import { verdictReport } from '../verdict/json.ts';
 import { outcomeOfError } from '../verdict/outcome.ts';
 import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
 import { VerificationError } from './verification-error.ts';
@@ -43,14 +43,10 @@ export function verdictOf(
     ...{ tee, manifestSha256, checks, at: new Date() },
     roots: unsafeTrustRoots === undefined ? ('vendor' as const) : ('custom' as const),
   };
-  const report = jsonReport(
-    accepted && error === undefined
-      ? { ...judged, outcome, failure: undefined }
-      : {
-          ...judged,
-          outcome: isRejected ? outcome : outcomeOfError(cause.code),
-          failure: { check, error: cause },
-        },
-  );
-  return { ...report, at: report.at.toISOString() } as unknown as ClientVerdict;
+  if (accepted && error === undefined) return verdictReport({ ...judged, outcome, failure: undefined });
+  return verdictReport({
+    ...judged,
+    outcome: isRejected ? outcome : outcomeOfError(cause.code),
+    failure: { check, error: cause },
+  });
 }

@@ -1,11 +1,9 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
 import { printable } from '../text.ts';
-import type {
-  ChainLink,
-  EnforcedManifest,
-  VerificationDocument,
-} from '../transparency/verification-document.ts';
+import type { EnforcedManifest } from '../transparency/manifest-changes.ts';
+import type { VerificationDocument } from '../transparency/verification-document.ts';
+import type { ChainLink } from '../verdict/chain-of-trust.ts';
 
 export interface StatusFacts {
   readonly status: StatusReport;

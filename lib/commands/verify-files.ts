@@ -9,8 +9,10 @@ import { codeOf, orRefuse } from '../config/files.ts';
 import { whyNoManifest } from '../config/manifest-file.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { type Judgement, judge, notJudged, type Subject } from '../verdict/judge.ts';
+import { canBeOpened } from '../session/secret-exchange.ts';
+import { judge, notJudged, type Subject } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
+import type { Judgement } from '../verdict/verdict.ts';
 import { parseCollateral, storedCollateral } from './collateral-file.ts';
 import type { OfflineRequest } from './verify-flags.ts';
 
@@ -62,10 +64,10 @@ async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement>
       nonce,
       manifest: readManifest(request.manifest),
       roots: rootsIn(request.roots),
-      rootsKind,
       collateral: collateralIn(request.collateral),
       at,
       secret: secret && (async () => secret),
+      canBeOpened,
       live: false,
     };
   } catch (thrown) {

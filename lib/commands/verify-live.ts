@@ -16,9 +16,10 @@ import { systemClock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
-import { startSecretExchange } from '../session/secret-exchange.ts';
-import { type Judgement, judge, notJudged, type SecretMessages } from '../verdict/judge.ts';
+import { canBeOpened, startSecretExchange } from '../session/secret-exchange.ts';
+import { judge, notJudged, type SecretMessages } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
+import type { Judgement } from '../verdict/verdict.ts';
 import { recordCollateral } from './collateral-file.ts';
 import { type LiveExchange, prepareSave, saveExchange } from './save-exchange.ts';
 import { readManifest } from './verify-files.ts';
@@ -102,9 +103,9 @@ async function askService(
     messages = { publicKey, ...(await control.secret(apiKey, publicKey)) };
     return messages;
   }
-  const asked = { collateral: collateral.source, secret, at: new Date(), live: true };
+  const asked = { collateral: collateral.source, secret, canBeOpened, at: new Date(), live: true };
   step('checks of the evidence');
-  const judgement = await judge({ ...sent, ...asked, rootsKind });
+  const judgement = await judge({ ...sent, ...asked });
   end(judgement.outcome === 'accepted');
   return { judgement, exchange: { ...sent, secret: messages, collateral: collateral.recorded() } };
 }

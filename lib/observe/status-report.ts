@@ -1,6 +1,7 @@
 /** What the status page and `privatemode-proxy status` show: the body of `GET /status` on the admin listener. */
 import { asPrivatemodeError } from '../errors.ts';
 import type { Session } from '../session/session.ts';
+import { type EpochFacts, epochFacts } from '../transparency/epoch-facts.ts';
 import type { Counters } from './counters.ts';
 
 /** Traffic of one second. */
@@ -53,15 +54,7 @@ export interface StatusReport {
   readonly workers: number;
   readonly state: 'ready' | 'awaiting-key' | 'starting' | 'failing';
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
-  /** Times in ms since 1970. */
-  readonly epoch: {
-    readonly secretId: string;
-    readonly manifestSha256: string;
-    readonly verdictSha256: string;
-    readonly attestedAt: number;
-    readonly renewAt: number;
-    readonly expiresAt: number;
-  } | null;
+  readonly epoch: EpochFacts | null;
   /** Of all workers. */
   readonly traffic: Traffic;
   /** Undefined without --receipts. */
@@ -90,17 +83,7 @@ export function statusReport({
     state: session.state(),
     lastError:
       error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
-    epoch:
-      epoch === undefined
-        ? null
-        : {
-            secretId: epoch.secretId,
-            manifestSha256: epoch.manifestSha256,
-            verdictSha256: epoch.verdictSha256,
-            attestedAt: epoch.attestedAt,
-            renewAt: epoch.renewAt,
-            expiresAt: epoch.expiresAt,
-          },
+    epoch: epoch === undefined ? null : epochFacts(epoch),
     ...(instance === undefined ? {} : { receipts: { instance, ...counters.receipts } }),
   };
 }

@@ -3,8 +3,10 @@ import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { asPrivatemodeError } from '../errors.ts';
+import type { EpochFacts } from '../transparency/epoch-facts.ts';
 import type { ManifestLog } from '../transparency/manifest-log.ts';
-import { verdictReport, verdictText, withSecretChecks } from '../verdict/verdict.ts';
+import { verdictText } from '../verdict/json.ts';
+import { judgementOf, withSecretChecks } from '../verdict/judge.ts';
 import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
@@ -15,14 +17,7 @@ import type { ManifestSource } from './manifest-source.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends SharedSecret, Term {
-  /** Lower-case hex SHA-256 of the manifest the remote was verified against. */
-  readonly manifestSha256: string;
-  /** Lower-case hex SHA-256 of the verdict on the remote, as `verdictText` writes it. */
-  readonly verdictSha256: string;
-  /** From here on the session renews it in the background. */
-  readonly renewAt: number;
-}
+export interface Epoch extends EpochFacts, SharedSecret, Term {}
 
 export interface EpochDeps {
   readonly manifests: ManifestSource;
@@ -102,7 +97,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       const message = 'Manifest is enforced from now on';
       observe({ type: 'manifest-enforced', message, path, manifestSha256 });
     }
-    const report = verdictText(verdictReport(whole, roots));
+    const report = verdictText(judgementOf(whole, roots));
     const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
     observe({ type: 'verdict', message: 'The verdict is complete', report, sha256: verdictSha256 });
     return Object.freeze({

@@ -1,5 +1,7 @@
 import type { Verdict } from '../attestation/verify.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
+import { plural } from '../text.ts';
+import type { EpochFacts } from '../transparency/epoch-facts.ts';
 
 /** How a verdict came about that is not accepted. */
 export interface Rejection {
@@ -26,13 +28,7 @@ export type SessionEvent = { readonly message: string } & (
   /** Validation failed: the newest manifest is tried before the renewal fails. */
   | { readonly type: 'manifest-refetched'; readonly error: PrivatemodeError; readonly changed: boolean }
   | { readonly type: 'manifest-enforced'; readonly path: string; readonly manifestSha256: string }
-  | {
-      readonly type: 'epoch';
-      readonly secretId: string;
-      readonly manifestSha256: string;
-      /** ms since 1970. */
-      readonly expiresAt: number;
-    }
+  | ({ readonly type: 'epoch' } & Pick<EpochFacts, 'secretId' | 'manifestSha256' | 'expiresAt'>)
   /** A round failed; another one of the same renewal follows. */
   | { readonly type: 'round-failed'; readonly error: PrivatemodeError; readonly round: number }
   | {
@@ -87,5 +83,5 @@ export function failureMessage({ code }: PrivatemodeError, retryIn: number | und
   const [what] = FAILURES[code] ?? ['The remote could not be verified'];
   if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
-  return `${what}; trying again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'} at the latest`;
+  return `${what}; trying again in ${plural(seconds, 'second')} at the latest`;
 }

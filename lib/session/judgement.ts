@@ -2,6 +2,7 @@
 import { concernsClock } from '../attestation/findings.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { reasonOf } from '../verdict/verdict.ts';
 import type { Clock } from './clock.ts';
 import type { Rejection, SessionEvent } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
@@ -69,7 +70,6 @@ export function verdictError({ failure }: Verdict): PrivatemodeError {
   if (failure === undefined) {
     return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
   }
-  const { id, code = 'attestation_failed', expected, found, source } = failure;
-  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
-  return new PrivatemodeError(code, `${id}: expected ${expected}; found ${found} (${source})`, { remedy });
+  const remedy = concernsClock(failure.found) ? CLOCK_REMEDY : undefined;
+  return new PrivatemodeError(failure.code ?? 'attestation_failed', reasonOf(failure), { remedy });
 }

@@ -65,6 +65,22 @@ function requireAccepted(checks: readonly Check[]): void {
   throw failed(`the secret does not come from the attested deployment (${why})`, { remedy });
 }
 
+/**
+ * Whether an encapsulated key can be opened, tried with a fresh key, which tells as much as the right one: ML-KEM-768 decapsulates
+ * every ciphertext of the right length to something, and X25519 with a point of low order is zero for all keys. So a saved
+ * exchange, without its private key, is judged like a live one.
+ */
+export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean> {
+  const { privateKey } = await SUITE.GenerateKeyPair(false);
+  try {
+    const secret = await SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
+    secret.fill(0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);

@@ -7,6 +7,7 @@
  * line without the text `,"sig":"…"`, in base64.
  */
 import { createHash, type KeyObject, sign, verify } from 'node:crypto';
+import type { EpochFacts } from './epoch-facts.ts';
 
 /** How a request ended. `complete`: all of the response was handed to the connection. `aborted`: the client left before. `truncated`: the response had begun and was broken off, visibly. `refused`: the proxy answered that the request was wrong. `failed`: an error of the service or of the way to it. */
 export type ReceiptOutcome = 'complete' | 'aborted' | 'truncated' | 'refused' | 'failed';
@@ -35,13 +36,8 @@ export interface RequestReceipt {
   readonly response: BodyDigest & { readonly events: number };
   /** By the count of the service, which nothing authenticates. */
   readonly tokens: { readonly in: number | null; readonly out: number | null } | null;
-  /** Of the attempt that led to the response; null where nothing encrypted was sent. */
-  readonly epoch: {
-    readonly secretId: string;
-    readonly manifestSha256: string;
-    /** Name of the verdict beside the receipts: `verdicts/<sha256>.json`. */
-    readonly verdictSha256: string;
-  } | null;
+  /** Of the attempt that led to the response; null where nothing encrypted was sent. The verdict lies beside the receipts: `verdicts/<sha256>.json`. */
+  readonly epoch: Pick<EpochFacts, 'secretId' | 'manifestSha256' | 'verdictSha256'> | null;
   readonly outcome: ReceiptOutcome;
   /** Code of lib/errors.ts, or null. */
   readonly code: string | null;

@@ -1,12 +1,11 @@
 /** What `GET /verification` says: what protects requests now, and how that was established. Its schema: docs/verification.schema.json. */
 import type { TrustRoots, Verdict } from '../attestation/verify.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
-import { type VerdictReport, verdictReport } from '../verdict/verdict.ts';
+import { verdictReport } from '../verdict/json.ts';
+import { judgementOf } from '../verdict/judge.ts';
+import type { VerdictReport } from '../verdict/verdict.ts';
+import { type EpochFacts, epochFacts } from './epoch-facts.ts';
 import { type EnforcedManifest, manifestHistory } from './manifest-changes.ts';
-
-export type { ChainLink } from '../verdict/chain-of-trust.ts';
-export type { VerdictReport } from '../verdict/verdict.ts';
-export type { EnforcedManifest, ManifestChange } from './manifest-changes.ts';
 
 export interface VerificationDocument {
   readonly version: string;
@@ -15,30 +14,14 @@ export interface VerificationDocument {
   readonly now: string;
   /** Whether an epoch is in force, so that requests may be sent. A renewal that fails does not end it. */
   readonly verified: boolean;
-  readonly epoch: {
-    readonly secretId: string;
-    readonly manifestSha256: string;
-    readonly verdictSha256: string;
-    readonly attestedAt: string;
-    readonly renewAt: string;
-    readonly expiresAt: string;
-  } | null;
+  /** Its times RFC 3339 in UTC. */
+  readonly epoch: Readonly<Record<keyof EpochFacts, string>> | null;
   /** The last one, accepted or not; null before the first. */
   readonly verdict: VerdictReport | null;
   /** In the order of trust; empty before the first verdict. */
   readonly chain: readonly ChainLink[];
   /** Newest first. */
   readonly manifests: readonly EnforcedManifest[];
-}
-
-/** The times of an epoch in ms since 1970, and the digests it goes by. */
-interface EpochFacts {
-  readonly secretId: string;
-  readonly manifestSha256: string;
-  readonly verdictSha256: string;
-  readonly attestedAt: number;
-  readonly renewAt: number;
-  readonly expiresAt: number;
 }
 
 interface VerificationFacts {
@@ -57,30 +40,28 @@ interface VerificationFacts {
 const OF_NONCE: ReadonlySet<string | null> = new Set(['snp.report_data', 'tdx.policy.report_data']);
 const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 
-/** The document; of the epoch it takes what is named in its type, and no key. */
+/** The document. */
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {
   const { version, protocol, now, epoch, verdict, roots, manifests } = facts;
-  const iso = (ms: number): string => new Date(ms).toISOString();
-  const report = verdict && verdictReport(verdict, roots);
+  const report = verdict && verdictReport(judgementOf(verdict, roots));
   return {
     version,
     protocol,
     now: now.toISOString(),
     verified: epoch !== undefined,
-    epoch:
-      epoch === undefined
-        ? null
-        : {
-            secretId: epoch.secretId,
-            manifestSha256: epoch.manifestSha256,
-            verdictSha256: epoch.verdictSha256,
-            attestedAt: iso(epoch.attestedAt),
-            renewAt: iso(epoch.renewAt),
-            expiresAt: iso(epoch.expiresAt),
-          },
+    epoch: epoch === undefined ? null : inRfc3339(epochFacts(epoch)),
     verdict: report === undefined ? null : withoutNonce(report),
     chain: verdict && report ? chainOfTrust(verdict.checks, report.roots) : [],
     manifests,
+  };
+}
+
+function inRfc3339(facts: EpochFacts): NonNullable<VerificationDocument['epoch']> {
+  const iso = (ms: number): string => new Date(ms).toISOString();
+  const { attestedAt, renewAt, expiresAt } = facts;
+  return {
+    ...facts,
+    ...{ attestedAt: iso(attestedAt), renewAt: iso(renewAt), expiresAt: iso(expiresAt) },
   };
 }
 

@@ -1,7 +1,7 @@
 /** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
 import { concernsClock } from '../attestation/findings.ts';
 import type { ErrorCode } from '../errors.ts';
-import type { Judgement } from './judge.ts';
+import type { Judgement } from './verdict.ts';
 
 /**
  * What the advice depends on beside the judgement. `managed`: under the manifest that the service publishes; `saved`:

@@ -1,5 +1,6 @@
 /** The checks of a verdict as a chain of trust, from the hardware to the secret, for people who look at the status page. */
-import { CHECK_SECTIONS, type Check } from '../attestation/verify.ts';
+import type { Check } from '../attestation/check.ts';
+import { type LinkId, placeOf, titleOf } from './checks.ts';
 import type { VerdictReport } from './verdict.ts';
 
 /**
@@ -7,7 +8,7 @@ import type { VerdictReport } from './verdict.ts';
  * check that applies held and the links before it pass, `fail` where one did not hold, else `unknown`.
  */
 export interface ChainLink {
-  readonly id: 'hardware' | 'manifest' | 'coordinator' | 'mesh' | 'secret';
+  readonly id: LinkId;
   /** For a person: what the link is, and what its checks establish. */
   readonly title: string;
   readonly meaning: string;
@@ -19,9 +20,7 @@ export interface ChainLink {
 type LinkRow = Pick<ChainLink, 'id' | 'title' | 'meaning'> & {
   /** In place of `meaning` where the roots are not those of AMD and Intel. */
   readonly underCustomRoots?: string;
-  /** Which checks belong to it, by their ids. Each id matches exactly one link. */
-  readonly checks: RegExp;
-  /** Of these at least one must have been made: the others are preliminaries, which prove nothing about the link. */
+  /** Of its checks with such an id at least one must have been made: the others are preliminaries, which prove nothing about the link. */
   readonly needs: RegExp;
 };
 
@@ -33,15 +32,12 @@ const LINKS: readonly LinkRow[] = [
       'A genuine AMD or Intel processor, up to date and not revoked, signed a report about what runs on it.',
     underCustomRoots:
       'NOT genuine AMD or Intel hardware, as far as anybody can tell: custom roots are trusted, such as those of a simulator. Whoever holds their keys can make this evidence.',
-    checks:
-      /^(?:evidence\.(?:form|type)|snp\.(?:report\.|vcek\.|product|roots|chain\.|crl\.|platform\.|tcb\.|firmware\.|mitigation\.|chip_id\.|migration_agent)|tdx\.(?!policy\.))/,
     needs: /^(?:snp|tdx)\./,
   },
   {
     id: 'manifest',
     title: 'Manifest',
     meaning: 'The service runs under the manifest that is expected, which names every program that may run.',
-    checks: /^(?:manifest\.|document\.policies|evidence\.reference_values)/,
     needs: /^manifest\./,
   },
   {
@@ -49,8 +45,6 @@ const LINKS: readonly LinkRow[] = [
     title: 'Coordinator',
     meaning:
       'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered just now.',
-    checks:
-      /^(?:nonce\.|document\.form|snp\.(?:report_data|host_data|measurement|id_key|id_block|vmpl|policy\.)|tdx\.policy\.)/,
     needs: /^(?:snp|tdx)\./,
   },
   {
@@ -58,7 +52,6 @@ const LINKS: readonly LinkRow[] = [
     title: 'Mesh',
     meaning:
       'The coordinator vouches for the other programs with certificates of its own, and the secret service has one of them.',
-    checks: /^(?:document\.mesh_ca|mesh\.)/,
     needs: /^mesh\./,
   },
   {
@@ -66,18 +59,9 @@ const LINKS: readonly LinkRow[] = [
     title: 'Secret',
     meaning:
       'The secret service agreed on a key with this proxy and signed it. Prompts are encrypted with that key.',
-    checks: /^secret\./,
     needs: /^secret\./,
   },
 ];
-
-const TITLES = new Map(
-  CHECK_SECTIONS.flatMap(({ rows }) => rows.map(({ id, title }) => [id, title] as const)),
-);
-
-/** The link that a check belongs to. */
-export const linkOf = (id: string): ChainLink['id'] | undefined =>
-  LINKS.find(({ checks }) => checks.test(id))?.id;
 
 /**
  * The links with the checks that were made under these roots, in the order of trust. A link is unknown where one of its checks is open, and where a link before
@@ -85,15 +69,15 @@ export const linkOf = (id: string): ChainLink['id'] | undefined =>
  */
 export function chainOfTrust(checks: readonly Check[], roots: VerdictReport['roots']): readonly ChainLink[] {
   let vouched = true;
-  return LINKS.map(({ id, title, checks: pattern, needs, ...means }) => {
+  return LINKS.map(({ id, title, needs, ...means }) => {
     const { meaning, underCustomRoots = meaning } = means;
     const link = { id, title, meaning: roots === 'custom' ? underCustomRoots : meaning };
-    const own = checks.filter(({ id }) => pattern.test(id));
+    const own = checks.filter((check) => placeOf(check.id)?.link === id);
     const outcomes = new Set(own.map(({ outcome }) => outcome));
     const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');
     const holds = vouched && isMade && !outcomes.has('not-evaluated');
     const outcome = outcomes.has('fail') ? 'fail' : holds ? 'pass' : 'unknown';
     vouched = outcome === 'pass';
-    return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: TITLES.get(id) ?? id })) };
+    return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: titleOf(id) })) };
   });
 }

@@ -1,5 +1,5 @@
 /** How a verification can end, and the exit code that says so (docs/verification.md). */
-import type { Outcome } from '../attestation/verify.ts';
+import type { Outcome } from '../attestation/check.ts';
 import type { ErrorCode } from '../errors.ts';
 
 /** `unavailable`: live only, where something that the verdict needs could not be fetched. */

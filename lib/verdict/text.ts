@@ -1,10 +1,10 @@
-/** The verdict for a person: every check in its group, the conclusion, and what to do next. */
+/** The verdict for a person: every check below its heading, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
-import { CHECK_SECTIONS } from '../attestation/verify.ts';
 import { printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
-import { type Judgement, SECRET_EXCHANGE_ROWS } from './judge.ts';
+import { HEADINGS, placeOf, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
+import type { Judgement } from './verdict.ts';
 
 /** What was verified, where the manifest comes from, whose roots were trusted. */
 export interface Heading {
@@ -41,23 +41,6 @@ export function foreignRoots(flag: string, directory: string | undefined): strin
 `;
 }
 
-/** Groups in order, each with the ids of its checks; the first one that fits decides. */
-const GROUPS: Readonly<Record<string, RegExp>> = {
-  Documents: /^(?:nonce|document|manifest|evidence)\./,
-  Evidence: /^(?:snp\.report|tdx\.(?:quote|qe|policy\.report_data)\b)/,
-  'Certificate chain':
-    /^...\.(?:vcek|product|roots|chain|crl|pck|tcb_info|qe_identity|root_crl|pck_crl|revocation)\b/,
-  Policy: /^(?!mesh\.|secret\.)/, // and whatever has no group of its own
-  'Secret exchange': /^(?:mesh|secret)\./,
-};
-
-const groupOf = (id: string): string | undefined =>
-  Object.keys(GROUPS).find((group) => GROUPS[group]?.test(id));
-
-const ROWS = [...CHECK_SECTIONS.flatMap(({ rows }) => rows), ...SECRET_EXCHANGE_ROWS];
-const TITLES = new Map(ROWS.map(({ id, title }) => [id, title]));
-const titleOf = (id: string): string => TITLES.get(id) ?? id;
-
 const STYLES = { good: 32, bad: 31, plain: 2, bold: 1 } as const;
 type Paint = (style: keyof typeof STYLES, text: string) => string;
 
@@ -78,8 +61,8 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   const { checks } = judgement;
   const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
   const room = report.columns === undefined ? ROOM : Math.max(20, report.columns - width - 6);
-  const members = Map.groupBy(checks, ({ id }) => groupOf(id));
-  const groups = Object.keys(GROUPS).flatMap((group) => {
+  const members = Map.groupBy(checks, ({ id }) => placeOf(id)?.heading);
+  const groups = HEADINGS.flatMap((group) => {
     const lines = runsOf(members.get(group) ?? []).flatMap((run) => checkLines(run, { paint, width, room }));
     return lines.length === 0 ? [] : [paint('bold', group), ...lines].join('\n');
   });

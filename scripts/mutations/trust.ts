@@ -104,7 +104,7 @@ export const TRUST: readonly Mutation[] = [
     edits: [{ find: 'const holds = vouched && isMade && ', replace: 'const holds = isMade && ' }],
     tests: [
       {
-        file: 'test/transparency/verification-document.test.ts',
+        file: 'test/verdict/chain-of-trust.test.ts',
         names: ['the chain of trust passes no link behind one that does not, for nothing vouches for it'],
       },
     ],

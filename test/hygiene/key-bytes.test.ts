@@ -7,7 +7,7 @@ import cluster from 'node:cluster';
 import { createSecretKey } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
-import { SUITE } from '../../lib/session/secret-exchange.ts';
+import { canBeOpened, SUITE } from '../../lib/session/secret-exchange.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import { judge } from '../../lib/verdict/judge.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
@@ -29,7 +29,7 @@ describe('key bytes', () => {
     const empty = new Uint8Array();
     const messages = { publicKey: empty, encapsulatedKey: empty, signature: empty, meshCert: empty };
     const { now: at, ...evidence } = syntheticInput('synthetic_v158');
-    await judge({ ...evidence, at, rootsKind: 'custom', secret: async () => messages, live: false });
+    await judge({ ...evidence, at, secret: async () => messages, canBeOpened, live: false });
     assert.ok(handedOut !== undefined && wiped(handedOut));
   });
 

@@ -3,12 +3,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { loadStatusPage } from '../../lib/observe/status-page.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../lib/observe/status-report.ts';
-import type {
-  EnforcedManifest,
-  VerdictReport,
-  VerificationDocument,
-} from '../../lib/transparency/verification-document.ts';
+import type { EnforcedManifest } from '../../lib/transparency/manifest-changes.ts';
+import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
 import { chainOfTrust } from '../../lib/verdict/chain-of-trust.ts';
+import type { VerdictReport } from '../../lib/verdict/verdict.ts';
 import { flagsOf, secretFlagsOf, verifyCommand } from './verify.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
@@ -30,13 +28,13 @@ async function verdictOf(failing?: { readonly id: string; readonly found: string
   const argv = [...flagsOf('synthetic'), ...secretFlagsOf('synthetic'), '--json'];
   const verdict: VerdictReport = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
   if (failing === undefined) return verdict;
-  const code = 'attestation_failed';
+  const failure = { outcome: 'fail', code: 'attestation_failed' } as const;
   const checks = verdict.checks.map((check) =>
-    check.id === failing.id ? { ...check, ...failing, outcome: 'fail', code } : check,
+    check.id === failing.id ? { ...check, ...failing, ...failure } : check,
   );
   const failed = checks.find(({ id }) => id === failing.id);
   if (failed === undefined) throw new Error(`no check ${failing.id}`);
-  return { ...verdict, outcome: 'rejected', checks, failure: { ...failed, code } };
+  return { ...verdict, outcome: 'rejected', checks, failure: { ...failed, code: failure.code } };
 }
 
 /** Attested 4 minutes ago, with traffic, at this moment. */
@@ -58,7 +56,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     verification: {
       ...{ ...about, now: new Date(now).toISOString(), verified: true, verdict },
       epoch: { ...ids, ...inRfc3339 },
-      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0], verdict.roots),
+      chain: chainOfTrust(verdict.checks, verdict.roots),
       manifests: manifests(now).slice(1),
     },
   };
@@ -81,7 +79,7 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
     status: { ...status, state: 'failing', epoch: null, lastError, traffic: idle },
     verification: {
       ...{ ...verification, verified: false, epoch: null, verdict },
-      chain: chainOfTrust(verdict.checks as Parameters<typeof chainOfTrust>[0], verdict.roots),
+      chain: chainOfTrust(verdict.checks, verdict.roots),
     },
   };
 }

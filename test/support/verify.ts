@@ -1,40 +1,16 @@
 /** The `verify` command in this process: arguments in, what it wrote and its exit code out. */
 import { join } from 'node:path';
 import { main } from '../../lib/cli.ts';
+import type { VerdictReport } from '../../lib/verdict/verdict.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
-
-/** The verdict for a program, as docs/verification.md shows it. */
-export interface JsonVerdict {
-  readonly outcome: 'accepted' | 'rejected' | 'unsupported' | 'malformed' | 'unavailable';
-  readonly tee: 'snp' | 'tdx' | null;
-  readonly manifestSha256: string | null;
-  readonly at: string;
-  readonly roots: 'vendor' | 'custom';
-  readonly checks: readonly {
-    readonly id: string;
-    readonly outcome: 'pass' | 'fail' | 'not-applicable' | 'not-evaluated';
-    readonly expected: string;
-    readonly found: string;
-    readonly source: string;
-    readonly age?: number;
-    readonly code?: string;
-  }[];
-  readonly failure: {
-    readonly id: string | null;
-    readonly code: string;
-    readonly expected: string | null;
-    readonly found: string;
-    readonly source: string | null;
-  } | null;
-}
 
 export interface Verified {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
   /** What stdout holds, where it holds JSON and nothing else. */
-  json(): JsonVerdict;
+  json(): VerdictReport;
 }
 
 export async function verifyCommand(
@@ -55,7 +31,7 @@ export async function verifyCommand(
     now: () => new Date(options.now ?? EVALUATE_AT),
   };
   const code = await main(['verify', ...argv], options.env ?? {}, io);
-  return { code, ...written, json: () => JSON.parse(written.stdout) as JsonVerdict };
+  return { code, ...written, json: () => JSON.parse(written.stdout) as VerdictReport };
 }
 
 export const EVALUATE_AT = '2026-12-01T00:00:00Z';

@@ -2,14 +2,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { type Judgement, judge } from '../../lib/verdict/judge.ts';
+import { judge } from '../../lib/verdict/judge.ts';
+import type { Judgement } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/attestation-vectors.ts';
 
 /** Accepted evidence whose secret exchange ends with this error. */
 function judgeFailing(error: Error): Promise<Judgement> {
   const { now: at, ...input } = syntheticInput('synthetic_v158');
   const secret = (): Promise<never> => Promise.reject(error);
-  return judge({ ...input, at, rootsKind: 'custom', secret, live: true });
+  const canBeOpened = (): Promise<boolean> => assert.fail('there is nothing to open');
+  return judge({ ...input, at, secret, canBeOpened, live: true });
 }
 
 describe('a secret exchange that fails', () => {
