@@ -2,40 +2,25 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
+import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandName, parseArgv } from './config/argv.ts';
-import { type Config, parseConfig } from './config/config.ts';
+import { type Config, configOf } from './config/config.ts';
 import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
-import { FLAGS } from './config/flags.ts';
 import { renderHelp } from './config/help.ts';
-import { valuesOf } from './config/setting.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
-import { probe } from './observe/health.ts';
-import { printable, printableLines } from './text.ts';
+import { printableLines } from './text.ts';
 import { VERSION } from './version.ts';
 
-export interface TextOutput {
-  write(text: string): unknown;
-}
-
-export interface Io {
-  readonly stdout: TextOutput;
-  readonly stderr: TextOutput;
-}
-
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
-type Command = (argv: readonly string[], io: Io, env: Environment) => Promise<number>;
 
-const COMMANDS: Readonly<Record<CommandName, Command>> = {
-  clients: async (argv, io) => (await import('./commands/clients.ts')).runClients(argv, io),
-  healthcheck,
-  /** As `--help` of the command that is named, or of the program. */
-  help: ([name, ...rest], io, env) =>
-    main([...(name === undefined ? [] : [name]), '--help', ...rest], env, io),
-  status: async (argv, io, env) => (await import('./commands/status.ts')).runStatus(argv, env, io),
-  receipts: async (argv, io) => (await import('./commands/receipts.ts')).runReceipts(argv, io),
-  usage: async (argv, io) => (await import('./commands/usage.ts')).runUsage(argv, io),
-  version: (argv, io, env) => main(['--version', ...argv], env, io),
-  verify: async (argv, io, env) => (await import('./commands/verify.ts')).runVerify(argv, env, io),
+/** Each is loaded only to be run: help, version and wrong flags answer at once. */
+const COMMANDS: Readonly<Record<Exclude<CommandName, 'help' | 'version'>, () => Promise<Command>>> = {
+  clients: async () => (await import('./commands/clients.ts')).CLIENTS,
+  healthcheck: async () => (await import('./commands/healthcheck.ts')).HEALTHCHECK,
+  receipts: async () => (await import('./commands/receipts.ts')).RECEIPTS,
+  status: async () => (await import('./commands/status.ts')).STATUS,
+  usage: async () => (await import('./commands/usage.ts')).USAGE,
+  verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
 
 /** Flags that print something in place of a start; where several are given, the first one here wins. */
@@ -45,8 +30,7 @@ const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
   ['licenses', licences],
 ];
 
-/** The program is loaded only to run it: help, version and wrong flags answer at once. */
-const runApp: Run = async (config, warnings, io) =>
+const serve: Run = async (config, warnings, io) =>
   (await import('./commands/serve.ts')).run(config, warnings, io);
 
 /**
@@ -57,41 +41,29 @@ export async function main(
   argv: readonly string[],
   env: Environment,
   io: Io,
-  run: Run = runApp,
+  run: Run = serve,
 ): Promise<number> {
-  const [name, ...rest] = argv;
-  const command = name !== undefined && Object.hasOwn(COMMANDS, name) ? (name as CommandName) : undefined;
+  const [name = '', ...rest] = argv;
+  if (name === 'help') return main([...rest.slice(0, 1), '--help', ...rest.slice(1)], env, io, run);
+  if (name === 'version') return main(['--version', ...rest], env, io, run);
+  const isCommand = Object.hasOwn(COMMANDS, name);
   try {
-    if (command !== undefined) return await COMMANDS[command](rest, io, env);
+    if (isCommand)
+      return await runCommand(name, await COMMANDS[name as keyof typeof COMMANDS](), rest, { io, env });
 
-    const { values } = parseArgv(argv);
+    const given = parseArgv(argv);
     for (const [flag, render] of PRINTED) {
-      if (values.get(flag) !== 'true') continue;
+      if (given.values.get(flag) !== 'true') continue;
       io.stdout.write(render());
       return 0;
     }
-    const { config, warnings } = parseConfig(argv, env);
+    const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
-    if (command === undefined && peekSetting(argv, env, 'log-format') === 'json')
-      await logFailure(thrown, io);
+    if (!isCommand && peekSetting(argv, env, 'log-format') === 'json') await logFailure(thrown, io);
     else io.stderr.write(describe(thrown));
     return 1;
   }
-}
-
-/** `healthcheck`: is the proxy that was started with these settings ready? Accepts every proxy flag; reads only three. */
-async function healthcheck(argv: readonly string[], io: Io, env: Environment): Promise<number> {
-  const given = withEnvironment(parseArgv(argv), env);
-  if (given.values.get('help') === 'true') {
-    io.stdout.write(renderHelp());
-    return 0;
-  }
-  const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
-  const tls = given.values.has('tls-cert-path');
-  const { ready, message } = await probe({ ...valuesOf(read, given), tls });
-  (ready ? io.stdout : io.stderr).write(`${printable(message)}\n`);
-  return ready ? 0 : 1;
 }
 
 async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {

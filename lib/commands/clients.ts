@@ -4,6 +4,7 @@ import { TOKEN_PREFIX } from '../clients/clients-file.ts';
 import { helpPage, section } from '../config/help.ts';
 import { invalid } from '../config/values.ts';
 import { CLIENT_NAME } from '../limits/limits.ts';
+import { type Asked, type Command, HELP } from './command.ts';
 
 const TOKEN_BYTES = 32;
 
@@ -13,18 +14,10 @@ export function newToken(): { readonly token: string; readonly digest: string } 
   return { token, digest: createHash('sha256').update(token).digest('hex') };
 }
 
-/** Gives the exit code. Throws config_invalid, which the caller prints. */
-export async function runClients(
-  argv: readonly string[],
-  { stdout }: { readonly stdout: { write(text: string): unknown } },
-): Promise<number> {
-  if (argv.some((word) => word === '--help' || word === '-h')) {
-    stdout.write(renderHelp());
-    return 0;
-  }
-  const [command, name, ...rest] = argv;
-  if (command !== 'new' || name === undefined || rest.length > 0)
-    throw invalid('clients takes one command: clients new NAME (see clients --help)');
+export const CLIENTS: Command = { flags: [HELP], words: ['new', 'NAME'], help: renderHelp, run: printToken };
+
+/** Gives the exit code. Throws config_invalid. */
+function printToken({ words: [, name = ''], io: { stdout } }: Asked): number {
   if (!CLIENT_NAME.test(name))
     throw invalid('NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit');
   const { token, digest } = newToken();
@@ -44,11 +37,12 @@ export async function runClients(
   return 0;
 }
 
-const renderHelp = (): string =>
-  helpPage(
+function renderHelp(): string {
+  return helpPage(
     `Makes a token for a client of the gateway (--clients). Prints it, and the entry to add to the
 file, which holds its SHA-256 only. Changes no file. NAME: at most 64 letters, digits and
 . _ @ -, beginning with a letter or digit.`,
     ['clients new NAME'],
     [section('Flags', [['  -h, --help', 'Print this help.']])],
   );
+}

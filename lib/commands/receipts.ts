@@ -1,12 +1,12 @@
 /** `privatemode-proxy receipts verify`: command line in, report out, exit code by what was found (docs/receipts.md). */
-import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
-import { invalid, parsePath, wants } from '../config/values.ts';
-import { printable } from '../text.ts';
+import { parsePath, wants } from '../config/values.ts';
+import { plural, printable } from '../text.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
 import { safeJson } from '../verdict/json.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
+import { type Asked, type Command, HELP } from './command.ts';
 
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {
@@ -21,24 +21,21 @@ const SETTINGS = [
   }),
   setting('strict', BOOLEAN, { help: 'Take gaps for failures, too (exit code 10).' }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
-  setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' }),
+  HELP,
 ] as const;
 
 const EXIT_CODES = { sound: 0, defective: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
 
-/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable, which the caller prints. */
-export async function runReceipts(
-  [command, ...argv]: readonly string[],
-  { stdout }: { readonly stdout: { write(text: string): unknown } },
-): Promise<number> {
-  const wantsHelp = command === '--help' || command === '-h';
-  if (!wantsHelp && command !== 'verify')
-    throw invalid('receipts takes one command: receipts verify (see receipts --help)');
-  const { dir, since, publicKey, strict, json, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
-  if (wantsHelp || help) {
-    stdout.write(renderHelp());
-    return 0;
-  }
+export const RECEIPTS: Command = {
+  flags: SETTINGS,
+  words: ['verify'],
+  help: renderHelp,
+  run: verifyReceipts,
+};
+
+/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
+async function verifyReceipts({ given, io: { stdout } }: Asked): Promise<number> {
+  const { dir, since, publicKey, strict, json } = valuesOf(SETTINGS, given);
   const report = await checkReceipts(dir, { since, publicKeyFile: publicKey, strict });
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, strict));
   if (!report.ok) return EXIT_CODES.defective;
@@ -47,8 +44,7 @@ export async function runReceipts(
 
 function renderReport(report: ReceiptsReport, strict: boolean): string {
   const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
-  const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
-  const counted = `${many(requests, 'receipt')} in ${many(lines, 'line')} of ${many(instances, 'instance')}`;
+  const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'line')} of ${plural(instances, 'instance')}`;
   const sums = Object.entries(refused).map(([code, count]) => `${count} ${code}`);
   const refusals = sums.length === 0 ? [] : [`Refused and only counted: ${sums.join(', ')}`];
   const shown = findings.map(({ kind, file, line, message }) => {

@@ -1,17 +1,17 @@
 /** `privatemode-proxy status`: asks the admin listener of a running proxy, and says what it says. */
 import { get, type IncomingMessage } from 'node:http';
 import { setTimeout as after } from 'node:timers/promises';
-import { parseArgv } from '../config/argv.ts';
-import { type Environment, withEnvironment } from '../config/environment.ts';
+import { withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
-import { printable } from '../text.ts';
+import { hasColours, printable } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
 import { safeJson } from '../verdict/json.ts';
+import type { Asked, Command } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 
 const SETTINGS = [
@@ -29,35 +29,23 @@ const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
 
 const EXIT_CODES = { verified: 0, unverified: 10 } as const;
 
-interface StatusDeps {
-  readonly stdout: { write(text: string): unknown; readonly isTTY?: boolean; readonly rows?: number };
-  /** Ends --watch, as Ctrl-C does. */
-  readonly signal?: AbortSignal;
-  /** ms between two looks. */
-  readonly interval?: number;
-}
-
 interface Address {
   readonly host: string;
   readonly port: number;
 }
 
+export const STATUS: Command = {
+  flags: [...OTHERS, ...SETTINGS],
+  help: renderHelp,
+  run: (asked) => showStatus(asked),
+};
+
 /**
  * Accepts every proxy flag and its environment, and reads --admin-address of them. Gives an exit code of EXIT_CODES, or 0 where --watch
- * was ended. Throws config_invalid for a wrong flag and where no proxy answers.
+ * was ended. Throws config_invalid for a wrong flag and where no proxy answers. `interval`: ms between two looks.
  */
-export async function runStatus(
-  argv: readonly string[],
-  env: Environment,
-  deps: StatusDeps,
-): Promise<number> {
-  const { stdout, interval = 1_000 } = deps;
-  const given = withEnvironment(parseArgv(argv, [...OTHERS, ...SETTINGS]), env);
-  if (given.values.get('help') === 'true') {
-    stdout.write(renderHelp());
-    return 0;
-  }
-  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
+export async function showStatus({ given, env, io: { stdout } }: Asked, interval = 1_000): Promise<number> {
+  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, withEnvironment(given, env));
   if (address === undefined) {
     throw invalid(
       'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to status ' +
@@ -65,7 +53,7 @@ export async function runStatus(
     );
   }
   const isTerminal = stdout.isTTY === true;
-  const colours = isTerminal && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+  const colours = hasColours(stdout, env);
   const facts = await factsOf(address);
   if (!watch) {
     stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
@@ -81,9 +69,9 @@ export async function runStatus(
     }
   };
   const ended = new AbortController();
+  const { signal } = ended;
   const end = (): void => ended.abort();
   process.once('SIGINT', end);
-  const signal = deps.signal === undefined ? ended.signal : AbortSignal.any([ended.signal, deps.signal]);
   if (isTerminal && !json) stdout.write(`${NO_WRAP}${CLEAR}`);
   try {
     for (let found: StatusFacts | Error = facts; !signal.aborted; ) {

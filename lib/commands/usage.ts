@@ -1,9 +1,8 @@
 /** `privatemode-proxy usage`: who used what, as a table, as JSON or as CSV (docs/receipts.md). */
-import { parseArgv } from '../config/argv.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
-import { printable, printableJson } from '../text.ts';
+import { plural, printable, printableJson } from '../text.ts';
 import {
   sumUsage,
   USAGE_KEYS,
@@ -11,6 +10,7 @@ import {
   type UsageRow,
   type UsageSums,
 } from '../transparency/usage.ts';
+import { type Asked, type Command, HELP } from './command.ts';
 
 const SETTINGS = [
   setting('since', text('DATE', parseDate), {
@@ -33,25 +33,16 @@ const SETTINGS = [
   }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
   setting('csv', BOOLEAN, { help: 'Print the rows as CSV (RFC 4180), without a total.' }),
-  setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' }),
+  HELP,
 ] as const;
 
 const EXIT_CODES = { counted: 0, incomplete: 10 } as const;
 
-interface Output {
-  write(text: string): unknown;
-}
+export const USAGE: Command = { flags: SETTINGS, help: renderHelp, run: printUsage };
 
-/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable, which the caller prints. */
-export async function runUsage(
-  argv: readonly string[],
-  { stdout, stderr }: { readonly stdout: Output; readonly stderr: Output },
-): Promise<number> {
-  const { since, until, by: wanted, dir, json, csv, help } = valuesOf(SETTINGS, parseArgv(argv, SETTINGS));
-  if (help) {
-    stdout.write(renderHelp());
-    return EXIT_CODES.counted;
-  }
+/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
+async function printUsage({ given, io: { stdout, stderr } }: Asked): Promise<number> {
+  const { since, until, by: wanted, dir, json, csv } = valuesOf(SETTINGS, given);
   if (json && csv) throw invalid('--json and --csv cannot be printed at once');
   if (since !== undefined && until !== undefined && since >= until)
     throw invalid('--since is not before --until, so no request can lie between them');
@@ -74,17 +65,16 @@ function parseDate(flag: string, given: string): Date {
   return parseMoment(flag, moment, wanted, given);
 }
 
-const many = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
-
 /** What of the lines was not counted. */
 function notesOn({ lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
   const notes: string[] = [];
   const uncounted: string[] = [];
-  if (unreadable > 0) uncounted.push(`${many(unreadable, 'line')} cannot be read`);
-  if (repeated > 0) uncounted.push(`${many(repeated, 'line')} stood there before or out of order`);
+  if (unreadable > 0) uncounted.push(`${plural(unreadable, 'line')} cannot be read`);
+  if (repeated > 0) uncounted.push(`${plural(repeated, 'line')} stood there before or out of order`);
   if (first !== null)
     notes.push(`Not counted: ${uncounted.join(', ')}; the first is ${first.file} line ${first.line}.`);
-  if (cutOff > 0) notes.push(`${many(cutOff, 'file')} ended in the middle of a line, which was not counted.`);
+  if (cutOff > 0)
+    notes.push(`${plural(cutOff, 'file')} ended in the middle of a line, which was not counted.`);
   return notes;
 }
 
@@ -151,7 +141,7 @@ function renderText(report: UsageReport, directory: string): string {
     by.length,
   );
   const heading = about(
-    many(total.requests, 'request'),
+    plural(total.requests, 'request'),
     periodText(report),
     `by the receipts in ${directory}`,
   );
@@ -192,8 +182,8 @@ function csvText(value: string): string {
   return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;
 }
 
-const renderHelp = (): string =>
-  helpPage(
+function renderHelp(): string {
+  return helpPage(
     `Sums the receipts of a gateway: requests, how they ended, tokens and time, for each client of
 --clients. Checks no signature: "receipts verify" shows first whether the receipts are unchanged.
 Tokens are as the service counts them, which nothing authenticates; an answer that was broken off has
@@ -211,3 +201,4 @@ no count.`,
       ]),
     ],
   );
+}

@@ -1,5 +1,4 @@
 /** The command line of `verify`: the proxy's flags and its own, what they ask for, and the help text. */
-import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
@@ -50,6 +49,8 @@ const OUTPUT = [
 ] as const;
 
 const OWN = [SAVE, ...OFFLINE, ...OUTPUT];
+/** The command line of the proxy can be used as it is. */
+export const VERIFY_FLAGS = [...FLAGS, ...OWN];
 type Own = ValuesOf<(typeof OWN)[number]>;
 
 /** Flags that name the service or keep its answers; they have no meaning for files. */
@@ -61,13 +62,8 @@ const OF_SERVICE = [
 export type LiveRequest = Readonly<ReturnType<typeof liveRequest>>;
 export type OfflineRequest = Readonly<ReturnType<typeof offlineRequest>>;
 
-/** Reads the command line; any flag for a saved exchange makes it offline. Throws config_invalid. */
-export function parseVerifyArgv(
-  argv: readonly string[],
-  env: Environment = {},
-): { readonly mode: 'help' } | LiveRequest | OfflineRequest {
-  const given = parseArgv(argv, [...FLAGS, ...OWN]);
-  if (given.values.get('help') === 'true') return { mode: 'help' };
+/** What a command line asks for; any flag for a saved exchange makes it offline. Throws config_invalid. */
+export function verifyRequest(given: Given, env: Environment = {}): LiveRequest | OfflineRequest {
   const own = valuesOf(OWN, given);
   const offline = OFFLINE.find(({ name }) => given.values.has(name));
   if (offline !== undefined) return offlineRequest(given, own, offline.name);
@@ -75,7 +71,8 @@ export function parseVerifyArgv(
   return liveRequest(withEnvironment(given, env), own);
 }
 
-function liveRequest({ values, warnings }: Given, own: Own) {
+function liveRequest(given: Given, own: Own) {
+  const { values, warnings } = given;
   if (!values.has('api-key')) {
     throw invalid(
       'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
@@ -84,10 +81,10 @@ function liveRequest({ values, warnings }: Given, own: Own) {
   }
   const manifestPath = values.get('manifest-path');
   if (manifestPath === '') throw invalid('--manifest-path wants a path, and got none');
-  const others = OWN.map(({ name }): string => name).concat('manifest-path');
-  /** The proxy's part of the command line, as `parseConfig` takes it; without the manifest, which is read here. */
-  const proxyArgv = [...values].flatMap(([name, text]) => (others.includes(name) ? [] : `--${name}=${text}`));
-  return { ...own, mode: 'live' as const, warnings, proxyArgv, manifestPath };
+  // The proxy's part, as `configOf` takes it; without the manifest, which is read here.
+  const proxy = new Map(values);
+  for (const name of [...OWN.map(({ name }): string => name), 'manifest-path']) proxy.delete(name);
+  return { ...own, mode: 'live' as const, warnings, given: { ...given, values: proxy }, manifestPath };
 }
 
 /** `because`: the flag that asks for this kind of verification. */

@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { readApiKey } from '../config/api-key.ts';
-import { type Config, parseConfig } from '../config/config.ts';
+import { type Config, configOf } from '../config/config.ts';
 import { trustRoots } from '../config/trust-roots.ts';
 import { invalid } from '../config/values.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
@@ -39,7 +39,7 @@ export async function verifyLive(
 ): Promise<Verified> {
   const { save, manifestPath } = request;
   if (save !== undefined) prepareSave(save);
-  const config = { ...parseConfig(request.proxyArgv, env).config, manifestPath };
+  const config = { ...configOf(request.given, env).config, manifestPath };
   const { apiEndpoint, cdnBaseUrl, unsafeTrustRoots } = config;
   const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
   if (apiKey === undefined) throw invalid('--api-key is missing');

@@ -11,7 +11,7 @@ import { FLAGS, type Settings } from './flags.ts';
 import { readLimitsStore } from './limits-store.ts';
 import { requireManifest } from './manifest-file.ts';
 import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
-import { valuesOf } from './setting.ts';
+import { type Given, valuesOf } from './setting.ts';
 import { invalid } from './values.ts';
 
 type Changed =
@@ -45,12 +45,16 @@ export interface ParsedConfig {
   readonly warnings: readonly string[];
 }
 
+/** As `configOf`, from a command line and an environment. */
+export const parseConfig = (argv: readonly string[], env: Environment, readFile?: ReadFile): ParsedConfig =>
+  configOf(withEnvironment(parseArgv(argv), env), env, readFile);
+
 /**
- * Command line and environment → configuration. Reads the files that settings name (key, salt, store, manifest), to complain about
- * them now rather than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
+ * What was given → configuration. Reads the files that settings name (key, salt, store, manifest), to complain about them now rather
+ * than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
  */
-export function parseConfig(
-  argv: readonly string[],
+export function configOf(
+  given: Given,
   env: Environment,
   readFile: ReadFile = (path) => readFileSync(path),
 ): ParsedConfig {
@@ -61,7 +65,6 @@ export function parseConfig(
         'SSL_CERT_FILE instead',
     );
   }
-  const given = withEnvironment(parseArgv(argv), env);
   const settings = valuesOf(FLAGS, given);
   const facts = { ...settings, given: new Set(given.values.keys()) };
   const contradiction = CONTRADICTIONS.find((rule) => rule.applies(facts));

@@ -1,6 +1,4 @@
-/** Whether the proxy is alive and ready: what it answers, and how the command `healthcheck` asks it. */
-import { get as httpGet, type IncomingMessage } from 'node:http';
-import { get as httpsGet } from 'node:https';
+/** Whether the proxy is alive and ready: what it answers. */
 import { asPrivatemodeError } from '../errors.ts';
 import type { Session } from '../session/session.ts';
 
@@ -37,48 +35,4 @@ export function readyzAnswer({ state, lastError }: Readiness): HealthAnswer {
       return { status: 503, headers, body: `${state}: ${reason}\n` };
     }
   }
-}
-
-const TIMEOUT_MS = 5_000;
-const LONGEST_REASON = 1_000;
-
-/**
- * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
- * `listenAddress` as configured; where it stands for every interface, loopback is asked. Resolves with the text of /readyz,
- * or why it could not be asked; never rejects.
- */
-export function probe(options: {
-  readonly listenAddress: string;
-  readonly port: number;
-  readonly tls: boolean;
-  readonly timeoutMs?: number;
-}): Promise<{ readonly ready: boolean; readonly message: string }> {
-  const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
-  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[listenAddress] ?? listenAddress;
-  return new Promise((resolve) => {
-    const failed = (message: string): void => resolve({ ready: false, message });
-    const onResponse = (response: IncomingMessage): void => {
-      let reason = '';
-      response.setEncoding('utf8').on('data', (text: string) => {
-        reason = (reason + text).slice(0, LONGEST_REASON);
-      });
-      const { statusCode } = response;
-      if (statusCode === 204) resolve({ ready: true, message: 'ready' });
-      else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
-      response.on('error', ({ message }) => failed(message));
-    };
-    const target = { host, port, path: '/readyz', agent: false };
-    // The certificate is the operator's own and need not name loopback; nothing secret is sent, and one bit believed.
-    const request = tls
-      ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
-      : httpGet(target, onResponse);
-    const tooLate = new Error(`no answer within ${timeoutMs} ms`);
-    const deadline = setTimeout(() => request.destroy(tooLate), timeoutMs);
-    request.on('close', () => clearTimeout(deadline));
-    request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
-      const hint = 'give the --listen-address and --port of the proxy';
-      const nobody = `nothing listens on ${host} port ${port} (ECONNREFUSED); ${hint}`;
-      failed(code === 'ECONNREFUSED' ? nobody : message);
-    });
-  });
 }

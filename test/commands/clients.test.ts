@@ -2,19 +2,10 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
 import { parseClientsFile } from '../../lib/clients/clients-file.ts';
+import { type Ran, runCommand } from '../support/command.ts';
 
-async function run(...argv: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  const written = { stdout: '', stderr: '' };
-  const to = (name: keyof typeof written) => ({
-    write(text: string): void {
-      written[name] += text;
-    },
-  });
-  const code = await main(['clients', ...argv], {}, { stdout: to('stdout'), stderr: to('stderr') });
-  return { code, ...written };
-}
+const run = (...argv: string[]): Promise<Ran> => runCommand(['clients', ...argv]);
 
 describe('clients new', () => {
   it('prints a token of 256 bits once, and a line with its digest, which the file takes', async () => {
@@ -65,18 +56,16 @@ describe('clients new', () => {
     it(`refuses ${JSON.stringify(argv)} and prints no token`, async () => {
       const { code, stdout, stderr } = await run(...argv);
       assert.deepEqual([code, stdout], [1, '']);
-      assert.match(stderr, /^Error: (?:clients takes one command: clients new NAME|NAME has at most)/);
+      assert.match(
+        stderr,
+        /^Error: (?:clients takes one command: clients new NAME|NAME has at most|unknown shorthand flag)/,
+      );
     });
   }
 
   it('has a help text, and is in that of the program', async () => {
     for (const argv of [['--help'], ['new', '--help']])
       assert.match((await run(...argv)).stdout, /clients new NAME/);
-    let help = '';
-    const write = (text: string): void => {
-      help += text;
-    };
-    await main(['--help'], {}, { stdout: { write }, stderr: { write } });
-    assert.match(help, /clients new NAME {2,}/);
+    assert.match((await runCommand(['--help'])).stdout, /clients new NAME {2,}/);
   });
 });

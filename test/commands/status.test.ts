@@ -4,8 +4,9 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
-import { runStatus } from '../../lib/commands/status.ts';
+import { STATUS as COMMAND, showStatus } from '../../lib/commands/status.ts';
+import { parseArgv } from '../../lib/config/argv.ts';
+import { type Ran, runCommand } from '../support/command.ts';
 
 const STATUS = {
   ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },
@@ -34,14 +35,11 @@ async function listening<T>(listener: RequestListener, use: (address: string) =>
   }
 }
 
-async function status(argv: readonly string[], env: Record<string, string> = {}, terminal: object = {}) {
-  const written = { stdout: '', stderr: '' };
-  const io = {
-    stdout: { write: (text: string) => (written.stdout += text), ...terminal },
-    stderr: { write: (text: string) => (written.stderr += text) },
-  };
-  return { code: await main(['status', ...argv], env, io), ...written };
-}
+const status = (
+  argv: readonly string[],
+  env: Record<string, string> = {},
+  terminal: object = {},
+): Promise<Ran> => runCommand(['status', ...argv], { env, terminal });
 
 describe('the command status', { timeout: 30_000 }, () => {
   it('exits with 0 for a verified proxy and with 10 for another, and says which', async () => {
@@ -138,24 +136,23 @@ describe('the command status', { timeout: 30_000 }, () => {
 });
 
 describe('status --watch', { timeout: 30_000 }, () => {
-  /** Ends once `enough` holds of what was written. */
+  /** Until Ctrl-C, once `enough` holds of what was written. */
   async function watch(
     address: string,
     enough: (text: string) => boolean,
     more: string[] = [],
     terminal = {},
   ) {
-    const ended = new AbortController();
     let text = '';
     const stdout = {
       write(piece: string): void {
         text += piece;
-        if (enough(text)) ended.abort();
+        if (enough(text)) process.emit('SIGINT');
       },
       ...terminal,
     };
-    const deps = { stdout, signal: ended.signal, interval: 5 };
-    const code = await runStatus(['--watch', '--admin-address', address, ...more], {}, deps);
+    const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
+    const code = await showStatus({ given, words: [], env: {}, io: { stdout, stderr: stdout } }, 5);
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;
@@ -210,16 +207,8 @@ describe('status --watch', { timeout: 30_000 }, () => {
 
   it('ends on Ctrl-C with 0', async () => {
     const listeners = process.listenerCount('SIGINT');
-    await listening(serving(), async (address) => {
-      let text = '';
-      const stdout = {
-        write(piece: string): void {
-          if (text === '') setImmediate(() => process.emit('SIGINT'));
-          text += piece;
-        },
-      };
-      assert.equal(await runStatus(['--watch', '--admin-address', address], {}, { stdout }), 0);
-    });
+    const { code } = await listening(serving(), (address) => watch(address, () => true));
+    assert.equal(code, 0);
     assert.equal(process.listenerCount('SIGINT'), listeners);
   });
 });

@@ -8,9 +8,9 @@ import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFi
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import { runCommand } from '../support/command.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
 import { ROOT } from '../support/tools.ts';
 
@@ -68,10 +68,8 @@ interface Run {
 }
 
 async function run(...argv: string[]): Promise<Run> {
-  const texts = { out: '', err: '' };
-  const into = (name: keyof typeof texts) => ({ write: (text: string) => (texts[name] += text) });
-  const io = { stdout: into('out'), stderr: into('err') };
-  return { code: await main(['usage', `--dir=${directory}`, ...argv], {}, io), ...texts };
+  const { code, stdout, stderr } = await runCommand(['usage', `--dir=${directory}`, ...argv]);
+  return { code, out: stdout, err: stderr };
 }
 
 /** The same of the program, in a process of its own. */

@@ -2,34 +2,26 @@ import assert from 'node:assert/strict';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
 import type { Config } from '../../lib/config/config.ts';
 import { listenFailed, PrivatemodeError } from '../../lib/errors.ts';
 import { VERSION } from '../../lib/version.ts';
+import { type Ran, type RunOptions, runCommand } from '../support/command.ts';
 
-interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
+interface Outcome extends Ran {
   readonly ran: readonly [config: Config, warnings: readonly string[]][];
 }
 
 async function cli(
   argv: string[],
-  run?: () => Promise<number>,
+  run: () => Promise<number> = async () => 0,
   env: Record<string, string> = {},
 ): Promise<Outcome> {
-  const written = { stdout: '', stderr: '' };
   const ran: [Config, readonly string[]][] = [];
-  const io = {
-    stdout: { write: (text: string) => (written.stdout += text) },
-    stderr: { write: (text: string) => (written.stderr += text) },
-  };
-  const code = await main(argv, env, io, async (config, warnings) => {
+  const serve: RunOptions['serve'] = (config, warnings) => {
     ran.push([config, warnings]);
-    return run === undefined ? 0 : run();
-  });
-  return { code, ...written, ran };
+    return run();
+  };
+  return { ...(await runCommand(argv, { env, serve })), ran };
 }
 
 describe('the command line', () => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { variableOf, withEnvironment } from '../../lib/config/environment.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
+import { runCommand } from '../support/command.ts';
 import { parsed, refused } from '../support/config.ts';
 
 describe('settings in the environment', () => {
@@ -128,10 +128,9 @@ describe('settings in the environment', () => {
   }
 
   it('healthcheck asks the port that the environment names', async () => {
-    let stderr = '';
-    const io = { stdout: { write: () => true }, stderr: { write: (text: string) => (stderr += text) } };
     const env = { PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1', PRIVATEMODE_PROXY_PORT: '1' };
-    assert.equal(await main(['healthcheck'], env, io), 1);
+    const { code, stderr } = await runCommand(['healthcheck'], { env });
+    assert.equal(code, 1);
     assert.match(stderr, /127\.0\.0\.1 port 1 /);
   });
 });

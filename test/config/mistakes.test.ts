@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { main } from '../../lib/cli.ts';
+import { runCommand } from '../support/command.ts';
 
 describe('a mistake on the command line', () => {
   let directory: string;
@@ -28,10 +28,7 @@ describe('a mistake on the command line', () => {
 
   /** stderr without the directory's name. */
   async function told(argv: string[]): Promise<string> {
-    let stderr = '';
-    const io = { stdout: { write: () => true }, stderr: { write: (text: string) => (stderr += text) } };
-    const inDirectory = argv.map((arg) => arg.replace('DIR', directory));
-    const code = await main(inDirectory, {}, io, async () => 0);
+    const { code, stderr } = await runCommand(argv.map((arg) => arg.replace('DIR', directory)));
     assert.equal(code, stderr === '' ? 0 : 1);
     return stderr.replaceAll(directory, 'DIR');
   }

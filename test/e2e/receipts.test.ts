@@ -8,8 +8,8 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { main } from '../../lib/cli.ts';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { runCommand } from '../support/command.ts';
 import { eventually } from '../support/eventually.ts';
 import { program } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
@@ -216,16 +216,15 @@ describe('receipts', { timeout: 60_000 }, () => {
     );
     const text = JSON.stringify(linesIn(directory));
     assert.ok(!text.includes('a prompt that is nowhere') && !text.includes('content'));
-    const out: string[] = [];
-    const io = { stdout: { write: (part: string) => out.push(part) }, stderr: { write: () => {} } };
-    assert.equal(await main(['receipts', 'verify', '--dir', directory], {}, io), 35);
+    const { code, stdout } = await runCommand(['receipts', 'verify', '--dir', directory]);
+    assert.equal(code, 35);
     const { verdictSha256 } = epoch();
     assert.match(
-      out.join(''),
+      stdout,
       new RegExp(`^! .* line \\d+: its verdict ${verdictSha256} trusts custom roots`, 'm'),
     );
-    assert.match(out.join(''), /\n! Every signature, chain and verdict holds, but under custom roots .*\n$/);
-    assert.doesNotMatch(out.join(''), /✓/);
+    assert.match(stdout, /\n! Every signature, chain and verdict holds, but under custom roots .*\n$/);
+    assert.doesNotMatch(stdout, /✓/);
   });
 
   describe('can be checked with the commands of docs/receipts.md, which', {

@@ -4,9 +4,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { main } from '../../lib/cli.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
+import { runCommand } from '../support/command.ts';
 import { schemaErrors } from '../support/json-schema.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
@@ -110,14 +110,10 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     assert.equal(finished.length, 15);
     assert.deepEqual([finished[0]?.model, finished[0]?.outcome], ['sim-20x50', 'answered']);
     assert.ok(seconds.reduce((sum, { chunks }) => sum + chunks, 0) >= 20);
-    const written = { stdout: '', stderr: '' };
-    const io = {
-      stdout: { write: (text: string) => (written.stdout += text) },
-      stderr: { write: (text: string) => (written.stderr += text) },
-    };
-    const code = await main(['status'], { PRIVATEMODE_PROXY_ADMIN_ADDRESS: `127.0.0.1:${METRICS_PORT}` }, io);
-    assert.deepEqual([code, written.stderr], [0, '']);
-    assert.match(written.stdout, /2 workers[\s\S]*sim-20x50/);
+    const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: `127.0.0.1:${METRICS_PORT}` };
+    const { code, stdout, stderr } = await runCommand(['status'], { env });
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /2 workers[\s\S]*sim-20x50/);
   });
 
   it('replaces a worker that dies, and the other one goes on', async () => {

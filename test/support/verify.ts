@@ -1,37 +1,19 @@
 /** The `verify` command in this process: arguments in, what it wrote and its exit code out. */
 import { join } from 'node:path';
-import { main } from '../../lib/cli.ts';
 import type { VerdictReport } from '../../lib/verdict/verdict.ts';
+import { type Ran, type RunOptions, runCommand } from './command.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
 
-export interface Verified {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
+export interface Verified extends Ran {
   /** What stdout holds, where it holds JSON and nothing else. */
   json(): VerdictReport;
 }
 
-export async function verifyCommand(
-  argv: readonly string[],
-  options: {
-    readonly env?: Readonly<Record<string, string>>;
-    readonly terminal?: { readonly isTTY: boolean; readonly columns?: number };
-    /** Whether stderr is a terminal. */
-    readonly stderrIsTTY?: boolean;
-    /** What the clock says; default: the moment by which the vectors are good. */
-    readonly now?: string;
-  } = {},
-): Promise<Verified> {
-  const written = { stdout: '', stderr: '' };
-  const io = {
-    stdout: { write: (text: string) => (written.stdout += text), ...options.terminal },
-    stderr: { write: (text: string) => (written.stderr += text), isTTY: options.stderrIsTTY === true },
-    now: () => new Date(options.now ?? EVALUATE_AT),
-  };
-  const code = await main(['verify', ...argv], options.env ?? {}, io);
-  return { code, ...written, json: () => JSON.parse(written.stdout) as VerdictReport };
+/** The clock says, unless told otherwise, the moment by which the vectors are good. */
+export async function verifyCommand(argv: readonly string[], options: RunOptions = {}): Promise<Verified> {
+  const ran = await runCommand(['verify', ...argv], { now: EVALUATE_AT, ...options });
+  return { ...ran, json: () => JSON.parse(ran.stdout) as VerdictReport };
 }
 
 export const EVALUATE_AT = '2026-12-01T00:00:00Z';

@@ -1,0 +1,65 @@
+/** `privatemode-proxy healthcheck`: is the proxy that was started with these settings ready? */
+import { get as httpGet, type IncomingMessage } from 'node:http';
+import { get as httpsGet } from 'node:https';
+import { withEnvironment } from '../config/environment.ts';
+import { FLAGS } from '../config/flags.ts';
+import { renderHelp } from '../config/help.ts';
+import { valuesOf } from '../config/setting.ts';
+import { printable } from '../text.ts';
+import type { Asked, Command } from './command.ts';
+
+/** Accepts every flag of the proxy; reads only three. */
+export const HEALTHCHECK: Command = { flags: FLAGS, help: renderHelp, run: printHealth };
+
+async function printHealth({ given: argv, env, io }: Asked): Promise<number> {
+  const given = withEnvironment(argv, env);
+  const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
+  const tls = given.values.has('tls-cert-path');
+  const { ready, message } = await probe({ ...valuesOf(read, given), tls });
+  (ready ? io.stdout : io.stderr).write(`${printable(message)}\n`);
+  return ready ? 0 : 1;
+}
+
+const TIMEOUT_MS = 5_000;
+const LONGEST_REASON = 1_000;
+
+/**
+ * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
+ * `listenAddress` as configured; where it stands for every interface, loopback is asked. Resolves with the text of /readyz,
+ * or why it could not be asked; never rejects.
+ */
+export function probe(options: {
+  readonly listenAddress: string;
+  readonly port: number;
+  readonly tls: boolean;
+  readonly timeoutMs?: number;
+}): Promise<{ readonly ready: boolean; readonly message: string }> {
+  const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
+  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[listenAddress] ?? listenAddress;
+  return new Promise((resolve) => {
+    const failed = (message: string): void => resolve({ ready: false, message });
+    const onResponse = (response: IncomingMessage): void => {
+      let reason = '';
+      response.setEncoding('utf8').on('data', (text: string) => {
+        reason = (reason + text).slice(0, LONGEST_REASON);
+      });
+      const { statusCode } = response;
+      if (statusCode === 204) resolve({ ready: true, message: 'ready' });
+      else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
+      response.on('error', ({ message }) => failed(message));
+    };
+    const target = { host, port, path: '/readyz', agent: false };
+    // The certificate is the operator's own and need not name loopback; nothing secret is sent, and one bit believed.
+    const request = tls
+      ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
+      : httpGet(target, onResponse);
+    const tooLate = new Error(`no answer within ${timeoutMs} ms`);
+    const deadline = setTimeout(() => request.destroy(tooLate), timeoutMs);
+    request.on('close', () => clearTimeout(deadline));
+    request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
+      const hint = 'give the --listen-address and --port of the proxy';
+      const nobody = `nothing listens on ${host} port ${port} (ECONNREFUSED); ${hint}`;
+      failed(code === 'ECONNREFUSED' ? nobody : message);
+    });
+  });
+}
