@@ -47,7 +47,7 @@ export type SessionNews =
 type Order = { readonly type: 'collect'; readonly id: number } | { readonly type: 'reload' | 'drain' };
 /** The text of GET /verification, made when the worker asked for it: a worker that kept one would show it after its time. */
 export type Verification = { readonly type: 'verification'; readonly id: number } & (
-  | { readonly text: string; readonly error?: never }
+  | { readonly answer: string }
   | { readonly error: ErrorWire }
 );
 /** What a request gets at the gate: its permit or, with an error, none. */

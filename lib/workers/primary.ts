@@ -1,6 +1,5 @@
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
-import { setTimeout as after } from 'node:timers/promises';
 import { PrivatemodeError } from '../errors.ts';
 import type { GatewayServerDeps } from '../gateway-server.ts';
 import type { Collected } from '../observe/watch-requests.ts';
@@ -8,6 +7,7 @@ import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
+import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
 
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
@@ -39,10 +39,9 @@ const LAST_MESSAGES = 1_000;
 export async function startWorkers(deps: WorkerPoolDeps) {
   const { count, session, sharedSalt, fd, log, receipts, gate } = deps;
   const workers = new Set<Worker>();
-  const collections = new Map<number, (collected: Collected | undefined) => void>();
+  const collections = new Questions<Collected | undefined>();
   const latest = new WeakMap<Worker, Collected>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
-  let nextCollection = 1;
   let closing = false;
   let delay = 0;
 
@@ -67,7 +66,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
 
   async function sendVerification(worker: Worker, id: number): Promise<void> {
     try {
-      send(worker, { type: 'verification', id, text: (await deps.verification?.()) ?? '' });
+      send(worker, { type: 'verification', id, answer: (await deps.verification?.()) ?? '' });
     } catch (thrown) {
       send(worker, { type: 'verification', id, error: errorToWire(thrown) });
     }
@@ -92,7 +91,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       if (message.type === 'listening') first.resolve(message);
       else if (message.type === 'failed') first.reject(errorFromWire(message.error));
       else if (message.type === 'receipt') receipts?.add(message.receipt);
-      else if (message.type === 'collected') collections.get(message.id)?.(message.collected);
+      else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
@@ -116,13 +115,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
 
   /** What a worker that does not answer in time said last stands in: counters that are missing once look like a restart. */
   async function collectFrom(worker: Worker): Promise<Collected | undefined> {
-    const id = nextCollection++;
-    const { promise, resolve } = Promise.withResolvers<Collected | undefined>();
-    collections.set(id, resolve);
-    send(worker, { type: 'collect', id });
-    const none = after(COLLECT_TIMEOUT, undefined, { ref: false });
-    const collected = await Promise.race([promise, none]);
-    collections.delete(id);
+    const ask = (id: number): void => send(worker, { type: 'collect', id });
+    const collected = await collections.ask(ask, AbortSignal.timeout(COLLECT_TIMEOUT)).catch(() => undefined);
     if (collected !== undefined) latest.set(worker, collected);
     return latest.get(worker);
   }

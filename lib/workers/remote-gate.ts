@@ -1,29 +1,22 @@
 /** The gate of the primary, for the requests of its workers: a worker's half, and the primary's half for one worker. */
 
-import { PrivatemodeError } from '../errors.ts';
 import type { Permit } from '../limits/limits.ts';
 import type { Entering, RequestGate } from '../limits/request-gate.ts';
-import { type AtGate, type Entered, errorFromWire, errorToWire } from './messages.ts';
+import { type AtGate, type Entered, errorToWire } from './messages.ts';
+import { Questions } from './questions.ts';
 
 /** A gate that asks the primary over `send`; `receive` takes in what it answers. `close` ends what still waits. */
 export function createRemoteGate(send: (message: AtGate) => void) {
-  const waiting = new Map<number, PromiseWithResolvers<void>>();
-  let nextId = 1;
+  const questions = new Questions<void>();
 
   async function enter({ client, signal }: Entering): Promise<Permit> {
     signal.throwIfAborted();
-    const id = nextId++;
-    const entered = Promise.withResolvers<void>();
-    const left = (): void => {
-      if (!waiting.delete(id)) return; // its permit is here
-      send({ type: 'leave-queue', id });
-      entered.reject(signal.reason);
+    let id = 0;
+    const ask = (given: number): void => {
+      id = given;
+      send({ type: 'enter', id, client: client && { name: client.name, limits: client.limits } });
     };
-    signal.addEventListener('abort', left, { once: true });
-    waiting.set(id, entered);
-    const limited = client && { name: client.name, limits: client.limits };
-    send({ type: 'enter', id, client: limited });
-    await entered.promise.finally(() => signal.removeEventListener('abort', left));
+    await questions.ask(ask, signal, () => send({ type: 'leave-queue', id }));
     let isOver = false;
     return {
       release(tokens) {
@@ -35,17 +28,9 @@ export function createRemoteGate(send: (message: AtGate) => void) {
 
   return {
     enter,
-    receive({ id, error }: Entered): void {
-      const entered = waiting.get(id); // undefined: the request is over
-      waiting.delete(id);
-      if (error === undefined) entered?.resolve();
-      else entered?.reject(errorFromWire(error));
-    },
-    close(): void {
-      const ended = new PrivatemodeError('shutting_down', 'the proxy is shutting down');
-      for (const { reject } of waiting.values()) reject(ended);
-      waiting.clear();
-    },
+    receive: ({ id, error }: Entered): void =>
+      questions.receive(id, error === undefined ? { answer: undefined } : { error }),
+    close: (): void => questions.close(),
   };
 }
 

@@ -1,8 +1,8 @@
-import { PrivatemodeError } from '../errors.ts';
 import { systemClock } from '../session/clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { epochFromWire, errorFromWire, type Question, type SessionNews, type Standing } from './messages.ts';
+import { Questions } from './questions.ts';
 
 /**
  * The worker's half of the session. An unexpired epoch is used without asking anybody; whatever needs the session itself
@@ -10,34 +10,20 @@ import { epochFromWire, errorFromWire, type Question, type SessionNews, type Sta
  * `receive` takes in what it says.
  */
 export function createRemoteSession(first: Standing, send: (question: Question) => void) {
-  const questions = new Map<number, PromiseWithResolvers<Epoch>>();
-  let nextId = 1;
+  const questions = new Questions<Epoch>();
   let standing = first; // its key bytes are zeroed
   let epoch = first.epoch && epochFromWire(first.epoch);
 
   const current = () => (epoch !== undefined && isUsable(epoch, systemClock) ? epoch : undefined);
 
-  /** Asks, and waits as long as the primary takes: the time limit travels with the question. */
-  function ask(question: (id: number) => Question, signal?: AbortSignal): Promise<Epoch> {
-    const id = nextId++;
-    const answer = Promise.withResolvers<Epoch>();
-    const aborted = (): void => answer.reject(signal?.reason);
-    signal?.addEventListener('abort', aborted, { once: true });
-    questions.set(id, answer);
-    send(question(id));
-    return answer.promise.finally(() => {
-      questions.delete(id);
-      signal?.removeEventListener('abort', aborted);
-    });
-  }
-
   const session: Session = {
     current,
     async acquire({ offeredKey, timeoutMs, signal }) {
       signal?.throwIfAborted();
-      return current() ?? ask((id) => ({ type: 'acquire', id, offeredKey, timeoutMs }), signal);
+      const ask = (id: number): void => send({ type: 'acquire', id, offeredKey, timeoutMs });
+      return current() ?? questions.ask(ask, signal); // the time limit travels with the question
     },
-    renewAfterRejection: (secretId) => ask((id) => ({ type: 'renew', id, secretId })),
+    renewAfterRejection: (secretId) => questions.ask((id) => send({ type: 'renew', id, secretId })),
     state() {
       if (current() !== undefined) return 'ready';
       // The primary had an epoch when it said so, and its expiry is no event.
@@ -45,10 +31,7 @@ export function createRemoteSession(first: Standing, send: (question: Question) 
       return standing.state;
     },
     lastError: () => standing.lastError && errorFromWire(standing.lastError),
-    close() {
-      const ended = new PrivatemodeError('shutting_down', 'the proxy is shutting down');
-      for (const { reject } of questions.values()) reject(ended);
-    },
+    close: () => questions.close(),
   };
   return {
     ...session,
@@ -62,12 +45,8 @@ export function createRemoteSession(first: Standing, send: (question: Question) 
         else epoch = next && epochFromWire(next);
         return;
       }
-      const question = questions.get(message.id); // undefined: nobody waits for it any more
-      if ('error' in message) question?.reject(errorFromWire(message.error));
-      else {
-        const told = epochFromWire(message.epoch);
-        question?.resolve(told);
-      }
+      const { id } = message;
+      questions.receive(id, 'error' in message ? message : { answer: epochFromWire(message.epoch) });
     },
   };
 }

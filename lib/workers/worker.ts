@@ -7,14 +7,8 @@ import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import { watchRequests } from '../observe/watch-requests.ts';
-import {
-  errorFromWire,
-  errorToWire,
-  type Start,
-  type ToPrimary,
-  type ToWorker,
-  type Verification,
-} from './messages.ts';
+import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
+import { Questions } from './questions.ts';
 import { createRemoteGate } from './remote-gate.ts';
 import { createRemoteSession } from './remote-session.ts';
 
@@ -47,14 +41,14 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
     }));
   const collect = async (id: number): Promise<void> =>
     send({ type: 'collected', id, collected: await watch?.collect() });
-  const verification = askingFor((id) => send({ type: 'ask-verification', id }));
+  const documents = new Questions<string>();
   const gate = start.gated ? createRemoteGate(send) : undefined;
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
       if (message.type === 'standing' || message.type === 'answer') {
         session.receive(message);
         service?.sessionChanged();
-      } else if (message.type === 'verification') verification.receive(message);
+      } else if (message.type === 'verification') documents.receive(message.id, message);
       else if (message.type === 'entered') gate?.receive(message);
       else if (message.type === 'collect') void collect(message.id);
       else if (message.type === 'reload') service?.reload();
@@ -76,7 +70,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       receipts,
       log: log.child({ worker: cluster.worker?.id }),
       observe: watch?.observe ?? (() => {}),
-      verification: config.exposeVerification ? verification.ask : undefined,
+      // Asked of the primary each time, which knows the verdict and what is in force at that moment.
+      verification: config.exposeVerification
+        ? () => documents.ask((id) => send({ type: 'ask-verification', id }))
+        : undefined,
       configuredKey: session.configuredKey,
       keyOrigin: session.keyOrigin,
       sharedSalt: start.sharedSalt,
@@ -95,25 +92,4 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   await outbound.close();
   if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
   return code;
-}
-
-/** The document is asked of the primary each time, which knows the verdict and what is in force at that moment. */
-function askingFor(send: (id: number) => void) {
-  const waiting = new Map<number, PromiseWithResolvers<string>>();
-  let nextId = 1;
-  return {
-    ask(): Promise<string> {
-      const id = nextId++;
-      const answer = Promise.withResolvers<string>();
-      waiting.set(id, answer);
-      send(id);
-      return answer.promise;
-    },
-    receive(message: Verification): void {
-      const answer = waiting.get(message.id);
-      waiting.delete(message.id);
-      if (message.error === undefined) answer?.resolve(message.text);
-      else answer?.reject(errorFromWire(message.error));
-    },
-  };
 }
