@@ -1,10 +1,9 @@
-/** The composition root: the only file that imports every room, and the place where things are wired together. */
-import { existsSync, readFileSync } from 'node:fs';
+/** The composition root: what a running proxy consists of, in the order in which it comes to life. */
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
 import { checkClients } from './clients/clients.ts';
-import { keyOrigin, readApiKey, watchApiKey } from './config/api-key.ts';
+import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace } from './config/files.ts';
 import { readManifestFile } from './config/manifest-file.ts';
@@ -30,12 +29,13 @@ import type { Logger, StatusOutput } from './observe/log.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
-import { watchRequests } from './observe/watch-requests.ts';
+import { type Collected, watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { inheritedSocket } from './server/systemd.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
+import type { Observer } from './session/events.ts';
 import type { Lifetimes } from './session/lifetimes.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
@@ -80,16 +80,11 @@ export async function startProxy(
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
-  const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
-  let configuredKey = apiKey;
-  let keyReadAt = new Date();
-  const keyFrom = (): string | undefined =>
-    config.apiKey &&
-    keyOrigin(config.apiKey, config.apiKeySetting, { readAt: keyReadAt, exists: existsSync });
+  const key = configuredKey(config);
   if (config.clients !== undefined)
     await checkClients({
       path: config.clients,
-      needsKeys: apiKey === undefined,
+      needsKeys: key.value() === undefined,
       tokensOptional: config.tlsClientCa !== undefined,
     });
   const counts = config.clients === undefined ? undefined : await openCounts(config, { env, log, counters });
@@ -97,62 +92,60 @@ export async function startProxy(
   const queue = config.maxInFlight === undefined ? undefined : createFairQueue(config.maxInFlight);
   const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
   opened.defer(() => receipts?.close());
-  let pool: WorkerPool | undefined;
   const report = reportStart({ log, status });
   opened.defer(() => report.close());
-  const logEvent = sessionLog(log, counters);
-  /** For the operator; clients need not know where the key comes from. */
-  const withOrigin = (error: PrivatemodeError): PrivatemodeError => {
-    const { code, message, remedy } = error;
-    if (code !== 'api_key_rejected' || apiKey === undefined) return error;
-    return new PrivatemodeError(code, `${message} (the key of ${keyFrom()})`, { cause: error, remedy });
-  };
+
   const roots = trustRoots(config);
-  const about = { version: VERSION, protocol: PROTOCOL_VERSION };
-  const verification = createVerification({
-    ...{ ...about, roots, workspace: config.workspace },
-    epoch: () => session.current(),
-    verdict: () => session.lastVerdict(),
-  });
+  const observers: Observer[] = [
+    sessionLog(log, counters),
+    report.observe,
+    (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
+  ];
   const session = await openSession(config, outbound, roots, {
-    apiKey,
-    onPermanent: (error) => onPermanent?.(withOrigin(error)),
+    apiKey: key.value(),
+    onPermanent: (error) => onPermanent?.(key.named(error)),
     lifetimes,
     observe(event) {
-      logEvent(event.type === 'update-failed' ? { ...event, error: withOrigin(event.error) } : event);
-      report.observe(event);
-      if (event.type === 'verdict') receipts?.keepVerdict(event.sha256, event.report);
-      verification.changed();
-      setImmediate(() => {
-        pool?.announce(); // once the session stands at what the event says
-        serving?.sessionChanged();
-      });
+      const told = event.type === 'update-failed' ? { ...event, error: key.named(event.error) } : event;
+      for (const observe of observers) observe(told);
     },
   });
   opened.defer(() => session.close());
-  let serving: GatewayServer | undefined;
+  const about = { version: VERSION, protocol: PROTOCOL_VERSION };
+  const verification = createVerification({
+    ...{ ...about, roots, workspace: config.workspace },
+    epoch: session.current,
+    verdict: session.lastVerdict,
+  });
+  /** What serves the applications: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
+  let serving: GatewayServer | WorkerPool | undefined;
+  const collect = async (): Promise<readonly Collected[]> =>
+    serving !== undefined && 'collect' in serving ? serving.collect() : [];
+  observers.push(verification.changed, () => {
+    setImmediate(() => serving?.sessionChanged()); // once the session stands at what the event says
+  });
+  session.start();
+
   let observe: GatewayServerDeps['observe'] = () => {};
   if (config.adminAddress !== undefined) {
     const startedAt = Date.now();
     const watch = await watchRequests({
       counters,
       chunks: () => serving?.chunks() ?? 0,
-      protection: () => session.current(),
+      protection: session.current,
       serverAddress: config.apiEndpoint.host,
       maxBufferedBytes: config.maxBufferedBytes,
       clients: config.clients !== undefined,
-      ...(config.workers > 1
-        ? { others: async () => (await pool?.collect())?.map(({ metrics }) => metrics) ?? [] }
-        : {}),
+      ...(config.workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
     });
     opened.defer(() => watch.traffic.close());
     observe = watch.observe;
     const lastError = (): Error | undefined => {
       const error = session.lastError();
-      return error && withOrigin(asPrivatemodeError(error));
+      return error && key.named(asPrivatemodeError(error));
     };
     const status = async (): Promise<StatusReport> => {
-      const workers = (await pool?.collect()) ?? [];
+      const workers = await collect();
       const traffic = joinTraffic([watch.traffic.snapshot(), ...workers.map((worker) => worker.traffic)]);
       const facts = { now: Date.now(), startedAt, workers: config.workers, traffic };
       const shown = { ...session, lastError };
@@ -169,55 +162,43 @@ export async function startProxy(
   const shared = {
     session,
     verification: config.exposeVerification ? verification.text : undefined,
-    configuredKey: () => configuredKey,
-    keyOrigin: keyFrom,
+    configuredKey: key.value,
+    keyOrigin: key.origin,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     fd: inheritedSocket(env),
     receipts,
     gate: counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue }),
     log,
   };
-  if (config.workers > 1) {
-    const patience = config.shutdownGrace + WORKER_PATIENCE;
-    pool = await startWorkers({ ...shared, count: config.workers, patience });
-    pool.announce(); // publish the state changes made while the workers were starting
-  }
-  const service =
-    pool ?? (await startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout }));
-  serving = service;
-  opened.defer(() => service.close());
+  const patience = config.shutdownGrace + WORKER_PATIENCE;
+  const server = await (config.workers > 1
+    ? startWorkers({ ...shared, count: config.workers, patience })
+    : startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout }));
+  opened.defer(() => server.close());
+  serving = server;
+  serving.sessionChanged(); // it may have, while they were starting
+  const { url, port } = server;
   log.info(
-    { endpoint: service.url, workers: config.workers },
-    service.url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
+    { endpoint: url, workers: config.workers },
+    url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
   );
+  report.listening(url, { awaitsKey: key.value() === undefined });
 
-  report.listening(service.url, { awaitsKey: apiKey === undefined });
-
-  const keyWatch =
-    config.apiKey?.kind === 'file' && apiKey !== undefined
-      ? watchApiKey({
-          path: config.apiKey.path,
-          current: apiKey,
-          onKey(next) {
-            configuredKey = next;
-            keyReadAt = new Date();
-            session.updateConfiguredKey(next);
-            pool?.announce();
-            log.info('The API key file was read again');
-          },
-          onError: ({ message: reason }) =>
-            log.error({ reason }, 'The API key file cannot be used, the old key stays'),
-        })
-      : undefined;
+  const keyWatch = key.watch({
+    onKey(next) {
+      session.updateConfiguredKey(next);
+      server.sessionChanged();
+      log.info('The API key file was read again');
+    },
+    onError: ({ message: reason }) =>
+      log.error({ reason }, 'The API key file cannot be used, the old key stays'),
+  });
   opened.defer(() => keyWatch?.close());
   const running = opened.move();
   return {
-    url: service.url,
-    port: service.port,
-    session,
-    counters,
+    ...{ url, port, session, counters },
     reload() {
-      service.reload();
+      server.reload();
       void keyWatch?.reload();
     },
     close: () => running.disposeAsync(),

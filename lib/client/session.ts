@@ -63,6 +63,7 @@ export function openClientSession(
     manifestLog: { record: async () => ({ appended: false, path: '' }) }, // an application has no log of its own
     clock,
   });
+  session.start();
   return { ...session, judged: () => judged };
 }
 

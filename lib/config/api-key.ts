@@ -1,5 +1,6 @@
+import { existsSync, readFileSync } from 'node:fs';
 import { readFile as readFileAsync } from 'node:fs/promises';
-import type { PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { type FileWatch, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere, readNamedFile, unreadable } from './files.ts';
 import { invalid } from './values.ts';
@@ -67,6 +68,44 @@ export function watchApiKey(options: {
   };
   const read = async () => keyInFile(path, await readFileAsync(path).catch(refuse));
   return watchFiles({ known, read, changed, failed, interval });
+}
+
+/** The key that the operator configured, as it is now. Throws config_invalid. */
+export function configuredKey({
+  apiKey: source,
+  apiKeySetting,
+}: {
+  readonly apiKey: ApiKeySource | undefined;
+  readonly apiKeySetting: string;
+}) {
+  const first = source && readApiKey(source, (path) => readFileSync(path));
+  let value = first;
+  let readAt = new Date();
+  const origin = (): string | undefined =>
+    source && keyOrigin(source, apiKeySetting, { readAt, exists: existsSync });
+  return {
+    value: () => value,
+    /** Where it comes from, for the operator; clients need not know. */
+    origin,
+    /** An error with the origin of the key, if that is what the service rejected. */
+    named(error: PrivatemodeError): PrivatemodeError {
+      const { code, message, remedy } = error;
+      if (code !== 'api_key_rejected' || value === undefined) return error;
+      return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
+    },
+    /** Follows the file that it is in, if any. */
+    watch({ onKey, onError }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError'>) {
+      if (source?.kind !== 'file' || first === undefined) return undefined;
+      return watchApiKey({
+        ...{ path: source.path, current: first, onError },
+        onKey(next) {
+          value = next;
+          readAt = new Date();
+          onKey(next);
+        },
+      });
+    },
+  };
 }
 
 const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;

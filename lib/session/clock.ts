@@ -43,3 +43,36 @@ export async function pause(
     signal.removeEventListener('abort', aborted);
   }
 }
+
+/** No timer is longer: the wall clock may have jumped meanwhile, because the machine slept or was corrected. */
+const LONGEST_SLEEP = 30_000;
+
+/** Calls at a time of the wall clock, or as soon as a timer notices that the clock was turned back. */
+export class Alarm {
+  readonly #clock: Clock;
+  readonly #ring: () => void;
+  #cancel = (): void => {};
+  /** When it was set to last. */
+  due = Number.POSITIVE_INFINITY;
+
+  constructor(clock: Clock, ring: () => void) {
+    this.#clock = clock;
+    this.#ring = ring;
+  }
+
+  /** In the place of the time that it was set to before. */
+  set(due: number): void {
+    this.#cancel();
+    this.due = due;
+    const setAt = this.#clock.now();
+    this.#cancel = this.#clock.after(Math.min(Math.max(due - setAt, 0), LONGEST_SLEEP), () => {
+      const now = this.#clock.now();
+      if (now < due && now >= setAt) this.set(due);
+      else this.#ring();
+    });
+  }
+
+  cancel(): void {
+    this.#cancel();
+  }
+}

@@ -5,7 +5,7 @@ import { pause } from './clock.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { createJudgements } from './judgement.ts';
-import { createEpochRefresh, type RefreshDeps } from './refresh.ts';
+import { EpochRefresh, type RefreshDeps } from './refresh.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -33,6 +33,8 @@ export interface Session {
 
 /** A session that attests by itself, as opposed to one that is handed its epochs. */
 export interface AttestedSession extends Session {
+  /** Begins the first attestation, where a key is configured. To be called once. */
+  start(): void;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
   /** The configured key was replaced; a permanent cause is forgotten, and a failing session tries at once. */
@@ -55,7 +57,7 @@ const REFUSED_PATIENCE = 5_000;
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
-/** One epoch at a time, kept fresh. With a key configured the first attestation begins at once. */
+/** One epoch at a time, kept fresh once it is started; with the key of a client, once that comes. */
 export function createSession(deps: SessionDeps): AttestedSession {
   const { clock, host = 'the remote' } = deps;
   const judgements = createJudgements(clock, deps.manifests.kind);
@@ -67,8 +69,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
     deps.observe(event);
   };
   const watched = { ...deps, observe, judgements };
-  const refresh = createEpochRefresh({ ...watched, makeEpoch: createEpochMaker(watched) });
-  const offer = createClientKeys({ attest: refresh.renewWith, clock });
+  const refresh = new EpochRefresh({ ...watched, makeEpoch: createEpochMaker(watched) });
+  const offer = createClientKeys({ attest: (apiKey) => refresh.renewWith(apiKey), clock });
 
   /**
    * Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing, and what an attestation with
@@ -158,10 +160,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
     observe({ type: 'forced-renewal', message: 'The service does not know the secret any more', secretId });
   }
 
-  if (deps.apiKey !== undefined) refresh.configure(deps.apiKey);
-
   return {
-    current: refresh.current,
+    start() {
+      if (deps.apiKey !== undefined) refresh.configure(deps.apiKey);
+    },
+    current: () => refresh.current(),
     async acquire({ offeredKey, timeoutMs, signal }) {
       const ready = refresh.current();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
@@ -174,7 +177,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
       refresh.closed.throwIfAborted();
       if (!refresh.renewing()) admitForced(secretId);
-      return within(FORCED_TIMEOUT, undefined, refresh.renew);
+      return within(FORCED_TIMEOUT, undefined, () => refresh.renew());
     },
     state() {
       if (refresh.current() !== undefined) return 'ready';
@@ -183,7 +186,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
     lastError: () => judgements.refusal() ?? refresh.lastError(),
     lastVerdict: () => verdict,
-    updateConfiguredKey: refresh.configure,
+    updateConfiguredKey: (apiKey) => refresh.configure(apiKey),
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
       refresh.close(reason);
     },

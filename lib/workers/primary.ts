@@ -145,7 +145,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   return {
     ...{ url, port },
     /** Sends the state of the session to all workers; to be called whenever that may have changed. */
-    announce(): void {
+    sessionChanged(): void {
       for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
     },
     /** The metrics and the traffic of every worker, at most a second later. */
@@ -153,9 +153,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       const collected = await Promise.all([...workers].map(collectFrom));
       return collected.filter((each) => each !== undefined);
     },
-    /** This process sends no streams, and opens no connections for them. */
+    /** This process sends no streams. */
     chunks: () => 0,
-    sessionChanged(): void {},
     reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },

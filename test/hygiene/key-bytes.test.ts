@@ -69,7 +69,7 @@ describe('key bytes', () => {
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;
-    pool.announce();
+    pool.sessionChanged();
     worker.emit('message', { type: 'acquire', id: 1, offeredKey: undefined, timeoutMs: 1 });
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(
@@ -82,7 +82,7 @@ describe('key bytes', () => {
       assert.ok(wiped(exported[k]!));
     }
     connected = false;
-    pool.announce();
+    pool.sessionChanged();
     assert.equal(sent.length, 3);
     assert.equal(exported.length, 4);
     assert.ok(wiped(exported[3]!), 'of a worker that is gone');

@@ -93,6 +93,7 @@ describe('a session on the system clock', () => {
           random: Math.random,
           observe() {},
         });
+        session.start();
         await session.acquire({ timeoutMs: 100 }).catch(({ code }) => console.log(code));
         ${close}`);
       assert.deepEqual([status, stdout, stderr], [0, 'not_ready\n', '']);

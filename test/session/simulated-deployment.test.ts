@@ -76,6 +76,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
         ...rest,
       });
       t.after(() => session.close());
+      session.start();
       return session;
     },
   };

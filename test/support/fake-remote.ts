@@ -117,6 +117,7 @@ export function sessionScene(
     observe: (event) => events.push(event),
     onPermanent: (error) => permanent.push(error),
   });
+  session.start();
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
 }
