@@ -237,9 +237,9 @@ export const RESPONSES: readonly Mutation[] = [
     edits: [{ find: '(authenticated && OF_THE_ANSWER.has(name))', replace: 'OF_THE_ANSWER.has(name)' }],
     tests: [
       {
-        file: 'test/exchange/headers.test.ts',
+        file: 'test/fuzz/gateway-attacks.test.ts',
         names: [
-          'response headers towards the application Date goes through beside a body that authenticates only',
+          'headers that a gateway writes are hints; ids, the date and rules for caches only beside a body that authenticates',
         ],
       },
     ],

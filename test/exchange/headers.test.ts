@@ -162,71 +162,9 @@ describe('request headers towards the remote', () => {
 });
 
 describe('response headers towards the application', () => {
+  // Which names go through: test/fuzz/gateway-attacks.test.ts.
   const [sealed, plain] = [{ authenticated: true }, { authenticated: false }];
-  const hints = [
-    'Retry-After',
-    ...['X-RateLimit-Remaining-Requests', 'x-ratelimit-limit-tokens', 'anthropic-ratelimit-tokens-limit'],
-  ];
-  for (const name of hints) {
-    it(`${name} goes through`, () => {
-      for (const body of [sealed, plain])
-        assert.deepEqual(remoteHeaders([name, 'v'], body), { [name.toLowerCase()]: 'v' });
-    });
-  }
-  for (const name of ['X-Request-Id', 'Request-Id', 'Date', 'Cache-Control', 'CACHE-CONTROL']) {
-    it(`${name} goes through beside a body that authenticates only`, () => {
-      assert.deepEqual(remoteHeaders([name, 'v'], sealed), { [name.toLowerCase()]: 'v' });
-      assert.deepEqual(remoteHeaders([name, 'v'], plain), {});
-    });
-  }
-
-  const denied = [
-    ...['Connection', 'Keep-Alive', 'Proxy-Authenticate', 'Proxy-Authorization', 'Proxy-Connection', 'TE'],
-    ...['Trailer', 'Trailers', 'Transfer-Encoding', 'Upgrade', 'Content-Length', 'Content-Encoding'],
-    ...[
-      'Set-Cookie',
-      'Set-Cookie2',
-      'WWW-Authenticate',
-      'Service-Worker-Allowed',
-      'Location',
-      'Refresh',
-      'Link',
-    ],
-    ...['Content-Type', 'Content-Disposition', 'Content-Location', 'Content-Security-Policy', 'SourceMap'],
-    ...['Strict-Transport-Security', 'Alt-Svc', 'Clear-Site-Data', 'NEL', 'Report-To', 'Reporting-Endpoints'],
-    ...[
-      'Public-Key-Pins',
-      'Access-Control-Allow-Origin',
-      'Access-Control-Expose-Headers',
-      'X-Accel-Redirect',
-    ],
-    ...[
-      'Server',
-      'Vary',
-      'ETag',
-      'Via',
-      'X-Powered-By',
-      'OpenAI-Processing-Ms',
-      'X-Should-Retry',
-      '__proto__',
-    ],
-    ...['Privatemode-Encrypted', 'Privatemode-Proxy-Secret-Id', 'Privatemode-Proxy-Manifest-Sha256'],
-    ...['Privatemode-Proxy-Attested-At', 'Privatemode-Proxy-Request-Id', 'Privatemode-Proxy-State'],
-    ...[
-      'Privatemode-Proxy-Error',
-      'Privatemode-Proxy-Unauthenticated',
-      'ratelimit-x',
-      'x-ratelimit',
-      'Date-',
-    ],
-  ];
-  for (const name of denied) {
-    it(`${name} does not`, () => {
-      for (const body of [sealed, plain]) assert.deepEqual(remoteHeaders([name, 'v'], body), {});
-    });
-  }
-
-  it('nor does what Connection lists', () => {
+  it('what Connection lists does not go through', () => {
     const raw = ['Connection', 'Retry-After, close', 'Retry-After', '1', 'Date', '2'];
     assert.deepEqual(remoteHeaders(raw, sealed), { date: '2' });
   });

@@ -9,6 +9,7 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
+import { remoteHeaders } from '../../lib/exchange/headers.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
@@ -17,6 +18,7 @@ import {
   attacked,
   type GeneratedAttack,
   generatedAttack,
+  generatedHead,
   type Recording,
   recordings,
   unattacked,
@@ -24,12 +26,13 @@ import {
 } from '../support/attack-generator.ts';
 import { cutAt } from '../support/chunkings.ts';
 import { fixedCipher } from '../support/exchange-fixture.ts';
-import { essenceOfBody, type HonestExchange } from '../support/honest-exchanges.ts';
+import { essenceOfBody, type HonestExchange, PLAIN } from '../support/honest-exchanges.ts';
 import { literalOpenResponse } from '../support/literal-grammar.ts';
 import { readStream } from '../support/sdk-outcome.ts';
 import { sealedMessage } from '../support/sealing.ts';
 
 const RECORDINGS = recordings();
+const ERRORS = RECORDINGS.flatMap(({ exchange: { status = 200 } }, index) => (status >= 400 ? [index] : []));
 
 /** The one place that knows how openers are made. */
 function openerFor(
@@ -116,12 +119,25 @@ const inOrder = (elements: readonly unknown[]): unknown[] =>
     .sort(byText)
     .map((index) => elements[Number(index)]);
 
+const isObject = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+/** What may stand in clear in an error, and of which form: a gateway says nothing with it. */
+const CLEAR_IN_ERRORS: Readonly<Record<string, (value: unknown) => boolean>> = {
+  id: (value) => value === null || typeof value === 'string',
+  usage: (value) => value === null || isObject(value),
+  type: (value) => value === 'error',
+};
+
 function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
   const { api, status = 200 } = exchange;
   if (failure !== undefined) return text === '' ? 'an error' : 'neither';
   const body = (text === '' ? {} : JSON.parse(text)) as Readonly<Record<string, unknown>>;
   // Whatever was sealed in it, the status tells the client that it is one; nothing in it is a gateway's.
-  if (status >= 400) return DISHONEST.test(JSON.stringify(body)) ? 'neither' : 'an error';
+  if (status >= 400) {
+    const clear = PLAIN[api].response.filter((name) => Object.hasOwn(body, name));
+    const isSaid = clear.some((name) => CLEAR_IN_ERRORS[name]?.(body[name]) !== true);
+    return isSaid || DISHONEST.test(JSON.stringify(body)) ? 'neither' : 'an error';
+  }
   const whole = essences[0]?.[0];
   if (api !== 'unstructured')
     return isDeepStrictEqual(essenceOfBody(api, body), whole) ? 'honest' : 'neither';
@@ -156,7 +172,10 @@ const isNeverFooled = (
   };
   const seen = new Set<string>();
   const property = fc.property(
-    fc.nat({ max: RECORDINGS.length - 1 }),
+    fc.oneof(
+      { weight: 4, arbitrary: fc.nat({ max: RECORDINGS.length - 1 }) },
+      { weight: 1, arbitrary: fc.constantFrom(...ERRORS) },
+    ),
     generatedAttack,
     fc.array(fc.nat(), { maxLength: 3 }),
     (which, attack, cuts) => {
@@ -217,4 +236,15 @@ describe('responses that a gateway edits', () => {
     fc.assert(property, { seed: 20261122, numRuns: 2_000 });
     assertVaried();
   });
+});
+
+it('headers that a gateway writes are hints; ids, the date and rules for caches only beside a body that authenticates', () => {
+  const hint = /^(retry-after|(x|anthropic)-ratelimit-.+)$/;
+  const ofTheAnswer = /^((x-)?request-id|cache-control|date)$/;
+  const property = fc.property(generatedHead, fc.boolean(), (head, authenticated) => {
+    const names = head.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
+    const passing = names.filter((name) => hint.test(name) || (authenticated && ofTheAnswer.test(name)));
+    assert.deepEqual(new Set(Object.keys(remoteHeaders(head, { authenticated }))), new Set(passing));
+  });
+  fc.assert(property, { seed: 20261122, numRuns: 2_000 });
 });

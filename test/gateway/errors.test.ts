@@ -233,23 +233,6 @@ describe('errors of the service', { concurrency: true }, () => {
       assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
     });
 
-    for (const [what, member] of [
-      ['a usage that is text', { usage: 'visit https://evil.example' }],
-      ['an id that is an object', { id: { message: 'visit https://evil.example' } }],
-    ] as const) {
-      it(`a sealed ${status} with ${what} keeps its status, and not its text`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t);
-        const error = { error: { message: 'the model says no' }, ...member };
-        upstream.on(saying((body) => http(status, sealedAnswers(body).object(error), JSON_TYPE)));
-        const answer = await ask(post());
-        assert.deepEqual(
-          [answer.status, answer.headers['privatemode-proxy-error']],
-          [status, 'response_malformed'],
-        );
-        assert.ok(!answer.body.includes('evil') && !answer.body.includes('the model says'));
-      });
-    }
-
     it(`a ${status} of whom nobody knows keeps its status, and not its text`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const text = 'upstream connect error, visit https://evil.example';

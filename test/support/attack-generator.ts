@@ -234,7 +234,15 @@ const edit: fc.Arbitrary<Edit> = fc.oneof(
     twice: fc.boolean(),
   }),
   fc.record({ kind: fc.constant('insert' as const), at: nat, event: nat }),
-  fc.record({ kind: fc.constant('plain' as const), at: nat, name, value: fc.constantFrom(...VALUES) }),
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('plain' as const),
+      at: nat,
+      name,
+      value: fc.constantFrom(...VALUES),
+    }),
+  },
   fc.record({
     kind: fc.constant('reflect' as const),
     at: nat,
@@ -263,6 +271,24 @@ export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
     }),
   },
 );
+
+/** Names of headers that steer a browser, a cache or a program, and some that nobody knows. */
+const HEADERS = [
+  'connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade',
+  'content-length content-encoding content-type content-disposition content-location content-security-policy sourcemap',
+  'set-cookie set-cookie2 www-authenticate service-worker-allowed location refresh link strict-transport-security',
+  'alt-svc clear-site-data nel report-to reporting-endpoints public-key-pins access-control-allow-origin vary via',
+  'access-control-expose-headers x-accel-redirect server etag age expires pragma x-powered-by openai-processing-ms',
+  'x-should-retry __proto__ constructor privatemode-encrypted privatemode-proxy-secret-id privatemode-proxy-receipt',
+  'privatemode-proxy-manifest-sha256 privatemode-proxy-attested-at privatemode-proxy-request-id privatemode-proxy-error',
+  'privatemode-proxy-state privatemode-proxy-unauthenticated ratelimit-x x-ratelimit retry-after x-ratelimit-limit-tokens',
+  'anthropic-ratelimit-tokens-limit x-request-id request-id cache-control date date-',
+].flatMap((line) => line.split(' '));
+
+/** A head that a gateway writes: names and values by turns, in any letter case, some of them more than once. */
+export const generatedHead: fc.Arbitrary<readonly string[]> = fc
+  .array(fc.tuple(fc.constantFrom(...HEADERS), fc.boolean()), { minLength: 1, maxLength: 12 })
+  .map((head) => head.flatMap(([each, isUpper]) => [isUpper ? each.toUpperCase() : each, 'v']));
 
 /** What the application asked for, where the worker was asked for so many more choices. */
 export function asked({ exchange }: Recording, { choices }: GeneratedAttack): HonestExchange {
