@@ -33,6 +33,10 @@ export const printableJson = (json: string): string =>
 
 const unitEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
+/** The value as JSON of which no terminal obeys anything. */
+export const safeJson = (value: unknown, indentation?: number): string =>
+  printableJson(JSON.stringify(value, undefined, indentation));
+
 /** As `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
@@ -41,6 +45,17 @@ export const hasColours = (
   { isTTY }: { readonly isTTY?: boolean | undefined },
   env: Readonly<Record<string, string | undefined>>,
 ): boolean => isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+
+const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
+
+export type Style = keyof typeof STYLES;
+export type Paint = (style: Style, text: string) => string;
+
+/** Paints what it is given, or leaves it as it is. */
+export const painter =
+  (colours: boolean): Paint =>
+  (style, text) =>
+    colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
 /**
  * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake

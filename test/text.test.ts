@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { checkOf, finding } from '../lib/attestation/check.ts';
 import { parseManifest } from '../lib/attestation/manifest.ts';
-import { printable } from '../lib/text.ts';
+import { hasColours, painter, plural, printable, safeJson } from '../lib/text.ts';
 
 const CONTROLS = /[\p{Cc}\p{Cf}]/u;
 
@@ -37,5 +37,38 @@ describe('text of the remote', () => {
         (error) => error instanceof Error && !CONTROLS.test(error.message),
       );
     }
+  });
+});
+
+describe('text for people', () => {
+  it('has colours on a terminal that shows them, unless somebody wants none', () => {
+    const terminal = { isTTY: true };
+    for (const [output, env, expected] of [
+      [terminal, {}, true],
+      [terminal, { NO_COLOR: '' }, true],
+      [terminal, { NO_COLOR: '1' }, false],
+      [terminal, { TERM: 'xterm' }, true],
+      [terminal, { TERM: 'dumb' }, false],
+      [{ isTTY: false }, {}, false],
+      [{}, {}, false],
+    ] as const) {
+      assert.equal(hasColours(output, env), expected, JSON.stringify([output, env]));
+    }
+    assert.equal(painter(true)('good', 'words'), '\u001b[32mwords\u001b[0m');
+    assert.equal(painter(false)('good', 'words'), 'words');
+  });
+
+  it('counts in the right number', () => {
+    assert.deepEqual(
+      [0, 1, 2].map((count) => plural(count, 'check')),
+      ['0 checks', '1 check', '2 checks'],
+    );
+  });
+
+  it('is the same value as JSON, which steers no terminal', () => {
+    const value = { text: 'a\u009b31m\u202eb\n\u{e0001}' };
+    assert.equal(safeJson(value), '{"text":"a\\u009b31m\\u202eb\\n\\udb40\\udc01"}');
+    assert.deepEqual(JSON.parse(safeJson(value, 2)), value);
+    assert.match(safeJson(value, 2), /^\{\n {2}"text": /);
   });
 });

@@ -10,11 +10,11 @@ import { type ManifestSource, managedManifest, staticManifest } from '../session
 import { type AttestedSession, createSession } from '../session/session.ts';
 import { createFetchCall } from './fetch-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
-import { type Judgement, verdictOf } from './verdict.ts';
+import { type Judged, verdictOf } from './verdict.ts';
 
 /** A session that knows its newest judgement. */
 export interface ClientSession extends AttestedSession {
-  judged(): Judgement | undefined;
+  judged(): Judged | undefined;
 }
 
 /**
@@ -27,7 +27,7 @@ export function openClientSession(
 ): ClientSession {
   const { apiKey, apiEndpoint, collateralUrls } = config;
   let manifest: Uint8Array = new Uint8Array();
-  let judged: Judgement | undefined;
+  let judged: Judged | undefined;
   const call = createFetchCall(config.fetch);
   const session: AttestedSession = createSession({
     apiKey,

@@ -6,15 +6,15 @@ import { outcomeOfError } from '../verdict/outcome.ts';
 import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
 import { VerificationError } from './verification-error.ts';
 
-/** A judgement of the service, and the bytes of the manifest that it was held against. */
-export interface Judgement {
+/** A verdict on the service, and the bytes of the manifest that it was held against. */
+export interface Judged {
   readonly verdict: Verdict;
   readonly manifest: Uint8Array;
 }
 
 /** The newest judgement, with its manifest. Throws VerificationError unless it accepts the service and `error` is undefined. */
 export function verificationOf(
-  judged: Judgement | undefined,
+  judged: Judged | undefined,
   error: PrivatemodeError | undefined,
   config: Pick<ClientConfig, 'unsafeTrustRoots'>,
 ): Verification {

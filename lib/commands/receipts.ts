@@ -2,9 +2,8 @@
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { parsePath, wants } from '../config/values.ts';
-import { plural, printable } from '../text.ts';
+import { plural, printable, safeJson } from '../text.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
-import { safeJson } from '../verdict/json.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 

@@ -1,6 +1,6 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
-import { printable } from '../text.ts';
+import { type Paint, painter, plural, printable, type Style } from '../text.ts';
 import type { EnforcedManifest } from '../transparency/manifest-changes.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
 import type { ChainLink } from '../verdict/chain-of-trust.ts';
@@ -10,14 +10,11 @@ export interface StatusFacts {
   readonly verification: VerificationDocument;
 }
 
-const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
-type Paint = (style: keyof typeof STYLES, text: string) => string;
-
 const MARKS = {
   pass: ['good', '✓'],
   fail: ['bad', '✗'],
   unknown: ['plain', '?'],
-} as const satisfies Record<ChainLink['outcome'], readonly [keyof typeof STYLES, string]>;
+} as const satisfies Record<ChainLink['outcome'], readonly [Style, string]>;
 
 /** Why nothing is verified where no check failed, by the state of the session. */
 const WAITING: Readonly<Record<StatusReport['state'], string>> = {
@@ -35,7 +32,7 @@ const RATE_SECONDS = 10;
 /** The text, ending with a line feed. Text of the service or of applications is shown with control characters escaped. */
 export function renderStatus(facts: StatusFacts, { colours }: { readonly colours: boolean }): string {
   const { status, verification } = harmless(facts) as StatusFacts;
-  const paint: Paint = (style, text) => (colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text);
+  const paint = painter(colours);
   const parts = [
     protection(status, verification, paint),
     chainLines(verification, paint),
@@ -178,8 +175,6 @@ function manifestLines(manifests: readonly EnforcedManifest[], paint: Paint): st
   if (more > 0) lines.push(paint('plain', `  and ${more} before`));
   return [paint('bold', 'Enforced manifests'), ...lines];
 }
-
-const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 /** As 2026-12-01 12:34:56 UTC. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`;

@@ -8,9 +8,8 @@ import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
-import { hasColours, printable } from '../text.ts';
+import { hasColours, printable, safeJson } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
-import { safeJson } from '../verdict/json.ts';
 import type { Asked, Command } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 

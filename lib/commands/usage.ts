@@ -2,7 +2,7 @@
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
-import { plural, printable, printableJson } from '../text.ts';
+import { plural, printable, safeJson } from '../text.ts';
 import {
   sumUsage,
   USAGE_KEYS,
@@ -85,8 +85,7 @@ function lostText({ lost: { receipts, unknown } }: UsageReport): string {
   return `Receipts lost: ${receipts}${unknown === 0 ? '' : `, and ${often} nobody knows how many`}.`;
 }
 
-const renderJson = (report: UsageReport): string =>
-  `${printableJson(JSON.stringify(report, undefined, 2))}\n`;
+const renderJson = (report: UsageReport): string => `${safeJson(report, 2)}\n`;
 
 /** The columns behind the keys, in their order; `title` and `show` are those of the table. */
 const COLUMNS: readonly {

@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
-import { hasColours, isPrintable, printable, printableJson } from '../text.ts';
+import { hasColours, isPrintable, printable, printableJson, safeJson } from '../text.ts';
 
 /** An Error is no such record: it goes into a field, where its text is judged. */
 type Fields = Readonly<Record<string, unknown>>;
@@ -194,7 +194,7 @@ function quoted(value: unknown): string {
   const text = String(value);
   if (/^[!#-<>-~]+$/.test(text)) return text;
   const isPlain = text !== '' && !/[\s"=]/.test(text) && isPrintable(text);
-  return isPlain ? text : printableJson(JSON.stringify(text));
+  return isPlain ? text : safeJson(text);
 }
 
 /** An output whose last line changes: log lines go above it. */

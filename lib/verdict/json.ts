@@ -1,6 +1,6 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
 import type { Check } from '../attestation/check.ts';
-import { printableJson } from '../text.ts';
+import { safeJson } from '../text.ts';
 import type { Judgement, VerdictReport } from './verdict.ts';
 
 /** The verdict as data, with its members in the order of the documentation. */
@@ -27,7 +27,3 @@ export const verdictText = (judgement: Judgement): string =>
 
 /** The text that `verify --json` prints. */
 export const renderJson = (judgement: Judgement): string => `${safeJson(verdictReport(judgement), 2)}\n`;
-
-/** JSON text, escaped so that no terminal obeys anything in it. */
-export const safeJson = (value: unknown, indentation?: number): string =>
-  printableJson(JSON.stringify(value, undefined, indentation));

@@ -1,6 +1,6 @@
 /** The verdict for a person: every check below its heading, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
-import { printable } from '../text.ts';
+import { type Paint, painter, printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
 import { HEADINGS, placeOf, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
@@ -41,9 +41,6 @@ export function foreignRoots(flag: string, directory: string | undefined): strin
 `;
 }
 
-const STYLES = { good: 32, bad: 31, plain: 2, bold: 1 } as const;
-type Paint = (style: keyof typeof STYLES, text: string) => string;
-
 const MARKS = {
   pass: { mark: '✓', style: 'good', counted: 'passed' },
   fail: { mark: '✗', style: 'bad', counted: 'failed' },
@@ -57,7 +54,7 @@ const ROOM = 72;
 const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
 
 export function renderText(judgement: Judgement, report: TextReport): string {
-  const paint: Paint = (style, text) => (report.colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text);
+  const paint = painter(report.colours);
   const { checks } = judgement;
   const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
   const room = report.columns === undefined ? ROOM : Math.max(20, report.columns - width - 6);
