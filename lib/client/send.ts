@@ -93,7 +93,7 @@ function failureOf(
 function bytesOf(encrypted: EncryptedBody): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(encrypted.contentLength);
   let filled = 0;
-  for (const slice of sealedSlices(encrypted, [])) {
+  for (const slice of sealedSlices(encrypted)) {
     bytes.set(slice, filled);
     filled += slice.length;
   }

@@ -3,8 +3,10 @@
  * gateway imports this file and no other of this room, so that another generation of the protocol changes this room alone.
  */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
+import { type GpuPolicy, policyText } from './gpu-policy.ts';
 
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';
+export type { GpuPolicy };
 
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
@@ -21,14 +23,6 @@ export const PROTECTION_HEADERS = {
   encrypted: 'Privatemode-Encrypted',
 } as const;
 
-/** Which certificates of the service's GPUs are accepted. */
-export interface GpuPolicy {
-  /** Whether certificates the status service knows nothing about are accepted. */
-  readonly allowUnknown: boolean;
-  /** How long after its revocation a certificate is still accepted; 0 = not at all. */
-  readonly gracePeriodHours: number;
-}
-
 export interface ProtectedAttempt {
   readonly secretId: string;
   readonly key: SecretKey;
@@ -40,40 +34,19 @@ export interface ProtectedAttempt {
   readonly nowMs: number;
 }
 
-/** The text of the policy at that time (docs/protocol/inference.md, section 7). */
-function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number): string {
-  const statuses = ['allow-good'];
-  if (gracePeriodHours > 0) statuses.push('allow-revoked');
-  if (allowUnknown) statuses.push('allow-unknown');
-  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
-  return `rules=${statuses.join(',')}; revocation-time-not-before=${notBefore}`;
-}
-
-/** The last MAC under a key: the policy changes once per second, and requests come in bursts. */
-const lastMac = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
-
-/** Lower-case hex HMAC-SHA256 of the policy under the secret. Throws `internal` unless it holds 32 bytes. */
-function policyMac(policy: string, key: SecretKey): string {
-  const last = lastMac.get(key);
-  if (last?.policy === policy) return last.mac;
-  checkKey(key);
-  const mac = hmacSha256(key, policy);
-  lastMac.set(key, { policy, mac });
-  return mac;
-}
-
 /**
  * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). Throws `internal` unless
  * the key holds 32 bytes.
  */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;
+  checkKey(key);
   const policy = policyText(attempt.gpuPolicy, attempt.nowMs);
   const headers: Record<string, string> = {
     [PROTECTION_HEADERS.version]: PROTOCOL_VERSION,
     [PROTECTION_HEADERS.secretId]: secretId,
     [PROTECTION_HEADERS.gpuPolicy]: policy,
-    [PROTECTION_HEADERS.gpuPolicyMac]: policyMac(policy, key),
+    [PROTECTION_HEADERS.gpuPolicyMac]: hmacSha256(key, policy),
   };
   if (model !== undefined) {
     headers[PROTECTION_HEADERS.targetModel] = Buffer.from(model, 'utf8').toString('latin1');

@@ -65,7 +65,7 @@ export function createLogger(options: {
   return new BoundLogger(logger, {});
 }
 
-/** Bound fields go into each line with its own: a child of pino's costs more than the one line that most requests have. */
+/** Bound fields go into each line with its own: pino would let those of its children pass `flat` by, and write a name twice. */
 class BoundLogger implements Logger {
   readonly #logger: PinoLogger;
   readonly #bound: Fields;

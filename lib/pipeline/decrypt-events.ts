@@ -11,11 +11,10 @@ import {
   tokenUsageIn,
 } from './response-grammar.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
-import { EventMatch, KnownEvents, patternOf, scanEvent } from './sse/read-event.ts';
+import { KnownEvents, patternOf } from './sse/known-events.ts';
+import { EventMatch, MAX_EVENT_BYTES, scanEvent } from './sse/read-event.ts';
 import { DecryptedBytes } from './sse/write-event.ts';
 
-/** Bytes on the wire; a larger event ends the stream rather than be held in memory. */
-const MAX_EVENT_BYTES = 32 * 1024 * 1024;
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;
 /** Of an event that a chunk cuts in two, the first half is kept for the second up to this many bytes. */
@@ -32,9 +31,6 @@ const BOUNDARY = '\n\n';
 const HARMLESS_LINE = /^[\w .-]{0,256}$/;
 /** A blank line by other line ends. */
 const OTHER_BOUNDARY = /\n\r|\r\r/;
-
-/** For all streams: an event is matched and opened in one go. */
-const match = new EventMatch();
 
 /** What the events of an endpoint's streams have looked like so far: names and plain members, nothing that was encrypted. */
 const knownByGrammar = new WeakMap<StreamGrammar, KnownEvents<EventKind>>();
@@ -66,6 +62,7 @@ export class EventDecrypter implements Decrypter {
   readonly #usageWanted: Asked['usage'];
   readonly #maxEventBytes: number;
   readonly #known: KnownEvents<EventKind>;
+  readonly #match = new EventMatch(); // where the event at hand has what
   readonly #delivered = new DecryptedBytes();
   readonly #plaintexts: Buffer[] = []; // of the event at hand, by the numbers of its messages
   // Without onError, for which the parser would make an error object for each line that means nothing.
@@ -127,7 +124,7 @@ export class EventDecrypter implements Decrypter {
       const isBlankLine = this.#atBoundary && bytes[position] === LF;
       const mayKeep = bytes.length - position <= mostKept && (position > 0 || kept === undefined);
       if (isBlankLine) position += 1;
-      else if (mayBeKnown && this.#takeKnown(bytes, position)) position = match.end;
+      else if (mayBeKnown && this.#takeKnown(bytes, position)) position = this.#match.end;
       else if (mayBeKnown && mayKeep && this.#known.mayBegin(bytes, position)) {
         // The beginning of an event of a known kind, to be completed by the next chunk.
         this.#kept = Buffer.from(bytes.subarray(position));
@@ -136,10 +133,10 @@ export class EventDecrypter implements Decrypter {
     }
   }
 
-  /** Takes the event at `start` if it is known by its bytes; `match` tells where it ends. */
+  /** Takes the event at `start` if it is known by its bytes; `#match` tells where it ends. */
   #takeKnown(bytes: Buffer, start: number): boolean {
-    const kind = this.#known.find(bytes, start, match);
-    if (kind === undefined || match.end - start > this.#maxEventBytes) return false;
+    const kind = this.#known.find(bytes, start, this.#match);
+    if (kind === undefined || this.#match.end - start > this.#maxEventBytes) return false;
     if (!this.#begun) this.#skipByteOrderMark();
     this.#decrypt(kind, bytes, start);
     return true;
@@ -190,13 +187,13 @@ export class EventDecrypter implements Decrypter {
       if (this.#takeKnown(framed, 0)) return;
     }
     const bytes = Buffer.from(data, 'latin1');
-    const { members, sealed, type } = scanEvent(bytes, this.#checks.plain, match);
+    const { members, sealed, type } = scanEvent(bytes, this.#checks.plain, this.#match);
     const kind = this.#checks.kindOf(sealed, type);
     const name = named ? kind.type : undefined;
     if (named && event.event !== name) throw notAuthentic('the name of an event is not its type');
-    if (match.count > 0) {
+    if (this.#match.count > 0) {
       this.#decrypt(kind, bytes, 0, event);
-      if (canRecur) this.#known.remember(patternOf(bytes, members, match, name), kind);
+      if (canRecur) this.#known.remember(patternOf(bytes, members, this.#match, name), kind);
     } else if (kind.type === 'message_stop') this.#end(event, bytes);
     else this.#write(bytes, 0, false, event);
   }
@@ -215,22 +212,25 @@ export class EventDecrypter implements Decrypter {
     if (!this.#checks.order.complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
     }
-    match.count = 0;
-    match.end = data.length;
+    this.#match.count = 0;
+    this.#match.end = data.length;
     this.#write(data, 0, false, event);
     this.#ended = true;
     this.finished = true;
   }
 
-  /** Opens, checks and delivers the event of which `match` holds the places; from `start` on, or, of a parsed one, its data. */
+  /** Opens, checks and delivers the event of which `#match` holds the places; from `start` on, or, of a parsed one, its data. */
   #decrypt(kind: EventKind, bytes: Buffer, start: number, parsed?: EventSourceMessage): void {
-    this.#cipher.openAll(bytes, kind.order, match.starts, match.ends, this.#plaintexts);
+    this.#cipher.openAll(bytes, kind.order, this.#match.starts, this.#match.ends, this.#plaintexts);
     const content = this.#checks.accept(kind, this.#plaintexts);
     const isClosing = Array.isArray(content) && content.length === 0;
     if (kind.type === 'message_start') this.usage = tokenUsage((content as { usage?: unknown }).usage);
     // Only these count the whole response.
-    if ((isClosing || kind.type === 'message_delta') && match.usageStart >= 0) {
-      this.usage = tokenUsageIn(bytes.toString('latin1', match.usageStart, match.usageEnd), this.usage);
+    if ((isClosing || kind.type === 'message_delta') && this.#match.usageStart >= 0) {
+      this.usage = tokenUsageIn(
+        bytes.toString('latin1', this.#match.usageStart, this.#match.usageEnd),
+        this.usage,
+      );
     }
     if (kind.type === 'error') {
       this.modelError = true;
@@ -249,7 +249,7 @@ export class EventDecrypter implements Decrypter {
       const idLine = id !== undefined && HARMLESS_LINE.test(id) ? `id: ${id}\n` : '';
       fields = `${this.#nameLine(event)}${idLine}data: `;
     }
-    this.#delivered.event(bytes, start, match, this.#plaintexts, withoutUsage, fields);
+    this.#delivered.event(bytes, start, this.#match, this.#plaintexts, withoutUsage, fields);
     this.events += 1;
   }
 }

@@ -115,24 +115,6 @@ const SLICE_BYTES = 512 * 1024;
 /** Bytes sealed or copied in one go. V8 frees what a larger step leaves behind only in a full collection. */
 const STEP_BYTES = 32 * 1024;
 
-/**
- * Buffers that the slices of the next large body use again, of two uploads at most. Left to the collector, they reach the old
- * generation together with the prompt, and each full collection makes every other stream wait.
- */
-const spare: Buffer[] = [];
-const MOST_SPARE = 4;
-
-/** A short one is a piece of Node's pool: memory of its own costs more than all that is written to it. */
-const takeBuffer = (bytes: number): Buffer =>
-  (bytes >= SLICE_BYTES && spare.pop()) || Buffer.allocUnsafe(Math.min(bytes, SLICE_BYTES));
-
-/** Lets the next large body have the buffers, where `isOver`: cut off, a slice may still be on its way. Only ciphertext is in them. */
-export function giveBack(buffers: Buffer[], isOver: boolean): void {
-  for (const buffer of buffers.splice(0)) {
-    if (isOver && buffer.length === SLICE_BYTES && spare.length < MOST_SPARE) spare.push(buffer);
-  }
-}
-
 /** Cuts the pieces into steps: bytes to copy or, with a sealer, plaintext to seal. */
 function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSealer | undefined]> {
   for (const { bytes, sealer } of pieces) {
@@ -146,24 +128,20 @@ function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSeale
 
 /**
  * The body that these pieces make, in slices of at most 512 KiB, each sealed when it is pulled. Each slice stays valid until two
- * more have been pulled: two buffers alternate, and are left in `buffers`. Throws `internal` where the bytes are not
- * `contentLength`.
+ * more have been pulled: two buffers alternate. Throws `internal` where the bytes are not `contentLength`.
  */
-export function* sealedSlices(
-  { pieces, contentLength }: EncryptedBody,
-  buffers: Buffer[],
-): Generator<Uint8Array, void> {
+export function* sealedSlices({ pieces, contentLength }: EncryptedBody): Generator<Uint8Array, void> {
   let left = contentLength;
   let used = 0;
-  let slice = takeBuffer(left);
-  buffers.push(slice);
+  let slice: Buffer = Buffer.allocUnsafe(Math.min(left, SLICE_BYTES));
+  let other: Buffer | undefined;
   for (const [bytes, sealer] of stepsOf(pieces)) {
     const size = sealer === undefined ? bytes.length : 2 * bytes.length;
     if (size > left) throw new PrivatemodeError('internal', 'a sealed body outgrew its length');
     if (used + size > slice.length) {
       yield slice.subarray(0, used);
-      if (buffers.length === 1) buffers.push(takeBuffer(left));
-      slice = slice === buffers[0] ? buffers[1]! : buffers[0]!;
+      other ??= Buffer.allocUnsafe(Math.min(left, SLICE_BYTES));
+      [slice, other] = [other, slice];
       used = 0;
     }
     if (sealer === undefined) slice.set(bytes, used);

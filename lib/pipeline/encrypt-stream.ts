@@ -1,6 +1,6 @@
 /** The encrypting stage as a Node stream, which the upload reads. */
 import { Readable } from 'node:stream';
-import { type EncryptedBody, encryptBody, giveBack, sealedSlices } from './encrypt-body.ts';
+import { type EncryptedBody, encryptBody, sealedSlices } from './encrypt-body.ts';
 
 export type EncryptedStream = ReturnType<typeof encryptStream>;
 
@@ -16,13 +16,12 @@ export function encryptStream(...input: Parameters<typeof encryptBody>) {
  * upload does not stall other people's tokens. Holds nothing of the body once it has ended or is destroyed.
  */
 class SliceStream extends Readable {
-  readonly #buffers: Buffer[] = [];
   #slices: Generator<Uint8Array, void> | undefined;
   #begun = false;
 
   constructor(body: EncryptedBody) {
     super({ highWaterMark: 1 }); // one slice at a time, whatever its size
-    this.#slices = sealedSlices(body, this.#buffers);
+    this.#slices = sealedSlices(body);
   }
 
   override _read(): void {
@@ -62,7 +61,6 @@ class SliceStream extends Readable {
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     this.#slices?.return();
     this.#slices = undefined;
-    giveBack(this.#buffers, this.readableEnded);
     callback(error);
   }
 }

@@ -71,14 +71,13 @@ describe('GPU certificate-status policy', () => {
     }
   });
 
-  it('is computed anew for another second and another key', () => {
+  it('is another for another second and another key', () => {
     const macs = [
       policyHeaders({})[1],
       policyHeaders({ nowMs: attempt.nowMs + 1000 })[1],
       policyHeaders({ key: keyOf(Buffer.alloc(32)) })[1],
     ];
     assert.equal(new Set(macs).size, 3);
-    assert.equal(policyHeaders({})[1], macs[0]);
   });
 });
 

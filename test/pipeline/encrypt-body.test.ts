@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
-import { giveBack, sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
+import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
@@ -56,7 +56,7 @@ describe('an encrypted body', () => {
       const body = { pieces: [{ bytes: halves }], contentLength: announced };
       const sent: Uint8Array[] = [];
       const send = (): void => {
-        for (const slice of sealedSlices(body, [])) sent.push(slice);
+        for (const slice of sealedSlices(body)) sent.push(slice);
       };
       assert.throws(send, { code: 'internal', message });
       assert.deepEqual(sent, []);
@@ -75,56 +75,6 @@ describe('an encrypted body', () => {
     await once(stream, 'end');
     assert.ok(sent.length >= 4, `${sent.length} slices`);
     assert.ok(Buffer.concat(sent).equals(await bytesOf(large().stream)));
-  });
-
-  it('gives its memory to the next body when all of it has left, and not before', async () => {
-    const bodies = [large(), large(), large()];
-    const [first, second, third] = bodies.map(({ stream }) => stream) as [Readable, Readable, Readable];
-    const memoryOf = async (stream: Readable): Promise<ArrayBufferLike> =>
-      ((await once(stream, 'data')) as [Uint8Array])[0].buffer;
-    const used = new Set<ArrayBufferLike>();
-    let last: { readonly slice: Uint8Array; readonly bytes: Buffer } | undefined;
-    let left = bodies[0]!.contentLength;
-    first.on('data', (slice: Uint8Array) => {
-      used.add(slice.buffer);
-      last = { slice, bytes: Buffer.from(slice) };
-      left -= slice.length;
-      if (left === 0) first.pause(); // the last one is on its way
-    });
-    while (!first.isPaused()) await turn();
-    for (let i = 0; i < 5; i++) await turn();
-    assert.ok(!used.has(await memoryOf(second)));
-    assert.ok(last!.bytes.equals(last!.slice));
-    first.resume();
-    await once(first, 'close');
-    assert.ok(used.has(await memoryOf(third)));
-    for (const stream of [second, third]) stream.destroy();
-  });
-
-  it('leaves the memory of two bodies to the next ones, not of all', () => {
-    const memories = (): Buffer[] => {
-      const buffers: Buffer[] = [];
-      const bytes = Array.from({ length: 3 }, () => Buffer.alloc(512 * 1024));
-      const body = { pieces: [{ bytes }], contentLength: 3 * 512 * 1024 };
-      for (const _ of sealedSlices(body, buffers));
-      assert.equal(buffers.length, 2);
-      return buffers;
-    };
-    const first = [memories(), memories(), memories()];
-    const used = new Set(first.flat());
-    for (const buffers of first) giveBack(buffers, true);
-    const next = [memories(), memories(), memories()].flat();
-    assert.equal(next.filter((buffer) => used.has(buffer)).length, 4);
-  });
-
-  it('keeps its memory from others where it is cut off', async () => {
-    const [first, second] = [large().stream, large().stream];
-    const [slice] = (await once(first, 'data')) as [Uint8Array];
-    first.destroy();
-    await once(first, 'close');
-    const [other] = (await once(second, 'data')) as [Uint8Array];
-    assert.notEqual(other.buffer, slice.buffer);
-    second.destroy();
   });
 
   /** A large body, and how many bytes of it were sealed so far. */

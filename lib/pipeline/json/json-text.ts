@@ -117,7 +117,7 @@ const isSimpleEscape = (chunk: Uint8Array, at: number): boolean =>
  * Position of the first byte at or after `from` that is no part of a string as it stands: a quote, a control character, or a
  * backslash; where `overEscapes`, only one that begins no simple escape (or ends the chunk). The chunk's length where there is none.
  * Most bytes of a request are characters of long strings, so eight of `view`, which is of the chunk, are looked at at a time:
- * 3 to 4 GB/s on prose, against 1 to 1.5 byte by byte.
+ * 2 MB of prose take 1.4 ms instead of 4.9, of the 15 that they take in all (bench row upload_2_mb).
  */
 export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number, overEscapes: boolean): number {
   const size = chunk.length;

@@ -2,8 +2,6 @@
 import type { EventMatch } from './read-event.ts';
 
 const EMPTY = Buffer.alloc(0);
-/** Below, a loop is faster than a call into the runtime. */
-const SHORT = 128;
 const LF = 0x0a;
 const CR = 0x0d;
 const LINE_END = /\r\n|\r|\n/g;
@@ -21,14 +19,8 @@ export class DecryptedBytes {
   }
 
   copy(source: Buffer, start: number, end: number): void {
-    const size = end - start;
-    this.reserve(size);
-    if (size < SHORT) {
-      const memory = this.#memory;
-      const used = this.#used;
-      for (let i = 0; i < size; i++) memory[used + i] = source[start + i]!;
-    } else source.copy(this.#memory, this.#used, start, end);
-    this.#used += size;
+    this.reserve(end - start);
+    this.#used += source.copy(this.#memory, this.#used, start, end);
   }
 
   /** latin1 text. */
@@ -96,10 +88,6 @@ export class DecryptedBytes {
 }
 
 function hasLineEnd(bytes: Buffer, start: number, end: number): boolean {
-  if (end - start >= SHORT) {
-    const part = bytes.subarray(start, end);
-    return part.includes(LF) || part.includes(CR);
-  }
-  for (let i = start; i < end; i++) if (bytes[i] === LF || bytes[i] === CR) return true;
-  return false;
+  const part = bytes.subarray(start, end);
+  return part.includes(LF) || part.includes(CR);
 }
