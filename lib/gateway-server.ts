@@ -13,7 +13,8 @@ import { createDumper } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
-import { drain, listen } from './server/listen.ts';
+import { drain } from './server/drain.ts';
+import { listen } from './server/listen.ts';
 import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } from './server/tls.ts';
 
 /** The application side of the proxy, listening. */
@@ -124,7 +125,12 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {
-      ...{ listenAddress, port, tls, fd, onWrongScheme, response },
+      listenAddress,
+      port,
+      tls,
+      fd,
+      onWrongScheme,
+      response,
       clientCertificates: clientCas && certificates && { ...certificates, cas: clientCas },
     },
     gateway.handle,

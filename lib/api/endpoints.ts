@@ -131,8 +131,10 @@ const NO_RESPONSES_API =
 
 /** Paths that clients try and that get an error of their own. */
 export const UNSUPPORTED = ['/v1/responses', '/v1/responses/*'].map((path) => ({
-  ...{ path, versionless: true },
-  ...{ code: 'not_supported' as const, message: NO_RESPONSES_API },
+  path,
+  versionless: true,
+  code: 'not_supported' as const,
+  message: NO_RESPONSES_API,
 }));
 
 /** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */

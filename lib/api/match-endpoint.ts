@@ -62,7 +62,9 @@ const ROWS = [...LOCAL, ...UNSUPPORTED, ...ENDPOINTS];
  * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`
  * every byte belongs to somebody else's path and stays.
  */
-function meant(path: string): { readonly row: (typeof ROWS)[number]; readonly path: string } | undefined {
+export function meant(
+  path: string,
+): { readonly row: (typeof ROWS)[number]; readonly path: string } | undefined {
   const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
   for (const row of ROWS) {
     const written = row.path.endsWith('/*') ? path : trimmed;
@@ -70,23 +72,6 @@ function meant(path: string): { readonly row: (typeof ROWS)[number]; readonly pa
     if (row.versionless && covers(row.path, `/v1${written}`)) return { row, path: `/v1${written}` };
   }
   return undefined;
-}
-
-/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
-const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
-
-/**
- * The path of a request as a log may show it: the row of a table that covers it, else its first segment where that is a plain word
- * (`/openai/*`), else `unknown`. Never the query.
- */
-export function pathForLog(rawTarget: string): string {
-  const parsed = parseTarget(rawTarget);
-  if (typeof parsed === 'string') return 'unknown';
-  const known = meant(parsed.path);
-  if (known !== undefined) return known.row.path;
-  const [, first = '', ...rest] = parsed.path.split('/');
-  if (!PLAIN_SEGMENT.test(first)) return 'unknown';
-  return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }
 
 function covers(row: string, path: string): boolean {
@@ -121,7 +106,7 @@ const WHOLE_PATHS: ReadonlySet<string> = new Set(
  * another. Nothing of the target is quoted: it may hold anything. `path` has no doubled slashes and `/v1` once; `query` has its
  * question mark and is exactly as received, or is empty.
  */
-function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
+export function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
   if (WHOLE_PATHS.has(raw)) return { path: raw, query: '' };
   if (!raw.startsWith('/')) return 'the request target is not a path';
   if (/[^\x21-\x7e]/.test(raw))

@@ -118,7 +118,9 @@ const lacking = (name: string, ours: string) => (): never => {
 };
 for (const [name, ours] of Object.entries(VENDOR_METHODS)) {
   Object.defineProperty(PrivatemodeAI.prototype, name, {
-    ...{ configurable: true, writable: true, value: lacking(`${name}()`, ours) },
+    configurable: true,
+    writable: true,
+    value: lacking(`${name}()`, ours),
   });
 }
 for (const [name, ours] of Object.entries(VENDOR_GETTERS)) {

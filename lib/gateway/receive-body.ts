@@ -55,8 +55,6 @@ export async function receive<T extends object>(
   const most =
     own !== undefined && own.bytes < maxBodyBytes ? own : { bytes: maxBodyBytes, name: '--max-body-bytes' };
   const { signal } = control;
-  const reservation = deps.uploadBudget.open();
-  res.once('close', reservation.release);
   const length = Number(req.headers['content-length'] ?? 0);
   if (length > most.bytes) throw tooLarge(most);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -66,6 +64,8 @@ export async function receive<T extends object>(
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
   joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
+  const reservation = deps.uploadBudget.open();
+  res.once('close', reservation.release);
   if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
   // Of any other expectation the listener says that nobody knows it; in HTTP/1.0 there is none.

@@ -1,5 +1,5 @@
 /** What the log and the metrics say of a request: what it failed with, and one line at its end. */
-import { pathForLog } from '../api/match-endpoint.ts';
+import { meant, parseTarget } from '../api/match-endpoint.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { countError } from '../observe/counters.ts';
 import type { Exchange } from './exchange.ts';
@@ -29,7 +29,10 @@ export function reportEnd(exchange: Exchange): Outcome {
   if (match === undefined) return outcome;
   const { id: route, encrypted, operation } = match.endpoint;
   deps.observe({
-    ...{ route, method: req.method as string, status: res.headersSent ? res.statusCode : 0, stats },
+    route,
+    method: req.method as string,
+    status: res.headersSent ? res.statusCode : 0,
+    stats,
     operation: encrypted ? operation : undefined,
     requestId: exchange.requestId,
     client: client?.name,
@@ -89,6 +92,23 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
   if (!res.writableFinished) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   const isError = match && (res.statusCode >= 400 || stats.modelError);
   return isError ? 'service_error' : 'answered';
+}
+
+/** A segment that a log may show: a plain word or a version, nothing that could be an id, a key or a text. */
+const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
+
+/**
+ * The path of a request as a log may show it: the row of a table that covers it, else its first segment where that is a plain word
+ * (`/openai/*`), else `unknown`. Never the query.
+ */
+export function pathForLog(rawTarget: string): string {
+  const parsed = parseTarget(rawTarget);
+  if (typeof parsed === 'string') return 'unknown';
+  const known = meant(parsed.path);
+  if (known !== undefined) return known.row.path;
+  const [, first = '', ...rest] = parsed.path.split('/');
+  if (!PLAIN_SEGMENT.test(first)) return 'unknown';
+  return rest.length === 0 ? `/${first}` : `/${first}/*`;
 }
 
 /** Browsers write origins in lower case: `https://host.example:8443`, `null`. */

@@ -28,7 +28,7 @@ interface Watched {
 /**
  * Calls `stalled` for an exchange whose client has taken less than 1 KiB a minute for ten minutes, while there was more to take. After a
  * sleep of the machine the minutes are counted anew. What a client takes shows with what the system's buffers take, so tens of KiB at a
- * time. One timer looks at all exchanges; there is none while there are no exchanges.
+ * time. One timer looks at all exchanges; it ends where it finds none.
  */
 export function createReaderWatch<Exchange extends Reader>(
   stalled: (exchange: Exchange) => void,
@@ -36,17 +36,18 @@ export function createReaderWatch<Exchange extends Reader>(
 ) {
   const interval = timeout / LOOKS;
   const watched = new Map<Exchange, Watched>();
-  let lookedAt = 0;
-  let stop = (): void => {};
+  /** When the timer that runs was set; undefined: none runs. */
+  let lookedAt: number | undefined;
 
   function lookLater(): void {
     lookedAt = clock.now();
-    stop = clock.after(interval, look);
+    clock.after(interval, look);
   }
 
   function look(): void {
-    const slept = clock.now() - lookedAt > 2 * interval;
-    lookLater();
+    const slept = clock.now() - (lookedAt ?? 0) > 2 * interval;
+    lookedAt = undefined;
+    if (watched.size > 0) lookLater();
     for (const [exchange, before] of watched) {
       const { socket } = exchange.req;
       const taken = takenFrom(socket);
@@ -61,11 +62,11 @@ export function createReaderWatch<Exchange extends Reader>(
     /** From the beginning of an exchange. */
     enter(exchange: Exchange): void {
       watched.set(exchange, { taken: takenFrom(exchange.req.socket), idle: 0 });
-      if (watched.size === 1) lookLater();
+      if (lookedAt === undefined) lookLater();
     },
     /** Once its response is over. */
     leave(exchange: Exchange): void {
-      if (watched.delete(exchange) && watched.size === 0) stop();
+      watched.delete(exchange);
     },
   };
 }

@@ -19,6 +19,8 @@ interface Pieces {
   /** Those of this turn that the stream does not have yet, and their bytes. */
   held: Buffer[];
   bytes: number;
+  /** Gives them to it at the end of the turn. */
+  flush: NodeJS.Immediate | undefined;
   /** How many came in the turn of that number, and in all. */
   count: number;
   turn: number;
@@ -53,7 +55,7 @@ let turning = false;
  */
 export function joinPieces(message: IncomingMessage, short: number, few: number): void {
   if (joined.has(message)) return;
-  joined.set(message, { short, few, held: [], bytes: 0, count: 0, turn: -1, total: 0 });
+  joined.set(message, { short, few, held: [], bytes: 0, flush: undefined, count: 0, turn: -1, total: 0 });
   message.push = pushJoined;
 }
 
@@ -76,7 +78,7 @@ function pushJoined(this: IncomingMessage, chunk: Buffer | null): boolean {
   if (pieces.count <= pieces.few && pieces.held.length === 0) return push(this, chunk);
   pieces.held.push(chunk);
   pieces.bytes += chunk.length;
-  if (pieces.held.length === 1) setImmediate(endOfTurn, this, pieces);
+  if (pieces.held.length === 1) pieces.flush = setImmediate(endOfTurn, this, pieces);
   else if (pieces.held.length === JOINED_PIECES || pieces.bytes >= JOINED_BYTES)
     return pushHeld(this, pieces);
   return true;
@@ -84,6 +86,7 @@ function pushJoined(this: IncomingMessage, chunk: Buffer | null): boolean {
 
 function pushHeld(message: IncomingMessage, pieces: Pieces): boolean {
   const { held, bytes } = pieces;
+  clearImmediate(pieces.flush);
   pieces.held = [];
   pieces.bytes = 0;
   if (message.destroyed) return true;
@@ -92,7 +95,6 @@ function pushHeld(message: IncomingMessage, pieces: Pieces): boolean {
 
 /** Each message has its own: what its pieces bring about runs in its own asynchronous context. */
 function endOfTurn(message: IncomingMessage, pieces: Pieces): void {
-  if (pieces.held.length === 0) return;
   // As Node's parser does where the stream has enough.
   if (!pushHeld(message, pieces)) message.socket.pause();
 }

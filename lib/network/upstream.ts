@@ -1,4 +1,5 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
+import { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
@@ -71,15 +72,18 @@ export function createUpstream(options: UpstreamOptions) {
       const body = attempt.body ?? new Readable({ read: endAtOnce });
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
+      const application = new EventEmitter(); // the library destroys the upstream request at its 'close'
+      const left = (): void => void (res.writableFinished || application.emit('close'));
+      res.once('close', left);
       try {
         const outgoing = new Outgoing(req, attempt, running) as unknown as IncomingMessage;
-        proxy.web(outgoing, res, { buffer: body, agent, method: attempt.method }, running.failed);
+        const incoming = application as ServerResponse;
+        proxy.web(outgoing, incoming, { buffer: body, agent, method: attempt.method }, running.failed);
       } catch (thrown) {
         running.failed(thrown);
       }
-      // This listener stays as long as the response lives: that of an attempt that is over is no use to the next one.
-      const onClose = res.listeners('close').at(-1);
-      const over = (): void => void res.off('close', onClose as () => void);
+      // The response of the application lives longer: an attempt that is over is no concern of it.
+      const over = (): void => void res.off('close', left);
       running.outcome.then(({ response }) => response.once('close', over), over);
       return running.outcome;
     },

@@ -96,11 +96,15 @@ export class DecryptStream extends Transform {
   }
 
   override _flush(done: TransformCallback): void {
+    this.#finish(done);
+  }
+
+  #finish(done: TransformCallback): void {
     if (this.#source !== undefined) {
       const { decrypter, options } = this.#source;
       this.#deliver(decrypter.flush(), options);
       if (decrypter.pending) {
-        setImmediate(() => this._flush(done)); // others have their turn
+        setImmediate(() => this.#finish(done)); // others have their turn
         return;
       }
       this.#end(decrypter.failure);

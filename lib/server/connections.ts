@@ -39,15 +39,6 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     });
   };
   server.on('request', track);
-  // server.close() calls this.
-  server.closeIdleConnections = () => {
-    for (const [socket, open] of responses) {
-      if (open.size > 0) continue;
-      if (used.has(socket)) socket.destroy();
-      else setTimeout(() => open.size === 0 && socket.destroy(), FIRST_REQUEST);
-    }
-  };
-
   return {
     /** Whether the head of a response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
@@ -57,11 +48,15 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       remotePort === undefined
         ? undefined
         : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress),
-    /** From now on each connection ends after the response that is under way on it. */
+    /** From now on each connection ends after the response that is under way on it, and now where there is none. */
     endAfterResponses(): void {
       draining = true;
-      for (const open of responses.values())
+      for (const [socket, open] of responses) {
         for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
+        if (open.size > 0) continue;
+        if (used.has(socket)) socket.destroy();
+        else setTimeout(() => open.size === 0 && socket.destroy(), FIRST_REQUEST);
+      }
     },
     /** Ends this connection: at once where it idles, else after the responses that are under way on it. */
     endAfterItsResponses(socket: Socket): void {

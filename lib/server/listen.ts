@@ -1,16 +1,10 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import {
-  createServer as createHttpServer,
-  type RequestListener,
-  type Server,
-  ServerResponse,
-} from 'node:http';
-import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
+import { Server as HttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { listenFailed, PrivatemodeError } from '../errors.ts';
-import type { Logger } from '../observe/log.ts';
+import { listenFailed } from '../errors.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
 import { refuseMalformed } from './malformed-head.ts';
 import type { ClientCas, TlsMaterial } from './tls.ts';
@@ -64,6 +58,14 @@ const TLS_OPTIONS = { minVersion: 'TLSv1.2', ALPNProtocols: ['http/1.1'] } as co
  */
 const FRESH_HANDSHAKES = constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION;
 
+/** close() calls this; which connections idle, and may end, lib/server/connections.ts knows better. */
+class PlainServer extends HttpServer {
+  override closeIdleConnections(): void {}
+}
+class TlsServer extends HttpsServer {
+  override closeIdleConnections(): void {}
+}
+
 /** What a replaced context needs anew. */
 const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
   cert: tls.cert,
@@ -77,10 +79,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   const { listenAddress, fd, tls, headTimeout = 15_000 } = options;
   const { response = ServerResponse, clientCertificates } = options;
   const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
-  const server: Server | HttpsServer =
+  const server: HttpServer | HttpsServer =
     tls === undefined
-      ? createHttpServer(serverOptions)
-      : createHttpsServer({
+      ? new PlainServer(serverOptions)
+      : new TlsServer({
           ...serverOptions,
           ...TLS_OPTIONS,
           ...contextOptions(tls, clientCertificates?.cas),
@@ -157,40 +159,4 @@ function trackCertificates(
       for (const socket of connections.established()) if (certified.has(socket)) end(socket);
     },
   };
-}
-
-/** ms for the error event of an ended stream to reach its client. */
-const FAREWELL = 2_000;
-
-/**
- * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
- * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
- * are gone.
- */
-export async function drain(
-  listener: Listener,
-  options: {
-    readonly active: () => number;
-    readonly grace: number;
-    readonly terminate: AbortController;
-    readonly log: Logger;
-  },
-): Promise<void> {
-  const { active, grace, terminate, log } = options;
-  const unfinished = active();
-  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
-  else {
-    const graceSeconds = grace / 1000;
-    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
-  }
-  const drained = listener.drain();
-  const graceOver = setTimeout(() => {
-    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
-    const message = 'the proxy was shut down before the answer was complete';
-    terminate.abort(new PrivatemodeError('shutting_down', message));
-  }, grace);
-  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
-  await drained;
-  clearTimeout(graceOver);
-  clearTimeout(last);
 }

@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { pathForLog } from '../../lib/api/match-endpoint.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { pathForLog } from '../../lib/gateway/request-log.ts';
 import { createLogger, type Logger } from '../../lib/observe/log.ts';
 import { fakeSession, type TestGateway } from '../support/gateway.ts';
 import {

@@ -110,12 +110,15 @@ describe('the watch over clients that do not read', () => {
     assert.equal(ended.length, 1);
   });
 
-  it('sets no timer while there is no exchange', async () => {
+  it('looks no more once it finds no exchange, and again from the next one on', async () => {
     const { clock, watch, exchange, minutes, ended } = scene();
+    watch.leave(exchange);
+    watch.enter(exchange);
     assert.equal(clock.timers().all, 1);
     watch.leave(exchange);
-    assert.equal(clock.timers().all, 0);
     watch.leave(exchange);
+    await minutes(1);
+    assert.equal(clock.timers().all, 0);
     watch.enter(exchange);
     assert.equal(clock.timers().all, 1);
     await minutes(10);

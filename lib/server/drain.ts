@@ -1,0 +1,40 @@
+/** The end of a listener: what runs may finish, and what has not finished in time is told so and cut off. */
+import { PrivatemodeError } from '../errors.ts';
+import type { Logger } from '../observe/log.ts';
+import type { Listener } from './listen.ts';
+
+/** ms for the error event of an ended stream to reach its client. */
+const FAREWELL = 2_000;
+
+/**
+ * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
+ * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
+ * are gone.
+ */
+export async function drain(
+  listener: Listener,
+  options: {
+    readonly active: () => number;
+    readonly grace: number;
+    readonly terminate: AbortController;
+    readonly log: Logger;
+  },
+): Promise<void> {
+  const { active, grace, terminate, log } = options;
+  const unfinished = active();
+  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
+  else {
+    const graceSeconds = grace / 1000;
+    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  }
+  const drained = listener.drain();
+  const graceOver = setTimeout(() => {
+    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
+    const message = 'the proxy was shut down before the answer was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', message));
+  }, grace);
+  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
+  await drained;
+  clearTimeout(graceOver);
+  clearTimeout(last);
+}
