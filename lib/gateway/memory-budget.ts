@@ -1,4 +1,5 @@
 import { PrivatemodeError } from '../errors.ts';
+import { WaitingLine } from '../limits/waiting-line.ts';
 import type { Counters } from '../observe/counters.ts';
 
 /** The memory for the bodies of all requests together, or of all responses that are kept whole. */
@@ -27,9 +28,10 @@ const SMALL = 1024 * 1024;
 /** Share of the limit; the rest is for small bodies, so that a few large ones that trickle in cannot shut out everybody. */
 const FOR_LARGE = 7 / 8;
 
-interface Waiting {
+/** What a body waits for. */
+interface Wanted {
   readonly fits: () => boolean;
-  readonly admit: () => void;
+  readonly take: () => void;
 }
 
 /** A budget of `limit` bytes for request bodies: refuses with too_many_uploads and body_too_large. */
@@ -62,9 +64,9 @@ function createBudget(
   { tooMany, largerThanAll }: Refusals,
 ) {
   // Each in order of arrival; a small body need not wait behind a large one.
-  const small = new Set<Waiting>();
-  const large = new Set<Waiting>();
-  const queueFor = (bytes: number): Set<Waiting> => (bytes <= SMALL ? small : large);
+  const small = new WaitingLine<Wanted, void>();
+  const large = new WaitingLine<Wanted, void>();
+  const lineFor = (bytes: number): WaitingLine<Wanted, void> => (bytes <= SMALL ? small : large);
 
   /** Whether a request that has `own` bytes may reserve `bytes` more. */
   const fits = (own: number, bytes: number): boolean => {
@@ -74,10 +76,11 @@ function createBudget(
   };
 
   const admitWaiting = (): void => {
-    for (const queue of [small, large]) {
-      for (const waiting of queue) {
-        if (!waiting.fits()) break;
-        waiting.admit();
+    for (const line of [small, large]) {
+      for (const { wanted, enter } of line) {
+        if (!wanted.fits()) break;
+        wanted.take();
+        enter();
       }
     }
   };
@@ -94,30 +97,12 @@ function createBudget(
     };
 
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
-      const { promise, resolve, reject } = Promise.withResolvers<void>();
-      const queue = queueFor(own + bytes);
-      const waiting: Waiting = {
-        fits: () => fits(own, bytes),
-        admit() {
-          queue.delete(waiting);
-          take(bytes);
-          resolve();
-        },
-      };
-      const giveUp = (reason: unknown): void => {
-        if (!queue.delete(waiting)) return;
-        reject(reason);
-        admitWaiting(); // those behind it may fit
-      };
-      const interrupted = (): void => giveUp(signal.reason);
-      const patience = setTimeout(() => giveUp(tooMany()), wait);
-      signal.addEventListener('abort', interrupted);
-      stopWaiting = (): void => giveUp(tooMany());
-      queue.add(waiting);
-      return promise.finally(() => {
-        clearTimeout(patience);
-        signal.removeEventListener('abort', interrupted);
-      });
+      const waiting = lineFor(own + bytes).join(
+        { fits: () => fits(own, bytes), take: () => take(bytes) },
+        { signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind it may fit
+      );
+      stopWaiting = (): void => waiting.refuse(tooMany());
+      return waiting.place;
     }
 
     return {
@@ -129,7 +114,7 @@ function createBudget(
         if (own + bytes > limit) throw largerThanAll(limit);
         signal.throwIfAborted();
         if (released) throw tooMany();
-        if (queueFor(own + bytes).size === 0 && fits(own, bytes)) take(bytes);
+        if (lineFor(own + bytes).size === 0 && fits(own, bytes)) take(bytes);
         else await waitFor(bytes, signal);
       },
       /** Reserves more and never waits, since two could wait for each other. Throws the same codes. */

@@ -1,5 +1,6 @@
 /** The places of --max-in-flight, of which a client that floods leaves some to the others, and the queue for them. */
 import { PrivatemodeError } from '../errors.ts';
+import { WaitingLine } from './waiting-line.ts';
 
 /** ms that a request waits for a place. */
 const WAIT = 10_000;
@@ -16,15 +17,9 @@ export type Leave = () => void;
 
 export type FairQueue = ReturnType<typeof createFairQueue>;
 
-interface Waiting {
-  readonly enter: () => void;
-  readonly refuse: () => void;
-}
-
 interface Queue {
   running: number;
-  /** In order of arrival. */
-  readonly waiting: Set<Waiting>;
+  readonly waiting: WaitingLine<undefined, Leave>;
 }
 
 /** `limit`: requests that run at the same time. `wait`: ms. */
@@ -33,12 +28,11 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
   /** Those of whom something runs or waits; undefined is one more client. Whoever was given a place last comes last. */
   const clients = new Map<string | undefined, Queue>();
   let running = 0;
-  let waitingInAll = 0;
 
   function queueOf(name: string | undefined): Queue {
     let queue = clients.get(name);
     if (queue === undefined) {
-      queue = { running: 0, waiting: new Set() };
+      queue = { running: 0, waiting: new WaitingLine() };
       clients.set(name, queue);
     }
     return queue;
@@ -56,7 +50,7 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
       running -= 1;
       queue.running -= 1;
       forget(name, queue);
-      if (waitingInAll > 0) next()?.enter();
+      letNextIn();
     };
   }
 
@@ -68,8 +62,11 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
-  /** Of whoever has the fewest running; of several the one who has been without a turn the longest. */
-  function next(): Waiting | undefined {
+  const waitingInAll = (): number =>
+    [...clients.values()].reduce((sum, { waiting }) => sum + waiting.size, 0);
+
+  /** One of whoever has the fewest running; of several the one who has been without a turn the longest. */
+  function letNextIn(): void {
     let chosen: readonly [string | undefined, Queue] | undefined;
     for (const client of clients) {
       const [, queue] = client;
@@ -77,46 +74,28 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
         chosen = client;
     }
     // Whoever has more running than this one finds no place either.
-    return chosen && hasPlaceFor(...chosen) ? chosen[1].waiting.values().next().value : undefined;
+    if (chosen === undefined || !hasPlaceFor(...chosen)) return;
+    const [first] = chosen[1].waiting;
+    first?.enter(take(...chosen));
   }
 
   /** Makes room where the queue is full: the newest of whoever has most waiting gives way to one who has fewer. */
   function makeRoom(queue: Queue): void {
     if (queue.waiting.size >= MOST_WAITING_OF_ONE) throw refused('too many of its requests wait already');
-    if (waitingInAll < MOST_WAITING) return;
+    if (waitingInAll() < MOST_WAITING) return;
     let longest = queue;
     for (const other of clients.values()) if (other.waiting.size > longest.waiting.size) longest = other;
     if (longest.waiting.size <= queue.waiting.size + 1) throw refused('too many requests wait already');
-    [...longest.waiting].at(-1)?.refuse();
+    [...longest.waiting].at(-1)?.refuse(refused('too many requests wait already'));
   }
 
   function waitIn(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
     makeRoom(queue);
-    const { promise, resolve, reject } = Promise.withResolvers<Leave>();
-    const leaveQueue = (): void => {
-      clearTimeout(patience);
-      signal.removeEventListener('abort', interrupted);
-      queue.waiting.delete(waiting);
-      waitingInAll -= 1;
-    };
-    const giveUp = (reason: unknown): void => {
-      leaveQueue();
-      forget(name, queue);
-      reject(reason);
-    };
-    const interrupted = (): void => giveUp(signal.reason);
-    const waiting: Waiting = {
-      enter() {
-        leaveQueue();
-        resolve(take(name, queue));
-      },
-      refuse: () => giveUp(refused('too many requests wait already')),
-    };
-    const patience = setTimeout(() => giveUp(refused(`no place became free within ${wait / 1000} s`)), wait);
-    signal.addEventListener('abort', interrupted);
-    queue.waiting.add(waiting);
-    waitingInAll += 1;
-    return promise;
+    return queue.waiting.join(undefined, {
+      ...{ signal, wait },
+      tooLate: () => refused(`no place became free within ${wait / 1000} s`),
+      refused: () => forget(name, queue),
+    }).place;
   }
 
   return {
@@ -139,7 +118,7 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
       }
     },
     /** Requests that run and that wait. For tests. */
-    size: () => ({ running, waiting: waitingInAll, clients: clients.size }),
+    size: () => ({ running, waiting: waitingInAll(), clients: clients.size }),
   };
 }
 
