@@ -11,9 +11,9 @@ import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { ControlApi } from './control-api.ts';
 import { cureOf, failureMessage, type Observer } from './events.ts';
-import { verdictError } from './judgement.ts';
 import { type Lifetimes, lifetimesOf, type Term } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';
+import { verdictError } from './refusal.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */

@@ -2,12 +2,12 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { Alarm } from './clock.ts';
 import type { createEpochMaker, Epoch, EpochDeps } from './epoch.ts';
 import { failureMessage } from './events.ts';
-import { isSettled, type Judgements } from './judgement.ts';
 import { isUsable } from './lifetimes.ts';
+import { isSettled, type Refusals } from './refusal.ts';
 
 export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'random' | 'observe'> {
   readonly makeEpoch: ReturnType<typeof createEpochMaker>;
-  readonly judgements: Pick<Judgements, 'confirmAt'>;
+  readonly refusals: Pick<Refusals, 'confirmAt'>;
   /**
    * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
    * manifest, a manifest this version does not understand. With a key that is held, once until a renewal succeeds or the
@@ -238,10 +238,10 @@ export class EpochRefresh {
    * does not begin later than a rejection can be confirmed, since clients wait to hear of it.
    */
   #pauseAfter(began: number, failures: number, hopeless: boolean): number {
-    const { clock, judgements, random } = this.#deps;
+    const { clock, refusals, random } = this.#deps;
     const full = hopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
     const pause = full * (0.5 + random() / 2);
-    const due = judgements.confirmAt();
+    const due = refusals.confirmAt();
     if (due === undefined || began >= due) return pause;
     return Math.min(pause, Math.max(0, due - clock.monotonic()));
   }

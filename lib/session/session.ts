@@ -4,8 +4,8 @@ import { createClientKeys } from './client-keys.ts';
 import { pause } from './clock.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { createJudgements } from './judgement.ts';
 import { EpochRefresh, type RefreshDeps } from './refresh.ts';
+import { createRefusals } from './refusal.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -15,7 +15,7 @@ export interface Session {
   /**
    * Waits for an unexpired epoch. `offeredKey` is the bearer token of the request, used for attestation only
    * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the last permanent
-   * cause, and what the service is refused for (lib/session/judgement.ts).
+   * cause, and what the service is refused for (lib/session/refusal.ts).
    */
   acquire(options: {
     offeredKey?: string | undefined;
@@ -60,15 +60,15 @@ const ROLLOUT_REMEDY =
 /** One epoch at a time, kept fresh once it is started; with the key of a client, once that comes. */
 export function createSession(deps: SessionDeps): AttestedSession {
   const { clock, host = 'the remote' } = deps;
-  const judgements = createJudgements(clock, deps.manifests.kind);
+  const refusals = createRefusals(clock, deps.manifests.kind);
   let verdict: Verdict | undefined;
   let lastForced = Number.NEGATIVE_INFINITY;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
-    judgements.observe(event);
+    refusals.observe(event);
     deps.observe(event);
   };
-  const watched = { ...deps, observe, judgements };
+  const watched = { ...deps, observe, refusals };
   const refresh = new EpochRefresh({ ...watched, makeEpoch: createEpochMaker(watched) });
   const offer = createClientKeys({ attest: (apiKey) => refresh.renewWith(apiKey), clock });
 
@@ -89,8 +89,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
     await Promise.race([changed, offer(offeredKey)]).catch(async (thrown: unknown) => {
       const error = asPrivatemodeError(thrown);
       if (error.blame === 'client' || refresh.closed.aborted) throw error;
-      const due = judgements.confirmAt();
-      if (due === undefined || began >= due) throw judgements.refusal() ?? unjudged(error);
+      const due = refusals.confirmAt();
+      if (due === undefined || began >= due) throw refusals.current() ?? unjudged(error);
       await Promise.race([
         changed,
         pause(clock, Math.max(0, due - clock.monotonic()), ended ?? refresh.closed),
@@ -109,7 +109,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       refresh.closed.throwIfAborted();
       const permanent = refresh.permanent();
       if (permanent !== undefined) throw permanent;
-      const refusal = judgements.refusal();
+      const refusal = refusals.current();
       if (refusal !== undefined && waited) throw refusal;
       const chance = nextChance(offeredKey, ended);
       if (refusal === undefined) await chance;
@@ -134,7 +134,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     const done = new AbortController();
     const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
     const late = pause(clock, ms, ended, 'waiting').then(() => {
-      throw judgements.refusal() ?? notReady(`was not verified within ${ms / 1000} s`, refresh.lastError());
+      throw refusals.current() ?? notReady(`was not verified within ${ms / 1000} s`, refresh.lastError());
     });
     try {
       return await Promise.race([work(ended), late]);
@@ -184,7 +184,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (!refresh.hasKey()) return 'awaiting-key';
       return refresh.lastError() === undefined ? 'starting' : 'failing';
     },
-    lastError: () => judgements.refusal() ?? refresh.lastError(),
+    lastError: () => refusals.current() ?? refresh.lastError(),
     lastVerdict: () => verdict,
     updateConfiguredKey: (apiKey) => refresh.configure(apiKey),
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {

@@ -209,7 +209,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a service that is refused: the newest manifest need not have been tried',
-    file: 'lib/session/judgement.ts',
+    file: 'lib/session/refusal.ts',
     edits: [{ find: 'if (newest && (isSettled', replace: 'if ((isSettled' }],
     tests: [
       {

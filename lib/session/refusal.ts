@@ -1,4 +1,4 @@
-/** What the judgements of a session add up to: whether the service is refused, and when the next judgement can settle that. */
+/** Whether the service is refused: what the verdicts of a session add up to, and when the next one can settle that. */
 import { concernsClock } from '../attestation/findings.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
@@ -18,7 +18,7 @@ export const isSettled = (code: ErrorCode, kind: ManifestSource['kind']): boolea
   code === 'manifest_unsupported' ||
   (kind === 'static' && (code === 'manifest_mismatch' || code === 'manifest_invalid'));
 
-export type Judgements = ReturnType<typeof createJudgements>;
+export type Refusals = ReturnType<typeof createRefusals>;
 
 /**
  * Follows the verdicts of a session. The service is refused when it was rejected twice in a row, CONFIRM_AFTER apart and the second time
@@ -26,7 +26,7 @@ export type Judgements = ReturnType<typeof createJudgements>;
  * with a fetched manifest refuses nothing, because service and CDN differ for a moment while a deployment is rolled out; nor does
  * collateral that cannot be fetched, since nothing was judged then.
  */
-export function createJudgements(clock: Pick<Clock, 'monotonic'>, kind: ManifestSource['kind']) {
+export function createRefusals(clock: Pick<Clock, 'monotonic'>, kind: ManifestSource['kind']) {
   let refusal: PrivatemodeError | undefined;
   /** When each was rejected for the first time since it was last accepted. */
   const rejectedAt = new Map<'evidence' | 'secret', number>();
@@ -56,7 +56,7 @@ export function createJudgements(clock: Pick<Clock, 'monotonic'>, kind: Manifest
       else if (event.type === 'secret-judged' && event.rejection) reject('secret', event.rejection);
     },
     /** The error of the check that failed, with what to do about it; undefined while the service is not refused. */
-    refusal: () => refusal,
+    current: () => refusal,
     /** When another rejection would refuse the service, on the monotonic clock; undefined where none is pending. */
     confirmAt(): number | undefined {
       if (refusal !== undefined || rejectedAt.size === 0) return undefined;
