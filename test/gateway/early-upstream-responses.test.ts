@@ -1,13 +1,12 @@
-/** Upstream responses that arrive before the upload is over, and socket errors that arrive after the response. */
+/** Heads that come before anything else: before the upload is over, before any event, 1xx without end; and errors of sockets after a response. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/sealed-answers.ts';
+import { chatStream, completion, openedRequest, plainError, STREAM_HEAD } from '../support/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const limits = { maxBodyBytes: 10_000_000 };
-
 describe('a socket error after the response', { concurrency: true }, () => {
   it('a 401 and then a reset is a 401', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
@@ -123,5 +122,87 @@ describe('a response before the end of the upload, and a closed connection', { c
     }
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+});
+
+const BURST = [
+  'HTTP/1.1 100 Continue\r\n\r\n',
+  'HTTP/1.1 102 Processing\r\n\r\n',
+  'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n',
+];
+
+describe('informational responses', { concurrency: true }, () => {
+  it('do not postpone the time-out of the first byte', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500 });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      for (let i = 0, open = true; open; i++) {
+        scripted.write(BURST[i % BURST.length] as string);
+        open = await Promise.race([scripted.closed.then(() => false), delay(50, true)]);
+      }
+    });
+    const begun = performance.now();
+    const answer = await ask(post());
+    const waited = performance.now() - begun;
+    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+    assert.ok(waited > 450 && waited < 2_000, `${waited} ms`);
+  });
+
+  it('are not passed on, and the answer behind them is', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      for (let i = 0; i < 60; i++) await scripted.write(BURST[i % BURST.length] as string);
+      await scripted.write(completion(body));
+    });
+    const asking = client();
+    asking.send(post());
+    const text = await asking.until(/"hello"/);
+    assert.match(text, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.equal(text.split('HTTP/1.1').length, 2);
+  });
+
+  it('a protocol switch that nobody asked for is an error', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, {
+      answers: 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
+    });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assert.equal(upstream.requests.length, 1);
+  });
+});
+
+describe('the head of a stream', () => {
+  it('reaches the client before there is any event', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    const { promise: seen, resolve: sees } = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const request = await scripted.body();
+      await scripted.write(STREAM_HEAD);
+      await seen;
+      await scripted.write(chatStream(request).slice(STREAM_HEAD.length));
+    });
+    const asking = client();
+    asking.send(post(chatBody({ stream: true })));
+    const head = await asking.until(/\r\n\r\n/);
+    assert.match(head, /^HTTP\/1.1 200 .*content-type: text\/event-stream/is);
+    assert.doesNotMatch(head, /data:/);
+    sees();
+    await asking.until(/data: \[DONE\]/);
+  });
+
+  it('comes with the events that are there already, each once', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const request = await scripted.body();
+      await scripted.write(chatStream(request));
+    });
+    const answer = await ask(post(chatBody({ stream: true })));
+    assert.equal(answer.complete, true);
+    assert.deepEqual(answer.body.match(/"content":"[a-z]*"|\[DONE\]/g), [
+      '"content":"hel"',
+      '"content":"lo"',
+      '[DONE]',
+    ]);
   });
 });

@@ -1,10 +1,12 @@
-/** The upstream request: nothing is sent before its body can be attached, and a body that fails takes the request down. */
+/** The upstream request: nothing is sent before its body can be attached, a body that fails takes it down, and after a reset it is sent once more or not. */
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
-import { completion, openedRequest } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import type { Script } from '../support/scripted-upstream.ts';
+import { completion, exchangeOf, openedRequest } from '../support/sealed-answers.ts';
 
 describe('an upstream request', () => {
   it('seals and sends a request with Expect like any other', async (t) => {
@@ -58,5 +60,156 @@ describe('an upstream request whose body cannot be sealed to its end', () => {
       upstream.requests.map(({ complete }) => complete),
       [false],
     );
+  });
+});
+
+const answering: Script = async (scripted) => scripted.write(completion(await scripted.body()));
+const resetting: Script = async (scripted) => {
+  await scripted.body();
+  scripted.reset();
+};
+
+const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
+const limits = { maxBodyBytes: 10_000_000 };
+describe('a reset by the service', { concurrency: true }, () => {
+  it('a reset before any answer is tried once more, on a new connection with a new nonce', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t);
+    upstream.on(resetting, answering);
+    const answer = await ask(post());
+    assert.equal(answer.status, 200);
+    assert.deepEqual([...gateway.counters.upstreamRetries], [['connection_reset', 1]]);
+
+    const [first, second] = upstream.requests;
+    assert.equal(upstream.requests.length, 2);
+    assert.notEqual(second?.connection, first?.connection);
+    const nonces = upstream.requests.map(({ body }) => exchangeOf(body).nonce.toString('hex'));
+    assert.notEqual(nonces[0], nonces[1]);
+    const attempts = upstream.requests.map(({ headers }) => headers['privatemode-user-request-id']);
+    assert.deepEqual(
+      attempts.map((id) => id?.at(-1)),
+      ['0', '1'],
+    );
+    assert.equal(attempts[0]?.slice(0, -1), attempts[1]?.slice(0, -1));
+  });
+
+  it('the second attempt takes no connection that was there before, though one is idle', async (t) => {
+    const { upstream, client, ask } = await gatewayFixture(t);
+    const reset = Promise.withResolvers<void>();
+    const seen = Promise.withResolvers<void>();
+    upstream.on(
+      async (scripted) => {
+        const body = await scripted.body();
+        await seen.promise;
+        await scripted.write(completion(body));
+      },
+      async (scripted) => {
+        await scripted.body();
+        seen.resolve();
+        await reset.promise;
+        scripted.reset();
+      },
+      answering,
+    );
+    const first = client();
+    first.send(post());
+    await until(() => upstream.requests.length === 1, 'the first request did not arrive');
+    const second = ask(post());
+    assert.equal((await answerTo(first)).status, 200);
+    reset.resolve();
+    assert.equal((await second).status, 200);
+    assert.deepEqual(
+      upstream.requests.map(({ connection }) => connection),
+      [0, 1, 2],
+    );
+  });
+
+  it('a second reset is told', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(resetting);
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assert.equal(upstream.requests.length, 2);
+  });
+
+  it('a clean close before any answer is not tried again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      scripted.end();
+    });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  for (const [name, sent] of [
+    ['an informational answer', 'HTTP/1.1 102 Processing\r\n\r\n'],
+    ['half a head', 'HTTP/1.1 200 OK\r\nContent-Ty'],
+  ] as const) {
+    it(`a reset after ${name} is not tried again: the remote was at work`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(sent);
+        await delay(50); // until that has been read, which nothing tells
+        scripted.reset();
+      });
+      const answer = await ask(post());
+      assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+      assert.equal(upstream.requests.length, 1);
+    });
+  }
+
+  it('a reset during the upload is not tried again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { limits });
+    upstream.on(async (scripted) => {
+      scripted.pause();
+      await delay(200); // the upload fills what buffers there are
+      scripted.reset();
+    });
+    const answer = await ask(post(LARGE));
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_closed_during_upload']);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('what is no HTTP is not tried again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { answers: 'SSH-2.0-OpenSSH_9.9\r\n' });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_malformed']);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('our own time-out is not tried again', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 200 });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+    assert.equal(upstream.requests.length, 1);
+  });
+
+  it('a client that left is not tried for again', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const left = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      asking.socket.destroy();
+      await left.promise;
+      scripted.reset();
+    });
+    const asking = client();
+    asking.send(post());
+    await until(() => gateway.counters.clientAborts.size > 0, 'the abort was not seen');
+    left.resolve();
+    await delay(200); // in which a second request would arrive
+    assert.equal(upstream.requests.length, 1);
+    assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+
+  it('an encrypted answer is opened with the nonce of the attempt that got it', async (t) => {
+    const { upstream, client } = await gatewayFixture(t);
+    upstream.on(resetting, answering);
+    const asking = client();
+    asking.send(post());
+    const answer = await answerTo(asking);
+    assert.equal(JSON.parse(answer.body).choices[0].message.content, 'hello');
   });
 });

@@ -1,4 +1,7 @@
-/** The simulator's own reading of the protocol against the golden data of test/vectors/inference. */
+/**
+ * The simulator's own reading of the protocol against the golden data of test/vectors/inference: what it opens and refuses. That it seals by
+ * the same rules shows in every test with the program in front of it, which opens what the golden data hold (test/pipeline).
+ */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -7,10 +10,8 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS, type Endpoint } from '../../simulator/inference/endpoints.ts';
 import { createOpener, createSealer, openMembers, sealMembers } from '../../simulator/inference/envelope.ts';
 import { checkGpuPolicy } from '../../simulator/inference/gpu-policy.ts';
-import { stream } from '../../simulator/inference/models/response.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import { openRequest } from '../../simulator/inference/request.ts';
-import { protectWith, wireOf } from '../../simulator/inference/sealed-response.ts';
 import { Attempt } from '../support/literal-client.ts';
 
 const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');
@@ -32,29 +33,10 @@ const lookupOf =
   (id: string): Uint8Array | undefined =>
     id === secretId ? hex(secretHex) : undefined;
 
-const protectionOf = (file: Protected) => ({
-  secretId: file.secretId,
-  key: hex(file.secretHex),
-  nonce: hex(file.requestNonceHex),
-});
-
-async function textOf(pieces: AsyncIterable<Buffer>): Promise<string> {
-  const all: Buffer[] = [];
-  for await (const piece of pieces) all.push(piece);
-  return Buffer.concat(all).toString();
-}
-
 function endpointNamed(name: string): Endpoint {
   const endpoint = ENDPOINTS.find((candidate) => candidate.name === name);
   assert.ok(endpoint, name);
   return endpoint;
-}
-
-/** The vectors number their ivs in the order of the sequence, so the wire text tells which came when. */
-function ivsOf(wire: string): () => Buffer {
-  const ivs = [...wire.matchAll(/:([0-9a-f]{24}):[0-9a-f]{32,}/g)].map((match) => match[1]!).sort();
-  let next = 0;
-  return () => hex(ivs[next++]!);
 }
 
 describe('golden data: message-primitive', () => {
@@ -170,119 +152,6 @@ describe('golden data: field-encryption-requests', () => {
         () => openRequest(endpointNamed('chat'), '/', {}, Buffer.from(body), lookupOf(file)),
         Rejection,
       );
-    });
-  }
-});
-
-describe('golden data: multipart-and-raw', () => {
-  interface Part {
-    name: string;
-    bodyHex: string;
-    encrypted: boolean;
-  }
-  interface File extends Protected {
-    multipart: {
-      name: string;
-      boundary: string;
-      expectedBodyHex: string;
-      expectedParts: Part[];
-      inputFields: { name: string; valueHex: string }[];
-      inputFiles: { name: string; contentHex: string }[];
-    }[];
-    rawBody: { name: string; inputHex: string; expectedBody: string }[];
-  }
-  const file = read<File>('multipart-and-raw.json');
-
-  for (const vector of file.multipart) {
-    it(`opens every part: ${vector.name}`, () => {
-      const headers = { 'content-type': `multipart/form-data; boundary=${vector.boundary}` };
-      const body = hex(vector.expectedBodyHex);
-      const opened = openRequest(endpointNamed('transcriptions'), '/', headers, body, lookupOf(file));
-      assert.equal(opened.body.kind, 'form');
-      const parts = opened.body.kind === 'form' ? opened.body.parts : [];
-      const inputs = [
-        ...vector.inputFields.map(({ name, valueHex }) => [name, valueHex] as const),
-        ...vector.inputFiles.map(({ name, contentHex }) => [name, contentHex] as const),
-      ];
-      const expected = vector.expectedParts.map(({ name }) => [
-        name,
-        inputs.find((input) => input[0] === name)?.[1],
-      ]);
-      assert.deepEqual(
-        parts.map(({ name, body: content }) => [name, content.toString('hex')]),
-        expected,
-      );
-    });
-  }
-
-  for (const { name, inputHex, expectedBody } of file.rawBody) {
-    it(`opens the whole body: ${name}`, () => {
-      const opened = openRequest(
-        endpointNamed('unstructured'),
-        '/',
-        {},
-        Buffer.from(expectedBody),
-        lookupOf(file),
-      );
-      assert.equal(opened.body.kind === 'raw' ? opened.body.bytes.toString('hex') : '', inputHex);
-    });
-  }
-});
-
-describe('golden data: unary-responses', () => {
-  interface File extends Protected {
-    vectors: {
-      name: string;
-      endpoint: string;
-      wire: string;
-      expected: string;
-      plaintextsInSequenceOrder: string[];
-    }[];
-  }
-  const file = read<File>('unary-responses.json');
-  for (const { name, endpoint, wire, expected, plaintextsInSequenceOrder } of file.vectors) {
-    it(`seals to the wire, byte for byte: ${name}`, async () => {
-      const seal = createSealer(protectionOf(file), ivsOf(wire));
-      const plaintexts: string[] = [];
-      const watched = (plaintext: string): string => {
-        plaintexts.push(plaintext);
-        return seal(plaintext);
-      };
-      const answer = { kind: 'unary', status: 200, body: expected } as const;
-      const { pieces } = wireOf(answer, protectWith(endpointNamed(endpoint), watched));
-      assert.equal(await textOf(pieces), wire);
-      assert.deepEqual(plaintexts, plaintextsInSequenceOrder);
-    });
-  }
-});
-
-describe('golden data: sse-responses', () => {
-  interface File extends Protected {
-    vectors: { name: string; endpoint: string; wire: string; expected: string; messagesDecrypted: number }[];
-  }
-  const file = read<File>('sse-responses.json');
-  const written = file.vectors.filter(({ name }) => name !== 'done-lower-case'); // no server writes that
-  assert.equal(written.length, file.vectors.length - 1);
-
-  for (const { name, endpoint, wire, expected, messagesDecrypted } of written) {
-    it(`seals event by event to the wire: ${name}`, async () => {
-      const seal = createSealer(protectionOf(file), ivsOf(wire));
-      let messages = 0;
-      const counted = (plaintext: string): string => {
-        messages++;
-        return seal(plaintext);
-      };
-      async function* events() {
-        for (const block of expected.split('\n\n')) {
-          const [, event] = /^event: (.*)$/m.exec(block) ?? [];
-          const [, data] = /^data: (.*)$/m.exec(block) ?? [];
-          if (data !== undefined) yield event === undefined ? { data } : { event, data };
-        }
-      }
-      const { pieces } = wireOf(stream(events()), protectWith(endpointNamed(endpoint), counted));
-      const text = await textOf(pieces);
-      assert.equal(text, wire.replaceAll('\r\n', '\n'));
-      assert.equal(messages, messagesDecrypted);
     });
   }
 });
