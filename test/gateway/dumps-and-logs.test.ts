@@ -82,7 +82,7 @@ describe('request dumps', { concurrency: true }, () => {
     });
     await ask(post(STREAMING));
     const { resp } = await dumps(fixture, 2);
-    assert.match(resp, /"hel"[\s\S]*"error"[\s\S]*\n\n$/);
+    assert.match(resp, /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/);
   });
 
   it('hold the comments that keep a silent stream alive', async (t) => {
@@ -109,18 +109,6 @@ describe('request dumps', { concurrency: true }, () => {
     const { resp } = await dumps(fixture, 2);
     assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
     assert.match(resp, /"hel"[\s\S]*"lo"[\s\S]*\[DONE\]\n\n$/);
-  });
-
-  it('hold the end of a stream that broke, too', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
-    const { upstream, ask } = fixture;
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-      scripted.end();
-    });
-    await ask(post(STREAMING));
-    assert.match((await dumps(fixture, 2)).resp, /"hel"[\s\S]*"code":"stream_unfinished"/);
   });
 
   it('of a refused body hold what came of it', async (t) => {

@@ -1,4 +1,4 @@
-/** The CORS rules and the refusal of foreign pages, over real connections. */
+/** That the rules of cors.test.ts are asked, over real connections, on both listeners. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
@@ -96,35 +96,14 @@ describe('requests of pages', { concurrency: true }, () => {
     }
   });
 
-  const foreign: [name: string, headers: string[]][] = [
-    ['another origin', ['Origin: https://evil.example', 'Sec-Fetch-Site: cross-site']],
-    ['another port of this machine', ['Origin: http://localhost:3000', 'Sec-Fetch-Site: same-site']],
-    ['a form without Origin', ['Sec-Fetch-Site: cross-site']],
-    ['an older browser', ['Origin: https://evil.example']],
-    ['a sandboxed frame', ['Origin: null', 'Sec-Fetch-Site: cross-site']],
-  ];
-  for (const [name, headers] of foreign) {
-    it(`${name}: 403 that names the flag, before anything is done for it`, async (t) => {
-      const { upstream, gateway, ask } = await gatewayFixture(t, { cors: LISTED });
-      const answer = await ask(post(chatBody(), { headers }));
-      assert.equal(answer.status, 403);
-      assert.match(answer.body, /"code":"origin_forbidden"/);
-      assert.match(answer.body, /--cors-allowed-origins/);
-      assert.equal(answer.headers['access-control-allow-origin'], undefined);
-      assert.equal(upstream.connections.total, 0);
-      assert.deepEqual((gateway.session as unknown as { offered: unknown[] }).offered, []);
-    });
-  }
-
-  it('a rebound name: 403', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { cors: OFF });
-    const asking = client();
-    const request = post(chatBody(), {
-      headers: ['Origin: http://evil.example', 'Sec-Fetch-Site: same-origin'],
-    });
-    asking.send(request.toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
-    assert.equal((await answerTo(asking)).status, 403);
+  it('of another origin: 403 that names the flag, before anything is done for it', async (t) => {
+    const { upstream, gateway, ask } = await gatewayFixture(t, { cors: LISTED });
+    const answer = await ask(post(chatBody(), { headers: ['Origin: https://evil.example'] }));
+    assert.deepEqual([answer.status, codeOf(answer)], [403, 'origin_forbidden']);
+    assert.match(answer.body, /--cors-allowed-origins/);
+    assert.equal(answer.headers['access-control-allow-origin'], undefined);
     assert.equal(upstream.connections.total, 0);
+    assert.deepEqual((gateway.session as unknown as { offered: unknown[] }).offered, []);
   });
 
   it('a rebound name that asks for a page, telling neither header: 403', async (t) => {
@@ -177,13 +156,9 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
   const BROWSER = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
   const rows: [name: string, host: string, headers: string[], served: boolean][] = [
     ['a browser at an allowed host', 'proxy.lab.example', [BROWSER], true],
-    ['a page of an allowed host', 'proxy.lab.example:8443', ['Origin: https://proxy.lab.example:8443'], true],
     ['a browser at another host', 'evil.example', [BROWSER], false],
-    ['a page of another host', 'evil.example', ['Origin: http://evil.example'], false],
     ['a page of another origin', '127.0.0.1', ['Origin: http://evil.example'], false],
-    ['a page of another origin, by Sec-Fetch-Site', '127.0.0.1', ['Sec-Fetch-Site: cross-site'], false],
     ['a program at another host', 'proxy.default.svc', ['User-Agent: Prometheus/3.1'], true],
-    ['a program that names no language at another host', 'proxy.default.svc', ['Accept-Language: *'], true],
     ['two hosts in one header', '127.0.0.1, proxy.lab.example', [], false],
   ];
   let stack: Stack;
@@ -209,19 +184,13 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
     }
   }
 
-  const disguises: [name: string, headers: string[]][] = [
-    ['a credential', [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x']],
-    ['another user agent, as Firefox lets it', ['User-Agent: curl/8.5.0', 'Accept-Language: en-US,en;q=0.5']],
-    ['any language', [BROWSER, 'Accept-Language: *']],
-  ];
-  for (const [name, headers] of disguises) {
-    for (const path of ['/', '/status', '/verification', '/metrics']) {
-      it(`${name}, which a page can set, opens ${path} to no browser`, async (t) => {
-        const client = rawClient(metricsPort);
-        t.after(() => client.socket.destroy());
-        client.send(get(path, headers).replace('Host: localhost:8080', 'Host: evil.example'));
-        assert.equal((await answerTo(client)).status, 403);
-      });
-    }
+  for (const path of ['/', '/status', '/verification', '/metrics']) {
+    it(`a credential, which a page can set, opens ${path} to no browser`, async (t) => {
+      const client = rawClient(metricsPort);
+      t.after(() => client.socket.destroy());
+      const headers = [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x', 'Accept-Language: *'];
+      client.send(get(path, headers).replace('Host: localhost:8080', 'Host: evil.example'));
+      assert.equal((await answerTo(client)).status, 403);
+    });
   }
 });

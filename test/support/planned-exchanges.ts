@@ -132,13 +132,16 @@ function form(path: string, body: Buffer, headers: readonly string[] = []): Buff
   ]);
 }
 
-/** An honest exchange from end to end. */
-const through = (name: string, more: Json = {}, rest: Partial<PlannedExchange> = {}): PlannedExchange => {
+/** An honest exchange from end to end; `asks` are further members of its request. */
+const through = (
+  name: string,
+  { asks = {}, ...rest }: Partial<PlannedExchange> & { readonly asks?: Json } = {},
+): PlannedExchange => {
   const exchange = honest(name);
   return {
     name,
     upstream: [answering((request) => answered(exchange, request))],
-    requests: [requestOf(exchange, more)],
+    requests: [requestOf(exchange, asks)],
     ...rest,
   };
 };
@@ -323,27 +326,22 @@ export const PLANNED: readonly PlannedExchange[] = [
   },
 
   // The salt, and the shard key that goes with it.
-  through('chat-whole', { ...OWN_SALT, ...LONG_PROMPT }, { name: "chat with the request's own salt" }),
-  through('chat-whole', LONG_PROMPT, {
+  through('chat-whole', { name: "chat with the request's own salt", asks: { ...OWN_SALT, ...LONG_PROMPT } }),
+  through('chat-whole', {
     name: 'chat with a shared salt',
     gateway: { deps: { sharedSalt: SHARED_SALT } },
+    asks: LONG_PROMPT,
   }),
-  through(
-    'chat-whole',
-    { ...OWN_SALT, ...LONG_PROMPT },
-    {
-      name: "chat with the request's own salt and a shared one",
-      gateway: { deps: { sharedSalt: SHARED_SALT } },
-    },
-  ),
-  through(
-    'messages-stream',
-    { ...LONG_PROMPT, system: 'be brief', cache_salt: '' },
-    {
-      name: 'messages with an empty salt and a shared one',
-      gateway: { deps: { sharedSalt: SHARED_SALT } },
-    },
-  ),
+  through('chat-whole', {
+    name: "chat with the request's own salt and a shared one",
+    gateway: { deps: { sharedSalt: SHARED_SALT } },
+    asks: { ...OWN_SALT, ...LONG_PROMPT },
+  }),
+  through('messages-stream', {
+    name: 'messages with an empty salt and a shared one',
+    gateway: { deps: { sharedSalt: SHARED_SALT } },
+    asks: { ...LONG_PROMPT, system: 'be brief', cache_salt: '' },
+  }),
   local('a salt that is too short', post(chatBody({ cache_salt: 'short' }))),
 
   // Whose key.
@@ -362,8 +360,8 @@ export const PLANNED: readonly PlannedExchange[] = [
   chat('many headers of the service', [], {
     upstream: [answering((request) => completion(request, SERVICE_HEADERS))],
   }),
-  {
-    ...through('messages-stream', {}, { name: 'a stream with ids of the client and the service' }),
+  through('messages-stream', {
+    name: 'a stream with ids of the client and the service',
     upstream: [
       answering((request) =>
         answered(honest('messages-stream'), request).replace(
@@ -373,7 +371,7 @@ export const PLANNED: readonly PlannedExchange[] = [
       ),
     ],
     requests: [requestOf(honest('messages-stream'), {}, ['X-Request-Id: client-id-1'])],
-  },
+  }),
 
   // Web pages.
   local(
@@ -404,7 +402,7 @@ export const PLANNED: readonly PlannedExchange[] = [
   ),
   chat('a page that is allowed', [APP, 'Sec-Fetch-Site: cross-site'], { gateway: CORS }),
   local('an error for a page that is allowed', post('{', { headers: [APP] }), CORS),
-  through('chat-stream', {}, { name: 'a stream where any origin is allowed', gateway: ANY_ORIGIN }),
+  through('chat-stream', { name: 'a stream where any origin is allowed', gateway: ANY_ORIGIN }),
 
   // Methods and paths.
   {
@@ -470,12 +468,12 @@ export const PLANNED: readonly PlannedExchange[] = [
   }),
 
   // Errors of the service.
-  through('chat-error', {}, { name: 'a sealed error' }),
+  through('chat-error', { name: 'a sealed error' }),
   chat('a sealed error with a hint when to retry', [], { upstream: [sealedError(429, 'chat')] }),
-  {
-    ...through('messages-error', {}, { name: 'a sealed error in the message style' }),
+  through('messages-error', {
+    name: 'a sealed error in the message style',
     upstream: [sealedError(529, 'messages')],
-  },
+  }),
   chat('a plain error', [], { upstream: [saying(plainError(429, 'slow down', { 'Retry-After': '3' }))] }),
   chat('a plain error 500', [], { upstream: [saying(plainError(500, 'it broke'))] }),
   chat('an error that says neither', [], {
@@ -515,74 +513,43 @@ export const PLANNED: readonly PlannedExchange[] = [
   }),
 
   // Streams that end badly.
-  through(
-    'chat-stream',
-    {},
-    {
-      name: 'a tampered event of a chat',
-      upstream: [upToEvent('chat-stream', 2, (event) => chunked(tampered(event)))],
-    },
-  ),
-  through(
-    'messages-stream',
-    {},
-    {
-      name: 'a tampered event of a message',
-      upstream: [upToEvent('messages-stream', 4, (event) => chunked(tampered(event)))],
-    },
-  ),
-  through(
-    'chat-stream',
-    {},
-    {
-      name: 'a tampered first event',
-      upstream: [upToEvent('chat-stream', 0, (event) => chunked(tampered(event)))],
-    },
-  ),
-  through(
-    'chat-stream',
-    {},
-    {
-      name: 'a chat that ends without its last event',
-      upstream: [upToEvent('chat-stream', 3, (event) => chunked(event) + LAST_CHUNK)],
-    },
-  ),
-  through(
-    'messages-stream',
-    {},
-    {
-      name: 'a message that ends without its last event',
-      upstream: [upToEvent('messages-stream', 5, (event) => chunked(event) + LAST_CHUNK)],
-    },
-  ),
-  through(
-    'chat-stream',
-    {},
-    {
-      name: 'a chat whose connection closes',
-      upstream: [
-        async (scripted) => {
-          const events = sealedEvents(honest('chat-stream'), await scripted.body());
-          await scripted.write(STREAM_HEAD + chunked(events[0]!) + chunked(events[1]!));
-          scripted.end();
-        },
-      ],
-    },
-  ),
-  through(
-    'chat-stream',
-    {},
-    {
-      name: 'a stream without events',
-      upstream: [saying(STREAM_HEAD + LAST_CHUNK)],
-    },
-  ),
-  {
-    ...through('chat-stream', {}, { name: 'a stream to an HTTP/1.0 client' }),
+  through('chat-stream', {
+    name: 'a tampered event of a chat',
+    upstream: [upToEvent('chat-stream', 2, (event) => chunked(tampered(event)))],
+  }),
+  through('messages-stream', {
+    name: 'a tampered event of a message',
+    upstream: [upToEvent('messages-stream', 4, (event) => chunked(tampered(event)))],
+  }),
+  through('chat-stream', {
+    name: 'a tampered first event',
+    upstream: [upToEvent('chat-stream', 0, (event) => chunked(tampered(event)))],
+  }),
+  through('chat-stream', {
+    name: 'a chat that ends without its last event',
+    upstream: [upToEvent('chat-stream', 3, (event) => chunked(event) + LAST_CHUNK)],
+  }),
+  through('messages-stream', {
+    name: 'a message that ends without its last event',
+    upstream: [upToEvent('messages-stream', 5, (event) => chunked(event) + LAST_CHUNK)],
+  }),
+  through('chat-stream', {
+    name: 'a chat whose connection closes',
+    upstream: [
+      async (scripted) => {
+        const events = sealedEvents(honest('chat-stream'), await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(events[0]!) + chunked(events[1]!));
+        scripted.end();
+      },
+    ],
+  }),
+  through('chat-stream', { name: 'a stream without events', upstream: [saying(STREAM_HEAD + LAST_CHUNK)] }),
+  through('chat-stream', {
+    name: 'a stream to an HTTP/1.0 client',
     requests: [post(JSON.stringify(honest('chat-stream').request), { version: '1.0' })],
-  },
-  {
-    ...through('chat-stream', {}, { name: 'a stream with comments, ids and other line ends' }),
+  }),
+  through('chat-stream', {
+    name: 'a stream with comments, ids and other line ends',
     upstream: [
       answering((request) => {
         const [first = '', ...events] = sealedEvents(honest('chat-stream'), request);
@@ -590,10 +557,10 @@ export const PLANNED: readonly PlannedExchange[] = [
         return STREAM_HEAD + [crlf, 'id: 7\nretry: 10\n', ...events].map(chunked).join('') + LAST_CHUNK;
       }),
     ],
-  },
+  }),
 
-  {
-    ...through('chat-stream', {}, { name: 'events that the service cut anywhere' }),
+  through('chat-stream', {
+    name: 'events that the service cut anywhere',
     upstream: [
       answering((request) => {
         const bytes = Buffer.from(sealedEvents(honest('chat-stream'), request).join(''));
@@ -601,9 +568,9 @@ export const PLANNED: readonly PlannedExchange[] = [
         return STREAM_HEAD + cut.join('') + LAST_CHUNK;
       }),
     ],
-  },
-  {
-    ...through('chat-stream', {}, { name: 'an event of 100 kB' }),
+  }),
+  through('chat-stream', {
+    name: 'an event of 100 kB',
     upstream: [
       answering((request) => {
         const sealed = sealedAnswers(request);
@@ -616,30 +583,27 @@ export const PLANNED: readonly PlannedExchange[] = [
         return STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK;
       }),
     ],
-  },
-  {
-    ...through('chat-stream', {}, { name: 'a tampered event to an HTTP/1.0 client' }),
+  }),
+  through('chat-stream', {
+    name: 'a tampered event to an HTTP/1.0 client',
     upstream: [upToEvent('chat-stream', 2, (event) => chunked(tampered(event)))],
     requests: [post(JSON.stringify(honest('chat-stream').request), { version: '1.0' })],
-  },
+  }),
 
   // Usage that was asked for, and that was not.
-  through('chat-stream', { stream_options: USAGE }, { name: 'a chat that wants its usage at the end' }),
-  through(
-    'chat-stream',
-    { stream_options: USAGE_ALWAYS },
-    { name: 'a chat that wants its usage in every event' },
-  ),
-  through(
-    'completions-stream',
-    { stream_options: USAGE },
-    { name: 'a completion that wants its usage at the end' },
-  ),
-  through(
-    'transcription-stream',
-    { stream_include_usage: 'true' },
-    { name: 'a transcription that wants its usage' },
-  ),
+  through('chat-stream', { name: 'a chat that wants its usage at the end', asks: { stream_options: USAGE } }),
+  through('chat-stream', {
+    name: 'a chat that wants its usage in every event',
+    asks: { stream_options: USAGE_ALWAYS },
+  }),
+  through('completions-stream', {
+    name: 'a completion that wants its usage at the end',
+    asks: { stream_options: USAGE },
+  }),
+  through('transcription-stream', {
+    name: 'a transcription that wants its usage',
+    asks: { stream_include_usage: 'true' },
+  }),
 
   // How bodies arrive.
   {
