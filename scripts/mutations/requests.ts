@@ -238,9 +238,9 @@ export const REQUESTS: readonly Mutation[] = [
     edits: [{ find: '!isReplaced({ ...sent, ...keys })', replace: 'true' }],
     tests: [
       {
-        file: 'test/gateway/foreign-pages.test.ts',
+        file: 'test/gateway/cors.test.ts',
         names: [
-          'requests of pages a rebound page that sets a key is known by the key, where the key decides',
+          'whatever a foreign page sets, it gets nothing without a key that decides, and the admin listener knows no key',
         ],
       },
     ],
