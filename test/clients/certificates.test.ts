@@ -3,10 +3,9 @@ import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { connect as connectTcp, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
@@ -35,6 +34,7 @@ import { answerTo, until } from '../support/gateway-fixture.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 const DAY = 86_400_000;
@@ -116,7 +116,7 @@ const TEAM_FILE = [client('ann'), client('bob'), { name: 'carl' }, client('dora@
 
 /** The real application side; the files as they are written again. */
 async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } = {}) {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
+  const directory = temporaryDirectory('privatemode-mtls-');
   const path = (name: string): string => join(directory, name);
   const write = (name: string, text: string): void => writeFileSync(path(name), text);
   const writeClients = (entries: readonly object[]): void =>
@@ -144,7 +144,6 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   t.after(async () => {
     await service.close();
     await outbound.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   const connection = (identity: ConnectionOptions = {}) => {
     const opened = rawClient(service.port, {
@@ -557,11 +556,10 @@ describe('names in certificates', () => {
 
 /** The program itself in front of a simulated service, with the clients and the CA of the team. */
 async function program(t: TestContext, clients: readonly object[], more: readonly string[]) {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-mtls-'));
+  const directory = temporaryDirectory('privatemode-mtls-');
   const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
   t.after(async () => {
     await simulator.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   const write = (name: string, text: string): string => {
     writeFileSync(join(directory, name), text);

@@ -4,7 +4,6 @@ import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -13,7 +12,6 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/clients/clients.ts';
@@ -33,6 +31,7 @@ import {
   until,
 } from '../support/gateway-fixture.ts';
 import { chatStream, completion, http, openedRequest } from '../support/sealed-answers.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;
@@ -69,7 +68,7 @@ async function team(
     readonly gateway?: Partial<TestGatewayOptions>;
   } = {},
 ): Promise<Team> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-clients-'));
+  const directory = temporaryDirectory('privatemode-clients-');
   const file = join(directory, 'clients.json');
   writeFileSync(join(directory, 'bob.key'), `${KEY_OF_BOB}\n`);
   writeFileSync(file, fileOf({ ann, bob }));
@@ -97,7 +96,6 @@ async function team(
   });
   t.after(() => {
     clients.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   return { ...fixture, directory, file, changes, clients, receipts };
 }

@@ -1,14 +1,14 @@
 /** What /metrics says of clients, of two workers as of one. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { startSimulator } from '../../simulator/simulator.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -25,7 +25,7 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
   for (const workers of [1, 2]) {
     it(`counts requests, tokens, durations and errors for each client (${workers} processes)`, async () => {
       await using opened = new AsyncDisposableStack();
-      const directory = mkdtempSync(join(tmpdir(), 'privatemode-metrics-'));
+      const directory = temporaryDirectory('privatemode-metrics-');
       opened.defer(() => rmSync(directory, { recursive: true, force: true }));
       const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
       opened.defer(() => simulator.close());

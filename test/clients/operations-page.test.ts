@@ -1,14 +1,14 @@
 /** "A team of twenty on one gateway" in docs/operations.md, carried out: from nothing to three people with limits. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { program } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const PAGE = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8');
@@ -39,7 +39,7 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
   }
 
   before(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-page-'));
+    directory = temporaryDirectory('privatemode-page-');
     simulator = await startSimulator({ directory, hardware: await sharedHardware() });
     carryOut('block: team-certificate');
     const made = carryOut('block: team-tokens');
@@ -61,7 +61,6 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
   after(async () => {
     await proxy?.stop('SIGKILL');
     await simulator?.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   /** With the flags of the page, on a port of loopback, in front of the simulated service. */

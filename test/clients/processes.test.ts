@@ -1,8 +1,7 @@
 /** The program with --clients, in processes of its own, in front of a simulated deployment. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,6 +9,7 @@ import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { KEY_MARK } from '../support/canaries.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { sharedHardware, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;
@@ -30,7 +30,7 @@ interface Place {
 }
 
 async function place(): Promise<Place> {
-  const directory = mkdtempSync(join(tmpdir(), 'privatemode-team-'));
+  const directory = temporaryDirectory('privatemode-team-');
   const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
   const file = join(directory, 'clients.json');
   const flags = [
@@ -45,9 +45,8 @@ async function place(): Promise<Place> {
   return { directory, simulator, file, flags, env: { SSL_CERT_FILE: join(directory, 'ca.pem') } };
 }
 
-const leave = async ({ simulator, directory }: Place): Promise<void> => {
+const leave = async ({ simulator }: Place): Promise<void> => {
   await simulator.close();
-  rmSync(directory, { recursive: true, force: true });
 };
 
 describe('--clients with two workers and no key of the proxy', { timeout: 60_000 }, () => {

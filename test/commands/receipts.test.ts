@@ -1,12 +1,12 @@
 /** `receipts verify`: what it prints, and the exit code. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { runCommand } from '../support/command.ts';
 import { receipt } from '../support/receipts.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 let workspace: string;
 let directory: string;
@@ -23,11 +23,10 @@ async function instance(day: string, refused: readonly string[] = []): Promise<s
   return `${day}.${log.instance}.jsonl`;
 }
 before(async () => {
-  workspace = mkdtempSync(join(tmpdir(), 'receipts-'));
+  workspace = temporaryDirectory('receipts-');
   directory = join(workspace, 'receipts');
   await instance('2026-12-01');
 });
-after(() => rmSync(workspace, { recursive: true }));
 
 async function run(...argv: string[]): Promise<{ code: number; out: string }> {
   const { code, stdout: out } = await runCommand(['receipts', ...argv]);

@@ -4,14 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { runCommand } from '../support/command.ts';
 import { cleanEnvironment } from '../support/proxy-process.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 
 const EPOCH = { secretId: 's', manifestSha256: 'a'.repeat(64), verdictSha256: 'b'.repeat(64) };
@@ -38,10 +38,9 @@ const receipt = (time: string, more: Partial<RequestReceipt> = {}): RequestRecei
 let workspace: string;
 let directory: string;
 beforeEach(() => {
-  workspace = mkdtempSync(join(tmpdir(), 'usage-'));
+  workspace = temporaryDirectory('usage-');
   directory = join(workspace, 'receipts');
 });
-afterEach(() => rmSync(workspace, { recursive: true, force: true }));
 
 /** An instance that writes these at that time, and ends. Gives the name of its file. */
 async function write(

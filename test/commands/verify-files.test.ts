@@ -1,10 +1,10 @@
 /** `verify` over files: roots, dates, what is left out, and files that cannot be used. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/verify.ts';
 
 const without = (flags: readonly string[], name: string): string[] => {
@@ -130,9 +130,8 @@ describe('a saved exchange', () => {
 describe('files that cannot be used', () => {
   let directory: string;
   before(() => {
-    directory = mkdtempSync(join(tmpdir(), 'verify-files-'));
+    directory = temporaryDirectory('verify-files-');
   });
-  after(() => rmSync(directory, { recursive: true }));
 
   const cases: readonly (readonly [
     what: string,

@@ -1,21 +1,12 @@
 /** `verify` against a whole simulated deployment: what it asks, what it says, and what it leaves behind. */
 import assert from 'node:assert/strict';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { startTestSimulator } from '../support/simulator.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { type Verified, verifyCommand } from '../support/verify.ts';
 
 const KEY = 'a-key-that-must-not-be-found-anywhere';
@@ -24,7 +15,7 @@ describe('verify, live', () => {
   let directory: string;
   const simulators: Record<'snp' | 'tdx', Simulator> = {} as never;
   before(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'verify-live-'));
+    directory = temporaryDirectory('verify-live-');
     for (const tee of ['snp', 'tdx'] as const) {
       simulators[tee] = await startTestSimulator({ tee, directory: join(directory, tee), apiKey: KEY });
     }
@@ -34,7 +25,6 @@ describe('verify, live', () => {
   });
   after(async () => {
     for (const simulator of Object.values(simulators)) await simulator.close();
-    rmSync(directory, { recursive: true });
   });
 
   const flags = (tee: 'snp' | 'tdx'): string[] => {

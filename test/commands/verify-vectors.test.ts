@@ -1,11 +1,11 @@
 /** `verify` over the files of test/vectors/attestation, as anybody would verify a saved exchange. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { SYNTHETIC_SETS, syntheticCases } from '../support/attestation-vectors.ts';
 import { syntheticVariants } from '../support/tdx-vectors.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/verify.ts';
 
 /** Variants that this verifier refuses although the vectors' index says "accept" for the reference (see its README). */
@@ -52,9 +52,8 @@ describe('the exchanges of the vectors', () => {
 describe('the TDX exchange of the vectors', () => {
   let directory: string;
   before(() => {
-    directory = mkdtempSync(join(tmpdir(), 'verify-tdx-'));
+    directory = temporaryDirectory('verify-tdx-');
   });
-  after(() => rmSync(directory, { recursive: true }));
 
   it('is accepted with its collateral', async () => {
     const { code, stdout } = await verifyCommand(flagsOf('synthetic_tdx'));

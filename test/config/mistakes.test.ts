@@ -1,15 +1,15 @@
 /** The likely mistakes of a first hour: what a person reads on the terminal, word for word. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { runCommand } from '../support/command.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 describe('a mistake on the command line', () => {
   let directory: string;
   before(() => {
-    directory = mkdtempSync(join(tmpdir(), 'privatemode-mistakes-'));
+    directory = temporaryDirectory('privatemode-mistakes-');
     const files: Record<string, string | Buffer> = {
       'key.txt': 'k\n',
       'quoted.txt': '"k"\n',
@@ -24,7 +24,6 @@ describe('a mistake on the command line', () => {
     };
     for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content);
   });
-  after(() => rmSync(directory, { recursive: true }));
 
   /** stderr without the directory's name. */
   async function told(argv: string[]): Promise<string> {

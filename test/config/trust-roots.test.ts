@@ -1,19 +1,18 @@
 import assert from 'node:assert/strict';
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { readTrustRoots, trustRoots } from '../../lib/config/trust-roots.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const ARK = join(VECTORS, 'attestation/synthetic/test_ark.pem');
 const ASK = join(VECTORS, 'attestation/synthetic/test_ask.pem');
 const INTEL = join(VECTORS, 'attestation/synthetic_tdx/test_intel_root.pem');
 
-function directory(t: TestContext, files: Record<string, string>): string {
-  const created = mkdtempSync(join(tmpdir(), 'roots-'));
-  t.after(() => rmSync(created, { recursive: true }));
+function directory(_t: TestContext, files: Record<string, string>): string {
+  const created = temporaryDirectory('roots-');
   for (const [name, source] of Object.entries(files)) copyFileSync(source, join(created, name));
   return created;
 }

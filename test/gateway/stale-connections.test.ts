@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
 import type { Script, Scripted } from '../support/scripted-upstream.ts';
-import { completion, exchangeOf } from '../support/sealed-answers.ts';
+import { completion } from '../support/sealed-answers.ts';
 
 const answering: Script = async (scripted) => scripted.write(completion(await scripted.body()));
 
@@ -69,29 +69,6 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     await Promise.all([ask(post()), ask(post())]);
     assert.equal((await ask(post())).status, 200);
     assert.equal(upstream.requests.at(-1)?.connection, 2);
-  });
-
-  it('the retry has a nonce of its own', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const bodies: Buffer[] = [];
-    const keeping = async (scripted: Scripted): Promise<void> => {
-      bodies.push(await scripted.body());
-    };
-    upstream.on(
-      answering,
-      async (scripted) => {
-        await keeping(scripted);
-        scripted.end();
-      },
-      async (scripted) => {
-        await keeping(scripted);
-        await scripted.write(completion(bodies.at(-1) as Buffer));
-      },
-    );
-    await ask(post());
-    await ask(post());
-    const [first, second] = bodies.map((body) => exchangeOf(body).nonce.toString('hex'));
-    assert.notEqual(first, second);
   });
 
   it('happens at most once per request', async (t) => {

@@ -6,7 +6,6 @@ import {
   appendFileSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -16,10 +15,10 @@ import {
 } from 'node:fs';
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
+import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/limits/count-log.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const NOON = Date.UTC(2026, 11, 1, 12);
 const MIDNIGHT = Date.UTC(2026, 11, 2);
@@ -27,10 +26,9 @@ const MIDNIGHT = Date.UTC(2026, 11, 2);
 let workspace: string;
 let directory: string;
 beforeEach(() => {
-  workspace = mkdtempSync(join(tmpdir(), 'counts-'));
+  workspace = temporaryDirectory('counts-');
   directory = join(workspace, 'limits');
 });
-afterEach(() => rmSync(workspace, { recursive: true, force: true }));
 
 const opened = (now: number | (() => number), more: Partial<CountLogOptions> = {}) =>
   openCountLog({

@@ -4,10 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
@@ -17,6 +16,7 @@ import { freePort } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { sharedHardware } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
 type Dialect = keyof typeof DIALECTS;
@@ -165,8 +165,7 @@ let backend: Awaited<ReturnType<typeof startBackend>>;
 let redis: RedisServer;
 
 before(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'privatemode-limits-'));
-  shared.defer(() => rmSync(directory, { recursive: true, force: true }));
+  directory = temporaryDirectory('privatemode-limits-');
   backend = await startBackend();
   shared.defer(() => backend.close());
   simulator = await startSimulator({ directory, hardware: await sharedHardware(), backend: backend.url });

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -13,6 +12,7 @@ import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis
 import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
 const LIMITS = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
@@ -587,8 +587,7 @@ describe('a Redis with TLS', { skip: REDIS.skip, timeout: 120_000 }, () => {
   it('is verified against the authorities that are given', async (t) => {
     const [authority, other] = [createTestAuthority('Redis CA'), createTestAuthority('Another CA')];
     const { cert, key } = authority.issue(['127.0.0.1']);
-    const directory = mkdtempSync(join(tmpdir(), 'redis-tls-'));
-    t.after(() => rmSync(directory, { recursive: true, force: true }));
+    const directory = temporaryDirectory('redis-tls-');
     for (const [name, text] of Object.entries({ cert, key, ca: authority.pem }))
       writeFileSync(join(directory, `${name}.pem`), text);
     const files = ['cert', 'key', 'ca'].map((name) => join(directory, `${name}.pem`)) as [

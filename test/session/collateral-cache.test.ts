@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parseCrl } from '../../lib/attestation/x509/crl.ts';
@@ -9,6 +8,7 @@ import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/snp-platform.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
 const file = (name: string): Uint8Array => new Uint8Array(readFileSync(join(VECTORS, name)));
@@ -41,7 +41,7 @@ function scene(
   answers: Answers,
   urls: { amd?: string; intel?: string } = {},
 ): Scene {
-  const directory = join(mkdtempSync(join(tmpdir(), 'collateral-')), 'collateral');
+  const directory = join(temporaryDirectory('collateral-'), 'collateral');
   t.after(() => rmSync(join(directory, '..'), { recursive: true }));
   const asked: string[] = [];
   const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpResponse> => {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { readManifestFile } from '../../lib/config/manifest-file.ts';
@@ -21,6 +20,7 @@ import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { isMadeOf } from '../support/engine.ts';
 import { eventually } from '../support/eventually.ts';
 import { rootsOf, startTestSimulator } from '../support/simulator.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 interface Scene {
   readonly simulator: Simulator;
@@ -34,8 +34,7 @@ interface Scene {
 async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Scene> {
   const simulator = await startTestSimulator(options);
   t.after(() => simulator.close());
-  const workspace = mkdtempSync(join(tmpdir(), 'session-'));
-  t.after(() => rmSync(workspace, { recursive: true }));
+  const workspace = temporaryDirectory('session-');
   const ownCa = join(workspace, 'ca.pem');
   writeFileSync(ownCa, simulator.caPem);
   const events: SessionEvent[] = [];

@@ -48,6 +48,31 @@ describe('the endpoints of the simulator', () => {
     assert.ok(answer.chunks.length >= 6, `${answer.chunks.length} chunks`);
   });
 
+  it('a client that reads nothing stops the generation, without an end in memory', async () => {
+    const client = new AbortController();
+    const members = membersOf('chat', 'sim-1000000x0', 'x', true);
+    const asked = server.ask(
+      'chat',
+      members,
+      {},
+      {
+        signal: client.signal,
+        onRequest: (request) => request.once('response', (response) => setImmediate(() => response.pause())),
+      },
+    );
+    const written = (): number => server.exchanges.last()?.written ?? 0;
+    let before = -1;
+    for (let quiet = 0, looks = 0; quiet < 3 && looks < 100; looks++) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      quiet = written() > 0 && written() === before ? quiet + 1 : 0;
+      before = written();
+    }
+    assert.ok(before < 100_000, `${before} events were written to nobody`);
+    client.abort();
+    await asked;
+    assert.notEqual((await server.finished()).closedEarlyAt, undefined);
+  });
+
   it('echoes the last user message word by word', async () => {
     const text = '  zwei Wörter\n und 😀 mehr ';
     const messages = [

@@ -1,21 +1,20 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const A = new Uint8Array(Buffer.from('{"manifest":"A"}\n'));
 const B = new Uint8Array(Buffer.from('{"manifest":"B"}\n'));
 const AT = Date.parse('2026-11-21T04:16:07.999Z');
 
-function workspace(t: TestContext): string {
-  const directory = mkdtempSync(join(tmpdir(), 'manifest-log-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+function workspace(_t: TestContext): string {
+  const directory = temporaryDirectory('manifest-log-');
   return directory;
 }
 

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { readManifestFile } from '../../lib/config/manifest-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { HttpCall } from '../../lib/network/http-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   assert.ok(error instanceof PrivatemodeError, String(error));
@@ -16,9 +16,8 @@ const failsWith = (code: string, words: RegExp) => (error: unknown) => {
 };
 
 describe('static manifest', () => {
-  it('is the file as it was at the start, byte for byte', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
-    t.after(() => rmSync(directory, { recursive: true }));
+  it('is the file as it was at the start, byte for byte', async (_t) => {
+    const directory = temporaryDirectory('manifest-');
     const path = join(directory, 'manifest.json');
     const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
     writeFileSync(path, bytes);
@@ -28,9 +27,8 @@ describe('static manifest', () => {
     assert.deepEqual(await source.newest(), new Uint8Array(bytes));
   });
 
-  it('refuses a file that is missing, a directory, empty or endless', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
-    t.after(() => rmSync(directory, { recursive: true }));
+  it('refuses a file that is missing, a directory, empty or endless', async (_t) => {
+    const directory = temporaryDirectory('manifest-');
     writeFileSync(join(directory, 'empty'), '');
     for (const [path, words] of [
       [join(directory, 'missing'), /failed to read manifest file: .*missing cannot be read .ENOENT/],
@@ -44,9 +42,8 @@ describe('static manifest', () => {
 });
 
 describe('the size of a static manifest', () => {
-  it('is 1 MiB at most', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'manifest-'));
-    t.after(() => rmSync(directory, { recursive: true }));
+  it('is 1 MiB at most', async (_t) => {
+    const directory = temporaryDirectory('manifest-');
     const path = join(directory, 'manifest.json');
     writeFileSync(path, Buffer.alloc(1_048_576, 0x20));
     assert.equal((await readManifestFile(path)).length, 1_048_576);
