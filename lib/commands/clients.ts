@@ -4,7 +4,7 @@ import { TOKEN_PREFIX } from '../clients/clients-file.ts';
 import { helpPage, section } from '../config/help.ts';
 import { invalid } from '../config/values.ts';
 import { CLIENT_NAME } from '../limits/limits.ts';
-import { type Asked, type Command, HELP } from './command.ts';
+import type { Asked, Command } from './command.ts';
 
 const TOKEN_BYTES = 32;
 
@@ -14,7 +14,7 @@ export function newToken(): { readonly token: string; readonly digest: string } 
   return { token, digest: createHash('sha256').update(token).digest('hex') };
 }
 
-export const CLIENTS: Command = { flags: [HELP], words: ['new', 'NAME'], help: renderHelp, run: printToken };
+export const CLIENTS: Command = { flags: [], words: ['new', 'NAME'], help: renderHelp, run: printToken };
 
 /** Gives the exit code. Throws config_invalid. */
 function printToken({ words: [, name = ''], io: { stdout } }: Asked): number {

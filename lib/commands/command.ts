@@ -1,6 +1,6 @@
 /** What a command of the program is, and how each of them is run. */
 import { parseArgv } from '../config/argv.ts';
-import type { Environment } from '../config/environment.ts';
+import { type Environment, withEnvironment } from '../config/environment.ts';
 import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 
@@ -29,8 +29,10 @@ export interface Asked {
 }
 
 export interface Command {
-  /** All that it takes, `help` among them. */
+  /** All that it takes, `help` among them; none where words are all it takes. */
   readonly flags: readonly Flag[];
+  /** Whether variables set its flags, too, as they set those of the proxy. */
+  readonly takesEnvironment?: true;
   /** What follows its name: a word as it stands, or one in capitals for any other. */
   readonly words?: readonly string[];
   readonly help: () => string;
@@ -44,19 +46,26 @@ export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this hel
 /** Runs the command of that name with what follows it; gives the exit code. Throws config_invalid, and what the command throws. */
 export async function runCommand(
   name: string,
-  { flags, words: wanted = [], help, run }: Command,
+  { flags, takesEnvironment, words: wanted = [], help, run }: Command,
   argv: readonly string[],
   asked: Pick<Asked, 'io' | 'env'>,
 ): Promise<number> {
-  const end = wanted.length === 0 ? 0 : argv.findIndex((word) => word.startsWith('-'));
-  const words = argv.slice(0, end === -1 ? argv.length : end);
-  const given = parseArgv(argv.slice(words.length), flags);
-  if (given.values.get('help') === 'true') {
+  // --help stands for the words, too, and for all that follows them where there are no flags.
+  const helpAt = (flags.length === 0 ? argv : argv.slice(0, wanted.length)).findIndex(isHelp);
+  const words = argv.slice(0, wanted.length);
+  const rest = argv.slice(helpAt === -1 ? wanted.length : helpAt + 1);
+  const isAsWanted = wanted.every((word, i) =>
+    /^[A-Z]+$/.test(word) ? words[i] !== undefined : word === words[i],
+  );
+  if (helpAt === -1 && (!isAsWanted || (flags.length === 0 && rest.length > 0)))
+    throw invalid(`${name} takes one command: ${name} ${wanted.join(' ')} (see ${name} --help)`);
+  const parsed = parseArgv(flags.length === 0 ? [] : rest, flags);
+  const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
+  if (helpAt !== -1 || given.values.get('help') === 'true') {
     asked.io.stdout.write(help());
     return 0;
   }
-  const isAsWanted = (word: string, i: number): boolean => word === words[i] || /^[A-Z]+$/.test(word);
-  if (words.length !== wanted.length || !wanted.every(isAsWanted))
-    throw invalid(`${name} takes one command: ${name} ${wanted.join(' ')} (see ${name} --help)`);
   return run({ ...asked, given, words });
 }
+
+const isHelp = (word: string): boolean => word === '--help' || word === '-h';

@@ -1,7 +1,6 @@
 /** `privatemode-proxy healthcheck`: is the proxy that was started with these settings ready? */
 import { get as httpGet, type IncomingMessage } from 'node:http';
 import { get as httpsGet } from 'node:https';
-import { withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { renderHelp } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
@@ -9,10 +8,14 @@ import { printable } from '../text.ts';
 import type { Asked, Command } from './command.ts';
 
 /** Accepts every flag of the proxy; reads only three. */
-export const HEALTHCHECK: Command = { flags: FLAGS, help: renderHelp, run: printHealth };
+export const HEALTHCHECK: Command = {
+  flags: FLAGS,
+  takesEnvironment: true,
+  help: renderHelp,
+  run: printHealth,
+};
 
-async function printHealth({ given: argv, env, io }: Asked): Promise<number> {
-  const given = withEnvironment(argv, env);
+async function printHealth({ given, io }: Asked): Promise<number> {
   const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
   const tls = given.values.has('tls-cert-path');
   const { ready, message } = await probe({ ...valuesOf(read, given), tls });

@@ -1,7 +1,6 @@
 /** `privatemode-proxy status`: asks the admin listener of a running proxy, and says what it says. */
 import { get, type IncomingMessage } from 'node:http';
 import { setTimeout as after } from 'node:timers/promises';
-import { withEnvironment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
@@ -35,16 +34,17 @@ interface Address {
 
 export const STATUS: Command = {
   flags: [...OTHERS, ...SETTINGS],
+  takesEnvironment: true,
   help: renderHelp,
   run: (asked) => showStatus(asked),
 };
 
 /**
- * Accepts every proxy flag and its environment, and reads --admin-address of them. Gives an exit code of EXIT_CODES, or 0 where --watch
+ * Accepts every proxy flag, and reads --admin-address of them. Gives an exit code of EXIT_CODES, or 0 where --watch
  * was ended. Throws config_invalid for a wrong flag and where no proxy answers. `interval`: ms between two looks.
  */
 export async function showStatus({ given, env, io: { stdout } }: Asked, interval = 1_000): Promise<number> {
-  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, withEnvironment(given, env));
+  const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
   if (address === undefined) {
     throw invalid(
       'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to status ' +

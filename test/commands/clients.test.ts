@@ -56,10 +56,7 @@ describe('clients new', () => {
     it(`refuses ${JSON.stringify(argv)} and prints no token`, async () => {
       const { code, stdout, stderr } = await run(...argv);
       assert.deepEqual([code, stdout], [1, '']);
-      assert.match(
-        stderr,
-        /^Error: (?:clients takes one command: clients new NAME|NAME has at most|unknown shorthand flag)/,
-      );
+      assert.match(stderr, /^Error: (?:clients takes one command: clients new NAME|NAME has at most)/);
     });
   }
 
