@@ -60,11 +60,17 @@ const delta = fc.oneof(
   words.map((text) => ({ tool_calls: [{ index: 0, function: { arguments: text } }] })),
   fc.constant({}),
 );
+/** Members that nobody knows, in any place: what they hold does not look like content. */
+const others = fc.dictionary(
+  fc.stringMatching(/^[a-z._-]{1,3}$/).filter((name) => name !== 'id'),
+  fc.oneof(fc.constant(null), fc.nat(), fc.array(fc.nat()), words, fc.boolean()),
+  { maxKeys: 3 },
+);
 const HEAD = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'm' };
 const chunkOf = (finish: string | null) =>
-  fc.tuple(delta, usage, fc.boolean()).map(([content, used, isOld]): Event => {
+  fc.tuple(delta, usage, fc.boolean(), others).map(([content, used, isOld, more]): Event => {
     const choices = [{ index: 0, delta: content, logprobs: null, finish_reason: finish }];
-    return [isOld ? { ...HEAD, choices } : { ...HEAD, choices, usage: used }, undefined];
+    return [{ ...more, ...HEAD, choices, ...(isOld ? {} : { usage: used }) }, undefined];
   });
 const chatEvents = fc
   .tuple(fc.array(chunkOf(null), { maxLength: 8 }), chunkOf('stop'), usage)

@@ -457,3 +457,31 @@ describe('unary responses, against the literal envelope', () => {
     );
   });
 });
+
+describe('whole answers that are arrays', () => {
+  const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('{"text":"x"}'));
+  for (const id of Object.keys(PLAIN) as EndpointId[]) {
+    it(`${id === 'unstructured' ? 'are opened' : 'are refused'} for ${id}`, () => {
+      assert.deepEqual(
+        run(id, ASKED, [Buffer.from(`[${element}]`)]),
+        id === 'unstructured'
+          ? { text: '[{"text":"x"}]', failure: undefined }
+          : { text: '', failure: 'response_malformed' },
+      );
+    });
+  }
+});
+
+/** It costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
+it('a name of a member longer than any API has is malformed', { timeout: 60_000 }, () => {
+  const message = { index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' };
+  const members = Object.entries({
+    choices: [message],
+    created: 1,
+    [`l${'\u00df'.repeat(1024 * 1024)}`]: null,
+    model: 'm',
+    object: 'chat.completion',
+  }).map(([name, value]) => ({ name, writtenName: JSON.stringify(name), raw: JSON.stringify(value) }));
+  const body = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
+  assert.equal(run('chat', ASKED, [Buffer.from(body)], 16 << 20).failure, 'response_malformed');
+});

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
@@ -403,22 +402,6 @@ describe('event streams, messages', () => {
     }
   });
 
-  it('refuse an event without its name: clients would skip it', () => {
-    const objects = [start, begin(), delta('a'), delta('b'), stopBlock(), finish];
-    for (let unnamed = 0; unnamed < objects.length; unnamed++) {
-      const stream = messages();
-      const events = objects.map((each, i) => stream.event(each, i === unnamed ? undefined : each.type));
-      for (const chunks of [[Buffer.from(events.join('') + STOP)], events.map((each) => Buffer.from(each))]) {
-        const { text, failure } = run(opener('messages'), chunks);
-        assert.equal(failure, 'response_not_authentic');
-        const before = objects.slice(0, unnamed).map((each) => openEvent(each, each.type));
-        assert.equal(text, before.join(''));
-      }
-    }
-    const bare = 'data: {"type":"ping"}\n\n';
-    assert.equal(open(bare, 'messages').failure, 'response_not_authentic');
-  });
-
   it('take no members that they do not have, but for context_management of the last delta', () => {
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const code = (at: number, more: object) => {
@@ -435,96 +418,6 @@ describe('event streams, messages', () => {
       }
     }
     assert.equal(code(objects.length - 1, { context_management: 0 }), 'response_not_authentic');
-  });
-
-  it('refuse an event whose name contradicts its type', () => {
-    const wire = messages().event(delta('a'), 'ping');
-    assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
-  });
-
-  it('refuse content that is labelled as anything it is not, by name and type', () => {
-    for (const type of [
-      'ping',
-      'message_stop',
-      'p\\u0069ng',
-      'message_start',
-      'content_block_start',
-      'new_thing',
-      '',
-    ]) {
-      const sealed = messages().event({ ...delta('a') });
-      const wire = sealed.replace('"content_block_delta"', `"${type}"`);
-      assert.notEqual(wire, sealed);
-      for (const name of ['', `event: ${type}\n`, `event: ${type.replace('\\u0069', 'i')}\n`]) {
-        assert.equal(open(name + wire, 'messages').failure, 'response_not_authentic', type);
-      }
-    }
-    // The delta of a block, passed off as that of the message: its index stands where the delta belongs.
-    const forged = messages()
-      .event(delta('a'))
-      .replace('"content_block_delta"', '"message_delta"')
-      .replace('"delta"', '"aelta"')
-      .replace('"index"', '"delta"');
-    assert.equal(open(forged, 'messages').failure, 'response_not_authentic');
-  });
-
-  describe('refuse what is relabelled, name and type alike:', () => {
-    const blockStart = {
-      type: 'content_block_start',
-      index: 0,
-      content_block: { type: 'text', text: 'a' },
-    };
-    const startOf = { ...start, message: { ...start.message, type: 'message' } };
-    const openStart = { ...start, message: { ...start.message, content: [{ type: 'text', text: 'a' }] } };
-    const rows: readonly [{ type: string }, string, readonly [string, string][]][] = [
-      [delta('a'), 'content_block_stop', []],
-      [delta('a'), 'content_block_stop', [['delta', 'aelta']]],
-      [delta('a'), 'content_block_start', [['delta', 'content_block']]],
-      [delta('a'), 'message_delta', []],
-      [delta('a'), 'message_delta', [['index', 'jndex']]],
-      [
-        delta('a'),
-        'message_start',
-        [
-          ['delta', 'message'],
-          ['index', 'z'],
-        ],
-      ],
-      [blockStart, 'content_block_delta', [['content_block', 'delta']]],
-      [blockStart, 'content_block_stop', []],
-      [finish, 'content_block_delta', []],
-      [finish, 'content_block_stop', [['delta', 'index']]],
-      [startOf, 'message_delta', [['message', 'delta']]],
-      [openStart, 'message_start', []],
-      [{ type: 'content_block_stop', index: 0 } as { type: string }, 'ping', []],
-      [{ ...delta('a'), delta: { text: 'a' } } as never, 'content_block_delta', []],
-      [
-        { ...delta('a'), delta: { type: 'text_delta', stop_reason: 'x' } } as never,
-        'content_block_delta',
-        [],
-      ],
-    ];
-    // Where an event of that type could come.
-    const before: Readonly<Record<string, readonly { type: string }[]>> = {
-      message_start: [],
-      content_block_delta: [start, begin()],
-      content_block_stop: [start, begin()],
-    };
-    for (const [object, type, renames] of rows) {
-      const renamed = renames.map(([from, to]) => `, ${from} as ${to}`).join('');
-      it(`${object.type} as ${type}${renamed}`, () => {
-        const stream = messages();
-        const honest = before[type] ?? [start];
-        const wire = honest.map((each) => event(stream, each)).join('');
-        let forged = stream.event(object, object.type).replaceAll(object.type, type);
-        for (const [from, to] of renames) forged = forged.replace(`"${from}": "`, `"${to}": "`);
-        assert.deepEqual(open(wire + forged, 'messages'), {
-          text: honest.map((each) => openEvent(each, each.type)).join(''),
-          failure: 'response_not_authentic',
-          finished: false,
-        });
-      });
-    }
   });
 
   it('take every event of the API as it is', () => {
@@ -546,11 +439,12 @@ describe('event streams, messages', () => {
     assert.deepEqual({ failure, finished }, { failure: undefined, finished: true });
   });
 
-  it('refuse a type that is no type but a member of every object', () => {
-    for (const type of ['constructor', 'toString', '__proto__']) {
-      const stream = messages();
-      const wire = stream.event({ type, z: 1 }, type);
-      assert.equal(open(wire, 'messages').failure, 'response_not_authentic', type);
+  it('refuse a type that is none: unknown, a member of every object, or with escapes', () => {
+    for (const type of ['constructor', 'toString', '__proto__', 'new_thing', '', 'p\\u0069ng']) {
+      const wire = messages().event({ type: 'ping', z: 1 }).replace('"ping"', `"${type}"`);
+      for (const name of ['', `event: ${type}\n`, 'event: ping\n']) {
+        assert.equal(open(name + wire, 'messages').failure, 'response_not_authentic', type);
+      }
     }
   });
 
@@ -678,13 +572,6 @@ describe('event streams, tampering', () => {
   };
   const first = openEvent(objects[0]!);
 
-  it('drops, swaps and repeats are noticed at the event they touch', () => {
-    const [a, b, c] = events() as [string, string, string];
-    for (const wire of [a + c + DONE, a + c + b + DONE, a + a + b + c + DONE]) {
-      assert.deepEqual(open(wire), { text: first, failure: 'response_not_authentic', finished: false });
-    }
-  });
-
   it('a plain value where ciphertext belongs is noticed, whatever its kind', () => {
     const [a, b] = events() as [string, string];
     for (const value of ['"forged"', '[]', 'null', '{"index":0}', '1']) {
@@ -724,19 +611,6 @@ describe('event streams, tampering', () => {
       const { text, failure } = open(usage(a, first) + usage(b, second));
       assert.equal(failure, code ?? 'stream_unfinished', `${first} then ${second}`);
       assert.equal(text.includes(`{"a":${second}}`), code === undefined);
-    }
-  });
-
-  it('a chunk whose choices were renamed, so that clients would skip it, is not authentic', () => {
-    const [a, b] = events() as [string, string];
-    for (const forge of [
-      (event: string) => event.replace('"choices"', '"choicez"'),
-      // The created time in place of the choices: both open, under each other's names.
-      (event: string) => event.replace('"choices"', '"a"').replace('"created"', '"choices"'),
-    ]) {
-      assert.notEqual(forge(b), b);
-      const { text, failure } = open(a + forge(b) + DONE);
-      assert.deepEqual({ text, failure }, { text: first, failure: 'response_not_authentic' });
     }
   });
 
@@ -881,30 +755,16 @@ describe('event streams, content under other names', () => {
     }
 
     const constant = ['created', 'model', 'object', ...(endpoint === 'transcriptions' ? ['id'] : [])];
-    it(`${endpoint}: the beginning of a value is not the value`, () => {
-      assert.deepEqual(
-        code((event) => ({ ...event, created: 170 })),
-        forged,
-      );
-    });
-
-    it(`${endpoint}: what differs in one byte is another response's, and null means null only`, () => {
-      const values: Readonly<Record<string, unknown>> = { created: 1_700_000_001, model: 'n' };
-      for (const [name, value] of Object.entries(values)) {
-        assert.deepEqual(
-          code((event) => ({ ...event, [name]: value })),
-          forged,
-          name,
-        );
-      }
+    it(`${endpoint}: null means null only`, () => {
       for (const [value, result] of [
         [null, honest],
         ['ab', honest],
         [1234, forged],
         [true, forged],
       ] as const) {
+        const more = { system_fingerprint: value };
         assert.deepEqual(
-          code((event) => ({ ...event, system_fingerprint: value })),
+          code((event) => ({ ...event, ...more })),
           result,
           String(value),
         );
@@ -917,7 +777,7 @@ describe('event streams, content under other names', () => {
           code((event) => event),
           honest,
         );
-        for (const value of [2, 'other', null]) {
+        for (const value of [2, 170, 1_700_000_001, 'other', 'n', null]) {
           assert.deepEqual(
             code((event) => ({ ...event, [name]: value })),
             forged,
@@ -934,38 +794,6 @@ describe('event streams, content under other names', () => {
       const stream = sealedStream(plain);
       const other = { ...of(END), object: 'chat.completion' };
       assert.equal(open(stream.event(other), endpoint).failure, 'response_not_authentic');
-    });
-
-    it(`${endpoint}: messages of following events in an earlier one, in any names that sort right, are refused`, () => {
-      const stream = sealedStream(plain);
-      const [a, b] = [of(A), of(B)].map((each) => JSON.parse(stream.data(each)) as Record<string, string>);
-      const sealedNames = Object.keys(a!)
-        .filter((name) => !(plain as readonly string[]).includes(name))
-        .sort();
-      const messagesOf = (data: Record<string, string>) => sealedNames.map((name) => data[name]!);
-      const all = [...messagesOf(a!), ...messagesOf(b!)];
-      const known = ['kv_transfer_params', 'metrics', 'prompt_text', 'service_tier', 'system_fingerprint'];
-      const pool = [...sealedNames, ...known, 'aaa', 'ccc', 'czz', 'ddd', 'mzz', 'ozz', 'z0', 'z1'].sort();
-      // Every choice of as many names, in order, that has the required ones.
-      const choose = function* (from: number, left: number): Generator<string[]> {
-        if (left === 0) yield [];
-        for (let i = from; i <= pool.length - left && left > 0; i++) {
-          for (const rest of choose(i + 1, left - 1)) yield [pool[i]!, ...rest];
-        }
-      };
-      let tried = 0;
-      for (const names of choose(0, all.length)) {
-        if (!sealedNames.every((name) => names.includes(name))) continue;
-        tried += 1;
-        const data = JSON.stringify({
-          id: a!['id'],
-          ...Object.fromEntries(names.map((name, i) => [name, all[i]])),
-        });
-        const { text, failure } = open(`data: ${data}\n\n`, endpoint);
-        assert.equal(failure, 'response_not_authentic', names.join());
-        assert.equal(text, '');
-      }
-      assert.ok(tried > 100, `${tried}`);
     });
   }
 });
@@ -1096,46 +924,6 @@ describe('event streams, framing', () => {
     const large = chatChunk('x'.repeat(3 << 20), 'stop');
     assert.equal(open(chat().event(large) + DONE).text, openEvent(large) + DONE);
   });
-
-  it('ends with a clean error beyond the limit, arriving whole or byte by byte', () => {
-    const wire = Buffer.from(chat().event(chatChunk('x'.repeat(2000), 'stop')));
-    for (const chunks of [[wire], byteByByte(wire), cutAt(wire, [3000])]) {
-      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
-    }
-    const comment = Buffer.from(`: ${'x'.repeat(3000)}`);
-    for (const chunks of [[comment], byteByByte(comment)]) {
-      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
-    }
-    const lines = Buffer.from('data: x\n'.repeat(3000));
-    for (const chunks of [[lines], byteByByte(lines)]) {
-      assert.equal(run(opener('chat', 2500), chunks).failure, 'response_too_large');
-    }
-  });
-});
-
-describe('event streams, the limit of an event', () => {
-  const failureAt = (limit: number | undefined, wire: string): string | undefined => {
-    const stream =
-      limit === undefined
-        ? createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED)
-        : createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, limit);
-    stream.feed(Buffer.from(wire, 'latin1'));
-    return stream.failure?.code;
-  };
-
-  it('is 32 MiB of data', () => {
-    const blanks = 'x'.repeat(33_554_432); // no JSON
-    assert.equal(failureAt(undefined, `data: ${blanks}\n\n`), 'response_malformed');
-    assert.equal(failureAt(undefined, `data: x${blanks}\n\n`), 'response_too_large');
-  });
-
-  it('counts, of what is on the wire without a blank line, all but 16 bytes', () => {
-    for (const start of [': ', 'data: ', 'event: ', 'x']) {
-      const line = (bytes: number): string => start.padEnd(bytes, 'y');
-      assert.equal(failureAt(100, line(116)), undefined, start);
-      assert.equal(failureAt(100, line(117)), 'response_too_large', start);
-    }
-  });
 });
 
 describe('endpoints without streams', () => {
@@ -1144,49 +932,5 @@ describe('endpoints without streams', () => {
       assert.throws(() => createEventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
     }
     assert.throws(() => createEventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
-  });
-});
-
-/** What the service may write there: no text that a client could take for the end of a line. */
-const isUsage = (value: unknown): boolean =>
-  typeof value === 'object' && !Array.isArray(value) && !/[\x85\u2028\u2029]/.test(JSON.stringify(value));
-
-describe('event streams, against the literal envelope', () => {
-  const value = fc.jsonValue({ maxDepth: 2, stringUnit: 'grapheme' });
-  const usage = fc.oneof(value, fc.record({ a: fc.nat(), b: fc.double({ noNaN: true }) }));
-  const head = { object: 'chat.completion.chunk', created: 1, model: 'm' };
-  const choice = value.map((content) => ({ index: 0, delta: { content }, finish_reason: null }));
-  // What a member that nobody knows may hold without looking like content.
-  const harmless = fc.oneof(fc.constant(null), fc.nat(), fc.array(fc.nat()), fc.string(), fc.boolean());
-  const object = fc
-    .tuple(
-      fc.dictionary(fc.stringMatching(/^[a-z._-]{1,3}$/), harmless, { maxKeys: 4 }),
-      fc.nat({ max: 2 }),
-      usage,
-      choice,
-    )
-    .map(([members, id, used, content]) => {
-      const { id: _, ...others } = members;
-      return { ...others, ...head, choices: [content], id: `c${id}`, usage: isUsage(used) ? used : null };
-    });
-  it('delivers any sequence of events as it was sealed, in any chunks', () => {
-    fc.assert(
-      fc.property(
-        fc.array(object, { maxLength: 12 }),
-        fc.array(fc.nat(), { maxLength: 8 }),
-        (objects, cuts) => {
-          const stream = chat();
-          const end = { ...chatChunk('', 'stop'), ...head };
-          const bytes = Buffer.from([...objects, end].map((each) => stream.event(each)).join('') + DONE);
-          const positions = cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b);
-          assert.deepEqual(run(opener(), cutAt(bytes, positions)), {
-            text: [...objects, end].map((each) => openEvent(each)).join('') + DONE,
-            failure: undefined,
-            finished: true,
-          });
-        },
-      ),
-      { seed: 20261121, numRuns: 200 },
-    );
   });
 });

@@ -9,9 +9,10 @@ import { runInNewContext } from 'node:vm';
 import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
+import { everyChunking } from '../support/chunkings.ts';
+import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
-import { bytesOf, jsonBody, prepare } from '../support/sealing.ts';
+import { bytesOf, jsonBody, prepare, rawBodyOf } from '../support/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -151,6 +152,32 @@ describe('an encrypted body', () => {
       }
       assert.equal(prompt.deref(), undefined);
       assert.ok(encrypted.stream.destroyed); // is alive until here
+    });
+  }
+});
+
+const { rawBody } = inferenceVectors<{
+  readonly rawBody: readonly {
+    readonly name: string;
+    readonly inputHex: string;
+    readonly ivHex: string;
+    readonly expectedBody: string;
+  }[];
+}>('multipart-and-raw');
+
+describe('raw sealing', () => {
+  for (const { name, inputHex, ivHex, expectedBody } of rawBody) {
+    it(name, async () => {
+      for (const chunks of everyChunking(hex(inputHex))) {
+        const prepared = prepare(rawBodyOf(), chunks);
+        assert.equal(prepared.model, undefined);
+        assert.equal(prepared.shardKey, undefined);
+        assert.equal(prepared.streaming, false);
+        const sealed = encryptStream(prepared, fixedCipher({ ivs: () => hex(ivHex) }));
+        assert.equal((await bytesOf(sealed.stream)).toString(), expectedBody);
+        assert.equal(sealed.contentLength, expectedBody.length);
+        assert.equal(sealed.contentType, undefined);
+      }
     });
   }
 });

@@ -17,7 +17,7 @@ describe('decrypted bytes', () => {
     assert.equal(bytes.take().length, 0);
   });
 
-  for (const size of [1, 2, 127, 128, 129]) {
+  for (const size of [1, 129]) {
     it(`have all the room that was reserved, whatever is left of the last: ${size} bytes`, () => {
       for (const left of [-1, 0, 1]) {
         const bytes = new DecryptedBytes();

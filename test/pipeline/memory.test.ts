@@ -1,11 +1,13 @@
-/** What a stream remembers of the kinds of its events must not grow with what a gateway writes between their members. */
+/** What a stage keeps must not grow with how the bytes come: with what a gateway writes between members, or a byte at a time. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import type { RequestBody } from '../../lib/pipeline/request-body.ts';
 import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
+import { formBodyOf, jsonBody, rawBodyOf } from '../support/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -40,6 +42,38 @@ describe('memory that a stream keeps', () => {
       // The last one may still be at hand here; each that is remembered is three times its size.
       assert.ok(kept < 4 * PADDING, `${(kept / MIB).toFixed(1)} MiB are kept`);
       opener.flush(); // the stream was alive until here
+    });
+  }
+});
+
+const BYTES = 100_000;
+const filler = 'x'.repeat(BYTES);
+const json = (): RequestBody => jsonBody({ plain: new Set(), salted: true }, 's'.repeat(32));
+const form = (): RequestBody => formBodyOf('multipart/form-data; boundary=b', new Set());
+const disposition = 'Content-Disposition: form-data; name';
+
+const STAGES: readonly (readonly [name: string, stage: () => RequestBody, body: string])[] = [
+  ['the value of a JSON member', json, `{"model":"m","user":"${filler}`],
+  ['the name of a JSON member', json, `{"model":"m","${filler}`],
+  ['a list of messages', json, `{"model":"m","messages":[{"role":"user","content":"${filler}`],
+  ['a file of a form', form, `--b\r\n${disposition}="file"; filename="f"\r\n\r\n${filler}`],
+  ['a field of a form', form, `--b\r\n${disposition}="prompt"\r\n\r\n${filler}`],
+  ['a body of any kind', rawBodyOf, filler],
+];
+
+/** Each chunk comes in memory of its own, and must not stay there. */
+describe('a body that comes a byte at a time', () => {
+  for (const [name, create, body] of STAGES) {
+    it(`takes at most three times its size: ${name}`, async () => {
+      const stage = create();
+      const before = inUse();
+      for (let i = 0; i < body.length; i++) {
+        stage.feed(Buffer.from(new ArrayBuffer(1)).fill(body[i] as string));
+        if (i % 1_000 === 0) await new Promise((turn) => setImmediate(turn)); // the parts of a form are streams
+      }
+      const taken = inUse() - before;
+      assert.ok(taken < 3 * BYTES + 1_000_000, `${taken} bytes for ${BYTES}`);
+      assert.ok(stage.finish !== undefined); // is alive until here
     });
   }
 });

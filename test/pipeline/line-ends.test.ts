@@ -1,0 +1,121 @@
+/**
+ * Many clients read streams without a parser of event streams: each line for itself, skipping what is no JSON, or whatever follows
+ * `data: ` anywhere in a line. The framing is not authenticated: with it a gateway must neither hide an event from them nor add one.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
+import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+
+const sealed = () => sealedStream(['id', 'usage']);
+
+function open(wire: string): { readonly text: string; readonly failure: string | undefined } {
+  const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
+  const text = Buffer.from(opener.feed(Buffer.from(wire))).toString();
+  return { text, failure: opener.failure?.code };
+}
+
+const FORGED = '{"choices":[{"index":0,"delta":{"content":"FORGED"}}]}';
+
+const READERS: Readonly<Record<string, (text: string) => string[]>> = {
+  'each line for itself': (text) => text.split('\n').flatMap((line) => line.match(/^data:(.*)/)?.[1] ?? []),
+  'what follows `data: `': (text) => text.split('data: ').map((part) => part.split('\n', 1)[0]!),
+  'lines without the name': (text) => text.split('\n').map((line) => line.replace(/^\w*:/, '')),
+};
+
+function wordsOf(lines: readonly string[]): string[] {
+  return lines.flatMap((line) => {
+    try {
+      return JSON.parse(line).choices[0].delta.content as string;
+    } catch {
+      return [];
+    }
+  });
+}
+
+const two = (edit: (event: string) => string): string => {
+  const stream = sealed();
+  return `${edit(stream.event(chatChunk('one')))}${stream.event(chatChunk('two', 'stop'))}${DONE}`;
+};
+const ATTACKS: Readonly<Record<string, string>> = {
+  'data in several lines': two((event) => event.replace(/ , /g, '\ndata: , ')),
+  'a comment with data': two((event) => `: data: ${FORGED}\n\n${event}`),
+  'a comment that is JSON': two((event) => `:${FORGED}\n\n${event}`),
+  'an id with data': two((event) => `id: data: ${FORGED}\n${event}`),
+  'an id that is JSON': two((event) => `id:${FORGED}\n${event}`),
+};
+
+describe('a stream read line by line', () => {
+  for (const [attack, wire] of Object.entries(ATTACKS)) {
+    for (const [reader, lines] of Object.entries(READERS)) {
+      it(`${attack}, ${reader}: the honest events`, () => {
+        const { text, failure } = open(wire);
+        assert.equal(failure, undefined);
+        assert.deepEqual(wordsOf(lines(text)), ['one', 'two']);
+      });
+    }
+  }
+
+  it('keeps comments and ids that are a few words, and a comment of anything else as an empty one', () => {
+    const text = `: keep-alive 2\n\n: ping: 1\n\n:${'x'.repeat(257)}\n\n`;
+    assert.equal(open(text).text, ': keep-alive 2\n\n:\n\n:\n\n');
+  });
+});
+
+const FORGED_LINE = `data: ${FORGED}`;
+/**
+ * Python's str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. Where nothing authenticates a text, it must not hold
+ * them: behind one, a gateway could write events of its own.
+ */
+const LINES = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/;
+
+type Sealed = ReturnType<typeof sealed>;
+const PLACES: Readonly<Record<string, (stream: Sealed, end: string) => string>> = {
+  'a comment': (stream, end) => `: x${end}${FORGED_LINE}${end}\n\n${stream.event(chatChunk('one', 'stop'))}`,
+  'an id of an event': (stream, end) =>
+    `id: x${end}${FORGED_LINE}${end}\n${stream.event(chatChunk('one', 'stop'))}`,
+  'the plain id': (stream, end) =>
+    stream.event({ ...chatChunk('one', 'stop'), id: `x${end}${FORGED_LINE.replaceAll('"', "'")}${end}` }),
+  'the plain usage': (stream, end) =>
+    stream.event({ ...chatChunk('one', 'stop'), usage: { [`x${end}data: [DONE]${end}`]: 1 } }),
+  'the name of a member': (stream, end) =>
+    stream.event({ ...chatChunk('one', 'stop'), [`x${end}data: [DONE]${end}`]: null }),
+};
+
+describe('line separators in text that nothing authenticates', () => {
+  for (const [place, wire] of Object.entries(PLACES)) {
+    for (const end of ['\u2028', '\u2029', '\u0085', '\f', '\x1e']) {
+      it(`${place}: ${JSON.stringify(end)}`, () => {
+        const { text, failure } = open(`${wire(sealed(), end)}${DONE}`);
+        const forged = text.split(LINES).filter((line) => /^data: (?:\[DONE\]|\{.choices)/.test(line));
+        assert.deepEqual(forged, failure === undefined ? ['data: [DONE]'] : []);
+      });
+    }
+  }
+});
+
+/** The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data is none. */
+function dispatched(text: string): string[] {
+  return text.split('\n\n').flatMap((block) => {
+    const lines = block.split('\n').filter((line) => line.startsWith('data:'));
+    const data = lines.map((line) => line.replace(/^data: ?/, '')).join('\n');
+    return data === '' ? [] : [data];
+  });
+}
+
+describe('raw line ends in an event like one whose data had line ends', () => {
+  for (const lines of ['\n', '\n\n', ' \n']) {
+    it(`${JSON.stringify(lines)} before the data: no event is lost without an error`, () => {
+      const stream = sealed();
+      const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.data(chatChunk('one'))}\n\n`;
+      const second = `data: ${lines}${stream.data(chatChunk('two'))}\n\n`;
+      const wire = `${first}${second}${stream.event(chatChunk('three', 'stop'))}${DONE}`;
+      const { text, failure } = open(wire);
+      const read = dispatched(text).filter((data) => data !== '[DONE]');
+      const words = read.map((data) => JSON.parse(data).choices[0].delta.content);
+      assert.deepEqual(words, ['one', 'two', 'three'].slice(0, words.length));
+      if (failure === undefined) assert.deepEqual(words, ['one', 'two', 'three']);
+    });
+  }
+});
