@@ -45,6 +45,7 @@ export interface GatewayServerDeps
     | 'receipts'
     | 'verification'
     | 'gate'
+    | 'readers'
   > {
   readonly outbound: Outbound;
   /** A socket that listens already. */

@@ -67,12 +67,14 @@ export interface ProxyEnvironment {
   readonly lifetimes?: Lifetimes;
   /** ms a request waits for the first epoch. Default 30 s; tests wait less. */
   readonly epochTimeout?: number;
+  /** How long a client may take nothing of its response; tests wait less. */
+  readonly readers?: GatewayServerDeps['readers'];
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
 export async function startProxy(
   config: Config,
-  { env, log, onPermanent, status, lifetimes, epochTimeout }: ProxyEnvironment,
+  { env, log, onPermanent, status, lifetimes, epochTimeout, readers }: ProxyEnvironment,
 ): Promise<RunningProxy> {
   // Closed in the reverse order. A start that fails leaves no half of a proxy serving.
   await using opened = new AsyncDisposableStack();
@@ -173,7 +175,7 @@ export async function startProxy(
   const patience = config.shutdownGrace + WORKER_PATIENCE;
   const server = await (config.workers > 1
     ? startWorkers({ ...shared, count: config.workers, patience })
-    : startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout }));
+    : startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout, readers }));
   opened.defer(() => server.close());
   serving = server;
   serving.sessionChanged(); // it may have, while they were starting

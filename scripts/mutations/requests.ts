@@ -265,7 +265,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/slow-readers.test.ts',
-        names: ['a client that takes nothing of an endless stream loses its place, and the log says why'],
+        names: ['a client that takes nothing of a whole response loses its place, and the log says why'],
       },
     ],
   },

@@ -35,6 +35,7 @@ export async function startStack(
     readonly managedManifest?: boolean;
     readonly lifetimes?: Lifetimes;
     readonly epochTimeout?: number;
+    readonly readers?: { readonly timeout: number };
     readonly workspace?: string;
   } = {},
 ): Promise<Stack> {
@@ -66,6 +67,7 @@ export async function startStack(
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
     ...(options.epochTimeout === undefined ? {} : { epochTimeout: options.epochTimeout }),
+    ...(options.readers === undefined ? {} : { readers: options.readers }),
   }).catch(async (refused: unknown) => {
     await simulator.close();
     throw refused;

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { eventually } from '../../support/invariants.ts';
 import { send } from '../ask.ts';
 import { type ProcessScene, processScene } from '../process-scene.ts';
-import { question, type Scenario } from '../scenario.ts';
+import { question, type Scenario, scene } from '../scenario.ts';
 
 /** Resident memory of the proxy in MB; what the kernel holds for its sockets is not part of it. */
 function megabytes({ proxy }: ProcessScene): number {
@@ -39,9 +39,9 @@ async function servesOthers(s: ProcessScene): Promise<void> {
   assert.ok(took < 3_000, `another client waited ${Math.round(took)} ms`);
 }
 
-/** An endless answer in events of `bytes`. */
-function endlessTranscript(bytes: number): string {
-  const choice = { index: 0, delta: { content: 'x'.repeat(bytes) }, logprobs: null, finish_reason: null };
+/** A file with the answer of the model `endless`, in events of 100 KB. */
+function endlessTranscript(t: TestContext): string {
+  const choice = { index: 0, delta: { content: 'x'.repeat(100_000) }, logprobs: null, finish_reason: null };
   const data = {
     id: 'chatcmpl-1',
     object: 'chat.completion.chunk',
@@ -50,7 +50,13 @@ function endlessTranscript(bytes: number): string {
     choices: [choice],
     usage: { prompt_tokens: 1, total_tokens: 2, completion_tokens: 1 },
   };
-  return JSON.stringify({ endless: { events: Array.from({ length: 2_000 }, () => ({ data })) } });
+  const path = join(tmpdir(), `privatemode-transcript-${process.pid}.json`);
+  writeFileSync(
+    path,
+    JSON.stringify({ endless: { events: Array.from({ length: 2_000 }, () => ({ data })) } }),
+  );
+  t.after(() => rmSync(path, { force: true }));
+  return path;
 }
 
 const THOUSAND = 1_000;
@@ -98,10 +104,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
     name: `${ENDLESS} readers who stop reading an endless answer`,
     outcome: `the service is slowed down to nothing: memory grows by less than ${ENDLESS_MAY_TAKE} MB, another client is served as ever`,
     async run(t) {
-      const path = join(tmpdir(), `privatemode-transcript-${process.pid}.json`);
-      writeFileSync(path, endlessTranscript(100_000));
-      t.after(() => rmSync(path, { force: true }));
-      const s = await processScene(t, { simulator: { transcripts: path } });
+      const s = await processScene(t, { simulator: { transcripts: endlessTranscript(t) } });
       await s.ready();
       assert.ok((await s.ask()).terminal);
       const before = megabytes(s);
@@ -124,6 +127,28 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
       await servesOthers(s);
       for (const socket of sockets) socket.destroy();
       await s.finish({ upstream: ENDLESS + 2 });
+    },
+  },
+  {
+    name: 'a client that takes nothing of an endless answer for ten minutes',
+    outcome: 'its exchange ends and its place is free for the next request; the log says why',
+    async run(t) {
+      const s = await scene(t, {
+        flags: ['--max-in-flight=1'],
+        readers: { timeout: 500 },
+        simulator: { transcripts: endlessTranscript(t) },
+      });
+      const socket = send(s.stack.proxy.port, { ...question(s.canaries), model: 'endless' }).pause();
+      t.after(() => socket.destroy());
+      await eventually('its place', () => (s.stack.simulator.exchanges.inFlight() === 1 ? [] : ['none']));
+      assert.ok((await s.ask()).terminal);
+      const ended = s.stack.logLines.map((line) => JSON.parse(line)).filter(({ code }) => code !== undefined);
+      assert.deepEqual(
+        ended.map(({ code, outcome, reason }) => [code, outcome, reason]),
+        [['response_not_read', 'broken_off', 'the client has taken nothing of its response for too long']],
+      );
+      socket.destroy();
+      await s.finish({ upstream: 2 });
     },
   },
 ];
