@@ -28,12 +28,11 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../simulator/pki/extensions.ts';
-import { startSimulator } from '../../simulator/simulator.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { answerTo, until } from '../support/gateway-fixture.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { rawClient } from '../support/raw-client.ts';
-import { sharedHardware } from '../support/stack.ts';
+import { startRemote } from '../support/remote.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
@@ -556,11 +555,8 @@ describe('names in certificates', () => {
 
 /** The program itself in front of a simulated service, with the clients and the CA of the team. */
 async function program(t: TestContext, clients: readonly object[], more: readonly string[]) {
-  const directory = temporaryDirectory('privatemode-mtls-');
-  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-  t.after(async () => {
-    await simulator.close();
-  });
+  const { directory, simulator, flags, env, close } = await startRemote({ apiKey: null });
+  t.after(() => close());
   const write = (name: string, text: string): string => {
     writeFileSync(join(directory, name), text);
     return join(directory, name);
@@ -572,13 +568,9 @@ async function program(t: TestContext, clients: readonly object[], more: readonl
       `--tls-cert-path=${write('server.pem', server.cert)}`,
       `--tls-key-path=${write('server.key', server.key)}`,
       `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
-      `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, 'workspace')}`,
-      ...['--listen-address=127.0.0.1', '--port=0', ...more],
+      ...[...flags, '--port=0', ...more],
     ],
-    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    env,
   );
   t.after(() => proxy.stop('SIGKILL'));
   const port = Number(new URL(proxy.url).port);

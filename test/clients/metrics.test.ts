@@ -1,14 +1,12 @@
 /** What /metrics says of clients, of two workers as of one. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { startSimulator } from '../../simulator/simulator.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { startRemote } from '../support/remote.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -25,28 +23,17 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
   for (const workers of [1, 2]) {
     it(`counts requests, tokens, durations and errors for each client (${workers} processes)`, async () => {
       await using opened = new AsyncDisposableStack();
-      const directory = temporaryDirectory('privatemode-metrics-');
-      opened.defer(() => rmSync(directory, { recursive: true, force: true }));
-      const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-      opened.defer(() => simulator.close());
+      const remote = await startRemote();
+      opened.defer(() => remote.close());
+      const file = join(remote.directory, 'clients.json');
       const clients = [
         { name: 'ann', tokens: [sha256('token-of-ann')] },
         { name: 'bob', tokens: [sha256('token-of-bob')], endpoints: ['chat'] },
       ];
-      writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients }));
+      writeFileSync(file, JSON.stringify({ clients }));
       const admin = `127.0.0.1:${await freePort()}`;
-      const proxy = await startProxyProcess(
-        [
-          ...[`--workers=${workers}`, '--api-key=k', `--admin-address=${admin}`],
-          `--clients=${join(directory, 'clients.json')}`,
-          `--api-endpoint=localhost:${simulator.port}`,
-          `--manifest-path=${join(directory, 'manifest.json')}`,
-          `--unsafe-trust-roots=${join(directory, 'roots')}`,
-          `--workspace=${join(directory, 'workspace')}`,
-          ...['--listen-address=127.0.0.1', '--port=0'],
-        ],
-        { SSL_CERT_FILE: join(directory, 'ca.pem') },
-      );
+      const more = [`--workers=${workers}`, `--admin-address=${admin}`, `--clients=${file}`, '--port=0'];
+      const proxy = await startProxyProcess([...remote.flags, ...more], remote.env);
       opened.defer(async () => void (await proxy.stop('SIGKILL')));
 
       /** Each on a connection of its own, so that both workers get some. */

@@ -4,11 +4,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { program } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
 import { ROOT, run } from '../support/tools.ts';
 
 const PAGE = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8');
@@ -24,7 +22,7 @@ const OPENSSL = program('openssl');
 
 describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_000 }, () => {
   let directory: string;
-  let simulator: Simulator;
+  let remote: Remote;
   let proxy: ProxyProcess;
   const tokens = new Map<string, string>();
   const inDirectory = (...names: string[]): string => join(directory, ...names);
@@ -39,8 +37,8 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
   }
 
   before(async () => {
-    directory = temporaryDirectory('privatemode-page-');
-    simulator = await startSimulator({ directory, hardware: await sharedHardware() });
+    remote = await startRemote();
+    directory = remote.directory;
     carryOut('block: team-certificate');
     const made = carryOut('block: team-tokens');
     let file = block('file: clients.json');
@@ -60,7 +58,7 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
   });
   after(async () => {
     await proxy?.stop('SIGKILL');
-    await simulator?.close();
+    await remote?.close();
   });
 
   /** With the flags of the page, on a port of loopback, in front of the simulated service. */
@@ -72,12 +70,12 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
     const here = [
       '--listen-address=127.0.0.1',
       '--port=0',
-      `--api-endpoint=localhost:${simulator.port}`,
+      `--api-endpoint=localhost:${remote.simulator.port}`,
       `--manifest-path=${inDirectory('manifest.json')}`,
       `--unsafe-trust-roots=${inDirectory('roots')}`,
     ];
     const kept = flags.join('\n').replace('--listen-address\n0.0.0.0\n--port\n8080', here.join('\n'));
-    return startProxyProcess(kept.split('\n'), { SSL_CERT_FILE: inDirectory('ca.pem') });
+    return startProxyProcess(kept.split('\n'), remote.env);
   }
 
   /** Status, code and Retry-After of the response. */

@@ -5,11 +5,10 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { KEY_MARK } from '../support/canaries.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
-import { sharedHardware, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
+import { startStack } from '../support/stack.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;
@@ -21,36 +20,15 @@ const client = (name: string, token: string, more: object = {}) => ({
   ...more,
 });
 
-interface Place {
-  readonly directory: string;
-  readonly simulator: Simulator;
-  readonly file: string;
-  readonly flags: readonly string[];
-  readonly env: Record<string, string>;
+/** A service, and where the file of clients is. */
+async function place(): Promise<Remote & { readonly file: string }> {
+  const remote = await startRemote({ apiKey: null });
+  const file = join(remote.directory, 'clients.json');
+  return { ...remote, file, flags: [...remote.flags, `--clients=${file}`, '--port=0'] };
 }
-
-async function place(): Promise<Place> {
-  const directory = temporaryDirectory('privatemode-team-');
-  const simulator = await startSimulator({ directory, hardware: await sharedHardware() });
-  const file = join(directory, 'clients.json');
-  const flags = [
-    `--clients=${file}`,
-    `--api-endpoint=localhost:${simulator.port}`,
-    `--manifest-path=${join(directory, 'manifest.json')}`,
-    `--unsafe-trust-roots=${join(directory, 'roots')}`,
-    `--workspace=${join(directory, 'workspace')}`,
-    '--listen-address=127.0.0.1',
-    '--port=0',
-  ];
-  return { directory, simulator, file, flags, env: { SSL_CERT_FILE: join(directory, 'ca.pem') } };
-}
-
-const leave = async ({ simulator }: Place): Promise<void> => {
-  await simulator.close();
-};
 
 describe('--clients with two workers and no key of the proxy', { timeout: 60_000 }, () => {
-  let here: Place;
+  let here: Awaited<ReturnType<typeof place>>;
   let proxy: ProxyProcess;
   before(async () => {
     here = await place();
@@ -62,7 +40,7 @@ describe('--clients with two workers and no key of the proxy', { timeout: 60_000
   });
   after(async () => {
     await proxy.stop('SIGKILL');
-    await leave(here);
+    await here.close();
   });
 
   const both = () => [client('ann', ANN, { apiKey: '@ann.key' }), client('bob', BOB, { apiKey: '@bob.key' })];
@@ -178,7 +156,7 @@ describe('a file of clients that is bad at the start', { timeout: 60_000 }, () =
             words,
           );
         } finally {
-          await leave(here);
+          await here.close();
         }
       });
     }

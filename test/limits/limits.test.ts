@@ -9,14 +9,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
 import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
-import { sharedHardware } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { deploymentFlags, type Remote, startRemote } from '../support/remote.ts';
 
 const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
 type Dialect = keyof typeof DIALECTS;
@@ -160,16 +158,16 @@ async function withinOneDay(attempt: (day: string) => Promise<void>): Promise<vo
 const shared = new AsyncDisposableStack();
 const untilTheEnd = { after: (end?: unknown) => shared.defer(end as () => Promise<void>) };
 let directory: string;
-let simulator: Simulator;
+let remote: Remote;
 let backend: Awaited<ReturnType<typeof startBackend>>;
 let redis: RedisServer;
 
 before(async () => {
-  directory = temporaryDirectory('privatemode-limits-');
   backend = await startBackend();
   shared.defer(() => backend.close());
-  simulator = await startSimulator({ directory, hardware: await sharedHardware(), backend: backend.url });
-  shared.defer(() => simulator.close());
+  remote = await startRemote({ apiKey: null, backend: backend.url });
+  directory = remote.directory;
+  shared.defer(() => remote.close());
   writeFileSync(join(directory, 'clients.json'), JSON.stringify({ clients: CLIENTS }));
   if (REDIS.skip === false) redis = await startRedis(untilTheEnd);
 });
@@ -177,17 +175,7 @@ after(() => shared.disposeAsync());
 
 /** A gateway in front of the simulator; a workspace that was used before has its counts. */
 const startGateway = (workspace: string, flags: readonly string[]): Promise<ProxyProcess> =>
-  startProxyProcess(
-    [
-      `--api-endpoint=localhost:${simulator.port}`,
-      `--manifest-path=${join(directory, 'manifest.json')}`,
-      `--unsafe-trust-roots=${join(directory, 'roots')}`,
-      `--workspace=${join(directory, workspace)}`,
-      '--listen-address=127.0.0.1',
-      ...flags,
-    ],
-    { SSL_CERT_FILE: join(directory, 'ca.pem') },
-  );
+  startProxyProcess([...deploymentFlags(remote.simulator.port, directory, workspace), ...flags], remote.env);
 const teamFlags = (): string[] => [
   `--clients=${join(directory, 'clients.json')}`,
   ...[`--api-key=${CANARY_KEY}`, '--shutdown-grace=200ms'],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
@@ -35,14 +35,8 @@ interface Scene {
   restarted(): CollateralCache;
 }
 
-function scene(
-  t: TestContext,
-  at: string,
-  answers: Answers,
-  urls: { amd?: string; intel?: string } = {},
-): Scene {
+function scene(at: string, answers: Answers, urls: { amd?: string; intel?: string } = {}): Scene {
   const directory = join(temporaryDirectory('collateral-'), 'collateral');
-  t.after(() => rmSync(join(directory, '..'), { recursive: true }));
   const asked: string[] = [];
   const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpResponse> => {
     asked.push(url);
@@ -187,8 +181,8 @@ const QUESTIONS: readonly Question[] = [
 for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUESTIONS) {
   describe(`collateral: ${name}`, () => {
     if (list === undefined) {
-      it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async (t) => {
-        const s = scene(t, goodAt, () => answer);
+      it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async () => {
+        const s = scene(goodAt, () => answer);
         assert.deepEqual(await ask(s.cache), expected);
         s.answers = () => new Error('offline');
         assert.deepEqual(await ask(s.cache), expected);
@@ -199,8 +193,8 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         assert.equal(s.asked.length, 2);
       });
     } else {
-      it('is fetched from its URL each time, the kept one being used where that fails', async (t) => {
-        const s = scene(t, goodAt, () => answer);
+      it('is fetched from its URL each time, the kept one being used where that fails', async () => {
+        const s = scene(goodAt, () => answer);
         const fetchedAt = s.clock;
         assert.deepEqual(await ask(s.cache), expected);
         assert.deepEqual(await ask(s.cache), expected);
@@ -217,16 +211,16 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
       });
 
-      it('is not waited for as long where a kept one is at hand', async (t) => {
-        const s = scene(t, goodAt, () => answer);
+      it('is not waited for as long where a kept one is at hand', async () => {
+        const s = scene(goodAt, () => answer);
         await ask(s.cache);
         await ask(s.cache);
         assert.deepEqual(s.timeouts, [20_000, 5_000]);
       });
     }
 
-    it('is kept no longer by the monotonic clock, whatever happens to the wall clock', async (t) => {
-      const s = scene(t, goodAt, () => answer);
+    it('is kept no longer by the monotonic clock, whatever happens to the wall clock', async () => {
+      const s = scene(goodAt, () => answer);
       const lifetime = Date.parse(expiredAt) - s.clock;
       const outOfReach = (): Error => new Error('offline');
       await ask(s.cache);
@@ -241,8 +235,8 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       await ask(s.cache);
     });
 
-    it('is not used while the wall clock stands before the moment of its fetch', async (t) => {
-      const s = scene(t, goodAt, () => answer);
+    it('is not used while the wall clock stands before the moment of its fetch', async () => {
+      const s = scene(goodAt, () => answer);
       await ask(s.cache);
       s.answers = () => new Error('offline');
       s.clock -= 1;
@@ -252,16 +246,16 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       await ask(s.cache);
     });
 
-    it('is handed on but not kept when it arrives expired', async (t) => {
-      const s = scene(t, expiredAt, () => answer);
+    it('is handed on but not kept when it arrives expired', async () => {
+      const s = scene(expiredAt, () => answer);
       assert.deepEqual(await ask(s.cache), expected);
       await ask(s.cache);
       assert.equal(s.asked.length, 2);
       assert.throws(() => readdirSync(s.directory), /ENOENT/);
     });
 
-    it('is fetched once for questions at the same time', async (t) => {
-      const s = scene(t, goodAt, () => answer);
+    it('is fetched once for questions at the same time', async () => {
+      const s = scene(goodAt, () => answer);
       assert.deepEqual(
         await Promise.all([ask(s.cache), ask(s.cache), ask(s.cache)]),
         Array(3).fill(expected),
@@ -269,7 +263,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       assert.equal(s.asked.length, 1);
     });
 
-    it('is unavailable when the answer is an error, another thing, or lacks its chain', async (t) => {
+    it('is unavailable when the answer is an error, another thing, or lacks its chain', async () => {
       const wrong: [Partial<HttpResponse> | Error, RegExp][] = [
         [{ ...answer, status: 404 }, /status 404/],
         [{ ...answer, status: 410 }, /status 410/],
@@ -287,15 +281,15 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         wrong.push([{ ...answer, headers: { [header]: ['a', 'b'] } }, /something else/]);
       }
       for (const [refused, words] of wrong) {
-        const s = scene(t, goodAt, () => refused);
+        const s = scene(goodAt, () => refused);
         await assert.rejects(ask(s.cache), unavailable(words));
         s.answers = () => answer;
         assert.deepEqual(await ask(s.cache), expected);
       }
     });
 
-    it('is fetched again when its file is damaged in any way', async (t) => {
-      const s = scene(t, goodAt, () => answer);
+    it('is fetched again when its file is damaged in any way', async () => {
+      const s = scene(goodAt, () => answer);
       await ask(s.cache);
       const [fileName] = readdirSync(s.directory);
       const path = join(s.directory, fileName ?? '');
@@ -326,18 +320,18 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
 describe('collateral cache', () => {
   const crl = QUESTIONS[1] as Question;
 
-  it('works without a place to store, by asking each time', async (t) => {
-    const s = scene(t, crl.goodAt, () => crl.answer);
+  it('works without a place to store, by asking each time', async () => {
+    const s = scene(crl.goodAt, () => crl.answer);
     writeFileSync(s.directory, 'a file where the directory should be');
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
     assert.equal(s.asked.length, 2);
   });
 
-  it('uses the kept list where the fetched one has expired', async (t) => {
+  it('uses the kept list where the fetched one has expired', async () => {
     const genoa = file('real-amd/genoa.crl'); // until 2026-10-04
     const longer = file('synthetic/ark_crl.der'); // until 2027-11-01
-    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ body: longer }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: longer }));
     const fetchedAt = s.clock;
     await s.cache.amdCrl({ product: 'Genoa' });
     s.answers = () => ({ body: genoa });
@@ -346,7 +340,7 @@ describe('collateral cache', () => {
     assert.deepEqual(stored, { fetchedAt, because: 'CRL: the fetched one has expired' });
   });
 
-  it('never takes an older revocation list for a newer one, though a rejected verdict made it forget that', async (t) => {
+  it('never takes an older revocation list for a newer one, though a rejected verdict made it forget that', async () => {
     const older = file('synthetic/ark_crl.der');
     const { thisUpdate, nextUpdate } = parseCrl(older);
     const newer = Uint8Array.from(
@@ -355,7 +349,7 @@ describe('collateral cache', () => {
         nextUpdate: nextUpdate as Date,
       }),
     );
-    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ body: newer }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: newer }));
     const fetchedAt = s.clock;
     await s.cache.amdCrl({ product: 'Genoa' });
     s.answers = () => ({ body: older });
@@ -378,8 +372,8 @@ describe('collateral cache', () => {
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
   });
 
-  it('says what is wrong where Intel no longer has what the manifest asks for', async (t) => {
-    const s = scene(t, '2026-12-01T00:00:00Z', () => ({ status: 410 }));
+  it('says what is wrong where Intel no longer has what the manifest asks for', async () => {
+    const s = scene('2026-12-01T00:00:00Z', () => ({ status: 410 }));
     const asked = (evaluationDataNumber: number | undefined) =>
       s.cache.intelQeIdentity(evaluationDataNumber === undefined ? {} : { evaluationDataNumber });
     const answered = 'QE identity: api.trustedservices.intel.com answered with status 410';
@@ -389,8 +383,8 @@ describe('collateral cache', () => {
     });
   });
 
-  it('takes no file for the answer to another question', async (t) => {
-    const s = scene(t, crl.goodAt, () => crl.answer);
+  it('takes no file for the answer to another question', async () => {
+    const s = scene(crl.goodAt, () => crl.answer);
     await s.cache.amdCrl({ product: 'Milan' });
     const [milan = ''] = readdirSync(s.directory);
     await s.cache.amdCrl({ product: 'Genoa' });
@@ -400,9 +394,9 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 3);
   });
 
-  it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async (t) => {
+  it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async () => {
     const vcek = QUESTIONS[0] as Question;
-    const s = scene(t, '2027-01-01T00:00:00Z', () => vcek.answer);
+    const s = scene('2027-01-01T00:00:00Z', () => vcek.answer);
     await vcek.ask(s.cache);
     await s.cache.distrust([]);
     await vcek.ask(s.cache);
@@ -424,8 +418,8 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 3);
   });
 
-  it('puts nothing into a URL that is not what it should be', async (t) => {
-    const s = scene(t, crl.goodAt, () => crl.answer);
+  it('puts nothing into a URL that is not what it should be', async () => {
+    const s = scene(crl.goodAt, () => crl.answer);
     const vcek = { product: 'Genoa', chipId: CHIP, bootloader: 1, tee: 0, snp: 1, microcode: 1 } as const;
     const questions: Promise<unknown>[] = [
       s.cache.amdVcek({ ...vcek, chipId: `${'a'.repeat(126)}/.` }),
@@ -442,8 +436,8 @@ describe('collateral cache', () => {
     assert.deepEqual(s.asked, []);
   });
 
-  it('fetches no distribution point but from Intel', async (t) => {
-    const s = scene(t, crl.goodAt, () => crl.answer);
+  it('fetches no distribution point but from Intel', async () => {
+    const s = scene(crl.goodAt, () => crl.answer);
     for (const url of [
       'http://certificates.trustedservices.intel.com/x.der',
       'https://certificates.trustedservices.intel.com:8443/x.der',
@@ -459,8 +453,8 @@ describe('collateral cache', () => {
     assert.deepEqual(s.asked, []);
   });
 
-  it('asks a simulator where one is configured, also for the CRL of the root', async (t) => {
-    const s = scene(t, crl.goodAt, () => crl.answer, {
+  it('asks a simulator where one is configured, also for the CRL of the root', async () => {
+    const s = scene(crl.goodAt, () => crl.answer, {
       amd: 'https://localhost:9443/amd/',
       intel: 'https://localhost:9443',
     });

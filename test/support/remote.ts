@@ -15,11 +15,11 @@ export interface Remote {
 }
 
 /** Whom to ask at that port, what to trust, and where to write: all of it in the directory of a simulator. */
-export const deploymentFlags = (port: number, directory: string): string[] => [
+export const deploymentFlags = (port: number, directory: string, workspace = 'workspace'): string[] => [
   `--api-endpoint=localhost:${port}`,
   `--manifest-path=${join(directory, 'manifest.json')}`,
   `--unsafe-trust-roots=${join(directory, 'roots')}`,
-  `--workspace=${join(directory, 'workspace')}`,
+  `--workspace=${join(directory, workspace)}`,
   '--listen-address=127.0.0.1',
 ];
 
