@@ -15,10 +15,9 @@ import {
   type ResponseGrammar,
   type Row,
   requiredKind,
-  type TokenUsage,
   TYPE_OF_ERRORS,
-  tokenUsageIn,
 } from './response-grammar.ts';
+import { type TokenUsage, tokenUsageIn } from './token-usage.ts';
 
 /** Bytes on the wire beyond which a response is refused rather than held in memory. */
 const MAX_BODY_BYTES = 128 * 1024 * 1024;

@@ -3,17 +3,12 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
-import {
-  grammarOf,
-  type StreamGrammar,
-  type TokenUsage,
-  tokenUsage,
-  tokenUsageIn,
-} from './response-grammar.ts';
+import { grammarOf, type StreamGrammar } from './response-grammar.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
 import { KnownEvents, patternOf } from './sse/known-events.ts';
 import { EventMatch, MAX_EVENT_BYTES, scanEvent } from './sse/read-event.ts';
 import { DecryptedBytes } from './sse/write-event.ts';
+import { type TokenUsage, tokenUsage, tokenUsageIn } from './token-usage.ts';
 
 /** An event of the largest size must fit, with its field name and line end. */
 const FIELD_BYTES = 16;

@@ -1,7 +1,7 @@
 import type { RequestCipher } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
-import type { TokenUsage } from './response-grammar.ts';
+import type { TokenUsage } from './token-usage.ts';
 
 /**
  * Decrypts one response while it arrives: an event stream (`decrypt-events.ts`) or a body (`decrypt-body.ts`). Its states are data

@@ -245,7 +245,6 @@ describe('unary responses, what a success consists of', () => {
     ['another kind of body', 'chat', { ...CHAT, object: 'chat.completion.chunk' }],
     ['fewer choices than asked for', 'chat', { ...CHAT, choices: [] }],
     ['more choices than asked for', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }],
-    ['choices that are none', 'chat', { ...CHAT, choices: [0] }],
     ['choices under another name', 'chat', { ...CHAT, extra: [choice(0)] }],
     ['choices under an optional name', 'chat', { ...CHAT, prompt_logprobs: [choice(0)] }],
     ['its own kind under another name', 'chat', { ...CHAT, service_tier: 'chat.completion' }],
@@ -259,15 +258,7 @@ describe('unary responses, what a success consists of', () => {
     ['a message that has not stopped', 'messages', { ...MESSAGE, stop_reason: null }],
     ['a message with a text that nobody knows', 'messages', { ...MESSAGE, z: 'end_turn' }],
     ['a name that is no ASCII', 'chat', { ...CHAT, ä: null }],
-    ['choices that have not finished', 'chat', { ...CHAT, choices: [{ ...choice(0), finish_reason: null }] }],
-    ['choices without a message', 'chat', { ...CHAT, choices: [{ index: 0, finish_reason: 'stop' }] }],
     ['choices of chat as completions', 'completions', { ...TEXT, choices: [choice(0)] }],
-    [
-      'choices that have not finished, of completions',
-      'completions',
-      { ...TEXT, choices: [{ index: 0, text: 'x', finish_reason: null }] },
-    ],
-    ['blocks without a type', 'messages', { ...MESSAGE, content: [{ text: 'x' }] }],
     ['an error as a message', 'messages', { ...MESSAGE, type: 'error' }],
     ['an object for a document', 'unstructured', { detail: 'x' }],
     ['an object of elements for a document', 'unstructured', { detail: [{}] }],
@@ -348,23 +339,23 @@ describe('unary responses, what a success consists of', () => {
 });
 
 describe('unary responses, against the literal envelope', () => {
-  it('opens arrays in the order of their indices as text: 0, 1, 10, 11, 2', () => {
-    const count = 12;
-    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
-    const elements = Array.from({ length: count }, (_, i) =>
-      literalSeal(EXCHANGE, order.indexOf(String(i)), Buffer.alloc(12, i), Buffer.from(`{"e":${i}}`)),
+  /** Elements of an array, each sealed under the rank of its index as text. */
+  const elementsOf = (plaintexts: readonly Buffer[]): string[] => {
+    const order = Object.keys(plaintexts).sort();
+    const rank = new Map(order.map((name, at) => [name, at]));
+    return plaintexts.map((plaintext, i) =>
+      literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), plaintext),
     );
+  };
+
+  it('opens arrays in the order of their indices as text: 0, 1, 10, 11, 2', () => {
+    const elements = elementsOf(Array.from({ length: 12 }, (_, i) => Buffer.from(`{"e":${i}}`)));
     const { text } = openText(`[${elements.join(', ')}]`, []);
     assert.equal(text, `[${elements.map((_, i) => `{"e":${i}}`).join(', ')}]`);
   });
 
   it('opens an array of thousands in turns, a thousand at a time', () => {
-    const count = 3000;
-    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
-    const rank = new Map(order.map((name, i) => [name, i]));
-    const elements = Array.from({ length: count }, (_, i) =>
-      literalSeal(EXCHANGE, rank.get(String(i))!, Buffer.alloc(12, i), Buffer.from(String(i))),
-    );
+    const elements = elementsOf(Array.from({ length: 3000 }, (_, i) => Buffer.from(String(i))));
     const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
     opener.feed(Buffer.from(`[${elements.join()}]`));
     const turns = [opener.flush()];
@@ -380,14 +371,7 @@ describe('unary responses, against the literal envelope', () => {
   describe('takes one turn for', () => {
     /** In how many turns an array is opened, whose elements have these numbers of characters. */
     const turnsOf = (sizes: readonly number[]): number => {
-      const ranks = new Map(
-        Object.keys(sizes)
-          .sort()
-          .map((name, rank) => [name, rank]),
-      );
-      const elements = sizes.map((size, i) =>
-        literalSeal(EXCHANGE, ranks.get(String(i))!, Buffer.alloc(12), Buffer.alloc(size, '1')),
-      );
+      const elements = elementsOf(sizes.map((size) => Buffer.alloc(size, '1')));
       const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
       opener.feed(Buffer.from(`[${elements.join()}]`));
       let turns = 0;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { tokenUsageIn } from '../../lib/pipeline/response-grammar.ts';
+import { tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';
