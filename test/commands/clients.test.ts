@@ -29,40 +29,8 @@ describe('clients new', () => {
     assert.match((await run('new', 'ann')).stdout, /\}\n\n$/);
   });
 
-  it('fits its help into a terminal of 100 columns', async () => {
-    const { stdout } = await run('--help');
-    assert.deepEqual(
-      stdout.split('\n').filter((line) => line.length > 100),
-      [],
-    );
-  });
-
   it('never prints the same token twice', async () => {
     const tokens = await Promise.all(Array.from({ length: 20 }, () => run('new', 'ann')));
     assert.equal(new Set(tokens.map(({ stdout }) => /pmp_[\w-]+/.exec(stdout)?.[0])).size, 20);
-  });
-
-  const wrong: string[][] = [
-    [],
-    ['new'],
-    ['new', ''],
-    ['new', 'a b'],
-    ['new', '-x'],
-    ['new', 'a', 'b'],
-    ['list'],
-    ['new', 'a\nb'],
-  ];
-  for (const argv of wrong) {
-    it(`refuses ${JSON.stringify(argv)} and prints no token`, async () => {
-      const { code, stdout, stderr } = await run(...argv);
-      assert.deepEqual([code, stdout], [1, '']);
-      assert.match(stderr, /^Error: (?:clients takes one command: clients new NAME|NAME has at most)/);
-    });
-  }
-
-  it('has a help text, and is in that of the program', async () => {
-    for (const argv of [['--help'], ['new', '--help']])
-      assert.match((await run(...argv)).stdout, /clients new NAME/);
-    assert.match((await runCommand(['--help'])).stdout, /clients new NAME {2,}/);
   });
 });

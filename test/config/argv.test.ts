@@ -49,48 +49,6 @@ describe('arguments are read as pflag reads them', () => {
     it(`a boolean may be ${word}`, () =>
       assert.equal(valuesOf(`--dump-requests=${word}`)['dump-requests'], 'false'));
   }
-
-  const errors: [name: string, argv: string[], words: (string | RegExp)[]][] = [
-    ['an unknown flag', ['--nope'], ['unknown flag: --nope']],
-    ['an unknown flag with a value', ['--nope=x'], ['unknown flag: --nope']],
-    [
-      'a negated flag',
-      ['--no-dump-requests'],
-      ['unknown flag: --no-dump-requests. A boolean is switched off by --dump-requests=false'],
-    ],
-    ['a name of Object.prototype', ['--constructor'], ['unknown flag: --constructor']],
-    ['a flag in another case', ['--Port=1'], ['unknown flag: --Port']],
-    ['an unknown letter', ['-x'], ["unknown shorthand flag: 'x'"]],
-    ['a long flag with one dash', ['-port', '1'], ["unknown shorthand flag: 'p'", 'two dashes']],
-    ['a missing value', ['--port'], ['flag needs an argument: --port']],
-    ['a missing value of a letter', ['-l'], ['flag needs an argument: -l']],
-    ['no name', ['--=x'], ['bad flag syntax']],
-    ['three dashes', ['---port=1'], ['bad flag syntax']],
-    ['a boolean with another word', ['--dump-requests=yes'], ['--dump-requests', 'true or false']],
-    [
-      'a boolean with a value as an argument',
-      ['--dump-requests', 'false'],
-      ['--dump-requests=true or =false'],
-    ],
-    ['a command that does not exist', ['serve'], ['unknown command "serve" for "privatemode-proxy"']],
-    ['a word after a double dash', ['--', 'serve'], ['unknown command "serve"']],
-    ['a lone dash', ['-'], ['unexpected argument']],
-    ['an empty argument', [''], ['unexpected argument']],
-  ];
-  for (const [name, argv, words] of errors)
-    it(`${name} is an error`, () => void refused(() => parseArgv(argv), words));
-
-  it('a key that lost its flag is not quoted', () => {
-    for (const argv of [
-      ['--api-key=', 'sk-CANARY'],
-      ['sk-CANARY'],
-      ['--dump-requests', 'sk-CANARY'],
-      ['--', 'sk-CANARY'],
-    ]) {
-      const message = refused(() => parsed(argv), []);
-      assert.ok(!message.includes('CANARY'), message);
-    }
-  });
 });
 
 describe('older spellings', () => {

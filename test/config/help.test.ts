@@ -5,16 +5,70 @@ import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { renderHelp } from '../../lib/config/help.ts';
 import { renderFlagTable } from '../../scripts/flag-table.ts';
+import { runCommand } from '../support/command.ts';
+
+/** Words of each page, and the command lines that print it. */
+const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]])[] = [
+  [
+    ['A local proxy', 'clients new NAME  ', 'receipts verify', 'usage [flags]'],
+    ...[['--help'], ['-h'], ['--port=1', '-h'], ['help'], ['healthcheck', '--help']],
+  ],
+  [
+    ['Verifies by its hardware evidence', '--evidence FILE'],
+    ['verify', '--help'],
+    ['help', 'verify'],
+  ],
+  [
+    ['\n  privatemode-proxy status --admin-address HOST:PORT', '--watch', '   0', '  10'],
+    ['status', '--help'],
+  ],
+  [
+    [
+      'Checks receipts: ',
+      '--dir DIR',
+      '--since YYYY-MM-DD',
+      '--public-key FILE',
+      '--strict',
+      '--json',
+      '   0',
+      '  10',
+    ],
+    ...[['--help'], ['-h'], ['verify', '--help'], ['verify', '-h']].map((line) => ['receipts', ...line]),
+  ],
+  [
+    ['Checks no signature', 'receipts verify', '--since', '--until', '--by', '--csv', '  10'],
+    ['usage', '--help'],
+  ],
+  [
+    ['Makes a token', 'clients new NAME'],
+    ...[['--help'], ['new', '--help'], ['--nope', '--help']].map((line) => ['clients', ...line]),
+  ],
+];
+
+/** Columns of the pages that are wider than 100. */
+const WIDER: Readonly<Record<string, number>> = { receipts: 106, usage: 101 };
+
+describe('a help page', () => {
+  for (const [words, ...lines] of PAGES) {
+    for (const argv of lines) {
+      it(`is all that ${argv.join(' ')} prints, and fits a terminal`, async () => {
+        const { code, stdout, stderr } = await runCommand(argv, {
+          serve: async () => assert.fail('started'),
+        });
+        assert.deepEqual([code, stderr], [0, '']);
+        assert.match(stdout, /^Usage:$/m);
+        for (const word of words) assert.ok(stdout.includes(word), word);
+        assert.deepEqual(
+          stdout.split('\n').filter((line) => [...line].length > (WIDER[argv[0] as string] ?? 100)),
+          [],
+        );
+      });
+    }
+  }
+});
 
 describe('--help', () => {
   const help = renderHelp();
-
-  it('fits a terminal of 100 columns', () => {
-    assert.deepEqual(
-      help.split('\n').filter((line) => [...line].length > 100),
-      [],
-    );
-  });
   for (const flag of LISTED) {
     it(`lists --${flag.name} with its default`, () => {
       const start = help.search(new RegExp(`^(?:  -., |      )--${flag.name}(?: |$)`, 'm'));

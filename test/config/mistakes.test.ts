@@ -26,9 +26,12 @@ describe('a mistake on the command line', () => {
   });
 
   /** stderr without the directory's name. */
-  async function told(argv: string[]): Promise<string> {
-    const { code, stderr } = await runCommand(argv.map((arg) => arg.replace('DIR', directory)));
-    assert.equal(code, stderr === '' ? 0 : 1);
+  async function told(argv: readonly string[], env: Record<string, string> = {}): Promise<string> {
+    const { code, stdout, stderr } = await runCommand(
+      argv.map((arg) => arg.replace('DIR', directory)),
+      { env },
+    );
+    assert.deepEqual([code, stdout], [stderr === '' ? 0 : 1, '']);
     return stderr.replaceAll(directory, 'DIR');
   }
 
@@ -42,11 +45,7 @@ describe('a mistake on the command line', () => {
       ['--no-dump-requests'],
       'unknown flag: --no-dump-requests. A boolean is switched off by --dump-requests=false',
     ],
-    [['--frobnicate'], 'unknown flag: --frobnicate'],
-    [
-      ['serve'],
-      'unknown command "serve" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
-    ],
+    [['--Port=1'], 'unknown flag: --Port. Did you mean --port?'],
     [
       ['start', '--port=1'],
       'unknown command "start" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
@@ -114,24 +113,110 @@ describe('a mistake on the command line', () => {
       ['--api-endpoint=https://api.example'],
       '--api-endpoint wants HOST or HOST:PORT without a scheme or path, not "https://api.example"',
     ],
-    [
-      ['--dump-requests', 'true'],
-      'unexpected argument after --dump-requests: a boolean is written --dump-requests=true or =false',
-    ],
     [['--api-endpoint=:443'], '--api-endpoint wants HOST or HOST:PORT, not ":443"'],
     [['--workers=all'], '--workers wants a whole number of at least 1, or auto, not "all"'],
     [['--workers=0'], '--workers wants a whole number of at least 1, or auto, not "0"'],
     [['--api-key=@'], '--api-key names no file behind the @: write @FILE, as in --api-key @key.txt'],
-    [
-      ['usage', '--since=2026-13-01'],
-      '--since wants a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z, not "2026-13-01"',
-    ],
   ];
   for (const [argv, message] of mistakes) {
     it(`${argv.join(' ')}: ${message}`, async () => {
       assert.equal(await told(argv), `Error: ${message}\n`);
     });
   }
+
+  /** What one text says of several command lines. */
+  const alike: [message: string, ...lines: string[][]][] = [
+    ['unknown flag: --nope', ['--nope'], ['--nope=x'], ['verify', '--nope'], ['healthcheck', '--nope']],
+    ['unknown flag: --constructor', ['--constructor']],
+    ["unknown shorthand flag: 'x' (long flags take two dashes)", ['-x']],
+    ['flag needs an argument: --port', ['--port']],
+    ['flag needs an argument: -l', ['-l']],
+    ['bad flag syntax: a flag is written --name or --name=value', ['--=x'], ['---port=1']],
+    ['--dump-requests wants true or false, not "yes"', ['--dump-requests=yes']],
+    [
+      'unexpected argument after --dump-requests: a boolean is written --dump-requests=true or =false',
+      ...[
+        ['--dump-requests', 'true'],
+        ['--dump-requests', 'false'],
+        ['--dump-requests', 'sk-CANARY'],
+      ],
+    ],
+    [
+      'unexpected argument: every setting is a flag that starts with --',
+      ...[['-'], [''], ['sk-CANARY'], ['--', 'sk-CANARY'], ['--api-key=', 'sk-CANARY']],
+      ['verify', 'evidence.json'],
+    ],
+    [
+      'unknown command "serve" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
+      ...[['serve'], ['--', 'serve']],
+    ],
+    [
+      'unknown command "frobnicate" for "privatemode-proxy"',
+      ['frobnicate'],
+      ['receipts', 'verify', 'frobnicate'],
+    ],
+    ['unknown command "constructor" for "privatemode-proxy"', ['constructor']],
+    ['unknown command "tostring" for "privatemode-proxy"', ['tostring']],
+    [
+      'receipts takes one command: receipts verify (see receipts --help)',
+      ...[['receipts'], ['receipts', 'check'], ['receipts', '--nope', '--help']],
+    ],
+    [
+      'clients takes one command: clients new NAME (see clients --help)',
+      ...[['clients'], ['clients', 'new'], ['clients', 'list'], ['clients', '--nope']],
+      ...[
+        ['clients', 'new', 'a', 'b'],
+        ['clients', 'new', 'a', '--nope'],
+      ],
+    ],
+    [
+      'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit',
+      ...['', 'a b', '-x', 'a\nb'].map((name) => ['clients', 'new', name]),
+    ],
+    ...['2026-13-01', '1 2026-12-01', '2026-12-01T00:00:00Z'].map((day): [string, string[]] => [
+      `--since wants a day such as 2026-12-01, not "${day}"`,
+      ['receipts', 'verify', '--since', day],
+    ]),
+    ...['2026-13-01', '2026-02-30', 'yesterday', '2026-11-01T00:00:00'].map((day): [string, string[]] => [
+      `--until wants a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z, not "${day}"`,
+      ['usage', `--until=${day}`],
+    ]),
+    [
+      '--since is not before --until, so no request can lie between them',
+      ['usage', '--since=2026-11-02', '--until=2026-11-02'],
+    ],
+    ['--by wants one of client, model, day, not "endpoint"', ['usage', '--by=endpoint']],
+    ['--by wants some of client, model, day, and got none', ['usage', '--by=']],
+    ['--json and --csv cannot be printed at once', ['usage', '--json', '--csv']],
+    ['unknown flag: --wach. Did you mean --watch?', ['status', '--wach']],
+    [
+      'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to ' +
+        'status (or set PRIVATEMODE_PROXY_ADMIN_ADDRESS for both)',
+      ['status'],
+    ],
+  ];
+  for (const [message, ...lines] of alike) {
+    for (const argv of lines) {
+      it(`${JSON.stringify(argv)}: ${message}`, async () => {
+        assert.equal(await told(argv), `Error: ${message}\n`);
+      });
+    }
+  }
+
+  it('in the environment is told by the name of the variable, by every command that takes it', async () => {
+    const port = 'PRIVATEMODE_PROXY_PORT wants a port number from 0 to 65535, not "x"';
+    for (const argv of [[], ['verify', '--api-key=k'], ['healthcheck']])
+      assert.equal(await told(argv, { PRIVATEMODE_PROXY_PORT: 'x' }), `Error: ${port}\n`);
+    const unknown =
+      'unknown setting in the environment: PRIVATEMODE_PROXY_PRT. Did you mean PRIVATEMODE_PROXY_PORT?';
+    for (const argv of [
+      ['status'],
+      ['status', '--help'],
+      ['healthcheck', '--help'],
+      ['verify', '--api-key=k'],
+    ])
+      assert.equal(await told(argv, { PRIVATEMODE_PROXY_PRT: 'x' }), `Error: ${unknown}\n`);
+  });
 
   const keys: [name: string, content: Buffer][] = [
     ['a byte order mark', Buffer.from('\ufeffk\n')],

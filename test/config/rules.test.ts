@@ -12,6 +12,7 @@ describe('flags that contradict each other', () => {
     ['a CA of clients without TLS', ['--tls-client-ca=a', '--clients=c']],
     ['a CA of clients without clients', ['--tls-client-ca=a', '--tls-cert-path=c', '--tls-key-path=k']],
     ['a salt while the cache is off', ['--prompt-cache-salt=@f']],
+    ['the same in its older name', ['--promptCacheSalt', 'x'.repeat(32)]],
     [
       'a salt while the cache is expressly off',
       ['--disable-prompt-cache=true', `--prompt-cache-salt=${'x'.repeat(32)}`],
@@ -98,6 +99,10 @@ describe('warnings', () => {
     ],
     ['clients on loopback, with a key', ['--clients=c', '--api-key=k', '--listen-address=127.0.0.1']],
     ['clients on loopback, with keys of their own', ['--clients=c', '--listen-address=127.0.0.1']],
+    [
+      'a random salt with a cache',
+      ['--clients=c', ...QUIET.slice(0, 1), '--prompt-cache-salt=random', '--disable-prompt-cache=false'],
+    ],
     ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
   ];
   for (const [name, argv] of quiet)

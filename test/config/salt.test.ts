@@ -66,34 +66,4 @@ describe('prompt cache salts', () => {
 
   it('a file that cannot be read is refused by its name', () =>
     void refused(() => shared('@gone'), ['failed to read', '"gone"', 'ENOENT']));
-
-  describe('rules of the prompt cache', () => {
-    it('by default there is no salt to share', () => {
-      const { config } = parsed([]);
-      assert.deepEqual([config.disablePromptCache, config.promptCacheSalt], [true, undefined]);
-    });
-    it('a shared cache without a salt has one per start', () => {
-      const { config } = parsed(['--disable-prompt-cache=false']);
-      assert.deepEqual([config.disablePromptCache, config.promptCacheSalt], [false, undefined]);
-    });
-    it('a salt without a shared cache names both flags and the way out', () => {
-      refused(
-        () => parsed([`--prompt-cache-salt=${bytes(32)}`]),
-        ['--prompt-cache-salt', '--disable-prompt-cache=false'],
-      );
-      refused(
-        () => parsed(['--promptCacheSalt', bytes(32)]),
-        ['--prompt-cache-salt', '--disable-prompt-cache=false'],
-      );
-    });
-    it('"random" without a shared cache is a warning only', () => {
-      const { config, warnings } = parsed(['--prompt-cache-salt=random']);
-      assert.equal(config.promptCacheSalt, undefined);
-      assert.ok(warnings.some((words) => words.includes('--prompt-cache-salt=random has no effect')));
-    });
-    it('"random" with a shared cache needs no warning', () => {
-      const { warnings } = parsed(['--prompt-cache-salt=random', '--disable-prompt-cache=false']);
-      assert.ok(!warnings.some((words) => words.includes('salt')));
-    });
-  });
 });
