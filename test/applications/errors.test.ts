@@ -28,13 +28,16 @@ interface Row {
   readonly skip?: string | false;
 }
 
-const model = (status: number, raises: ErrorClass, repeated = false): Row => ({
-  what: `an encrypted ${status} of the model server`,
-  model: `sim-error-${status}`,
-  raises,
-  status,
-  repeated,
+/** An error after which the client asks once, unless `more` says otherwise. */
+const row = (what: string, status: number, raises: ErrorClass, more: Partial<Row>): Row => ({
+  ...{ what, status, raises, repeated: false },
+  ...more,
 });
+const model = (status: number, raises: ErrorClass, repeated = false): Row =>
+  row(`an encrypted ${status} of the model server`, status, raises, {
+    model: `sim-error-${status}`,
+    repeated,
+  });
 
 const ROWS: readonly Row[] = [
   model(400, 'BadRequestError'),
@@ -48,84 +51,42 @@ const ROWS: readonly Row[] = [
   model(500, 'InternalServerError', true),
   model(502, 'InternalServerError', true),
   model(503, 'InternalServerError', true),
-  {
-    what: 'a 400 of the service, in clear and marked so',
+  row('a 400 of the service, in clear and marked so', 400, 'BadRequestError', {
     model: 'sim-echo+fault=status:400',
-    raises: 'BadRequestError',
-    status: 400,
-    repeated: false,
-  },
-  {
-    what: 'a 429 of the service, in clear and marked so',
+  }),
+  row('a 429 of the service, in clear and marked so', 429, 'RateLimitError', {
     model: 'sim-echo+fault=status:429',
-    raises: 'RateLimitError',
-    status: 429,
     repeated: true,
-  },
-  {
-    what: 'a 503 whose text is not authentic',
+  }),
+  row('a 503 whose text is not authentic', 503, 'InternalServerError', {
     model: 'sim-echo+fault=gateway_status:503',
-    raises: 'InternalServerError',
-    status: 503,
     repeated: true,
-  },
-  {
-    what: 'a request without the name of a model',
-    model: '',
-    raises: 'BadRequestError',
-    status: 400,
-    code: 'missing_model',
-    repeated: false,
-  },
-  {
-    what: 'a key that the service rejects',
+  }),
+  row('a request without the name of a model', 400, 'BadRequestError', { model: '', code: 'missing_model' }),
+  row('a key that the service rejects', 401, 'AuthenticationError', {
     proxy: 'keyless',
-    raises: 'AuthenticationError',
-    status: 401,
     code: 'api_key_rejected',
-    repeated: false,
-  },
-  {
-    what: 'a request of a foreign web page',
+  }),
+  row('a request of a foreign web page', 403, 'PermissionDeniedError', {
     headers: { origin: 'https://foreign.example' },
-    raises: 'PermissionDeniedError',
-    status: 403,
     code: 'origin_forbidden',
     skip: proxyAlone('origins'),
-    repeated: false,
-  },
-  {
-    what: 'a base URL that leads nowhere',
-    base: '/v2',
-    raises: 'NotFoundError',
-    status: 404,
-    repeated: false,
-  },
-  {
-    what: 'a body over the limit',
+  }),
+  row('a base URL that leads nowhere', 404, 'NotFoundError', { base: '/v2' }),
+  row('a body over the limit', 413, 'APIError', {
     content: 'x'.repeat(100_000),
-    raises: 'APIError',
-    status: 413,
     code: 'body_too_large',
     skip: proxyAlone('limits'),
-    repeated: false,
-  },
-  {
-    what: 'an upstream that resets the connection',
+  }),
+  row('an upstream that resets the connection', 502, 'InternalServerError', {
     model: 'sim-echo+fault=reset_before_headers',
-    raises: 'InternalServerError',
-    status: 502,
     code: 'upstream_reset',
     repeated: true,
-  },
-  {
-    what: 'a redirect',
+  }),
+  row('a redirect', 502, 'InternalServerError', {
     model: 'sim-echo+fault=redirect',
-    raises: 'InternalServerError',
-    status: 502,
     code: 'upstream_redirect',
-    repeated: false,
-  },
+  }),
 ];
 
 interface Raised {

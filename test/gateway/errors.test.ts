@@ -36,55 +36,39 @@ interface Cause {
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 
+/** Of an answer of the service, which is 502. */
+const answered = (code: ErrorCode, answer: (body: Buffer) => string | Uint8Array): Cause => ({
+  ...{ script: saying(answer), status: 502, code },
+});
+
 const CAUSES: Readonly<Record<string, Cause>> = {
-  'bad JSON': { body: '{', status: 400, code: 'invalid_json' },
-  'no model': { body: '{"messages":[]}', status: 400, code: 'missing_model' },
+  'bad JSON': { status: 400, code: 'invalid_json', body: '{' },
+  'no model': { status: 400, code: 'missing_model', body: '{"messages":[]}' },
   'a local media URL': {
+    status: 400,
+    code: 'media_url_refused',
     body: chatBody({
       messages: [{ role: 'user', content: [{ type: 'video_url', video_url: { url: `https://${CANARY}` } }] }],
     }),
-    status: 400,
-    code: 'media_url_refused',
   },
-  'a compressed body': { headers: ['Content-Encoding: gzip'], status: 415, code: 'unsupported_encoding' },
-  'a body over the limit': { options: { limits: { maxBodyBytes: 20 } }, status: 413, code: 'body_too_large' },
-  'a redirect': {
-    script: saying(() => 'HTTP/1.1 308 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n'),
-    status: 502,
-    code: 'upstream_redirect',
-  },
-  'a success that says it is not encrypted': {
-    script: saying(() => http(200, '{"choices":[]}', { ...JSON_TYPE, 'Privatemode-Encrypted': 'false' })),
-    status: 502,
-    code: 'response_not_encrypted',
-  },
-  'a plain success': {
-    script: saying(() => http(200, '{"choices":[]}', JSON_TYPE)),
-    status: 502,
-    code: 'response_not_authentic',
-  },
-  'a forged answer': {
-    script: saying((body) => tampered(completion(body))),
-    status: 502,
-    code: 'response_not_authentic',
-  },
-  'an answer that is no JSON': {
-    script: saying(() => http(200, '<html>', JSON_TYPE)),
-    status: 502,
-    code: 'response_malformed',
-  },
-  'a compressed answer': {
-    script: saying(() =>
-      http(200, gzipSync('{}').toString('latin1'), { 'Content-Encoding': 'gzip', 'Content-Length': '22' }),
-    ),
-    status: 502,
-    code: 'response_malformed',
-  },
-  'a head beyond all measure': {
-    script: saying(() => http(200, '{}', { X: 'y'.repeat(100_000) })),
-    status: 502,
-    code: 'response_malformed',
-  },
+  'a compressed body': { status: 415, code: 'unsupported_encoding', headers: ['Content-Encoding: gzip'] },
+  'a body over the limit': { status: 413, code: 'body_too_large', options: { limits: { maxBodyBytes: 20 } } },
+  'a redirect': answered(
+    'upstream_redirect',
+    () => 'HTTP/1.1 308 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n',
+  ),
+  'a success that says it is not encrypted': answered('response_not_encrypted', () =>
+    http(200, '{"choices":[]}', { ...JSON_TYPE, 'Privatemode-Encrypted': 'false' }),
+  ),
+  'a plain success': answered('response_not_authentic', () => http(200, '{"choices":[]}', JSON_TYPE)),
+  'a forged answer': answered('response_not_authentic', (body) => tampered(completion(body))),
+  'an answer that is no JSON': answered('response_malformed', () => http(200, '<html>', JSON_TYPE)),
+  'a compressed answer': answered('response_malformed', () =>
+    http(200, gzipSync('{}').toString('latin1'), { 'Content-Encoding': 'gzip', 'Content-Length': '22' }),
+  ),
+  'a head beyond all measure': answered('response_malformed', () =>
+    http(200, '{}', { X: 'y'.repeat(100_000) }),
+  ),
 };
 
 const STYLES = {

@@ -21,6 +21,8 @@ const START = 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\n';
 const SMUGGLED = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`;
 
 const withHeaders = (...headers: string[]) => post(BODY, { headers });
+/** A body in chunks, whatever these headers say of it. */
+const framed = (...headers: string[]) => post(CHUNKED, { headers });
 const withChunks = (body: string, ...headers: string[]) =>
   post(body, { headers: ['Transfer-Encoding: chunked', ...headers] });
 
@@ -31,46 +33,30 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
   ['two Hosts', withHeaders('Host: evil.example'), 400],
   [
     'Content-Length and Transfer-Encoding',
-    post(CHUNKED, { headers: [`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'] }),
+    framed(`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'),
     400,
   ],
-  [
-    'Transfer-Encoding and Content-Length',
-    post(CHUNKED, { headers: ['Transfer-Encoding: chunked', 'Content-Length: 4'] }),
-    400,
-  ],
-  [
-    'two Content-Lengths',
-    post(BODY, { headers: [`Content-Length: ${BODY.length}`, 'Content-Length: 3'] }),
-    400,
-  ],
+  ['Transfer-Encoding and Content-Length', framed('Transfer-Encoding: chunked', 'Content-Length: 4'), 400],
+  ['two Content-Lengths', withHeaders(`Content-Length: ${BODY.length}`, 'Content-Length: 3'), 400],
   [
     'two equal Content-Lengths',
-    post(BODY, { headers: [`Content-Length: ${BODY.length}`, `Content-Length: ${BODY.length}`] }),
+    withHeaders(`Content-Length: ${BODY.length}`, `Content-Length: ${BODY.length}`),
     400,
   ],
-  [
-    'a list as Content-Length',
-    post(BODY, { headers: [`Content-Length: ${BODY.length}, ${BODY.length}`] }),
-    400,
-  ],
-  ['a signed Content-Length', post(BODY, { headers: [`Content-Length: +${BODY.length}`] }), 400],
-  ['a negative Content-Length', post(BODY, { headers: ['Content-Length: -1'] }), 400],
-  ['a hexadecimal Content-Length', post(BODY, { headers: ['Content-Length: 0x10'] }), 400],
-  [
-    'a Content-Length beyond all numbers',
-    post(BODY, { headers: ['Content-Length: 99999999999999999999'] }),
-    400,
-  ],
-  ['an empty Content-Length', post(BODY, { headers: ['Content-Length: '] }), 400],
+  ['a list as Content-Length', withHeaders(`Content-Length: ${BODY.length}, ${BODY.length}`), 400],
+  ['a signed Content-Length', withHeaders(`Content-Length: +${BODY.length}`), 400],
+  ['a negative Content-Length', withHeaders('Content-Length: -1'), 400],
+  ['a hexadecimal Content-Length', withHeaders('Content-Length: 0x10'), 400],
+  ['a Content-Length beyond all numbers', withHeaders('Content-Length: 99999999999999999999'), 400],
+  ['an empty Content-Length', withHeaders('Content-Length: '), 400],
   ['two Transfer-Encodings', withChunks(CHUNKED, 'Transfer-Encoding: identity'), 400],
-  ['an unknown Transfer-Encoding', post(CHUNKED, { headers: ['Transfer-Encoding: xchunked'] }), 400],
-  ['identity', post(CHUNKED, { headers: ['Transfer-Encoding: identity'] }), 400],
-  ['chunked that is not last', post(CHUNKED, { headers: ['Transfer-Encoding: chunked, identity'] }), 400],
-  ['chunked with a vertical tab', post(CHUNKED, { headers: ['Transfer-Encoding: \x0bchunked'] }), 400],
-  ['a blank before the colon', post(CHUNKED, { headers: ['Transfer-Encoding : chunked'] }), 400],
-  ['a tab before the colon', post(CHUNKED, { headers: ['Transfer-Encoding\t: chunked'] }), 400],
-  ['a folded header', post(BODY, { headers: ['X: a\r\n Transfer-Encoding: chunked'] }), 400],
+  ['an unknown Transfer-Encoding', framed('Transfer-Encoding: xchunked'), 400],
+  ['identity', framed('Transfer-Encoding: identity'), 400],
+  ['chunked that is not last', framed('Transfer-Encoding: chunked, identity'), 400],
+  ['chunked with a vertical tab', framed('Transfer-Encoding: \x0bchunked'), 400],
+  ['a blank before the colon', framed('Transfer-Encoding : chunked'), 400],
+  ['a tab before the colon', framed('Transfer-Encoding\t: chunked'), 400],
+  ['a folded header', withHeaders('X: a\r\n Transfer-Encoding: chunked'), 400],
   ['a header that begins with a blank', `${START} X: y\r\n\r\n`, 400],
   ['a NUL in a name', withHeaders('X\0Y: z'), 400],
   ['a NUL in a value', withHeaders('X: y\0z'), 400],
@@ -109,13 +95,13 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
 /** Taken for what they are: one request. */
 const ACCEPTED: [name: string, request: string | Buffer][] = [
   ['chunks', withChunks(CHUNKED)],
-  ['chunks in capital letters', post(CHUNKED, { headers: ['TRANSFER-ENCODING: CHUNKED'] })],
+  ['chunks in capital letters', framed('TRANSFER-ENCODING: CHUNKED')],
   ['chunks with a chunk extension', withChunks(CHUNKED.replace('\r\n', ';a=b\r\n'))],
   [
     'chunks with trailers, which go',
     withChunks(CHUNKED.replace(/0\r\n\r\n$/, '0\r\nAuthorization: Bearer x\r\nHost: y\r\n\r\n')),
   ],
-  ['Content-Length with leading zeros', post(BODY, { headers: [`Content-Length: 000${BODY.length}`] })],
+  ['Content-Length with leading zeros', withHeaders(`Content-Length: 000${BODY.length}`)],
   [
     'an upgrade to h2c, which is ignored',
     withHeaders(
@@ -224,7 +210,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   it('a body longer than its Content-Length is cut there: bad JSON, and a bad request behind it', async (t) => {
     const { upstream, client } = await gatewayFixture(t);
     const asking = client();
-    asking.send(post(BODY, { headers: [`Content-Length: ${BODY.length - 10}`] }));
+    asking.send(withHeaders(`Content-Length: ${BODY.length - 10}`));
     assert.equal((await answerTo(asking)).status, 400);
     await asking.ended;
     assert.equal(upstream.connections.total, 0);
@@ -233,7 +219,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   it('a request whose connection asks to be closed is the last one', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
-    asking.send(Buffer.concat([post(BODY, { headers: ['Connection: close'] }), Buffer.from(SMUGGLED)]));
+    asking.send(Buffer.concat([withHeaders('Connection: close'), Buffer.from(SMUGGLED)]));
     const answer = await answerTo(asking);
     assert.deepEqual([answer.status, answer.rest], [200, '']);
     await asking.ended;

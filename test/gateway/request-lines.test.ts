@@ -87,18 +87,36 @@ const leaving = async (
   await until(() => gateway.active() === 0, 'the exchange never ended');
 };
 
+const scene = (name: string, line: Line, play: Scene['play'], options: Scene['options'] = {}): Scene => ({
+  ...{ name, line, play, options },
+});
+
+const refused = (status: number, code: string, reason: string, more: Line = {}): Line => ({
+  ...{ ...CHAT, outcome: 'refused', status, code, reason },
+  ...more,
+});
+
 const SCENES: readonly Scene[] = [
-  {
-    name: 'a whole response',
-    async play({ upstream, ask }) {
+  scene(
+    'a whole response',
+    { ...CHAT, outcome: 'answered', status: 200, model: 'm' },
+    async ({ upstream, ask }) => {
       upstream.answers(completion);
       await ask(post());
     },
-    line: { ...CHAT, outcome: 'answered', status: 200, model: 'm' },
-  },
-  {
-    name: 'a stream, with tokens that the client did not ask for',
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    'a stream, with tokens that the client did not ask for',
+    {
+      ...CHAT,
+      outcome: 'answered',
+      status: 200,
+      firstTokenMs: true,
+      tokensIn: 3,
+      tokensOut: 2,
+      model: 'm',
+    },
+    async ({ upstream, ask }) => {
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
         const closing = { ...chatChunk('', null, 2), choices: [] };
@@ -108,43 +126,35 @@ const SCENES: readonly Scene[] = [
       const { body } = await ask(post(STREAMING));
       assert.ok(!body.includes('usage'), 'the client got what it did not ask for');
     },
-    line: {
-      ...CHAT,
-      outcome: 'answered',
-      status: 200,
-      firstTokenMs: true,
-      tokensIn: 3,
-      tokensOut: 2,
-      model: 'm',
-    },
-  },
-  {
-    name: 'a list of models, asked for with a query',
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    'a list of models, asked for with a query',
+    { method: 'GET', path: '/v1/models', outcome: 'answered', status: 200 },
+    async ({ upstream, ask }) => {
       upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
       await ask(get('/v1/models?limit=1'));
     },
-    line: { method: 'GET', path: '/v1/models', outcome: 'answered', status: 200 },
-  },
-  {
-    name: 'one model, whose name is not told',
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    'one model, whose name is not told',
+    { method: 'GET', path: '/v1/models/{id}', outcome: 'answered', status: 200 },
+    async ({ upstream, ask }) => {
       upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
       await ask(get('/v1/models/some-name'));
     },
-    line: { method: 'GET', path: '/v1/models/{id}', outcome: 'answered', status: 200 },
-  },
-  {
-    name: 'an error of the service',
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    'an error of the service',
+    { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
+    async ({ upstream, ask }) => {
       upstream.answers(plainError(429, 'slow down'));
       await ask(post());
     },
-    line: { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
-  },
-  {
-    name: "the model's own error inside a stream",
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    "the model's own error inside a stream",
+    { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm' },
+    async ({ upstream, ask }) => {
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
         const error = { error: { message: 'out of memory', type: 'x', code: 500 } };
@@ -153,27 +163,18 @@ const SCENES: readonly Scene[] = [
       });
       await ask(post(STREAMING));
     },
-    line: { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm' },
-  },
-  {
-    name: 'a response that was tampered with',
-    async play({ upstream, ask }) {
+  ),
+  scene(
+    'a response that was tampered with',
+    { ...CHAT, outcome: 'failed', status: 502, model: 'm', code: 'response_not_authentic' },
+    async ({ upstream, ask }) => {
       upstream.answers((request) => tampered(completion(request)));
       await ask(post());
     },
-    line: { ...CHAT, outcome: 'failed', status: 502, model: 'm', code: 'response_not_authentic' },
-  },
-  {
-    name: 'a stream that breaks',
-    async play({ upstream, ask }) {
-      upstream.on(async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body());
-        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-        scripted.end();
-      });
-      await ask(post(STREAMING));
-    },
-    line: {
+  ),
+  scene(
+    'a stream that breaks',
+    {
       ...CHAT,
       outcome: 'broken_off',
       status: 200,
@@ -181,10 +182,19 @@ const SCENES: readonly Scene[] = [
       model: 'm',
       code: 'stream_unfinished',
     },
-  },
-  {
-    name: 'an error of the service that breaks in its middle',
-    async play({ upstream, ask }) {
+    async ({ upstream, ask }) => {
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+        scripted.end();
+      });
+      await ask(post(STREAMING));
+    },
+  ),
+  scene(
+    'an error of the service that breaks in its middle',
+    { ...CHAT, outcome: 'broken_off', status: 429, model: 'm', code: 'stream_unfinished' },
+    async ({ upstream, ask }) => {
       upstream.on(async (scripted) => {
         await scripted.body();
         await scripted.write(plainError(429, 'slow down').slice(0, -5));
@@ -192,113 +202,83 @@ const SCENES: readonly Scene[] = [
       });
       await ask(post());
     },
-    line: { ...CHAT, outcome: 'broken_off', status: 429, model: 'm', code: 'stream_unfinished' },
-  },
-  {
-    name: 'a remote that is not verified',
-    options: {
+  ),
+  scene(
+    'a remote that is not verified',
+    { ...CHAT, outcome: 'failed', status: 400, code: 'attestation_failed' },
+    ({ ask }) => ask(post()),
+    {
       session: fakeSession({
         acquire: () => Promise.reject(new PrivatemodeError('attestation_failed', 'it is another machine')),
       }),
     },
-    play: ({ ask }) => ask(post()),
-    line: { ...CHAT, outcome: 'failed', status: 400, code: 'attestation_failed' },
-  },
-  {
-    name: 'a body that is no JSON',
-    play: ({ ask }) => ask(post('{')),
-    line: {
-      ...CHAT,
-      outcome: 'refused',
-      status: 400,
-      code: 'invalid_json',
-      reason: 'the body is not valid JSON: unexpected end at offset 1',
-    },
-  },
-  {
-    name: 'an unknown path',
-    play: ({ ask }) => ask(post('{}', { path: '/openai/deployments/a-secret?api-key=b' })),
-    line: {
-      method: 'POST',
-      path: '/openai/*',
-      outcome: 'refused',
-      status: 404,
-      code: 'unknown_path',
-      reason: 'there is no such endpoint here',
-    },
-  },
-  {
-    name: 'a path that could be read in two ways',
-    play: ({ ask }) => ask(post('{}', { path: '/v1/../a-secret' })),
-    line: {
-      method: 'POST',
-      path: 'unknown',
-      outcome: 'refused',
-      status: 400,
-      code: 'invalid_path',
-      reason: 'the path contains dot segments',
-    },
-  },
-  {
-    name: 'a wrong method',
-    play: ({ ask }) => ask(get('/v1/chat/completions')),
-    line: {
+  ),
+  scene(
+    'a body that is no JSON',
+    refused(400, 'invalid_json', 'the body is not valid JSON: unexpected end at offset 1'),
+    ({ ask }) => ask(post('{')),
+  ),
+  scene(
+    'an unknown path',
+    refused(404, 'unknown_path', 'there is no such endpoint here', { method: 'POST', path: '/openai/*' }),
+    ({ ask }) => ask(post('{}', { path: '/openai/deployments/a-secret?api-key=b' })),
+  ),
+  scene(
+    'a path that could be read in two ways',
+    refused(400, 'invalid_path', 'the path contains dot segments', { method: 'POST', path: 'unknown' }),
+    ({ ask }) => ask(post('{}', { path: '/v1/../a-secret' })),
+  ),
+  scene(
+    'a wrong method',
+    refused(405, 'method_not_allowed', 'this path takes POST only', {
       method: 'GET',
       path: '/v1/chat/completions',
-      outcome: 'refused',
-      status: 405,
-      code: 'method_not_allowed',
-      reason: 'this path takes POST only',
-    },
-  },
-  {
-    name: 'a web page of another origin',
-    play: ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example:8443'] })),
-    line: {
-      ...CHAT,
-      outcome: 'refused',
-      status: 403,
-      code: 'origin_forbidden',
-      reason: 'a web page of another origin asked; --cors-allowed-origins does not list it',
-      origin: 'https://evil.example:8443',
-    },
-  },
-  {
-    name: 'an origin that no browser wrote',
-    play: ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
-    line: {
-      ...CHAT,
-      outcome: 'refused',
-      status: 403,
-      code: 'origin_forbidden',
-      reason: 'a web page of another origin asked; --cors-allowed-origins does not list it',
-      origin: 'unknown',
-    },
-  },
-  {
-    name: 'a client that leaves during its upload',
-    async play({ client, gateway }) {
+    }),
+    ({ ask }) => ask(get('/v1/chat/completions')),
+  ),
+  scene(
+    'a web page of another origin',
+    refused(
+      403,
+      'origin_forbidden',
+      'a web page of another origin asked; --cors-allowed-origins does not list it',
+      { origin: 'https://evil.example:8443' },
+    ),
+    ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example:8443'] })),
+  ),
+  scene(
+    'an origin that no browser wrote',
+    refused(
+      403,
+      'origin_forbidden',
+      'a web page of another origin asked; --cors-allowed-origins does not list it',
+      { origin: 'unknown' },
+    ),
+    ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
+  ),
+  scene(
+    'a client that leaves during its upload',
+    { ...CHAT, outcome: 'client_aborted', phase: 'before_headers' },
+    async ({ client, gateway }) => {
       const asking = client();
       asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
       await until(() => gateway.active() === 1, 'the request was not seen');
       asking.socket.destroy();
     },
-    line: { ...CHAT, outcome: 'client_aborted', phase: 'before_headers' },
-  },
-  {
-    name: 'a client that leaves before the response',
-    play: (fixture) => leaving(fixture, chatBody(), null),
-    line: { ...CHAT, outcome: 'client_aborted', model: 'm', phase: 'before_headers' },
-  },
-  {
-    name: 'a client that leaves before the first token',
-    play: (fixture) => leaving(fixture, STREAMING, '\r\n\r\n'),
-    line: { ...CHAT, outcome: 'client_aborted', status: 200, model: 'm', phase: 'before_first_token' },
-  },
-  {
-    name: 'a client that leaves in mid-stream',
-    play: (fixture) => leaving(fixture, STREAMING, '"hel"', 'hel'),
-    line: {
+  ),
+  scene(
+    'a client that leaves before the response',
+    { ...CHAT, outcome: 'client_aborted', model: 'm', phase: 'before_headers' },
+    (fixture) => leaving(fixture, chatBody(), null),
+  ),
+  scene(
+    'a client that leaves before the first token',
+    { ...CHAT, outcome: 'client_aborted', status: 200, model: 'm', phase: 'before_first_token' },
+    (fixture) => leaving(fixture, STREAMING, '\r\n\r\n'),
+  ),
+  scene(
+    'a client that leaves in mid-stream',
+    {
       ...CHAT,
       outcome: 'client_aborted',
       status: 200,
@@ -306,26 +286,23 @@ const SCENES: readonly Scene[] = [
       model: 'm',
       phase: 'mid_stream',
     },
-  },
-  {
-    name: 'a body that is too large, of a client that leaves while it is told',
-    async play({ client }) {
+    (fixture) => leaving(fixture, STREAMING, '"hel"', 'hel'),
+  ),
+  scene(
+    'a body that is too large, of a client that leaves while it is told',
+    refused(413, 'body_too_large', 'the body is larger than 1048576 bytes (--max-body-bytes)'),
+    async ({ client }) => {
       const asking = client();
       asking.send(post('{', { headers: ['Content-Length: 99999999'] }));
       await asking.until(/\r\n\r\n/);
       asking.socket.destroy();
     },
-    line: {
-      ...CHAT,
-      outcome: 'refused',
-      status: 413,
-      code: 'body_too_large',
-      reason: 'the body is larger than 1048576 bytes (--max-body-bytes)',
-    },
-  },
-  {
-    name: 'an upstream that throws where it must not',
-    options: {
+  ),
+  scene(
+    'an upstream that throws where it must not',
+    { ...CHAT, outcome: 'failed', status: 500, model: 'm', code: 'internal' },
+    ({ ask }) => ask(post()),
+    {
       wrapUpstream: (upstream) => ({
         ...upstream,
         send: () => {
@@ -333,9 +310,7 @@ const SCENES: readonly Scene[] = [
         },
       }),
     },
-    play: ({ ask }) => ask(post()),
-    line: { ...CHAT, outcome: 'failed', status: 500, model: 'm', code: 'internal' },
-  },
+  ),
 ];
 
 describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => {

@@ -215,129 +215,94 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
   const completions = completionsApi(run);
   const transcription = transcriptionApi(run);
   const messages = messagesApi(run);
+  /** The name begins with the API. */
   const exchange = (
     name: string,
-    api: ApiName,
-    request: Json,
-    rest: Omit<HonestExchange, 'name' | 'api' | 'request' | 'choices'> & { readonly choices?: number },
+    { asks, ...answer }: { readonly asks: Json } & Partial<Omit<HonestExchange, 'name' | 'api' | 'request'>>,
   ): HonestExchange => {
-    const streaming = rest.events === undefined ? {} : { stream: true };
-    return { name, api, choices: 1, ...rest, request: { model: name, ...request, ...streaming } };
+    const streaming = answer.events === undefined ? {} : { stream: true };
+    const api = name.split('-', 1)[0] as ApiName;
+    return { name, api, choices: 1, ...answer, request: { model: name, ...asks, ...streaming } };
   };
   const form = { language: 'en', prompt: 'spoken', response_format: 'json' };
   return [
-    exchange(
-      'chat-stream',
-      'chat',
-      { messages: PROMPT },
-      {
-        events: [
-          chat.role(0),
-          ...['one', 'two', 'three', 'four'].map((word) => chat.content(0, word)),
-          chat.finish(0),
-          chat.closing,
-        ],
-      },
-    ),
-    exchange(
-      'chat-stream-2',
-      'chat',
-      { messages: PROMPT, n: 2 },
-      {
-        choices: 2,
-        events: [
-          ...[0, 1].map(chat.role),
-          ...['one', 'two'].flatMap((word) => [0, 1].map((index) => chat.content(index, word))),
-          chat.finish(0),
-          chat.content(1, 'three'),
-          chat.finish(1, 'length'),
-          chat.closing,
-        ],
-      },
-    ),
-    exchange(
-      'chat-stream-tools',
-      'chat',
-      { messages: PROMPT },
-      {
-        events: [
-          chat.role(0),
-          chat.tool({ id: 'call_1', type: 'function', function: { name: 'look', arguments: '' } }),
-          ...['{"at":', '"sim"}'].map((piece) => chat.tool({ function: { arguments: piece } })),
-          chat.finish(0, 'tool_calls'),
-          chat.closing,
-        ],
-      },
-    ),
-    exchange(
-      'chat-stream-error',
-      'chat',
-      { messages: PROMPT },
-      {
-        events: [chat.role(0), chat.content(0, 'one'), OPENAI_ERROR],
-      },
-    ),
-    exchange(
-      'chat-stream-error-first',
-      'chat',
-      { messages: PROMPT },
-      {
-        events: [OPENAI_ERROR],
-      },
-    ),
-    exchange(
-      'chat-stream-additions',
-      'chat',
-      { messages: PROMPT },
-      {
-        events: [
-          { ...chat.role(0), prompt_text: null, service_tier: null, citations: [] },
-          { ...chat.content(0, 'one'), metrics: {}, service_tier: 'default' },
-          { ...chat.finish(0), kv_transfer_params: { peer: 1 } },
-          { ...chat.closing, system_fingerprint: 'fp-1', metrics: { queue: 0.5 } },
-        ],
-      },
-    ),
-    exchange('chat-whole', 'chat', { messages: PROMPT }, { body: chat.whole(1) }),
-    exchange('chat-whole-2', 'chat', { messages: PROMPT, n: 2 }, { choices: 2, body: chat.whole(2) }),
-    exchange('chat-error', 'chat', { messages: PROMPT }, { status: 400, body: OPENAI_ERROR }),
+    exchange('chat-stream', {
+      asks: { messages: PROMPT },
+      events: [
+        chat.role(0),
+        ...['one', 'two', 'three', 'four'].map((word) => chat.content(0, word)),
+        chat.finish(0),
+        chat.closing,
+      ],
+    }),
+    exchange('chat-stream-2', {
+      asks: { messages: PROMPT, n: 2 },
+      choices: 2,
+      events: [
+        ...[0, 1].map(chat.role),
+        ...['one', 'two'].flatMap((word) => [0, 1].map((index) => chat.content(index, word))),
+        chat.finish(0),
+        chat.content(1, 'three'),
+        chat.finish(1, 'length'),
+        chat.closing,
+      ],
+    }),
+    exchange('chat-stream-tools', {
+      asks: { messages: PROMPT },
+      events: [
+        chat.role(0),
+        chat.tool({ id: 'call_1', type: 'function', function: { name: 'look', arguments: '' } }),
+        ...['{"at":', '"sim"}'].map((piece) => chat.tool({ function: { arguments: piece } })),
+        chat.finish(0, 'tool_calls'),
+        chat.closing,
+      ],
+    }),
+    exchange('chat-stream-error', {
+      asks: { messages: PROMPT },
+      events: [chat.role(0), chat.content(0, 'one'), OPENAI_ERROR],
+    }),
+    exchange('chat-stream-error-first', { asks: { messages: PROMPT }, events: [OPENAI_ERROR] }),
+    exchange('chat-stream-additions', {
+      asks: { messages: PROMPT },
+      events: [
+        { ...chat.role(0), prompt_text: null, service_tier: null, citations: [] },
+        { ...chat.content(0, 'one'), metrics: {}, service_tier: 'default' },
+        { ...chat.finish(0), kv_transfer_params: { peer: 1 } },
+        { ...chat.closing, system_fingerprint: 'fp-1', metrics: { queue: 0.5 } },
+      ],
+    }),
+    exchange('chat-whole', { asks: { messages: PROMPT }, body: chat.whole(1) }),
+    exchange('chat-whole-2', { asks: { messages: PROMPT, n: 2 }, choices: 2, body: chat.whole(2) }),
+    exchange('chat-error', { asks: { messages: PROMPT }, status: 400, body: OPENAI_ERROR }),
 
-    exchange(
-      'completions-stream',
-      'completions',
-      { prompt: 'asked' },
-      {
-        events: [
-          ...['one', 'two', 'three'].map((word) => completions.text(0, word)),
-          completions.text(0, '', 'stop'),
-          completions.closing,
-        ],
-      },
-    ),
-    exchange(
-      'completions-stream-batch',
-      'completions',
-      { prompt: ['asked', 'and asked'] },
-      {
-        choices: 2,
-        events: [
-          ...[0, 1].flatMap((index) => [
-            ...['one', 'two'].map((word) => completions.text(index, word)),
-            completions.text(index, 'three', 'stop'),
-          ]),
-          completions.closing,
-        ],
-      },
-    ),
-    exchange('completions-whole', 'completions', { prompt: 'asked' }, { body: completions.whole(1) }),
-    exchange(
-      'completions-whole-batch',
-      'completions',
-      { prompt: ['asked', 'and asked'], n: 2 },
-      { choices: 4, body: completions.whole(4) },
-    ),
+    exchange('completions-stream', {
+      asks: { prompt: 'asked' },
+      events: [
+        ...['one', 'two', 'three'].map((word) => completions.text(0, word)),
+        completions.text(0, '', 'stop'),
+        completions.closing,
+      ],
+    }),
+    exchange('completions-stream-batch', {
+      asks: { prompt: ['asked', 'and asked'] },
+      choices: 2,
+      events: [
+        ...[0, 1].flatMap((index) => [
+          ...['one', 'two'].map((word) => completions.text(index, word)),
+          completions.text(index, 'three', 'stop'),
+        ]),
+        completions.closing,
+      ],
+    }),
+    exchange('completions-whole', { asks: { prompt: 'asked' }, body: completions.whole(1) }),
+    exchange('completions-whole-batch', {
+      asks: { prompt: ['asked', 'and asked'], n: 2 },
+      choices: 4,
+      body: completions.whole(4),
+    }),
 
-    exchange('transcription-stream', 'transcription', form, {
+    exchange('transcription-stream', {
+      asks: form,
       format: 'json',
       events: [
         ...['one', 'two'].map(transcription.words),
@@ -347,124 +312,82 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
         transcription.closing,
       ],
     }),
-    exchange('transcription-whole', 'transcription', form, {
+    exchange('transcription-whole', {
+      asks: form,
       format: 'json',
       body: { text: `${run.says}spoken`, usage: { type: 'duration', seconds: 1 } },
     }),
-    exchange(
-      'transcription-verbose',
-      'transcription',
-      { ...form, response_format: 'verbose_json' },
-      {
-        format: 'verbose_json',
-        body: {
-          duration: '1.0',
-          language: 'en',
-          text: `${run.says}spoken`,
-          segments: [
-            { id: 0, seek: 0, start: 0, end: 1, text: `${run.says}spoken`, tokens: [], temperature: 0 },
-          ],
-          words: null,
-        },
+    exchange('transcription-verbose', {
+      asks: { ...form, response_format: 'verbose_json' },
+      format: 'verbose_json',
+      body: {
+        duration: '1.0',
+        language: 'en',
+        text: `${run.says}spoken`,
+        segments: [
+          { id: 0, seek: 0, start: 0, end: 1, text: `${run.says}spoken`, tokens: [], temperature: 0 },
+        ],
+        words: null,
       },
-    ),
+    }),
 
-    exchange(
-      'messages-stream',
-      'messages',
-      { max_tokens: 9, messages: PROMPT },
-      {
-        events: [
-          messages.start,
-          { type: 'ping' },
-          ...messages.thinking(0, 'one', 'two'),
-          ...messages.text(1, 'three', 'four', 'five'),
-          ...messages.stop('end_turn'),
-        ],
-      },
-    ),
-    exchange(
-      'messages-stream-tool',
-      'messages',
-      { max_tokens: 9, messages: PROMPT },
-      {
-        events: [
-          messages.start,
-          ...messages.text(0, 'one'),
-          ...messages.tool(1),
-          ...messages.stop('tool_use'),
-        ],
-      },
-    ),
-    exchange(
-      'messages-stream-error',
-      'messages',
-      { max_tokens: 9, messages: PROMPT },
-      {
-        events: [messages.start, ...messages.text(0, 'one', 'two').slice(0, -1), ANTHROPIC_ERROR],
-      },
-    ),
-    exchange(
-      'messages-stream-empty',
-      'messages',
-      { max_tokens: 9, messages: PROMPT },
-      {
-        events: [
-          messages.start,
-          { ...messages.stop('max_tokens')[0], context_management: { applied_edits: [] } },
-          { type: 'message_stop' },
-        ],
-      },
-    ),
-    exchange('messages-whole', 'messages', { max_tokens: 9, messages: PROMPT }, { body: messages.whole }),
-    exchange(
-      'messages-whole-stopped',
-      'messages',
-      { max_tokens: 9, messages: PROMPT, stop_sequences: ['end_turn'] },
-      { body: { ...messages.whole, stop_reason: 'stop_sequence', stop_sequence: 'end_turn' } },
-    ),
-    exchange(
-      'messages-error',
-      'messages',
-      { max_tokens: 9, messages: PROMPT },
-      {
-        status: 400,
-        body: ANTHROPIC_ERROR,
-      },
-    ),
+    exchange('messages-stream', {
+      asks: { max_tokens: 9, messages: PROMPT },
+      events: [
+        messages.start,
+        { type: 'ping' },
+        ...messages.thinking(0, 'one', 'two'),
+        ...messages.text(1, 'three', 'four', 'five'),
+        ...messages.stop('end_turn'),
+      ],
+    }),
+    exchange('messages-stream-tool', {
+      asks: { max_tokens: 9, messages: PROMPT },
+      events: [messages.start, ...messages.text(0, 'one'), ...messages.tool(1), ...messages.stop('tool_use')],
+    }),
+    exchange('messages-stream-error', {
+      asks: { max_tokens: 9, messages: PROMPT },
+      events: [messages.start, ...messages.text(0, 'one', 'two').slice(0, -1), ANTHROPIC_ERROR],
+    }),
+    exchange('messages-stream-empty', {
+      asks: { max_tokens: 9, messages: PROMPT },
+      events: [
+        messages.start,
+        { ...messages.stop('max_tokens')[0], context_management: { applied_edits: [] } },
+        { type: 'message_stop' },
+      ],
+    }),
+    exchange('messages-whole', { asks: { max_tokens: 9, messages: PROMPT }, body: messages.whole }),
+    exchange('messages-whole-stopped', {
+      asks: { max_tokens: 9, messages: PROMPT, stop_sequences: ['end_turn'] },
+      body: { ...messages.whole, stop_reason: 'stop_sequence', stop_sequence: 'end_turn' },
+    }),
+    exchange('messages-error', {
+      asks: { max_tokens: 9, messages: PROMPT },
+      status: 400,
+      body: ANTHROPIC_ERROR,
+    }),
 
-    exchange(
-      'embeddings-whole',
-      'embeddings',
-      { input: ['a', 'b'], encoding_format: 'float' },
-      {
-        body: {
-          id: 'embd-1',
-          object: 'list',
-          created: run.created,
-          model: run.model,
-          data: [0, 1].map((index) => ({ object: 'embedding', index, embedding: [0.25, index] })),
-          usage: USAGE,
-        },
+    exchange('embeddings-whole', {
+      asks: { input: ['a', 'b'], encoding_format: 'float' },
+      body: {
+        id: 'embd-1',
+        object: 'list',
+        created: run.created,
+        model: run.model,
+        data: [0, 1].map((index) => ({ object: 'embedding', index, embedding: [0.25, index] })),
+        usage: USAGE,
       },
-    ),
-    exchange(
-      'unstructured-whole',
-      'unstructured',
-      { document: 'pages' },
-      {
-        body: Array.from({ length: 12 }, (_, index) => ({ type: 'Title', text: `${run.says}part ${index}` })),
-      },
-    ),
-    exchange('unstructured-empty', 'unstructured', { document: 'pages' }, { body: [] }),
-    exchange(
-      'unstructured-files',
-      'unstructured',
-      { document: 'pages' },
-      {
-        body: [0, 1].map((file) => [{ type: 'Title', text: `${run.says}file ${file}` }]),
-      },
-    ),
+    }),
+    exchange('unstructured-whole', {
+      asks: { document: 'pages' },
+      body: Array.from({ length: 12 }, (_, index) => ({ type: 'Title', text: `${run.says}part ${index}` })),
+    }),
+    exchange('unstructured-empty', { asks: { document: 'pages' }, body: [] }),
+    exchange('unstructured-files', {
+      asks: { document: 'pages' },
+      body: [0, 1].map((file) => [{ type: 'Title', text: `${run.says}file ${file}` }]),
+    }),
   ];
 }
 
