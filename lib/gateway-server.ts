@@ -9,7 +9,7 @@ import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { createDumper } from './gateway/request-dump.ts';
+import { createDumper, DumpedResponse } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
@@ -122,7 +122,8 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     terminate: terminate.signal,
   });
 
-  const response = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
+  const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
+  const response = config.dumpRequests ? DumpedResponse : undumped;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {

@@ -65,6 +65,7 @@ export interface GatewayDeps {
   readonly streamKeepalive: number;
   /** Undefined without --receipts. The responses are of the class DigestedResponse with it. */
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
+  /** Undefined without --dump-requests. The responses are of the class DumpedResponse with it. */
   readonly dumper: ReturnType<typeof createDumper> | undefined;
   /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
   readonly terminate: AbortSignal;

@@ -13,8 +13,11 @@ import { concludeFailed, respond } from './respond.ts';
 
 /**
  * Runs the exchange to its end: rewrite auth → enter the gate → take in the body → inject the salt → encrypt → upstream → decrypt → to the
- * application, with at most one retry around the middle. Never rejects: every failure becomes a response, or the end of the
- * connection.
+ * application, with at most one retry around encrypt and upstream. The request body is scanned as it arrives and encrypted slice by slice
+ * as it leaves, but between the two all of it is in memory, because the head of the upstream request, which goes first, says its model,
+ * shard key and length, and a retry sends it again; of responses, event streams and plain bodies pass piece by piece (but for an error that
+ * may ask for a retry), while an encrypted whole body is held until all of it has authenticated. Never rejects: every failure becomes a
+ * response, or the end of the connection.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, stats } = exchange;
@@ -28,12 +31,12 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       fallback: deps.apiKeyFallback,
       client: exchange.client,
     });
-    if (deps.gate !== undefined) await enterGate(exchange, deps.gate);
+    if (deps.gate !== undefined) await enterGate(exchange, deps.gate); // waits for its permit, or is refused
     const verified = (): Promise<Epoch> =>
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
     const renewed = deps.session.renewAfterRejection;
 
-    // The body arrives while the session verifies the remote. The first failure of the two becomes the response.
+    // The body arrives while the session verifies the remote, unless an epoch is at hand. The first failure of the two becomes the response.
     let [body] = await Promise.all([
       takeIn(exchange).then((taken) => taken && injectSalt(taken, exchange.sharedSalt)),
       verified().then(() => exchange.stage?.('epoch')),
@@ -41,9 +44,10 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     const newest = await verified(); // a slow upload may have outlived the first one
     stats.uploadedAt = performance.now();
 
+    // A retry has a cipher of its own, and the epoch that replaces a rejected one where the service did not know the secret.
     const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
-      const sealed = cipher && body && encryptStream(body, cipher);
+      const sealed = cipher && body && encryptStream(body, cipher); // seals as the upload reads it
       return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, retry });
     });
     if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted

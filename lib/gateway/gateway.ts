@@ -15,10 +15,10 @@ import { forward } from './forward.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { type BodyLimit, enterGate, receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
-import { noteFailure, reportEnd } from './request-log.ts';
+import { reportEnd } from './request-log.ts';
 import { addReceipt, beginReceipt } from './request-receipt.ts';
 import { inTurns } from './request-turns.ts';
-import { breakConnection, concludeFailed } from './respond.ts';
+import { breakConnection, concludeFailed, noteBroken } from './respond.ts';
 import { createReaderWatch } from './slow-readers.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
@@ -31,7 +31,7 @@ export function createGateway(deps: GatewayDeps) {
   const offered: readonly LocalId[] = deps.verification === undefined ? [] : ['verification'];
   const readers = createReaderWatch<Exchange>((exchange) => {
     const message = 'the client has taken nothing of its response for too long';
-    noteFailure(exchange, new PrivatemodeError('response_not_read', message));
+    noteBroken(exchange, new PrivatemodeError('response_not_read', message));
     breakConnection(exchange);
   }, deps.readers);
   deps.terminate.addEventListener('abort', () => {

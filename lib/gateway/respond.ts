@@ -86,7 +86,6 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   const status = response.statusCode as number;
   const asked = status < 400 ? exchange.asked : undefined;
   const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
-  exchange.decrypter = decrypter;
   const stream = decrypted(exchange, response, decrypter, { room: roomFor(exchange, response) });
   const pieces: Uint8Array[] = await stream.toArray();
   exchange.stats.usage = decrypter.usage;
@@ -136,8 +135,6 @@ function roomFor(
 async function respondStream(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { res, deps, stats } = exchange;
   const { response, cipher } = upstream;
-  const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
-  exchange.decrypter = decrypter;
   res.writeHead(response.statusCode as number, {
     ...headersOf(exchange, upstream, { contentType: 'text/event-stream', authenticated: true }),
     'cache-control': 'no-cache',
@@ -149,6 +146,7 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   res.flushHeaders();
   setImmediate(() => socket?.uncork());
 
+  const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
   exchange.phase = 'before_first_token';
   const events = decrypted(exchange, response, decrypter, {
     onFirstBytes: () => {
@@ -193,21 +191,24 @@ const headersOf = (
   });
 
 /** The body of the response as a stream that decrypts it, within the limits of the exchange. */
-export const decrypted = (
-  { deps, stats }: Exchange,
+export function decrypted(
+  exchange: Exchange,
   response: UpstreamResponse['response'],
   decrypter: Decrypter,
   on: Partial<Pick<DecryptOptions, 'stats' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
-): DecryptStream =>
-  new DecryptStream(response, decrypter, {
+): DecryptStream {
+  const { deps, stats } = exchange;
+  exchange.decrypter = decrypter;
+  return new DecryptStream(response, decrypter, {
     stats,
     idleTimeout: deps.streamIdleTimeout,
     signal: deps.terminate,
     ...on,
   });
+}
 
-/** Logs the failure before the error event goes out: an application that does not read may leave before it. */
-function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
+/** Logs the failure before the error event goes out: an application that does not read may leave before it. breakConnection follows. */
+export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
   exchange.broken = true;
   noteFailure(exchange, failure);
 }
@@ -247,18 +248,18 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
     return;
   }
   const error = asPrivatemodeError(thrown);
-  noteFailure(exchange, error);
-  if (res.headersSent) breakConnection(exchange);
-  else {
+  if (res.headersSent) {
+    noteBroken(exchange, error);
+    breakConnection(exchange);
+  } else {
+    noteFailure(exchange, error);
     respondError(exchange, error);
     if (match !== undefined) count(deps.counters.responses, res.statusCode);
   }
 }
 
-/** Ends the connection so that no client can take what it got for a complete response. */
-export function breakConnection(exchange: Exchange): void {
-  const { res } = exchange;
-  exchange.broken = true;
+/** Ends the connection, as noteBroken has noted, so that no client can take what it got for a complete response. */
+export function breakConnection({ res }: Exchange): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
   const { socket } = res;
   if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();

@@ -92,9 +92,10 @@ export function createUpstream(options: UpstreamOptions) {
 
 /**
  * What the library takes for the application's request. It is neither: a prototype of this one, nor the key of a map that leads to the
- * attempt. Either way V8 would keep all of the request until a full collection (docs/hazards.md 25).
+ * attempt. Either way V8 would keep all of the request until a full collection (docs/hazards.md 25). The library listens for errors of the
+ * upload, which is over by now: none is emitted here.
  */
-class Outgoing {
+class Outgoing extends EventEmitter {
   readonly method: string;
   readonly url: string;
   readonly headers: OutgoingHttpHeaders;
@@ -103,16 +104,12 @@ class Outgoing {
   readonly running: ReturnType<typeof runAttempt>;
 
   constructor({ socket }: IncomingMessage, { method, path, headers }: Attempt, running: Outgoing['running']) {
+    super();
     this.method = method;
     this.url = path;
     this.headers = headers;
     this.socket = socket;
     this.running = running;
-  }
-
-  /** The library listens for errors of the upload, which is over by now. */
-  on(): this {
-    return this;
   }
 }
 

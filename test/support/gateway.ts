@@ -5,7 +5,7 @@ import type { CorsPolicy } from '../../lib/gateway/cors.ts';
 import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import { createDumper } from '../../lib/gateway/request-dump.ts';
+import { createDumper, DumpedResponse } from '../../lib/gateway/request-dump.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createUpstream, type Upstream } from '../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../lib/observe/counters.ts';
@@ -177,6 +177,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       port: 0,
       tls: undefined,
       fd: undefined,
+      ...(options.dump === true ? { response: DumpedResponse } : {}),
       ...options.listener,
     },
     gateway.handle,

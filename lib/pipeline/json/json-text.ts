@@ -141,3 +141,12 @@ export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number, ov
   }
   return i;
 }
+
+/**
+ * The name between its quotes, valid UTF-8 and with valid escapes, decoded. A lone surrogate becomes U+FFFD,
+ * as the service decodes it: two names that differ only there are one name.
+ */
+export function decodeName(raw: Uint8Array): string {
+  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
+  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
+}

@@ -1,6 +1,6 @@
 /** The names of members: which the service can address, and the order in which their values are encrypted. */
 import { PrivatemodeError } from '../../errors.ts';
-import { invalidJson } from './json-text.ts';
+import { decodeName, invalidJson } from './json-text.ts';
 
 // The service finds members with a path library; these prefixes mean something else to it (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
@@ -10,15 +10,6 @@ const UNADDRESSABLE =
 const MAX_MEMBERS = 1000;
 /** Bytes of a name as written. To decode and compare a longer one holds up every other request. */
 const MAX_NAME_BYTES = 4096;
-
-/**
- * The name between its quotes, valid UTF-8 and with valid escapes, decoded. A lone surrogate becomes U+FFFD,
- * as the service decodes it: two names that differ only there are one name.
- */
-function decodeName(raw: Uint8Array): string {
-  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
-  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
-}
 
 /**
  * Decodes the names of one object. The function returned takes the bytes between the quotes of the next name and the position
