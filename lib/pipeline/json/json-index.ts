@@ -215,7 +215,7 @@ export function createJsonIndex({
     nameFrom = 0;
     for (let i = 0; i < size; i++) {
       if (state === STRING) {
-        const end = stringRunEnd(chunk, view, i, heard === undefined);
+        const end = stringRunEnd(chunk, view, i);
         if (heard !== undefined && i < end && !heard.stringBytes(chunk, i, end)) heard = undefined;
         i = end;
         if (i === size) break;
