@@ -1,9 +1,6 @@
 /** How a verification can end, and the exit code that says so (docs/verification.md). */
-import type { Outcome } from '../attestation/check.ts';
 import type { ErrorCode } from '../errors.ts';
-
-/** `unavailable`: live only, where something that the verdict needs could not be fetched. */
-export type VerificationOutcome = Outcome | 'unavailable';
+import type { VerificationOutcome } from './verdict.ts';
 
 const row = (exitCode: number, word: string, meaning: string) => ({ exitCode, word, meaning });
 

@@ -1,7 +1,9 @@
 /** What a verdict is: as it was found, and as data for programs (docs/verification.md). */
-import type { Check } from '../attestation/check.ts';
+import type { Check, Outcome } from '../attestation/check.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { VerificationOutcome } from './outcome.ts';
+
+/** `unavailable`: live only, where something that the verdict needs could not be fetched. */
+export type VerificationOutcome = Outcome | 'unavailable';
 
 /** How the service, or a saved exchange with it, was judged. */
 export interface Judgement {

@@ -94,12 +94,14 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'portable/chunk.js',
       'portable/fetch.js',
       'portable/index.js',
+      'types/attestation/check.d.ts',
       'types/client/fetch.d.ts',
       'types/client/index.d.ts',
       'types/client/options.d.ts',
       'types/client/privatemode-ai.d.ts',
       'types/client/verification-error.d.ts',
       'types/errors.d.ts',
+      'types/verdict/verdict.d.ts',
     ]);
     const licences = readFileSync(join(packed.unpacked, 'licences.txt'), 'utf8');
     assert.match(licences, /^={78}\nprivatemode-ai\n={78}$/m);
