@@ -4,14 +4,15 @@ import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
-import { after, before, describe, it, type TestContext } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
-import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { openRedisCounts } from '../../lib/limits/redis-counts.ts';
 import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
-import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { keyOf, type Replica, redisOfSuite, replica } from '../support/redis-replica.ts';
+import { ask, REDIS, startRedis } from '../support/redis-server.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { createTestAuthority } from '../support/tls-authority.ts';
 
@@ -23,33 +24,6 @@ const clientWith = (limits: Partial<LimitedClient['limits']>): LimitedClient => 
   clients += 1;
   return { name: `client-${clients}@team.example`, limits: { ...LIMITS, ...limits } };
 };
-
-const keyOf = ({ name }: LimitedClient, key: 'tokens' | 'window' | 'running'): string =>
-  `privatemode-proxy:{${name}}:${key}`;
-
-interface Replica extends RequestCounts {
-  /** What it reported, in order: messages of failures, `recovered`, `uncounted`. */
-  readonly events: string[];
-}
-
-/** One replica's counts; closed when the test ends. */
-async function replica(
-  t: Pick<TestContext, 'after'>,
-  url: string,
-  more: Partial<RedisCountsOptions> = {},
-): Promise<Replica> {
-  const events: string[] = [];
-  const counts = await openRedisCounts({
-    url,
-    onFailure: 'closed',
-    failed: ({ message }) => events.push(message),
-    recovered: () => events.push('recovered'),
-    uncounted: () => events.push('uncounted'),
-    ...more,
-  });
-  t.after(() => counts.close());
-  return { ...counts, events };
-}
 
 /** `code retryAfter` of the refusal; fails where there is none. */
 async function refusalOf(counts: RequestCounts, client: LimitedClient): Promise<string> {
@@ -87,14 +61,7 @@ async function ageWindow(url: string, client: LimitedClient, ms: number): Promis
 }
 
 describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180_000 }, () => {
-  const ends: (() => unknown)[] = [];
-  let server: RedisServer;
-  before(async () => {
-    server = await startRedis({ after: (end: () => unknown) => void ends.push(end) } as never);
-  });
-  after(async () => {
-    for (const end of ends) await end();
-  });
+  const server = redisOfSuite();
 
   it('requests per minute: the one beyond is refused until the oldest is 60 s old', async (t) => {
     const counts = await replica(t, server.url);

@@ -1,19 +1,18 @@
 /** Keys of one client that hold something else: its requests fail, and nobody else's. */
 import assert from 'node:assert/strict';
 import { type AddressInfo, createServer } from 'node:net';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { openRedisConnection, type StoreError, script } from '../../lib/limits/redis-connection.ts';
-import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
-import { ask, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
+import type { RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { keyOf, type Replica, redisOfSuite } from '../support/redis-replica.ts';
+import { ask, REDIS } from '../support/redis-server.ts';
 
 const LIMITS = { requestsPerMinute: 5, tokensPerDay: 100, maxConcurrent: 5 };
 let clients = 0;
 const newClient = (): LimitedClient => ({ name: `client-${++clients}@keys.example`, limits: LIMITS });
-const keyOf = ({ name }: { readonly name: string }, key: string): string =>
-  `privatemode-proxy:{${name}}:${key}`;
 
 async function codeOf(admitted: unknown): Promise<string> {
   try {
@@ -26,30 +25,11 @@ async function codeOf(admitted: unknown): Promise<string> {
 }
 
 describe('keys of a client that hold something else', { skip: REDIS.skip, timeout: 60_000 }, () => {
-  const ends: (() => unknown)[] = [];
-  let server: RedisServer;
-  before(async () => {
-    server = await startRedis({ after: (end: () => unknown) => void ends.push(end) } as never);
-  });
-  after(async () => {
-    for (const end of ends) await end();
-  });
+  const server = redisOfSuite();
 
-  async function opened(more: Partial<RedisCountsOptions> = {}) {
-    const events: string[] = [];
-    const counts = await openRedisCounts({
-      ...{ url: server.url, onFailure: 'closed' },
-      failed: ({ message }) => events.push(message),
-      recovered: () => events.push('recovered'),
-      uncounted: () => events.push('uncounted'),
-      unusable: (client, reason) => events.push(`${client}: ${reason}`),
-      ...more,
-    });
-    ends.unshift(() => counts.close());
-    return { ...counts, events };
-  }
+  const opened = (more: Partial<RedisCountsOptions> = {}): Promise<Replica> => server.replica(more);
 
-  const spoiled: [what: string, key: string, ...command: (string | number)[]][] = [
+  const spoiled: [what: string, key: 'tokens' | 'window' | 'running', ...command: (string | number)[]][] = [
     ['tokens that are a list', 'tokens', 'LPUSH', 'KEY', 'x'],
     ['tokens that are a word', 'tokens', 'SET', 'KEY', 'many'],
     ['tokens that are a fraction', 'tokens', 'SET', 'KEY', '1.5'],
@@ -80,8 +60,9 @@ describe('keys of a client that hold something else', { skip: REDIS.skip, timeou
       const { admit, events } = await opened({ lease: 300 });
       const [bob, ann] = [newClient(), newClient()];
       const [ends_, runs] = [await admit(bob), await admit(bob)];
-      await ask(server.url, 'DEL', keyOf(bob, key));
-      await ask(server.url, command as string, keyOf(bob, key), ...values);
+      // In one step: a renewal in between would make the key anew.
+      const spoil = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+      await ask(server.url, 'EVAL', spoil, 1, keyOf(bob, key), command as string, ...values);
       ends_.release(7);
       await delay(350); // three renewals
       assert.equal(await codeOf(admit(ann)), 'admitted');

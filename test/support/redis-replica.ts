@@ -1,0 +1,54 @@
+/** What replicas of a gateway count in a Redis, and that Redis. */
+import { after, before } from 'node:test';
+import type { RequestCounts } from '../../lib/limits/limits.ts';
+import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { type RedisServer, startRedis } from './redis-server.ts';
+
+/** A key of a client. */
+export const keyOf = ({ name }: { readonly name: string }, key: 'tokens' | 'window' | 'running'): string =>
+  `privatemode-proxy:{${name}}:${key}`;
+
+export interface Replica extends RequestCounts {
+  /** What it reported, in order: messages of failures, `recovered`, `uncounted`, and clients whose keys cannot be used. */
+  readonly events: string[];
+}
+
+/** One replica's counts; closed when the test ends. */
+export async function replica(
+  t: { after(end: () => Promise<void>): void },
+  url: string,
+  more: Partial<RedisCountsOptions> = {},
+): Promise<Replica> {
+  const events: string[] = [];
+  const counts = await openRedisCounts({
+    url,
+    onFailure: 'closed',
+    failed: ({ message }) => events.push(message),
+    recovered: () => events.push('recovered'),
+    uncounted: () => events.push('uncounted'),
+    unusable: (client, reason) => events.push(`${client}: ${reason}`),
+    ...more,
+  });
+  t.after(() => counts.close());
+  return { ...counts, events };
+}
+
+/** One server for all tests of a suite, to be asked for where the suite is described; it ends after them, behind its replicas. */
+export function redisOfSuite() {
+  const ends: (() => unknown)[] = [];
+  let server: RedisServer;
+  before(async () => {
+    server = await startRedis({ after: (end?: unknown) => void ends.unshift(end as () => unknown) });
+  });
+  after(async () => {
+    for (const end of ends) await end();
+  });
+  return {
+    get url(): string {
+      return server.url;
+    },
+    /** One that lives as long as the server. */
+    replica: (more?: Partial<RedisCountsOptions>): Promise<Replica> =>
+      replica({ after: (end) => void ends.unshift(end) }, server.url, more),
+  };
+}
