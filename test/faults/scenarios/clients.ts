@@ -1,7 +1,12 @@
 /** Clients that leave, in each window. */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { checkReceipts } from '../../../lib/transparency/check-receipts.ts';
 import { eventually } from '../../support/invariants.ts';
+import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { type ApiStyle, bodyOf, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 
@@ -132,8 +137,75 @@ const pipelining: Scenario = {
   },
 };
 
+/** What is refused before it is admitted and, the last, after that: by code. 10,000 lines may wait to be written. */
+const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> = {
+  unknown_path: ['GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n', 15_000],
+  method_not_allowed: ['PUT /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n', 500],
+  invalid_host: ['GET /v1/models HTTP/1.1\r\n\r\n', 500],
+  invalid_json: [
+    'POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n{',
+    12_000,
+  ],
+};
+
+/** Refusals on one connection, as many as fit; requests of another client in between. */
+const flooding: Scenario = {
+  name: '28,000 refused requests, while receipts are written among junk',
+  outcome:
+    'each request of another client has its receipt; refusals are counted in signed lines; the chain holds, and what is no receipt is named',
+  async run(t) {
+    const workspace = temporaryDirectory();
+    const directory = join(workspace, 'receipts');
+    mkdirSync(directory, { mode: 0o700 });
+    const junk = ['2026-02-30.aaaaaaaaaaaa.jsonl', '2026-12-01.aaaaaaaaaaaa.jsonl', 'notes.txt'];
+    for (const name of junk) writeFileSync(join(directory, name), '{"v":1,"type":"begin"}\n');
+    const fifo = '2026-12-01.bbbbbbbbbbbb.jsonl';
+    execFileSync('mkfifo', [join(directory, fifo)]);
+    const s = await scene(t, { flags: ['--receipts'], workspace });
+    const named: unknown[] = [];
+    for (const [head, many] of Object.values(REFUSED)) {
+      const socket = connect(s.stack.proxy.port, '127.0.0.1');
+      let text = '';
+      let answered = 0;
+      socket.setEncoding('latin1').on('data', (part: string) => {
+        const parts = (text + part).split('HTTP/1.1 4');
+        answered += parts.length - 1;
+        text = parts.at(-1)?.slice(-10) ?? '';
+      });
+      socket.write(head.repeat(many));
+      while (answered < many) named.push((await s.ask()).headers['privatemode-proxy-receipt']);
+      socket.destroy();
+    }
+    assert.equal(s.stack.proxy.counters.receipts.lost, 0);
+    await s.finish({ upstream: named.length });
+    const written = readdirSync(directory)
+      .filter((name) => name.endsWith('.jsonl') && !junk.includes(name) && name !== fifo)
+      .flatMap((name) => readFileSync(join(directory, name), 'utf8').trimEnd().split('\n'))
+      .map((line) => JSON.parse(line))
+      .filter(({ type }) => type === 'request');
+    const names = new Set(written.map(({ instance, id }) => `${instance}/${id}`));
+    assert.deepEqual(
+      named.filter((name) => !names.has(String(name))),
+      [],
+    );
+    const { ok, requests, refused = {}, findings } = await checkReceipts(directory, { strict: true });
+    assert.deepEqual([ok, requests], [true, written.length]);
+    const invalid = written.filter(({ code }) => code === 'invalid_json').length;
+    const counted = { ...refused, invalid_json: (refused['invalid_json'] ?? 0) + invalid };
+    assert.deepEqual(
+      counted,
+      Object.fromEntries(Object.entries(REFUSED).map(([code, [, many]]) => [code, many])),
+    );
+    assert.deepEqual(
+      findings.map(({ kind, file }) => [kind, file]).toSorted(),
+      [...junk, fifo].toSorted().map((name) => ['junk', name]),
+    );
+  },
+};
+
 export const CLIENT_SCENARIOS: readonly Scenario[] = [
   pipelining,
+  flooding,
   ...(['client abort', 'client half-close'] as const).flatMap((how) =>
     WINDOWS.flatMap((window) =>
       (['openai', 'anthropic'] as const).map((style) => leaving(how, window, style)),
