@@ -94,10 +94,16 @@ const fingerprint = (version: Version): Members =>
   since(version, '0.26') ? { system_fingerprint: `vllm-${version}.0-tp8-3f1c9a70` } : {};
 
 /** A whole stream: the steps, the closing chunk and the end. */
-function streamOf(version: Version, steps: readonly Step[], frame: Frame = {}): Row['response'] {
+function streamOf(
+  version: Version,
+  name: string,
+  request: Members,
+  steps: readonly Step[],
+  frame: Frame = {},
+): Row {
   const { model = MODEL, closing = fingerprint(version) } = frame;
   const last = { ...head(model), choices: [], usage: usage(PROMPT_TOKENS, tokensOf(steps)), ...closing };
-  return stream([...chunks(version, steps, frame), { data: last }, DONE]);
+  return { name, request, response: stream([...chunks(version, steps, frame), { data: last }, DONE]) };
 }
 
 const call = (index: number, id: string, name: string): Members => ({
@@ -126,133 +132,96 @@ const FINISHES = ['stop', 'length', 'abort', 'repetition'];
 
 /** Streams that every version has. */
 const streams = (version: Version): Row[] => [
-  {
-    name: 'plain text',
-    request: streamed(),
-    response: streamOf(version, [
-      role(),
-      content('Hello'),
-      content(', "wörld" 🙂\n'),
-      content('\u0000\u2028'),
-      finish('stop'),
-    ]),
-  },
-  {
-    name: 'under the first served name',
-    request: streamed({ n: null }),
-    response: streamOf(version, [role(), content('Hello'), finish('stop')], { model: SERVED_MODEL }),
-  },
-  {
-    name: 'text that reads like the markers of a stream',
-    request: streamed(),
-    response: streamOf(version, [
-      role(),
-      content('data: [DONE]\n\n'),
-      content('{"choices":[],"finish_reason":"stop","error":{}}'),
-      finish('stop'),
-    ]),
-  },
-  {
-    name: 'reasoning before the answer',
-    request: streamed(),
-    response: streamOf(version, [
-      role(),
-      delta({ reasoning: 'Let me' }),
-      delta({ reasoning: ' think.' }),
-      content('42'),
-      finish('stop'),
-    ]),
-  },
-  {
-    name: 'two tools, each in several pieces',
-    request: streamed({ tools: TOOLS }),
-    response: streamOf(version, [
-      role(),
-      delta({ tool_calls: [call(0, 'chatcmpl-tool-1', 'get_weather')] }),
-      delta({ tool_calls: [piece(0, '{"city"')] }),
-      delta({ tool_calls: [piece(0, ': "Oslo"}')] }),
-      delta({ tool_calls: [call(1, 'chatcmpl-tool-2', 'get_time')] }),
-      delta({ tool_calls: [piece(1, '{"city": '), piece(1, '"Rome"}')] }),
-      finish('tool_calls'),
-    ]),
-  },
-  {
-    name: 'log probabilities',
-    request: streamed({ logprobs: true, top_logprobs: 2 }),
-    response: streamOf(version, [
-      role(),
-      { choice: { ...content('Hi').choice, logprobs: logprobs('Hi') } },
-      { choice: { ...content('').choice, logprobs: { content: null } } },
-      finish('stop'),
-    ]),
-  },
-  {
-    name: 'two choices, interleaved',
-    request: streamed({ n: 2 }),
-    response: streamOf(version, [
-      role(0),
-      role(1),
-      content('a', 0),
-      content('b', 1),
-      content('c', 1),
-      finish('stop', 1),
-      content('d', 0),
-      finish('length', 0),
-    ]),
-  },
-  ...FINISHES.map((reason) => ({
-    name: `finished by ${reason}`,
-    request: streamed(),
-    response: streamOf(version, [role(), content('x'), finish(reason)]),
-  })),
-  ...[128_009, 'END'].map((stopReason) => ({
-    name: `stopped by ${typeof stopReason === 'number' ? 'a token' : 'a text'}`,
-    request: streamed({ stop: ['END'] }),
-    response: streamOf(version, [role(), content('x'), finish('stop', 0, stopReason)]),
-  })),
-  {
-    name: 'no text, only a finish',
-    request: streamed({ max_tokens: 1 }),
-    response: streamOf(version, [role(), finish('stop')]),
-  },
-  {
-    name: 'a finish with the last of the text, and an empty delta',
-    request: streamed({ n: 2 }),
-    response: streamOf(version, [
-      role(0),
-      role(1),
-      { choice: { ...finish('stop', 0).choice, delta: { content: 'all' } } },
-      { choice: { ...finish('stop', 1).choice, delta: {} } },
-    ]),
-  },
-  {
-    name: 'token ids',
-    request: streamed({ return_token_ids: true }),
-    response: streamOf(version, [
-      role(0, { prompt_token_ids: [1, 733, 16289] }),
-      delta({ content: 'Hi' }, 0, { token_ids: [15043] }),
-      { choice: { ...finish('stop').choice, token_ids: [2] } },
-    ]),
-  },
-  {
-    name: 'echo of the prompt',
-    request: streamed({ echo: true }),
-    response: streamOf(version, [
-      role(),
-      delta({ content: 'Say something.' }, 0, {}),
-      content(' Fine.'),
-      finish('stop'),
-    ]),
-  },
-  ...[null, 'default'].map((tier) => ({
-    name: `a service tier of ${tier}`,
-    request: streamed(),
-    response: streamOf(
+  streamOf(version, 'plain text', streamed(), [
+    role(),
+    content('Hello'),
+    content(', "wörld" 🙂\n'),
+    content('\u0000\u2028'),
+    finish('stop'),
+  ]),
+  streamOf(
+    version,
+    'under the first served name',
+    streamed({ n: null }),
+    [role(), content('Hello'), finish('stop')],
+    { model: SERVED_MODEL },
+  ),
+  streamOf(version, 'text that reads like the markers of a stream', streamed(), [
+    role(),
+    content('data: [DONE]\n\n'),
+    content('{"choices":[],"finish_reason":"stop","error":{}}'),
+    finish('stop'),
+  ]),
+  streamOf(version, 'reasoning before the answer', streamed(), [
+    role(),
+    delta({ reasoning: 'Let me' }),
+    delta({ reasoning: ' think.' }),
+    content('42'),
+    finish('stop'),
+  ]),
+  streamOf(version, 'two tools, each in several pieces', streamed({ tools: TOOLS }), [
+    role(),
+    delta({ tool_calls: [call(0, 'chatcmpl-tool-1', 'get_weather')] }),
+    delta({ tool_calls: [piece(0, '{"city"')] }),
+    delta({ tool_calls: [piece(0, ': "Oslo"}')] }),
+    delta({ tool_calls: [call(1, 'chatcmpl-tool-2', 'get_time')] }),
+    delta({ tool_calls: [piece(1, '{"city": '), piece(1, '"Rome"}')] }),
+    finish('tool_calls'),
+  ]),
+  streamOf(version, 'log probabilities', streamed({ logprobs: true, top_logprobs: 2 }), [
+    role(),
+    { choice: { ...content('Hi').choice, logprobs: logprobs('Hi') } },
+    { choice: { ...content('').choice, logprobs: { content: null } } },
+    finish('stop'),
+  ]),
+  streamOf(version, 'two choices, interleaved', streamed({ n: 2 }), [
+    role(0),
+    role(1),
+    content('a', 0),
+    content('b', 1),
+    content('c', 1),
+    finish('stop', 1),
+    content('d', 0),
+    finish('length', 0),
+  ]),
+  ...FINISHES.map((reason) =>
+    streamOf(version, `finished by ${reason}`, streamed(), [role(), content('x'), finish(reason)]),
+  ),
+  ...[128_009, 'END'].map((stopReason) =>
+    streamOf(
       version,
+      `stopped by ${typeof stopReason === 'number' ? 'a token' : 'a text'}`,
+      streamed({ stop: ['END'] }),
+      [role(), content('x'), finish('stop', 0, stopReason)],
+    ),
+  ),
+  streamOf(version, 'no text, only a finish', streamed({ max_tokens: 1 }), [role(), finish('stop')]),
+  streamOf(version, 'a finish with the last of the text, and an empty delta', streamed({ n: 2 }), [
+    role(0),
+    role(1),
+    { choice: { ...finish('stop', 0).choice, delta: { content: 'all' } } },
+    { choice: { ...finish('stop', 1).choice, delta: {} } },
+  ]),
+  streamOf(version, 'token ids', streamed({ return_token_ids: true }), [
+    role(0, { prompt_token_ids: [1, 733, 16289] }),
+    delta({ content: 'Hi' }, 0, { token_ids: [15043] }),
+    { choice: { ...finish('stop').choice, token_ids: [2] } },
+  ]),
+  streamOf(version, 'echo of the prompt', streamed({ echo: true }), [
+    role(),
+    delta({ content: 'Say something.' }, 0, {}),
+    content(' Fine.'),
+    finish('stop'),
+  ]),
+  ...[null, 'default'].map((tier) =>
+    streamOf(
+      version,
+      `a service tier of ${tier}`,
+      streamed(),
       [role(), content('x'), finish('stop')].map((step) => ({ ...step, before: { service_tier: tier } })),
       { closing: { service_tier: tier } },
     ),
-  })),
+  ),
   {
     name: 'an error first',
     request: streamed(),
@@ -269,42 +238,35 @@ const streams = (version: Version): Row[] => [
 
 /** Streams that came with 0.26. */
 const laterStreams = (version: Version): Row[] => [
-  {
-    name: 'the fingerprint at the finish',
-    request: streamed(),
-    response: streamOf(version, [role(), content('x'), { ...finish('stop'), after: fingerprint(version) }], {
+  streamOf(
+    version,
+    'the fingerprint at the finish',
+    streamed(),
+    [role(), content('x'), { ...finish('stop'), after: fingerprint(version) }],
+    {
       closing: {},
-    }),
-  },
-  {
-    name: 'metrics in the closing chunk',
-    request: streamed(),
-    response: streamOf(version, [role(), content('x'), finish('stop')], {
-      closing: { ...fingerprint(version), metrics: METRICS },
-    }),
-  },
-  ...[null, '<|user|>Say something.'].map((text) => ({
-    name: text === null ? 'a prompt text of null' : 'the text of the prompt',
-    request: streamed({ return_prompt_text: true }),
-    response: streamOf(version, [
-      role(0, { prompt_token_ids: null, prompt_text: text }),
-      content('x'),
-      finish('stop'),
-    ]),
-  })),
+    },
+  ),
+  streamOf(version, 'metrics in the closing chunk', streamed(), [role(), content('x'), finish('stop')], {
+    closing: { ...fingerprint(version), metrics: METRICS },
+  }),
+  ...[null, '<|user|>Say something.'].map((text) =>
+    streamOf(
+      version,
+      text === null ? 'a prompt text of null' : 'the text of the prompt',
+      streamed({ return_prompt_text: true }),
+      [role(0, { prompt_token_ids: null, prompt_text: text }), content('x'), finish('stop')],
+    ),
+  ),
 ];
 
 /** Streams that came with 0.33. */
 const latestStreams = (version: Version): Row[] => [
-  {
-    name: 'versions of the weights',
-    request: streamed({ return_weight_versions: true }),
-    response: streamOf(version, [
-      role(),
-      delta({ content: 'x' }, 0, { token_ids: null, weight_versions: ['7', '8'] }),
-      { choice: { ...finish('stop').choice, weight_versions: null } },
-    ]),
-  },
+  streamOf(version, 'versions of the weights', streamed({ return_weight_versions: true }), [
+    role(),
+    delta({ content: 'x' }, 0, { token_ids: null, weight_versions: ['7', '8'] }),
+    { choice: { ...finish('stop').choice, weight_versions: null } },
+  ]),
   {
     name: 'transfer parameters at the finish',
     request: streamed(),
@@ -326,11 +288,7 @@ const latestStreams = (version: Version): Row[] => [
 
 /** 0.20 sends no finish for a choice that ends without a token. */
 const emptyStreams = (version: Version): Row[] => [
-  {
-    name: 'no token and no finish',
-    request: streamed(),
-    response: streamOf(version, [role()]),
-  },
+  streamOf(version, 'no token and no finish', streamed(), [role()]),
 ];
 
 const message = (more: Members): Members => ({

@@ -65,9 +65,11 @@ function chunks(version: Version, choices: readonly Members[], model = MODEL): T
 
 function streamOf(
   version: Version,
+  name: string,
+  request: Members,
   choices: readonly Members[],
   { model = MODEL, closing = fingerprint(version) }: { model?: string; closing?: Members } = {},
-): Row['response'] {
+): Row {
   const tokens = choices.filter(({ finish_reason: reason }) => reason === null).length;
   const last = {
     ...head(model),
@@ -76,7 +78,7 @@ function streamOf(
     ...closing,
     ...transfer(version),
   };
-  return stream([...chunks(version, choices, model), { data: last }, DONE]);
+  return { name, request, response: stream([...chunks(version, choices, model), { data: last }, DONE]) };
 }
 
 const LOGPROBS = {
@@ -87,83 +89,60 @@ const LOGPROBS = {
 };
 
 const streams = (version: Version): Row[] => [
-  {
-    name: 'plain text',
-    request: streamed(),
-    response: streamOf(version, [text(' upon'), text(' a "time" 🙂\n'), finish('stop')]),
-  },
-  {
-    name: 'two outputs, under the first served name',
-    request: streamed({ n: 2 }),
-    response: streamOf(
-      version,
-      [text('a', 0), text('b', 1), finish('length', 1), text('c', 0), finish('stop', 0, 'END')],
-      { model: SERVED_MODEL },
-    ),
-  },
-  {
-    name: 'three prompts, interleaved',
-    request: streamed({ prompt: TRIO }),
-    response: streamOf(version, [
-      text('a', 2),
-      text('b', 0),
-      text('c', 1),
-      finish('stop', 0),
-      text('d', 2),
-      finish('length', 2),
-      text('e', 1),
-      finish('stop', 1, 2),
-    ]),
-  },
-  {
-    name: 'three prompts of two outputs each',
-    request: streamed({ prompt: TRIO, n: 2 }),
-    response: streamOf(version, [
-      ...[0, 1, 2, 3, 4, 5].map((index) => text(`x${index}`, index)),
-      ...[5, 0, 4, 1, 3, 2].map((index) => finish('stop', index)),
-    ]),
-  },
-  {
-    name: 'two prompts of token numbers',
-    request: streamed({ prompt: [[1, 2], [3]], n: null }),
-    response: streamOf(version, [text('a', 1), finish('stop', 1), text('b', 0), finish('stop', 0)]),
-  },
-  {
-    name: 'two prompts as embeddings beside a written one',
-    request: streamed({ prompt_embeds: ['AAAA', 'BBBB'] }),
-    response: streamOf(version, [
-      ...[0, 1, 2].map((index) => text('x', index)),
-      ...[2, 1, 0].map((index) => finish('stop', index)),
-    ]),
-  },
-  {
-    name: 'one prompt as an embedding, and none that is written',
-    request: streamed({ prompt: null, prompt_embeds: 'AAAA' }),
-    response: streamOf(version, [text('x'), finish('stop')]),
-  },
-  {
-    name: 'one prompt of token numbers',
-    request: streamed({ prompt: [1, 2, 3] }),
-    response: streamOf(version, [text('a'), finish('length')]),
-  },
-  {
-    name: 'the text and its finish in one chunk',
-    request: streamed({ max_tokens: 1 }),
-    response: streamOf(version, [text(' upon', 0, { finish_reason: 'length' })]),
-  },
-  {
-    name: 'log probabilities and token ids',
-    request: streamed({ logprobs: 2, return_token_ids: true }),
-    response: streamOf(version, [
-      text(' upon a', 0, { logprobs: LOGPROBS, prompt_token_ids: [5713], token_ids: [2501, 264] }),
-      text('', 0, { finish_reason: 'stop', stop_reason: 128_009, token_ids: [2] }),
-    ]),
-  },
-  ...['abort', 'repetition'].map((reason) => ({
-    name: `finished by ${reason}`,
-    request: streamed(),
-    response: streamOf(version, [text('x'), finish(reason)]),
-  })),
+  streamOf(version, 'plain text', streamed(), [text(' upon'), text(' a "time" 🙂\n'), finish('stop')]),
+  streamOf(
+    version,
+    'two outputs, under the first served name',
+    streamed({ n: 2 }),
+    [text('a', 0), text('b', 1), finish('length', 1), text('c', 0), finish('stop', 0, 'END')],
+    { model: SERVED_MODEL },
+  ),
+  streamOf(version, 'three prompts, interleaved', streamed({ prompt: TRIO }), [
+    text('a', 2),
+    text('b', 0),
+    text('c', 1),
+    finish('stop', 0),
+    text('d', 2),
+    finish('length', 2),
+    text('e', 1),
+    finish('stop', 1, 2),
+  ]),
+  streamOf(version, 'three prompts of two outputs each', streamed({ prompt: TRIO, n: 2 }), [
+    ...[0, 1, 2, 3, 4, 5].map((index) => text(`x${index}`, index)),
+    ...[5, 0, 4, 1, 3, 2].map((index) => finish('stop', index)),
+  ]),
+  streamOf(version, 'two prompts of token numbers', streamed({ prompt: [[1, 2], [3]], n: null }), [
+    text('a', 1),
+    finish('stop', 1),
+    text('b', 0),
+    finish('stop', 0),
+  ]),
+  streamOf(
+    version,
+    'two prompts as embeddings beside a written one',
+    streamed({ prompt_embeds: ['AAAA', 'BBBB'] }),
+    [...[0, 1, 2].map((index) => text('x', index)), ...[2, 1, 0].map((index) => finish('stop', index))],
+  ),
+  streamOf(
+    version,
+    'one prompt as an embedding, and none that is written',
+    streamed({ prompt: null, prompt_embeds: 'AAAA' }),
+    [text('x'), finish('stop')],
+  ),
+  streamOf(version, 'one prompt of token numbers', streamed({ prompt: [1, 2, 3] }), [
+    text('a'),
+    finish('length'),
+  ]),
+  streamOf(version, 'the text and its finish in one chunk', streamed({ max_tokens: 1 }), [
+    text(' upon', 0, { finish_reason: 'length' }),
+  ]),
+  streamOf(version, 'log probabilities and token ids', streamed({ logprobs: 2, return_token_ids: true }), [
+    text(' upon a', 0, { logprobs: LOGPROBS, prompt_token_ids: [5713], token_ids: [2501, 264] }),
+    text('', 0, { finish_reason: 'stop', stop_reason: 128_009, token_ids: [2] }),
+  ]),
+  ...['abort', 'repetition'].map((reason) =>
+    streamOf(version, `finished by ${reason}`, streamed(), [text('x'), finish(reason)]),
+  ),
   { name: 'an error first', request: streamed(), response: stream([errorEvent, DONE]), ends: 'error' },
   {
     name: 'an error after content',
@@ -174,13 +153,9 @@ const streams = (version: Version): Row[] => [
 ];
 
 const laterStreams = (version: Version): Row[] => [
-  {
-    name: 'metrics in the closing chunk',
-    request: streamed(),
-    response: streamOf(version, [text('x'), finish('stop')], {
-      closing: { ...fingerprint(version), metrics: { time_to_first_token_ms: 12.5 } },
-    }),
-  },
+  streamOf(version, 'metrics in the closing chunk', streamed(), [text('x'), finish('stop')], {
+    closing: { ...fingerprint(version), metrics: { time_to_first_token_ms: 12.5 } },
+  }),
 ];
 
 const latestStreams = (version: Version): Row[] => [

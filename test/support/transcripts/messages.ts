@@ -93,54 +93,53 @@ const broken = (version: Version): TranscriptEvent[] => [
   ERROR,
 ];
 
+const streamRow = (name: string, request: Members, events: readonly TranscriptEvent[]): Row => ({
+  ...{ name, request, response: stream(events) },
+});
+
 const streams = (version: Version): Row[] => [
-  {
-    name: 'plain text',
-    request: streamed(),
-    response: stream([
-      start(version, SERVED_MODEL),
-      ...text(0, 'Hello', ', "wörld" 🙂\n', 'event: message_stop'),
-      stops(version, 'end_turn'),
-      STOP,
-    ]),
-  },
-  {
-    name: 'no more tokens',
-    request: streamed(),
-    response: stream([start(version), ...text(0, 'Hel'), stops(version, 'max_tokens'), STOP]),
-  },
-  {
-    name: 'thinking with its signature, then text',
-    request: streamed(),
-    response: stream([start(version), ...thinking(0), ...text(1, '42'), stops(version, 'end_turn'), STOP]),
-  },
-  {
-    name: 'text, then two tools',
-    request: streamed({ tools: TOOLS }),
-    response: stream([
-      start(version),
-      ...text(0, 'I will look.'),
-      ...toolUse(1, 'get_weather', ['{"city"', ': "Oslo"}']),
-      ...toolUse(2, 'get_weather', ['{}']),
-      stops(version, 'tool_use'),
-      STOP,
-    ]),
-  },
-  {
-    name: 'a tool without arguments',
-    request: streamed({ tools: TOOLS }),
-    response: stream([start(version), ...toolUse(0, 'get_weather', []), stops(version, 'tool_use'), STOP]),
-  },
-  {
-    name: 'no block at all',
-    request: streamed(),
-    response: stream([start(version), stops(version, 'end_turn'), STOP]),
-  },
-  {
-    name: 'pings, as other servers send them',
-    request: streamed(),
-    response: stream([start(version), PING, ...text(0, 'Hello'), PING, stops(version, 'end_turn'), STOP]),
-  },
+  streamRow('plain text', streamed(), [
+    start(version, SERVED_MODEL),
+    ...text(0, 'Hello', ', "wörld" 🙂\n', 'event: message_stop'),
+    stops(version, 'end_turn'),
+    STOP,
+  ]),
+  streamRow('no more tokens', streamed(), [
+    start(version),
+    ...text(0, 'Hel'),
+    stops(version, 'max_tokens'),
+    STOP,
+  ]),
+  streamRow('thinking with its signature, then text', streamed(), [
+    start(version),
+    ...thinking(0),
+    ...text(1, '42'),
+    stops(version, 'end_turn'),
+    STOP,
+  ]),
+  streamRow('text, then two tools', streamed({ tools: TOOLS }), [
+    start(version),
+    ...text(0, 'I will look.'),
+    ...toolUse(1, 'get_weather', ['{"city"', ': "Oslo"}']),
+    ...toolUse(2, 'get_weather', ['{}']),
+    stops(version, 'tool_use'),
+    STOP,
+  ]),
+  streamRow('a tool without arguments', streamed({ tools: TOOLS }), [
+    start(version),
+    ...toolUse(0, 'get_weather', []),
+    stops(version, 'tool_use'),
+    STOP,
+  ]),
+  streamRow('no block at all', streamed(), [start(version), stops(version, 'end_turn'), STOP]),
+  streamRow('pings, as other servers send them', streamed(), [
+    start(version),
+    PING,
+    ...text(0, 'Hello'),
+    PING,
+    stops(version, 'end_turn'),
+    STOP,
+  ]),
   {
     name: 'an error after the start',
     request: streamed(),
@@ -159,25 +158,22 @@ const streams = (version: Version): Row[] => [
 ];
 
 const latestStreams = (version: Version): Row[] => [
-  {
-    name: 'stopped by a text',
-    request: streamed({ stop_sequences: ['END'] }),
-    response: stream([start(version), ...text(0, 'x'), stops(version, 'stop_sequence', 'END'), STOP]),
-  },
-  {
-    name: 'context management of null',
-    request: streamed(),
-    response: stream([
-      start(version),
-      ...text(0, 'x'),
-      event('message_delta', {
-        delta: { stop_reason: 'end_turn', stop_sequence: null },
-        usage: { input_tokens: 11, output_tokens: 5 },
-        context_management: null,
-      }),
-      STOP,
-    ]),
-  },
+  streamRow('stopped by a text', streamed({ stop_sequences: ['END'] }), [
+    start(version),
+    ...text(0, 'x'),
+    stops(version, 'stop_sequence', 'END'),
+    STOP,
+  ]),
+  streamRow('context management of null', streamed(), [
+    start(version),
+    ...text(0, 'x'),
+    event('message_delta', {
+      delta: { stop_reason: 'end_turn', stop_sequence: null },
+      usage: { input_tokens: 11, output_tokens: 5 },
+      context_management: null,
+    }),
+    STOP,
+  ]),
 ];
 
 const message = (content: readonly Members[], reason: string, more: Members = {}): Members => ({
