@@ -5,8 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
-import { codeOf, orRefuse } from '../config/files.ts';
-import { whyNoManifest } from '../config/manifest-file.ts';
+import { codeOf, orRefuse, whyNoManifest } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { readManifestFile } from '../../lib/config/manifest-file.ts';
+import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { HttpCall } from '../../lib/network/http-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
