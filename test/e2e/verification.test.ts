@@ -87,11 +87,6 @@ describe('the verification document', { timeout: 120_000 }, () => {
 
         // What the proxy and the service alone know is not in it.
         const text = JSON.stringify(document);
-        const verdictOf = proxy.session.lastVerdict();
-        const reportData = verdictOf?.checks.find(
-          ({ id }) => /report_data$/.test(id) && !id.includes('qe'),
-        )?.found;
-        assert.match(reportData ?? '', /^[0-9a-f]{128}$/);
         const nonces = simulator.recorder
           .requests()
           .filter(({ path }) => path.endsWith('/attest'))
@@ -99,7 +94,7 @@ describe('the verification document', { timeout: 120_000 }, () => {
         assert.ok(nonces.length > 0);
         const secrets = [...nonces, Buffer.from(proxy.session.current()?.key.export() ?? '')];
         const forbidden = secrets.flatMap((bytes) => [bytes.toString('hex'), bytes.toString('base64')]);
-        for (const secret of [...forbidden, reportData as string, CANARY_KEY, 'a-word-of-the-prompt']) {
+        for (const secret of [...forbidden, CANARY_KEY, 'a-word-of-the-prompt']) {
           assert.ok(secret.length > 10 && !text.includes(secret), 'a secret is in the document');
         }
       });
@@ -107,7 +102,7 @@ describe('the verification document', { timeout: 120_000 }, () => {
 
     it(`of a rejected ${tee} deployment is as its schema says, and names the check`, async () => {
       const simulator = { tee, faults: { 'evidence-stale-nonce': true } };
-      await withStack({ simulator }, async ({ url, proxy }, admin) => {
+      await withStack({ simulator }, async ({ url }, admin) => {
         const document = await until<VerificationDocument>(
           `${url}/verification`,
           ({ verdict }) => verdict !== null,
@@ -120,10 +115,6 @@ describe('the verification document', { timeout: 120_000 }, () => {
           [false, null, 'rejected', id],
         );
         assert.equal(verdict?.failure?.found, 'another digest');
-        assert.doesNotMatch(
-          JSON.stringify(document),
-          new RegExp(proxy.session.lastVerdict()?.failure?.found as string),
-        );
         assert.equal(chain.find(({ outcome }) => outcome === 'fail')?.id, 'coordinator');
         assert.equal(chain.at(-1)?.outcome, 'unknown');
         const status = await until<StatusReport>(`${admin}/status`, ({ lastError }) => lastError !== null);
