@@ -287,8 +287,12 @@ describe('verify, live', () => {
 
   it('cannot use a manifest file that is not there, and asks nothing either', async () => {
     const before = { ...simulators.snp.counts };
-    const { code, json } = await verify('snp', '--manifest-path', join(directory, 'none.json'), '--json');
-    assert.deepEqual([code, json().outcome], [30, 'malformed']);
+    const path = join(directory, 'none.json');
+    const named = await verify('snp', '--manifest-path', path, '--json');
+    const env = { PRIVATEMODE_PROXY_MANIFEST_PATH: path };
+    const inVariable = await verifyCommand([...flags('snp'), '--json'], { env });
+    for (const { code, json } of [named, inVariable])
+      assert.deepEqual([code, json().outcome], [30, 'malformed']);
     assert.deepEqual(simulators.snp.counts, before);
   });
 
