@@ -101,7 +101,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent,
-      onIdleTimeout: (ms) => agent.connections.announce(ms),
+      connections: agent.connections,
       freshAgent: outbound.agent({ keepAlive: false }),
       connectTimeout,
       firstByteTimeout,

@@ -12,7 +12,7 @@ import { type CorsPolicy, foreignPage, preflightHeaders } from './cors.ts';
 /** Whose keys count: of which requests the key decides what they get. */
 export interface Keys {
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  readonly configuredKey: string | undefined;
+  readonly configuredKey: () => string | undefined;
   readonly fallback: FallbackMode;
 }
 
@@ -98,14 +98,16 @@ function admissionOf(
  * Whether what is asked for depends on a key in the request: a token of --clients, or a key that the service will judge. One that
  * the configured key replaces, or that nobody looks at, could be anything.
  */
-function keyDecides(found: Admission, headers: IncomingHttpHeaders, { clients, ...keys }: Keys): boolean {
+function keyDecides(found: Admission, headers: IncomingHttpHeaders, keys: Keys): boolean {
+  const { clients, configuredKey, fallback } = keys;
   const sent = {
     authorization: headers.authorization,
     apiKeyHeader: headers['x-api-key'] as string | undefined,
   };
   if (ownKey(sent) === undefined) return false;
   if (found.kind === 'local') return clients !== undefined && !OPEN.has(found.id);
-  return found.kind === 'endpoint' && (clients !== undefined || !isReplaced({ ...sent, ...keys }));
+  if (found.kind !== 'endpoint') return false;
+  return clients !== undefined || !isReplaced({ ...sent, configuredKey: configuredKey(), fallback });
 }
 
 /** More than any client sends; each costs a look at every stage. */

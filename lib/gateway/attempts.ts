@@ -19,6 +19,8 @@ export interface OutgoingAttempt {
   readonly body: SaltedBody | undefined;
   readonly sealed: EncryptedStream | undefined;
   readonly authorization: string | undefined;
+  /** The key of the proxy. */
+  readonly configuredKey: string | undefined;
   /** Of a second attempt. */
   readonly retry: RetryRow | undefined;
 }
@@ -29,9 +31,9 @@ export async function sendAttempt(
   outgoing: OutgoingAttempt,
 ): Promise<AttemptResponse> {
   const { deps, req, res, log, match, stats, stage, requestId } = exchange;
-  const { epoch, cipher, body, sealed, retry, authorization } = outgoing;
-  const key = deps.configuredKey();
-  const read = { epoch, cipher, ownKey: key !== undefined && authorization === `Bearer ${key}` };
+  const { epoch, cipher, body, sealed, retry, authorization, configuredKey } = outgoing;
+  const ownKey = configuredKey !== undefined && authorization === `Bearer ${configuredKey}`;
+  const read = { epoch, cipher, ownKey };
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
   if (exchange.receipt !== undefined && cipher !== undefined) exchange.receipt.epoch = epoch;

@@ -24,10 +24,11 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { signal } = exchange.control;
   const { encrypted } = match.endpoint;
   try {
+    const configuredKey = deps.configuredKey();
     const { authorization, offeredKey } = rewriteAuth({
       authorization: req.headers.authorization,
       apiKeyHeader: req.headers['x-api-key'] as string | undefined,
-      configuredKey: deps.configuredKey(),
+      configuredKey,
       fallback: deps.apiKeyFallback,
       client: exchange.client,
     });
@@ -48,7 +49,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
       const cipher = encrypted ? createRequestCipher({ id: epoch.secretId, key: epoch.key }) : undefined;
       const sealed = cipher && body && encryptStream(body, cipher); // seals as the upload reads it
-      return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, retry });
+      return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, configuredKey, retry });
     });
     if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted
     body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile

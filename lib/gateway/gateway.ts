@@ -105,7 +105,7 @@ export function createGateway(deps: GatewayDeps) {
     try {
       const keys = {
         clients: deps.clients,
-        configuredKey: deps.configuredKey(),
+        configuredKey: deps.configuredKey,
         fallback: deps.apiKeyFallback,
       };
       const policy = deps.cors();

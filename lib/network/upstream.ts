@@ -8,7 +8,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
 import { joinPieces } from './join-pieces.ts';
 import { noResponse, upstreamFailure } from './upstream-failure.ts';
-import { openedAhead } from './warm-connections.ts';
+import { openedAhead, type WarmConnections } from './warm-connections.ts';
 
 /** Where the remote API is, and how to get there. */
 interface UpstreamOptions {
@@ -22,8 +22,8 @@ interface UpstreamOptions {
   readonly agent: Agent;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
-  /** Gets the ms for which the service says that it keeps an idle connection. */
-  readonly onIdleTimeout?: (ms: number) => void;
+  /** Are told for how many ms the service says that it keeps an idle connection. */
+  readonly connections?: Pick<WarmConnections, 'announce'>;
 }
 
 /** One sending of a request; nothing of the application's own head goes out but what stands here. */
@@ -134,7 +134,7 @@ const noConnection = (): PrivatemodeError =>
 
 /** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
-  const { host, connectTimeout, firstByteTimeout, onIdleTimeout } = options;
+  const { host, connectTimeout, firstByteTimeout, connections } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
   let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
@@ -205,7 +205,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
       if (settled || sending === undefined) return void response.destroy();
       settle();
       const hint = KEPT_FOR.exec(String(response.headers['keep-alive']))?.[1];
-      if (hint !== undefined) onIdleTimeout?.(1000 * Number(hint));
+      if (hint !== undefined) connections?.announce(1000 * Number(hint));
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
       // A response that is over before the upload is all there will be: the rest need not travel.
       response.once('end', () => {

@@ -235,7 +235,7 @@ export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'DNS rebinding: a key that is replaced counts as proof of a client',
     file: 'lib/gateway/admission.ts',
-    edits: [{ find: '!isReplaced({ ...sent, ...keys })', replace: 'true' }],
+    edits: [{ find: '!isReplaced({ ...sent, configuredKey: configuredKey(), fallback })', replace: 'true' }],
     tests: [
       {
         file: 'test/gateway/cors.test.ts',

@@ -213,7 +213,7 @@ it('whatever a foreign page sets, it gets nothing without a key that decides, an
     // A page that tells neither, and that its browser lets pass for a program, is known by nothing.
     const isSilent = !('origin' in page || 'sec-fetch-site' in page);
     const poses = isSilent && set['user-agent'] !== undefined;
-    const keys = { configuredKey, fallback, offered: [] };
+    const keys = { configuredKey: () => configuredKey, fallback, offered: [] };
     const { admission } = admit(req as IncomingMessage, OFF, keys);
     const refused = admission.kind === 'refusal' && admission.error.code === 'origin_forbidden';
     assert.equal(refused, !(isSilent && decides) && !poses, 'the gateway');

@@ -138,7 +138,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     host: 'localhost',
     port: upstreamPort,
     agent,
-    onIdleTimeout: (ms) => agent.connections.announce(ms),
+    connections: agent.connections,
     freshAgent: outbound.agent({ keepAlive: false }),
     connectTimeout,
     firstByteTimeout: options.firstByteTimeout ?? 5_000,
