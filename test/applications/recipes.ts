@@ -6,11 +6,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { freePort } from '../support/foreign-programs.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
@@ -146,11 +145,3 @@ describe('LiteLLM', { timeout: 900_000 }, () => {
     assert.match(text, /"embedding":\[-?\d/);
   });
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}

@@ -6,7 +6,7 @@ import { accessSync, constants } from 'node:fs';
 import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from './eventually.ts';
 import { cleanEnvironment } from './proxy-process.ts';
 import { ROOT } from './tools.ts';
 
@@ -116,11 +116,10 @@ export async function waitFor(
   { output, process: child }: RunningProgram,
   ms = 20_000,
 ): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!(await condition())) {
-    if (Date.now() > deadline || child.exitCode !== null) {
-      throw new Error(`waited in vain for ${what}; the program said:\n${output()}`);
-    }
-    await delay(25);
-  }
+  const words = (): string => `${what}; the program said:\n${output()}`;
+  const isMet = async (): Promise<boolean> => {
+    if (child.exitCode !== null) throw new Error(`it ended before ${words()}`);
+    return condition();
+  };
+  await eventually(words, isMet, ms, 25);
 }

@@ -69,12 +69,3 @@ export function signedAgain(line: string, change: object, key: string): string {
   const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
   return `${text.slice(0, -1)},"sig":"${signature}"}`;
 }
-
-/** Resolves once it holds, which takes milliseconds. */
-export async function until(holds: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!holds()) {
-    assert.ok(performance.now() < deadline, 'it did not come to that');
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}

@@ -16,7 +16,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from './eventually.ts';
 import { program } from './foreign-programs.ts';
 import { runAside } from './tools.ts';
 
@@ -122,24 +122,13 @@ export async function bootMachine(
       rmSync(over, { recursive: true });
     },
   };
-  await until(
-    () =>
-      run('systemctl', 'is-active', 'bare.target').then(
-        () => true,
-        () => false,
-      ),
-    'systemd did not boot',
-  );
+  const booted = (): Promise<boolean> =>
+    run('systemctl', 'is-active', 'bare.target').then(
+      () => true,
+      () => false,
+    );
+  await eventually('systemd to boot', booted, 30_000, 100);
   return machine;
-}
-
-/** Asks again and again, for 30 s at most. */
-export async function until(condition: () => Promise<boolean>, otherwise: string): Promise<void> {
-  const deadline = Date.now() + 30_000;
-  while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(otherwise);
-    await delay(100);
-  }
 }
 
 /** Where this machine's control groups of version 2 are mounted. */
@@ -153,11 +142,11 @@ function controlGroups(): string {
 async function firstProcess(child: ChildProcess): Promise<number> {
   const children = `/proc/${child.pid}/task/${child.pid}/children`;
   let pid = 0;
-  await until(async () => {
+  await eventually('systemd to start', () => {
     if (child.exitCode !== null) throw new Error(`unshare ended with ${child.exitCode}`);
     pid = Number(readFileSync(children, 'utf8').trim());
     return pid > 0 && readFileSync(`/proc/${pid}/comm`, 'utf8') === 'systemd\n';
-  }, 'systemd was not started');
+  });
   return pid;
 }
 
@@ -169,12 +158,12 @@ async function removeGroup(group: string): Promise<void> {
       if (entry.isDirectory()) remove(join(path, entry.name));
     rmdirSync(path);
   };
-  await until(async () => {
+  await eventually(`the removal of ${group}`, () => {
     try {
       remove(group);
       return true;
     } catch {
       return false;
     }
-  }, `${group} cannot be removed`);
+  });
 }

@@ -16,7 +16,8 @@ import {
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
-import { NOON, receipt, receiptsOfEachTest, until } from '../support/receipts.ts';
+import { eventually } from '../support/eventually.ts';
+import { NOON, receipt, receiptsOfEachTest } from '../support/receipts.ts';
 
 const here = receiptsOfEachTest();
 const path = (name: string): string => join(here.directory, name);
@@ -224,7 +225,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
       spoil(next);
       now += 86_400_000;
       log.add(receipt('r1', { epoch: null }));
-      await until(() => told.length > 0);
+      await eventually('the receipts', () => told.length > 0);
       assert.match(told[0] as string, reason);
       assert.equal(readFileSync(join(here.workspace, 'victim'), 'utf8'), 'as it was');
       await log.close();
@@ -239,7 +240,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     const told: string[] = [];
     const log = await here.open({ onFailure: ({ message }) => told.push(message) });
     log.keepVerdict('a'.repeat(64), '{}');
-    await until(() => told.length > 0);
+    await eventually('the receipts', () => told.length > 0);
     assert.match(told[0] as string, /verdicts is a link or something else than a directory$/);
     assert.ok(!existsSync(join(here.workspace, 'elsewhere', `${'a'.repeat(64)}.json`)));
     await log.close();

@@ -4,7 +4,8 @@ import { appendFileSync, readFileSync, renameSync, rmSync, writeFileSync } from 
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
-import { NOON, receipt, receiptsOfEachTest, until } from '../support/receipts.ts';
+import { eventually } from '../support/eventually.ts';
+import { NOON, receipt, receiptsOfEachTest } from '../support/receipts.ts';
 
 const DAY_MS = 86_400_000;
 const here = receiptsOfEachTest();
@@ -16,7 +17,7 @@ async function instance(days: number, first = 1): Promise<string[]> {
   for (let written = 0; written < days; written++) {
     if (written > 0) now += DAY_MS;
     log.add(receipt(`r${written}`, { epoch: null, time: new Date(now).toISOString() }));
-    await until(() => log.counters.written === written + 1);
+    await eventually('the receipts', () => log.counters.written === written + 1);
   }
   await log.close();
   return Array.from({ length: days }, (_, i) => `2026-12-0${first + i}.${log.instance}.jsonl`);

@@ -19,13 +19,13 @@ import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import { eventually } from '../support/eventually.ts';
 import {
   MANIFEST,
   NOON,
   receipt,
   receiptsOfEachTest,
   signedAgain,
-  until,
   VERDICT,
   VERDICT_SHA256,
 } from '../support/receipts.ts';
@@ -267,7 +267,7 @@ describe('checking receipts', () => {
     const log = await opened({ now: () => now });
     log.keepVerdict(VERDICT_SHA256, VERDICT);
     log.add(receipt('r1'));
-    await until(() => log.counters.written === 1);
+    await eventually('the receipts', () => log.counters.written === 1);
     now += 86_400_000;
     log.add(receipt('r2'));
     await log.close();
@@ -291,7 +291,7 @@ describe('checking receipts', () => {
     let now = NOON;
     const log = await opened({ now: () => now });
     log.add(receipt('r1', { epoch: null }));
-    await until(() => log.counters.written === 1);
+    await eventually('the receipts', () => log.counters.written === 1);
     now += 86_400_000;
     for (const id of ['r2', 'r3']) log.add(receipt(id, { epoch: null }));
     await log.close();
@@ -348,10 +348,10 @@ describe('writing receipts', () => {
     const mend = breakDirectory();
     now += 86_400_000; // a new file is due
     for (let i = 0; i < 20; i++) log.add(receipt(`r${i}`, { epoch: null }));
-    await until(() => told.length > 0);
+    await eventually('the receipts', () => told.length > 0);
     await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
     mend();
-    await until(() => told.length > 1);
+    await eventually('the receipts', () => told.length > 1);
     await log.close();
     assert.deepEqual(told, ['failure', 'recovery, 0 lost']);
     assert.deepEqual(log.counters, { written: 20, lost: 0 });
@@ -372,7 +372,7 @@ describe('writing receipts', () => {
     const mend = breakDirectory();
     now += 86_400_000; // a new file is due
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
-    await until(() => told.length > 0);
+    await eventually('the receipts', () => told.length > 0);
     mend();
     await log.close();
     assert.deepEqual([told, log.counters.lost], [['failure', 'recovery, 7 lost'], 7]);
@@ -394,14 +394,14 @@ describe('writing receipts', () => {
       now: () => now,
     });
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
-    await until(() => log.counters.written === 5);
+    await eventually('the receipts', () => log.counters.written === 5);
     assert.deepEqual([...told], [7]);
     breakDirectory();
     now += 86_400_000;
     for (let i = 0; i < 3; i++) log.add(receipt(`s${i}`, { epoch: null }));
     log.add(receipt('t', { endpoint: null, outcome: 'refused', code: 'unknown_path' }));
     log.noteGap();
-    await until(() => told.includes('failure'));
+    await eventually('the receipts', () => told.includes('failure'));
     await log.close();
     assert.deepEqual(told, [7, null, 'failure', 4]);
     assert.equal(log.counters.lost, 11);
@@ -442,12 +442,12 @@ describe('writing receipts', () => {
     });
     for (const count of [1, 2, 3]) {
       log.add(receipt(`r${count}`, { epoch: null }));
-      await until(() => log.counters.written === count);
+      await eventually('the receipts', () => log.counters.written === count);
     }
     assert.deepEqual(names, ['2026-12-01']);
     now += 86_400_000;
     log.add(receipt('r4', { epoch: null }));
-    await until(() => log.counters.written === 4);
+    await eventually('the receipts', () => log.counters.written === 4);
     await log.close();
     assert.deepEqual(
       [names, told],
@@ -567,7 +567,7 @@ describe('requests that were refused', () => {
     for (const lines of [2, 3, 4]) {
       log.add(refusal('unknown_path'));
       log.add(refusal('unknown_path'));
-      await until(() => recordsOf(log.instance).length === lines);
+      await eventually('the receipts', () => recordsOf(log.instance).length === lines);
     }
     await log.close();
     assert.deepEqual(
@@ -600,10 +600,10 @@ describe('requests that were refused', () => {
     const mend = breakDirectory();
     now += 86_400_000;
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
-    await until(() => told.length > 0);
+    await eventually('the receipts', () => told.length > 0);
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
     mend();
-    await until(() => told.length > 1);
+    await eventually('the receipts', () => told.length > 1);
     await log.close();
     assert.equal(log.counters.lost, 0);
     assert.deepEqual((await checkReceipts(directory)).refused, { unknown_path: 1_000 });

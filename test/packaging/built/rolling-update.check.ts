@@ -6,11 +6,11 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { binary, HOST } from '../../support/built.ts';
 import type { PodSpec } from '../../support/chart-levels.ts';
+import { eventually } from '../../support/eventually.ts';
 import { render } from '../../support/helm.ts';
 import { type Program, startProgram } from '../../support/program.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { until } from '../../support/systemd.ts';
 import { temporaryDirectory } from '../../support/temporary-directory.ts';
 
 const REPLICAS = 2;
@@ -74,7 +74,8 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
     );
     const pod = await startProgram([binary(HOST), ...args, ...simulated], remote.env);
     const probe = `${pod.url}${container.readinessProbe.httpGet.path}`;
-    await until(async () => (await fetch(probe)).status === 204, `not ready:\n${pod.log()}`);
+    const isReady = async (): Promise<boolean> => (await fetch(probe)).status === 204;
+    await eventually(() => `readiness:\n${pod.log()}`, isReady, 30_000, 100);
     return pod;
   }
 

@@ -3,10 +3,11 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { binary, HOST } from '../../support/built.ts';
+import { eventually } from '../../support/eventually.ts';
 import { installBlock } from '../../support/install-blocks.ts';
 import { type Remote, startRemote } from '../../support/remote.ts';
 import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { bootMachine, type Machine, until } from '../../support/systemd.ts';
+import { bootMachine, type Machine } from '../../support/systemd.ts';
 import { ROOT } from '../../support/tools.ts';
 
 const SERVICE = 'privatemode-proxy.service';
@@ -139,10 +140,8 @@ describe('under systemd', { timeout: 300_000 }, () => {
   it('is started again by the watchdog when it hangs', async () => {
     const hanging = await mainProcess();
     await machine.run('kill', '-s', 'STOP', String(hanging));
-    await until(
-      async () => (await machine.property(SERVICE, 'NRestarts')) === '1',
-      'the watchdog did nothing',
-    );
+    const restarted = async (): Promise<boolean> => (await machine.property(SERVICE, 'NRestarts')) === '1';
+    await eventually('the watchdog', restarted, 30_000, 100);
     assert.deepEqual(await streams(PORTS.system), { complete: 3 });
     assert.notEqual(await mainProcess(), hanging);
   });
@@ -179,14 +178,12 @@ describe('under systemd', { timeout: 300_000 }, () => {
         ...command,
       );
     const systemctl = (...args: string[]): Promise<string> => asUser('systemctl', '--user', ...args);
-    await until(
-      () =>
-        systemctl('list-units').then(
-          () => true,
-          () => false,
-        ),
-      'the manager of the user did not start',
-    );
+    const isThere = (): Promise<boolean> =>
+      systemctl('list-units').then(
+        () => true,
+        () => false,
+      );
+    await eventually('the manager of the user', isThere, 30_000, 100);
     await asUser('bash', '-euc', `cd ${CHECKOUT}\n${installBlock('systemd-user')}`);
     await isRunning(PORTS.user);
     assert.deepEqual(await streams(PORTS.user), { complete: 3 });
