@@ -1,0 +1,62 @@
+/** Why a request cannot be translated: where in it, and what to do. */
+import { PrivatemodeError } from '../errors.ts';
+
+/** `code` of the error object, as the API names it. */
+export type RefusalCode = 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter';
+
+/** A 400 of the Responses API. */
+export class RequestRefusal extends PrivatemodeError {
+  /** The place in the request, as `input[3].content[0]`. */
+  readonly param: string;
+  readonly apiCode: RefusalCode;
+
+  constructor(apiCode: RefusalCode, param: string, message: string, remedy: string) {
+    super('not_supported', message, { remedy });
+    this.apiCode = apiCode;
+    this.param = param;
+  }
+}
+
+export const unsupported = (param: string, message: string, remedy: string) =>
+  new RequestRefusal('unsupported_parameter', param, message, remedy);
+
+/** `expected` completes the sentence "Send …". */
+export const invalid = (param: string, expected: string) =>
+  new RequestRefusal(
+    'invalid_value',
+    param,
+    `${param} has a value that cannot be translated`,
+    `Send ${expected}.`,
+  );
+
+/** The body of the response to a refused request: the error object of the API, with the place. */
+export const refusalBody = ({ message, remedy, param, apiCode }: RequestRefusal, requestId: string): string =>
+  JSON.stringify({
+    error: {
+      message: `${message}. ${remedy} (request id ${requestId})`,
+      type: 'invalid_request_error',
+      param,
+      code: apiCode,
+    },
+  });
+
+export type JsonObject = Readonly<Record<string, unknown>>;
+
+export const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The value as an object; what the request says in its place is never quoted. */
+export function objectAt(param: string, value: unknown): JsonObject {
+  if (!isObject(value)) throw invalid(param, 'an object');
+  return value;
+}
+
+export function stringAt(param: string, value: unknown): string {
+  if (typeof value !== 'string') throw invalid(param, 'a string');
+  return value;
+}
+
+export function listAt(param: string, value: unknown): readonly unknown[] {
+  if (!Array.isArray(value)) throw invalid(param, 'an array');
+  return value;
+}

@@ -1,0 +1,175 @@
+/** The Response object and its items, for streams and whole bodies alike. */
+import { randomBytes } from '../crypto/random.ts';
+import { writeReasoning } from './reasoning.ts';
+import { isObject, type JsonObject } from './refusal.ts';
+import type { ResponseContext } from './request.ts';
+import type { ToolOrigin } from './tools.ts';
+
+const ID_BYTES = 12;
+
+/** An id of our own: none of the service's is authenticated. */
+export const newId = (prefix: string): string => `${prefix}_${randomBytes(ID_BYTES).toString('hex')}`;
+
+export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
+
+/** How a response ended, by the finish of its chat completion; any other finish is a failure. */
+export interface Outcome {
+  readonly status: 'completed' | 'incomplete';
+  readonly reason?: 'max_output_tokens' | 'content_filter';
+}
+const COMPLETED: Outcome = { status: 'completed' };
+export const OUTCOMES: ReadonlyMap<unknown, Outcome> = new Map([
+  ['stop', COMPLETED],
+  ['tool_calls', COMPLETED],
+  ['length', { status: 'incomplete', reason: 'max_output_tokens' }],
+  ['content_filter', { status: 'incomplete', reason: 'content_filter' }],
+]);
+
+/** A part of an item: its text grows with each piece. */
+export interface Part {
+  readonly index: number;
+  readonly type: 'output_text' | 'refusal' | 'reasoning_text';
+  text: string;
+  readonly logprobs: object[];
+}
+
+/** The member that has the text of a part. */
+export const PART_TEXTS = { output_text: 'text', refusal: 'refusal', reasoning_text: 'text' } as const;
+
+export const partItem = ({ type, text, logprobs }: Part): object => ({
+  type,
+  [PART_TEXTS[type]]: text,
+  ...(type === 'output_text' && { annotations: [], logprobs }),
+});
+
+export const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+export function reasoningItem(
+  id: string,
+  status: ItemStatus,
+  content: readonly object[],
+  sealed?: string,
+): object {
+  const encrypted = sealed !== undefined && { encrypted_content: writeReasoning(sealed) };
+  return { id, type: 'reasoning', summary: [], content, ...encrypted, status };
+}
+
+export const messageItem = (id: string, status: ItemStatus, content: readonly object[]) => ({
+  id,
+  type: 'message',
+  role: 'assistant',
+  status,
+  content,
+});
+
+/** Which call it is, and of which tool. */
+export interface CallHead {
+  readonly id: string;
+  readonly callId: string;
+  readonly origin: ToolOrigin;
+}
+
+const ITEM_PREFIXES = { function: 'fc', custom: 'ctc', tool_search: 'tsc' } as const;
+
+/** Gives the calls of one response their ids: a client tells them apart by `call_id`, so no two have the same. */
+export function createCallHeads({ origins }: ResponseContext): (name: string, id: unknown) => CallHead {
+  const taken = new Set<string>();
+  return (name, id) => {
+    const origin: ToolOrigin = origins.get(name) ?? { kind: 'function', name };
+    const callId = isText(id) && !taken.has(id) ? id : newId('call');
+    taken.add(callId);
+    return { id: newId(ITEM_PREFIXES[origin.kind]), callId, origin };
+  };
+}
+
+/** The item of a call; `value` is its arguments, or the input of a custom tool. */
+export function callItem({ id, callId, origin }: CallHead, status: ItemStatus, value: string): object {
+  const { kind, name, namespace } = origin;
+  if (kind === 'tool_search') {
+    const args = status === 'in_progress' ? {} : argumentsIn(value);
+    return { id, type: 'tool_search_call', call_id: callId, execution: 'client', arguments: args, status };
+  }
+  const named = { call_id: callId, name, ...(namespace !== undefined && { namespace }) };
+  return kind === 'custom'
+    ? { id, type: 'custom_tool_call', ...named, input: value, status }
+    : { id, type: 'function_call', ...named, arguments: value, status };
+}
+
+function argumentsIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Log probabilities as the API has them; of chat's, `bytes` may be null. */
+export function logprobsOf(choice: JsonObject): readonly object[] {
+  const { content } = isObject(choice['logprobs']) ? choice['logprobs'] : {};
+  if (!Array.isArray(content)) return [];
+  const entry = ({ token, logprob, bytes }: JsonObject) => ({ token, logprob, bytes: bytes ?? [] });
+  return content.filter(isObject).map((token) => {
+    const top = Array.isArray(token['top_logprobs']) ? token['top_logprobs'] : [];
+    return { ...entry(token), top_logprobs: top.filter(isObject).map(entry) };
+  });
+}
+
+const count = (from: unknown, name: string): number => {
+  const value = isObject(from) ? from[name] : undefined;
+  return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : 0;
+};
+
+function usageOf(usage: unknown): object | null {
+  if (!isObject(usage)) return null;
+  const { prompt_tokens_details: input, completion_tokens_details: output } = usage;
+  return {
+    input_tokens: count(usage, 'prompt_tokens'),
+    input_tokens_details: { cached_tokens: count(input, 'cached_tokens'), cache_write_tokens: 0 },
+    output_tokens: count(usage, 'completion_tokens'),
+    output_tokens_details: { reasoning_tokens: count(output, 'reasoning_tokens') },
+    total_tokens: count(usage, 'total_tokens'),
+  };
+}
+
+/** What is the same in all states of one response. */
+export interface ResponseHead {
+  readonly id: string;
+  readonly createdAt: number;
+  readonly model: string;
+}
+
+/** `chat`: a chunk or a body of chat, if there is one. */
+export function responseHead({ model: asked }: ResponseContext, chat: JsonObject = {}): ResponseHead {
+  const { created, model } = chat;
+  return {
+    id: newId('resp'),
+    createdAt: Number.isSafeInteger(created) ? (created as number) : Math.floor(Date.now() / 1000),
+    model: typeof model === 'string' && model !== '' ? model : asked,
+  };
+}
+
+export interface ResponseState {
+  readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
+  readonly reason?: Outcome['reason'];
+  readonly output?: readonly object[];
+  readonly usage?: unknown;
+  readonly error?: { readonly code: string; readonly message: string };
+}
+
+/** The Response object as JSON text. What repeats the request may be long, and is written once for all states. */
+export function responseText({ echo }: ResponseContext, head: ResponseHead, state: ResponseState): string {
+  const { status, reason, output = [], usage, error = null } = state;
+  const own = {
+    id: head.id,
+    object: 'response',
+    created_at: head.createdAt,
+    completed_at: status === 'completed' ? Math.floor(Date.now() / 1000) : null,
+    status,
+    error,
+    incomplete_details: reason === undefined ? null : { reason },
+    model: head.model,
+    output,
+    usage: usageOf(usage),
+  };
+  return `${JSON.stringify(own).slice(0, -1)},${echo}}`;
+}

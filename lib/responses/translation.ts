@@ -1,0 +1,304 @@
+/** The chunks of one chat completion as the events of one Response: what is open, what is done, and when. */
+import { PrivatemodeError } from '../errors.ts';
+import { CustomInput } from './custom-input.ts';
+import { isObject, type JsonObject } from './refusal.ts';
+import type { ResponseContext } from './request.ts';
+import {
+  type CallHead,
+  callItem,
+  createCallHeads,
+  isText,
+  logprobsOf,
+  messageItem,
+  newId,
+  OUTCOMES,
+  PART_TEXTS,
+  type Part,
+  partItem,
+  type ResponseHead,
+  type ResponseState,
+  reasoningItem,
+  responseHead,
+  responseText,
+} from './response-object.ts';
+
+/** Bytes that a response may hold for its last events: as many as a whole body may have. */
+const MAX_HELD = 128 * 1024 * 1024;
+/** What a piece of text costs beside its characters. */
+const PIECE_COST = 64;
+
+export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
+
+interface TextItem {
+  readonly kind: 'reasoning' | 'message';
+  readonly id: string;
+  readonly index: number;
+  readonly parts: Part[];
+}
+
+/** A call; it has an item once chat has told its name. */
+interface Call {
+  id: unknown;
+  name: string | undefined;
+  args: string;
+  item: (CallHead & { readonly index: number }) | undefined;
+  custom: CustomInput | undefined;
+}
+
+/** How the events of a call begin; a search has none between its first and its last. */
+const CALL_EVENTS: Readonly<Record<CallHead['origin']['kind'], string | undefined>> = {
+  function: 'response.function_call_arguments',
+  custom: 'response.custom_tool_call_input',
+  tool_search: undefined,
+};
+
+const placeOf = ({ id, index }: TextItem, part: Part) => ({
+  item_id: id,
+  output_index: index,
+  content_index: part.index,
+});
+
+/**
+ * An agent runs a tool once its item is done, whatever comes after. So `accept`, which says that the chat completion was whole, is what
+ * makes calls and message done; a failure before it leaves them open.
+ */
+export class ChatTranslation {
+  isOver = false;
+  /** The last Response object, as JSON. */
+  response = '';
+  #out = '';
+  #sequence = 0;
+  #held = 0;
+  #head: ResponseHead | undefined;
+  readonly #items: (TextItem | Call)[] = []; // by output_index
+  #reasoning: TextItem | undefined; // if it is open
+  #message: TextItem | undefined;
+  readonly #calls = new Map<unknown, Call>(); // by the index in chat
+  #finish: unknown;
+  #usage: unknown;
+  readonly #context: ResponseContext;
+  readonly #callHead: ReturnType<typeof createCallHeads>;
+  readonly #maxHeld: number;
+
+  constructor(context: ResponseContext, maxHeld = MAX_HELD) {
+    this.#context = context;
+    this.#callHead = createCallHeads(context);
+    this.#maxHeld = maxHeld;
+  }
+
+  /** The events since the last time. */
+  take(): string {
+    const text = this.#out;
+    this.#out = '';
+    return text;
+  }
+
+  comment(): void {
+    this.#out += ':\n\n';
+  }
+
+  /** The one place where events are made. `members` is JSON text without the braces. */
+  #write(type: string, members: string): void {
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence},${members}}\n\n`;
+    this.#sequence += 1;
+  }
+
+  #event(type: string, members: object): void {
+    this.#write(type, JSON.stringify(members).slice(1, -1));
+  }
+
+  #respond(type: string, head: ResponseHead, state: ResponseState): void {
+    this.response = responseText(this.#context, head, state);
+    this.#write(type, `"response":${this.response}`);
+  }
+
+  #begin(chunk?: JsonObject): ResponseHead {
+    if (this.#head !== undefined) return this.#head;
+    this.#head = responseHead(this.#context, chunk);
+    this.#respond('response.created', this.#head, { status: 'in_progress' });
+    this.#respond('response.in_progress', this.#head, { status: 'in_progress' });
+    return this.#head;
+  }
+
+  /** Takes a chunk that is no error. Throws response_malformed and response_too_large. */
+  chunk(chunk: JsonObject): void {
+    this.#begin(chunk);
+    if (isObject(chunk['usage'])) this.#usage = chunk['usage'];
+    for (const choice of Array.isArray(chunk['choices']) ? chunk['choices'] : []) this.#choice(choice);
+  }
+
+  #choice(choice: unknown): void {
+    const delta = isObject(choice) ? (choice['delta'] ?? {}) : undefined;
+    if (!isObject(choice) || !isObject(delta)) throw malformed('a choice of the response is none');
+    // The service sends reasoning under two names, the same in both.
+    const reasoning = delta['reasoning'] ?? delta['reasoning_content'];
+    const { content, refusal, tool_calls: calls } = delta;
+    if (isText(reasoning)) {
+      this.#reasoning ??= this.#open('reasoning');
+      this.#text(this.#reasoning, 'reasoning_text', reasoning);
+    }
+    if (isText(content)) {
+      const logprobs = this.#context.logprobs ? logprobsOf(choice) : [];
+      this.#text(this.#openMessage(), 'output_text', content, logprobs);
+    }
+    if (isText(refusal)) this.#text(this.#openMessage(), 'refusal', refusal);
+    for (const [at, call] of (Array.isArray(calls) ? calls : []).entries()) this.#callPiece(call, at);
+    this.#finish = choice['finish_reason'] ?? this.#finish;
+  }
+
+  #hold(size: number): void {
+    this.#held += size + PIECE_COST;
+    if (this.#held <= this.#maxHeld) return;
+    throw new PrivatemodeError('response_too_large', `the response is larger than ${this.#maxHeld} bytes`);
+  }
+
+  #add(item: TextItem | Call, shown: object): void {
+    this.#event('response.output_item.added', { output_index: this.#items.length, item: shown });
+    this.#items.push(item);
+  }
+
+  #open(kind: TextItem['kind']): TextItem {
+    const id = newId(kind === 'message' ? 'msg' : 'rs');
+    const item: TextItem = { kind, id, index: this.#items.length, parts: [] };
+    this.#add(
+      item,
+      kind === 'message' ? messageItem(id, 'in_progress', []) : reasoningItem(id, 'in_progress', []),
+    );
+    return item;
+  }
+
+  #openMessage(): TextItem {
+    this.#endReasoning();
+    this.#message ??= this.#open('message');
+    return this.#message;
+  }
+
+  #text(item: TextItem, type: Part['type'], delta: string, logprobs: readonly object[] = []): void {
+    this.#hold(delta.length + (logprobs.length > 0 ? JSON.stringify(logprobs).length : 0));
+    let part = item.parts.find((other) => other.type === type);
+    if (part === undefined) {
+      part = { index: item.parts.length, type, text: '', logprobs: [] };
+      item.parts.push(part);
+      this.#event('response.content_part.added', { ...placeOf(item, part), part: partItem(part) });
+    }
+    part.text += delta;
+    for (const one of logprobs) part.logprobs.push(one);
+    this.#event(`response.${type}.delta`, {
+      ...placeOf(item, part),
+      delta,
+      ...(type === 'output_text' && { logprobs }),
+    });
+  }
+
+  #callPiece(piece: unknown, at: number): void {
+    const { index = at, id, function: of = {} } = isObject(piece) ? piece : {};
+    if (!isObject(piece) || !isObject(of)) throw malformed('a call of the response is none');
+    const { name, arguments: args } = of;
+    const text = isText(args) ? args : '';
+    this.#endReasoning();
+    this.#hold(text.length);
+    let call = this.#calls.get(index);
+    if (call === undefined) {
+      call = { id, name: undefined, args: '', item: undefined, custom: undefined };
+      this.#calls.set(index, call);
+    }
+    call.id ??= id;
+    call.args += text;
+    if (call.item !== undefined) {
+      if (isText(name) && name !== call.name) throw malformed('a call of the response changes its name');
+      this.#callDelta(call, call.custom?.feed(text) ?? text);
+    } else if (isText(name)) {
+      call.name = name;
+      call.item = { ...this.#callHead(name, call.id), index: this.#items.length };
+      if (call.item.origin.kind === 'custom') call.custom = new CustomInput();
+      this.#add(call, callItem(call.item, 'in_progress', ''));
+      this.#callDelta(call, call.custom?.feed(call.args) ?? call.args);
+    }
+  }
+
+  #callDelta({ item }: Call, delta: string): void {
+    const type = item && CALL_EVENTS[item.origin.kind];
+    if (type === undefined || delta === '') return;
+    this.#event(`${type}.delta`, { item_id: item?.id, output_index: item?.index, delta });
+  }
+
+  #done(output_index: number, item: object): object {
+    this.#event('response.output_item.done', { output_index, item });
+    return item;
+  }
+
+  #endReasoning(): void {
+    const item = this.#reasoning;
+    this.#reasoning = undefined;
+    if (item !== undefined) this.#endText(item, 'completed');
+  }
+
+  #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
+    for (const part of item.parts) {
+      const place = placeOf(item, part);
+      const logprobs = part.type === 'output_text' && { logprobs: part.logprobs };
+      this.#event(`response.${part.type}.done`, {
+        ...place,
+        [PART_TEXTS[part.type]]: part.text,
+        ...logprobs,
+      });
+      this.#event('response.content_part.done', { ...place, part: partItem(part) });
+    }
+    return this.#done(item.index, this.#textItem(item, status));
+  }
+
+  #textItem({ kind, id, parts }: TextItem, status: 'completed' | 'incomplete'): object {
+    const content = parts.map(partItem);
+    if (kind === 'message') return messageItem(id, status, content);
+    return reasoningItem(id, 'completed', content, this.#context.sealsReasoning ? parts[0]?.text : undefined);
+  }
+
+  #endCall(call: Call, value: string): object[] {
+    const { item } = call;
+    if (item === undefined) return [];
+    const { kind, name } = item.origin;
+    const told = kind === 'custom' ? { input: value } : { name, arguments: value };
+    const place = { item_id: item.id, output_index: item.index };
+    if (kind !== 'tool_search') this.#event(`${CALL_EVENTS[kind]}.done`, { ...place, ...told });
+    return [this.#done(item.index, callItem(item, 'completed', value))];
+  }
+
+  /**
+   * The chat completion was whole: now, and only now, calls and message are done. Throws stream_unfinished where the service ended it in
+   * a way that the API does not know, and response_malformed where a call is not one.
+   */
+  accept(): void {
+    const isEmpty = this.#items.length === 0 && this.#calls.size === 0;
+    // The service may name no finish where there was no token.
+    const outcome = OUTCOMES.get(this.#finish ?? (isEmpty ? 'stop' : undefined));
+    if (outcome === undefined) {
+      throw new PrivatemodeError('stream_unfinished', 'the service ended the response early');
+    }
+    const { status } = outcome;
+    // All that may fail, before the first of these events.
+    const ends = new Map<Call, { readonly input: string; readonly rest: string }>();
+    for (const call of status === 'completed' ? this.#calls.values() : []) {
+      if (call.item === undefined) throw malformed('a call of the response has no name');
+      ends.set(call, call.custom?.finish() ?? { input: call.args, rest: '' });
+    }
+    const head = this.#begin();
+    this.#endReasoning();
+    const output = this.#items.flatMap((item) => {
+      if ('kind' in item)
+        return [item.kind === 'message' ? this.#endText(item, status) : this.#textItem(item, status)];
+      const end = ends.get(item);
+      if (end === undefined) return [];
+      this.#callDelta(item, end.rest);
+      return this.#endCall(item, end.input);
+    });
+    this.#respond(`response.${status}`, head, { ...outcome, output, usage: this.#usage });
+    this.isOver = true;
+  }
+
+  /** Ends the response, which then has no output: nothing in it may be used. */
+  fail(error: { readonly code: string; readonly message: string }): void {
+    if (this.isOver) return;
+    this.#respond('response.failed', this.#begin(), { status: 'failed', error });
+    this.isOver = true;
+  }
+}
