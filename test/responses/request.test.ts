@@ -1,0 +1,450 @@
+/** Every row of the request tables of docs/protocol/responses.md. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { writeReasoning } from '../../lib/responses/reasoning.ts';
+import { RequestRefusal, refusalBody } from '../../lib/responses/refusal.ts';
+import { translateRequest } from '../../lib/responses/request.ts';
+import { chatOf, type Json, translated } from './chat-side.ts';
+
+const call = (more: Json = {}) => ({
+  type: 'function_call',
+  id: 'fc_9',
+  call_id: 'c1',
+  name: 'f',
+  arguments: '{}',
+  ...more,
+});
+const fn = (name: string, more: Json = {}) => ({
+  type: 'function',
+  name,
+  parameters: { type: 'object' },
+  strict: true,
+  ...more,
+});
+const chatCall = (name: string, args: string, id = 'c1') => ({
+  id,
+  type: 'function',
+  function: { name, arguments: args },
+});
+const says = (role: string, content: unknown) => ({ type: 'message', role, content });
+const IMAGE = { type: 'input_image', image_url: 'data:image/png;base64,AA==', detail: 'original' };
+
+describe('a Responses request as a chat completion', () => {
+  const MEMBERS: readonly [name: string, request: Json, chat: Json][] = [
+    [
+      'what has the same name',
+      { temperature: 0.5, top_p: 0.9, user: 'u', safety_identifier: 's', service_tier: 'auto' },
+      { temperature: 0.5, top_p: 0.9, user: 'u', safety_identifier: 's', service_tier: 'auto' },
+    ],
+    [
+      'the salt',
+      { cache_salt: 'x'.repeat(32), parallel_tool_calls: false },
+      { cache_salt: 'x'.repeat(32), parallel_tool_calls: false },
+    ],
+    ['top_logprobs', { top_logprobs: 3 }, { top_logprobs: 3, logprobs: true }],
+    ['logprobs by include', { include: ['message.output_text.logprobs'] }, { logprobs: true }],
+    ['max_output_tokens', { max_output_tokens: 9 }, { max_completion_tokens: 9 }],
+    [
+      'a stream',
+      { stream: true, stream_options: { include_obfuscation: true } },
+      { stream: true, stream_options: { include_usage: true } },
+    ],
+    ['text', { text: { format: { type: 'text' }, verbosity: 'low' } }, {}],
+    ['JSON', { text: { format: { type: 'json_object' } } }, { response_format: { type: 'json_object' } }],
+    [
+      'a schema',
+      { text: { format: { type: 'json_schema', name: 'n', schema: { a: 1 }, strict: true } } },
+      {
+        response_format: { type: 'json_schema', json_schema: { name: 'n', schema: { a: 1 }, strict: true } },
+      },
+    ],
+    ...[
+      ['none', 'low'],
+      ['minimal', 'low'],
+      ['medium', 'medium'],
+      ['xhigh', 'high'],
+      ['max', 'high'],
+    ].map(([effort, known]): [string, Json, Json] => [
+      `effort ${effort}`,
+      { reasoning: { effort, summary: 'auto', context: 'all' } },
+      { reasoning_effort: known },
+    ]),
+    [
+      'what stays here',
+      {
+        metadata: { a: 'CANARY' },
+        truncation: 'disabled',
+        include: ['reasoning.encrypted_content'],
+        store: true,
+        background: false,
+        prompt_cache_key: 'CANARY',
+        prompt_cache_retention: '24h',
+        prompt_cache_options: {},
+        client_metadata: { cwd: 'CANARY' },
+        moderation: {},
+      },
+      {},
+    ],
+    ['nulls', { previous_response_id: null, tools: null, tool_choice: null, temperature: null }, {}],
+  ];
+  for (const [name, request, expected] of MEMBERS) {
+    it(`translates ${name}`, () => {
+      assert.deepEqual(chatOf(request), {
+        model: 'm',
+        messages: [{ role: 'user', content: 'hi' }],
+        ...expected,
+      });
+    });
+  }
+
+  const user = { role: 'user', content: 'hi' };
+  const INPUTS: readonly [name: string, request: Json, messages: Json[]][] = [
+    [
+      'instructions and what leads',
+      {
+        instructions: 'A',
+        input: [says('developer', 'B'), says('system', [{ type: 'input_text', text: 'C' }]), user],
+      },
+      [{ role: 'system', content: 'A\n\nB\n\nC' }, user],
+    ],
+    [
+      'later instructions',
+      { input: [user, says('developer', 'B')] },
+      [user, { role: 'user', content: '<application_instructions>\nB\n</application_instructions>' }],
+    ],
+    [
+      'parts',
+      { input: [says('user', [{ type: 'input_text', text: 'a' }, IMAGE])] },
+      [
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'a' },
+            { type: 'image_url', image_url: { url: IMAGE.image_url, detail: 'high' } },
+          ],
+        },
+      ],
+    ],
+    [
+      'one part',
+      { input: [says('assistant', [{ type: 'refusal', refusal: 'no' }])] },
+      [{ role: 'assistant', content: 'no' }],
+    ],
+    [
+      'phase and ids, left out',
+      {
+        input: [
+          {
+            ...says('assistant', [{ type: 'output_text', text: 'a', annotations: [] }]),
+            phase: 'commentary',
+            id: 'msg_1',
+            status: 'completed',
+          },
+        ],
+      },
+      [{ role: 'assistant', content: 'a' }],
+    ],
+    [
+      'calls, which share a message',
+      { input: [says('assistant', 'a'), call(), call({ call_id: 'c2', namespace: 'n' })] },
+      [{ role: 'assistant', content: 'a', tool_calls: [chatCall('f', '{}'), chatCall('n__f', '{}', 'c2')] }],
+    ],
+    [
+      'a custom call',
+      { input: [{ type: 'custom_tool_call', call_id: 'c1', name: 'p', input: '"x"' }] },
+      [{ role: 'assistant', tool_calls: [chatCall('p', '{"input":"\\"x\\""}')] }],
+    ],
+    [
+      'outputs',
+      {
+        input: [
+          { type: 'function_call_output', id: 'o', call_id: 'c1', output: 'r' },
+          { type: 'custom_tool_call_output', call_id: 'c2', output: [{ type: 'input_text', text: 's' }] },
+        ],
+      },
+      [
+        { role: 'tool', tool_call_id: 'c1', content: 'r' },
+        { role: 'tool', tool_call_id: 'c2', content: 's' },
+      ],
+    ],
+    [
+      'reasoning',
+      {
+        input: [
+          {
+            type: 'reasoning',
+            id: 'rs',
+            summary: [],
+            content: [{ type: 'reasoning_text', text: 'think' }],
+            encrypted_content: 'x',
+          },
+          call(),
+        ],
+      },
+      [
+        {
+          role: 'assistant',
+          reasoning: 'think',
+          reasoning_content: 'think',
+          tool_calls: [chatCall('f', '{}')],
+        },
+      ],
+    ],
+    [
+      'sealed reasoning',
+      {
+        input: [
+          { type: 'reasoning', summary: [], encrypted_content: writeReasoning('deep \ud800') },
+          says('assistant', 'a'),
+        ],
+      },
+      [{ role: 'assistant', reasoning: 'deep \ud800', reasoning_content: 'deep \ud800', content: 'a' }],
+    ],
+    [
+      'reasoning of others, left out',
+      { input: [{ type: 'reasoning', summary: [], encrypted_content: 'gAAAA' }, says('assistant', 'a')] },
+      [{ role: 'assistant', content: 'a' }],
+    ],
+    [
+      'a search',
+      {
+        input: [
+          { type: 'tool_search_call', call_id: 'c1', execution: 'client', arguments: { q: 1 } },
+          { type: 'tool_search_output', call_id: 'c1', execution: 'client', tools: [fn('g')] },
+        ],
+      },
+      [
+        { role: 'assistant', tool_calls: [chatCall('tool_search', '{"q":1}')] },
+        { role: 'tool', tool_call_id: 'c1', content: '{"tools":["g"]}' },
+      ],
+    ],
+  ];
+  for (const [name, request, messages] of INPUTS) {
+    it(`translates ${name} in the input`, () => assert.deepEqual(chatOf(request)['messages'], messages));
+  }
+
+  it('translates tools, and leaves out hosted ones', () => {
+    const { body, hosted, context } = translated({
+      tools: [
+        {
+          type: 'namespace',
+          name: 'mcp__files',
+          description: 'd',
+          tools: [fn('read'), { type: 'custom', name: 'patch' }],
+        },
+        {
+          type: 'custom',
+          name: 'apply',
+          description: 'D',
+          format: { type: 'grammar', syntax: 'lark', definition: 'start: "x"' },
+        },
+        fn('plain', { strict: false, description: 'P' }),
+        { type: 'tool_search', execution: 'client', description: 'S', parameters: { type: 'object' } },
+        { type: 'tool_search' },
+        { type: 'web_search' },
+      ],
+      input: [
+        { type: 'additional_tools', role: 'developer', tools: [fn('later'), fn('plain')] },
+        says('user', 'x'),
+      ],
+    });
+    const { tools } = JSON.parse(body.toString());
+    assert.deepEqual(
+      tools.map((tool: Json) => tool['function'].name),
+      ['mcp__files__read', 'mcp__files__patch', 'apply', 'plain', 'tool_search', 'later'],
+    );
+    assert.match(tools[2].function.description, /^D\n\n.* lark grammar:\nstart: "x"$/);
+    assert.deepEqual(tools[2].function.parameters.required, ['input']);
+    assert.deepEqual(tools[3].function, {
+      name: 'plain',
+      description: 'P',
+      parameters: { type: 'object' },
+      strict: false,
+    });
+    assert.deepEqual(hosted, ['tool_search', 'web_search']);
+    assert.deepEqual(context.origins.get('mcp__files__patch'), {
+      kind: 'custom',
+      name: 'patch',
+      namespace: 'mcp__files',
+    });
+  });
+
+  it('gives every tool a name that leads back, the same in every request', () => {
+    const names = [
+      'a',
+      'x'.repeat(80),
+      `${'x'.repeat(79)}y`,
+      'with.dot',
+      'with_dot',
+      '__proto__',
+      'constructor',
+      '',
+      '\ud800',
+    ].filter((name) => name !== '');
+    const tools = [
+      { type: 'namespace', name: 'a', tools: names.map((name) => fn(name)) },
+      fn('a__a'),
+      { type: 'custom', name: 'a__a' },
+      ...names.map((name) => fn(name)),
+    ];
+    const { body, context } = translated({ tools });
+    const used: string[] = JSON.parse(body.toString()).tools.map((tool: Json) => tool['function'].name);
+    assert.equal(new Set(used).size, tools.length - 1 + names.length);
+    for (const name of used) assert.match(name, /^[\w-]{1,64}$/);
+    assert.deepEqual(context.origins.get('a__a'), { kind: 'function', name: 'a__a' });
+    assert.deepEqual(
+      new Set(used.map((name) => context.origins.get(name)?.name)),
+      new Set([...names, 'a__a']),
+    );
+    assert.deepEqual(chatOf({ tools })['tools'], JSON.parse(body.toString()).tools);
+  });
+
+  const CHOICES: readonly [choice: unknown, expected: unknown, names: string[]][] = [
+    ['none', 'none', ['f', 'n__f', 'c']],
+    ['required', 'required', ['f', 'n__f', 'c']],
+    [{ type: 'function', name: 'f' }, { type: 'function', function: { name: 'f' } }, ['f', 'n__f', 'c']],
+    [{ type: 'custom', name: 'c' }, { type: 'function', function: { name: 'c' } }, ['f', 'n__f', 'c']],
+    [
+      {
+        type: 'allowed_tools',
+        mode: 'required',
+        tools: [
+          { type: 'custom', name: 'c' },
+          { type: 'namespace', name: 'n' },
+        ],
+      },
+      'required',
+      ['n__f', 'c'],
+    ],
+  ];
+  for (const [tool_choice, expected, names] of CHOICES) {
+    it(`translates the choice ${JSON.stringify(tool_choice)}`, () => {
+      const chat = chatOf({
+        tool_choice,
+        tools: [fn('f'), { type: 'namespace', name: 'n', tools: [fn('f')] }, { type: 'custom', name: 'c' }],
+      });
+      assert.deepEqual(chat['tool_choice'], expected);
+      assert.deepEqual(
+        chat['tools'].map((tool: Json) => tool['function'].name),
+        names,
+      );
+    });
+  }
+
+  const REFUSALS: readonly [param: string, request: Json, code?: string][] = [
+    ...[
+      'previous_response_id',
+      'conversation',
+      'prompt',
+      'context_management',
+      'max_tool_calls',
+      'access_programs',
+      'made_up',
+      'n',
+      'image',
+      'messages',
+      'constructor',
+    ].map((name): [string, Json] => [name, { [name]: 'CANARY' }]),
+    ['made_up', { made_up: null }],
+    ['background', { background: true }],
+    ['truncation', { truncation: 'auto' }],
+    ['request', { 'CANARY \n': 1 }],
+    ['input', { input: [] }, 'missing_required_parameter'],
+    ['input', { input: 7 }, 'invalid_value'],
+    ['input[0]', { input: ['CANARY'] }, 'invalid_value'],
+    ...[
+      'item_reference',
+      'program',
+      'configuration_update',
+      'web_search_call',
+      'mcp_call',
+      'compaction',
+      'toString',
+    ].map((type): [string, Json] => ['input[1].type', { input: [user, { type }] }]),
+    ...['input_file', 'input_audio', '__proto__'].map((type): [string, Json] => [
+      'input[0].content[1].type',
+      { input: [says('user', [{ type: 'input_text', text: '' }, { type }])] },
+    ]),
+    ['input[0].content[0].file_id', { input: [says('user', [{ type: 'input_image', file_id: 'f' }])] }],
+    ['input[0].role', { input: [says('critic', 'x')] }, 'invalid_value'],
+    ['input[0].call_id', { input: [call({ call_id: null })] }, 'invalid_value'],
+    ['input[0].execution', { input: [{ type: 'tool_search_call', call_id: null, arguments: {} }] }],
+    ['tools[0].tools[0]', { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] }],
+    ['tool_choice', { tool_choice: { type: 'web_search' }, tools: [{ type: 'web_search' }] }],
+    [
+      'tool_choice.tools[0]',
+      { tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'mcp', server_label: 'x' }] } },
+    ],
+    ['tool_choice', { tool_choice: { type: 'function', name: 'gone' } }, 'invalid_value'],
+    ['tool_choice', { tool_choice: 'required', tools: [{ type: 'web_search' }] }, 'invalid_value'],
+    ['temperature', { temperature: 'CANARY' }, 'invalid_value'],
+    ['metadata', { metadata: [] }, 'invalid_value'],
+    ['reasoning.effort', { reasoning: { effort: 'CANARY' } }, 'invalid_value'],
+    ['text.format.type', { text: { format: { type: 'grammar' } } }, 'invalid_value'],
+  ];
+  for (const [param, request, code = 'unsupported_parameter'] of REFUSALS) {
+    it(`refuses ${JSON.stringify(request).slice(0, 90)}`, () => {
+      assert.throws(
+        () => translated(request),
+        (thrown: unknown) => {
+          assert.ok(thrown instanceof RequestRefusal);
+          const { error } = JSON.parse(refusalBody(thrown, 'r-1'));
+          assert.deepEqual(
+            [thrown.status, error.type, error.param, error.code],
+            [400, 'invalid_request_error', param, code],
+          );
+          assert.match(error.message, /\. [A-Z].*\. \(request id r-1\)$/);
+          assert.doesNotMatch(error.message, /CANARY/);
+          return true;
+        },
+      );
+    });
+  }
+
+  it('lets nothing of the client leave that is not translated', () => {
+    const ids = {
+      id: 'CANARY',
+      status: 'CANARY',
+      caller: { type: 'program', caller_id: 'CANARY' },
+      x: 'CANARY',
+    };
+    const { body } = translated({
+      metadata: { a: 'CANARY' },
+      client_metadata: { a: 'CANARY' },
+      input: [
+        { ...says('user', [{ type: 'input_text', text: 'a', x: 'CANARY' }]), ...ids },
+        { ...call(), ...ids },
+      ],
+      tools: [fn('f', { x: 'CANARY', output_schema: { a: 'CANARY' } })],
+    });
+    assert.doesNotMatch(body.toString(), /CANARY/);
+  });
+
+  for (const body of ['', '[]', 'null', '{"a":', '{"a":1}x', Buffer.from([0x22, 0xff, 0x22])]) {
+    it(`refuses ${body.toString()} as no JSON`, () => {
+      assert.throws(() => translateRequest(Buffer.from(body as string)), {
+        code: 'invalid_json',
+        status: 400,
+      });
+    });
+  }
+
+  it('passes deep nesting on, or refuses it where the engine cannot write it', () => {
+    const deep = `${'['.repeat(2e5)}${']'.repeat(2e5)}`;
+    const request = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"a":${deep}}}]}`;
+    try {
+      assert.ok(translateRequest(Buffer.from(request)).body.includes(deep));
+    } catch (thrown) {
+      assert.equal((thrown as Json)['code'], 'invalid_json');
+    }
+  });
+
+  it('keeps its prototype out of reach', () => {
+    const request =
+      '{"model":"m","input":"x","metadata":{"__proto__":{"a":1}},"tools":[{"type":"function","name":"f","parameters":{"__proto__":{"b":1}}}]}';
+    const { body, context } = translateRequest(Buffer.from(request));
+    assert.ok(body.toString().includes('"parameters":{"__proto__":{"b":1}}'));
+    assert.ok(context.echo.includes('"metadata":{"__proto__":{"a":1}}'));
+    assert.equal(({} as Json)['a'], undefined);
+  });
+});

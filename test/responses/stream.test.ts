@@ -1,0 +1,488 @@
+/** Chat streams as Responses streams: every row of the event table, and what a stream that is not whole must never hold. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import OpenAI from 'openai';
+import OpenAIPrevious from 'openai-previous';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
+import { translateBody } from '../../lib/responses/body.ts';
+import { readReasoning } from '../../lib/responses/reasoning.ts';
+import { ResponseStream, TranslatedDecrypter } from '../../lib/responses/stream.ts';
+import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { callPiece, chatStream, chunk, eventsIn, type Json, run, translated, USAGE } from './chat-side.ts';
+
+const TOOLS = {
+  include: ['reasoning.encrypted_content'],
+  tools: [
+    { type: 'function', name: 'f', parameters: {} },
+    { type: 'custom', name: 'patch' },
+    { type: 'namespace', name: 'mcp__files', tools: [{ type: 'function', name: 'read' }] },
+    { type: 'tool_search', execution: 'client' },
+  ],
+};
+const INPUT = 'a"\\\n\u00e9\ud83d\ude00\u2028z';
+const ARGS = `{ "input" : ${JSON.stringify(INPUT).replace('\ud83d\ude00', '\\ud83d\\uDE00')} }`;
+
+/** Reasoning, text and a call of each kind. */
+const ALL = [
+  { reasoning: 'th', reasoning_content: 'th' },
+  { reasoning: 'ink', reasoning_content: 'ink' },
+  { content: 'Hel' },
+  { content: 'lo \u00e9\ud83d\ude00' },
+  callPiece(0, '', 'c1', 'f'),
+  callPiece(0, '{"a"'),
+  callPiece(1, ARGS.slice(0, 20), 'c2', 'patch'),
+  callPiece(0, ':1}'),
+  callPiece(1, ARGS.slice(20)),
+  callPiece(2, '{}', 'c1', 'mcp__files__read'),
+  callPiece(3, '{"q":1}', '', 'tool_search'),
+  callPiece(4, '{}', 'c4', 'invented'),
+];
+
+const typesOf = (events: readonly Json[]): string[] =>
+  events.map(({ type }) => type.replace('response.', ''));
+const isDoneCall = ({ type, item }: Json): boolean =>
+  type === 'response.output_item.done' && item.type !== 'reasoning' && item.type !== 'message';
+/** What no client may see of a response that is not whole. */
+const promisesWhole = (event: Json): boolean =>
+  isDoneCall(event) ||
+  /arguments\.done|input\.done|output_text\.done|response\.completed|response\.incomplete/.test(
+    event['type'],
+  ) ||
+  (event['type'] === 'response.output_item.done' && event['item'].type === 'message');
+
+function demandSequence(events: readonly Json[]): void {
+  assert.deepEqual(
+    events.map((event) => event['sequence_number']),
+    events.map((_, at) => at),
+  );
+}
+
+const lastOf = (events: readonly Json[]): Json => events.at(-1)!;
+
+describe('a Responses stream', () => {
+  it('has the events of the table, all that is done at the end', () => {
+    const { events, failure, terminated } = run(chatStream(ALL, 'tool_calls'), TOOLS);
+    demandSequence(events);
+    assert.deepEqual([failure, terminated], [undefined, false]);
+    const text = ['output_text.done', 'content_part.done', 'output_item.done'];
+    assert.deepEqual(typesOf(events), [
+      ...['created', 'in_progress', 'output_item.added', 'content_part.added'],
+      ...[
+        'reasoning_text.delta',
+        'reasoning_text.delta',
+        'reasoning_text.done',
+        'content_part.done',
+        'output_item.done',
+      ],
+      ...['output_item.added', 'content_part.added', 'output_text.delta', 'output_text.delta'],
+      ...['output_item.added', 'function_call_arguments.delta'],
+      ...[
+        'output_item.added',
+        'custom_tool_call_input.delta',
+        'function_call_arguments.delta',
+        'custom_tool_call_input.delta',
+      ],
+      ...[
+        'output_item.added',
+        'function_call_arguments.delta',
+        'output_item.added',
+        'output_item.added',
+        'function_call_arguments.delta',
+      ],
+      ...text,
+      ...[
+        'function_call_arguments.done',
+        'output_item.done',
+        'custom_tool_call_input.done',
+        'output_item.done',
+      ],
+      ...['function_call_arguments.done', 'output_item.done', 'output_item.done'],
+      ...['function_call_arguments.done', 'output_item.done', 'completed'],
+    ]);
+    const { response } = lastOf(events);
+    const done = events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item);
+    assert.deepEqual(response.output, done);
+    const [reasoning, message, f, patch, read, search, invented] = response.output;
+    assert.deepEqual(
+      [reasoning.summary, reasoning.content, readReasoning(reasoning.encrypted_content)],
+      [[], [{ type: 'reasoning_text', text: 'think' }], 'think'],
+    );
+    assert.deepEqual(message.content, [
+      { type: 'output_text', text: 'Hello \u00e9\ud83d\ude00', annotations: [], logprobs: [] },
+    ]);
+    assert.deepEqual(
+      [f.type, f.call_id, f.name, f.arguments, f.status],
+      ['function_call', 'c1', 'f', '{"a":1}', 'completed'],
+    );
+    assert.deepEqual(
+      [patch.type, patch.call_id, patch.name, patch.input],
+      ['custom_tool_call', 'c2', 'patch', INPUT],
+    );
+    assert.deepEqual([read.type, read.namespace, read.name], ['function_call', 'mcp__files', 'read']);
+    assert.notEqual(read.call_id, 'c1', 'two calls of one id');
+    assert.deepEqual(
+      [search.type, search.execution, search.arguments],
+      ['tool_search_call', 'client', { q: 1 }],
+    );
+    assert.deepEqual([invented.type, invented.name], ['function_call', 'invented']);
+    assert.deepEqual(response.usage, {
+      input_tokens: 7,
+      input_tokens_details: { cached_tokens: 3, cache_write_tokens: 0 },
+      output_tokens: 5,
+      output_tokens_details: { reasoning_tokens: 2 },
+      total_tokens: 12,
+    });
+    assert.match(response.id, /^resp_[0-9a-f]{24}$/);
+    assert.deepEqual(
+      [response.created_at, response.model, response.store],
+      [1_700_000_000, 'real-model', false],
+    );
+  });
+
+  it('repeats the request in every Response object, and keeps nothing', () => {
+    const request = {
+      store: true,
+      metadata: { a: 'b' },
+      instructions: 'I',
+      temperature: 0.2,
+      tools: TOOLS.tools,
+    };
+    const { events } = run(chatStream([{ content: 'x' }]), request);
+    for (const { response } of events.filter(({ response }) => response !== undefined)) {
+      const { store, metadata, instructions, temperature, tools, truncation } = response;
+      assert.deepEqual({ store, metadata, instructions, temperature, tools }, { ...request, store: false });
+      assert.equal(truncation, 'disabled');
+    }
+  });
+
+  const ENDS: readonly [finish: string, status: string, reason: string | undefined][] = [
+    ['stop', 'completed', undefined],
+    ['tool_calls', 'completed', undefined],
+    ['length', 'incomplete', 'max_output_tokens'],
+    ['content_filter', 'incomplete', 'content_filter'],
+    ['abort', 'failed', undefined],
+    ['repetition', 'failed', undefined],
+    ['constructor', 'failed', undefined],
+  ];
+  for (const [finish, status, reason] of ENDS) {
+    it(`ends ${status} after ${finish}`, () => {
+      const { events, failure } = run(chatStream(ALL, finish), TOOLS);
+      demandSequence(events);
+      const { type, response } = lastOf(events);
+      assert.deepEqual(
+        [type, response.status, response.incomplete_details?.reason],
+        [`response.${status}`, status, reason],
+      );
+      assert.equal(events.some(isDoneCall), status === 'completed');
+      assert.equal(
+        response.output.some(({ type: kind }: Json) => kind.endsWith('call')),
+        status === 'completed',
+      );
+      assert.equal(failure?.code, status === 'failed' ? 'stream_unfinished' : undefined);
+      const message = response.output.find(({ type: kind }: Json) => kind === 'message');
+      assert.equal(message?.status, status === 'failed' ? undefined : status);
+    });
+  }
+
+  it('never says done of a stream that is cut, wherever', () => {
+    const whole = chatStream(ALL, 'tool_calls');
+    const bytes = Buffer.from(whole.join(''));
+    for (let at = 0; at < bytes.length - 2; at++) {
+      const { events, failure, terminated } = run([bytes.subarray(0, at)], TOOLS);
+      demandSequence(events);
+      assert.ok(!events.some(promisesWhole), `cut at ${at}`);
+      const { type, response } = lastOf(events);
+      assert.deepEqual([type, response.error.code, response.output], ['response.failed', 'server_error', []]);
+      assert.match(response.error.message, /^stream_unfinished: .*request id r-1/);
+      assert.ok(failure !== undefined && terminated);
+    }
+  });
+
+  it('has the same events however the bytes are cut', () => {
+    const bytes = Buffer.from(chatStream(ALL, 'tool_calls').join(''));
+    const plain = (text: string) =>
+      text.replace(/(rs|msg|fc|ctc|tsc|resp|call)_[0-9a-f]{24}/g, '$1').replace(/"completed_at":\d+/, '');
+    const expected = plain(run([bytes], TOOLS).text);
+    assert.equal(plain(run(byteByByte(bytes), TOOLS).text), expected);
+    for (let at = 1; at < bytes.length; at += 7)
+      assert.equal(plain(run(cutAt(bytes, [at]), TOOLS).text), expected);
+  });
+
+  const ERROR = (code: unknown): Json => ({ error: { message: 'M', type: 't', param: null, code } });
+  const bad = (delta: unknown): Json => ({ ...chunk({}), choices: [{ index: 0, delta }] });
+  const FAILURES: readonly [name: string, event: Json | string, code: string, error: string | undefined][] = [
+    ['an error of the service', ERROR(500), 'server_error', undefined],
+    ['an overlong prompt', ERROR(400), 'invalid_prompt', undefined],
+    ['a limit', ERROR(429), 'rate_limit_exceeded', undefined],
+    ['an error with a prototype name', ERROR('__proto__'), 'server_error', undefined],
+    ['no JSON', 'data: {\n\n', 'server_error', 'response_malformed'],
+    ['no object', 'data: 7\n\n', 'server_error', 'response_malformed'],
+    ['a delta that is a list', bad([]), 'server_error', 'response_malformed'],
+    ['a choice that is null', { ...chunk({}), choices: [null] }, 'server_error', 'response_malformed'],
+    ['a call that is a string', bad({ tool_calls: ['x'] }), 'server_error', 'response_malformed'],
+    [
+      'a call that changes its name',
+      chunk(callPiece(0, '', 'c1', 'g')),
+      'server_error',
+      'response_malformed',
+    ],
+    ['a call without a name', chunk(callPiece(9, '{}', 'c9')), 'server_error', 'response_malformed'],
+    [
+      'a broken custom call',
+      chunk(callPiece(9, '{"input":"a","input":"b"}', 'c9', 'patch')),
+      'server_error',
+      'response_malformed',
+    ],
+  ];
+  for (const [name, event, code, ours] of FAILURES) {
+    it(`fails at ${name}`, () => {
+      const whole = chatStream(ALL, 'tool_calls');
+      whole.splice(-3, 0, typeof event === 'string' ? event : `data: ${JSON.stringify(event)}\n\n`);
+      const { events, failure } = run(whole, TOOLS);
+      demandSequence(events);
+      assert.ok(!events.some(promisesWhole));
+      const { type, response } = lastOf(events);
+      assert.deepEqual([type, response.error.code], ['response.failed', code]);
+      assert.equal(failure?.code, ours ?? 'stream_unfinished');
+      assert.ok(
+        ours === undefined
+          ? response.error.message === 'M' || code === 'server_error'
+          : response.error.message.startsWith(`${ours}: `),
+      );
+    });
+  }
+
+  it('takes what a model makes of custom arguments that are none as the input', () => {
+    for (const args of ['*** Begin', '{"patch":"x"}', '{"input":7}', '["input"]', '', '{"input"']) {
+      const { events } = run(chatStream([callPiece(0, args, 'c', 'patch')], 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].input, args);
+    }
+  });
+
+  it('gives the input of a custom tool piece by piece, and never half a character', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary' }),
+        fc.array(fc.nat(200)),
+        fc.boolean(),
+        (input, cuts, escapes) => {
+          const json = JSON.stringify({ input });
+          const args = escapes
+            ? json.replace(/[^\x20-\x7e]/g, (c) =>
+                [...Array(c.length).keys()]
+                  .map((i) => `\\u${c.charCodeAt(i).toString(16).padStart(4, '0')}`)
+                  .join(''),
+              )
+            : json;
+          const at = [...new Set(cuts.filter((cut) => cut < args.length))].sort((a, b) => a - b);
+          const pieces = [0, ...at].map((from, k) => args.slice(from, [...at, args.length][k]));
+          const { events } = run(
+            chatStream(
+              [callPiece(0, '', 'c', 'patch'), ...pieces.map((piece) => callPiece(0, piece))],
+              'tool_calls',
+            ),
+            TOOLS,
+          );
+          const deltas = events
+            .filter(({ type }) => type.endsWith('input.delta'))
+            .map(({ delta }) => delta as string);
+          assert.equal(deltas.join(''), input);
+          assert.ok(escapes === false || deltas.every((delta) => delta.isWellFormed()));
+          assert.equal(lastOf(events)['response'].output[0].input, input);
+        },
+      ),
+    );
+  });
+
+  it('has logprobs where they were asked for', () => {
+    const logprobs = {
+      content: [
+        { token: 'x', logprob: -1, bytes: null, top_logprobs: [{ token: 'y', logprob: -2, bytes: [121] }] },
+      ],
+    };
+    const stream = chatStream([chunk({ content: 'x' }, { logprobs })]);
+    const told = (request: object) =>
+      lastOf(run(stream, request).events)['response'].output[0].content[0].logprobs;
+    assert.deepEqual(told({}), []);
+    assert.deepEqual(told({ top_logprobs: 1 }), [
+      { token: 'x', logprob: -1, bytes: [], top_logprobs: [{ token: 'y', logprob: -2, bytes: [121] }] },
+    ]);
+  });
+
+  it('keeps a surrogate that stands alone, and passes comments on as empty ones', () => {
+    const { events, text } = run([': secret words\n\n', ...chatStream([{ content: 'a\ud800' }])]);
+    assert.ok(text.startsWith(':\n\n') && !text.includes('secret'));
+    assert.equal(lastOf(events)['response'].output[0].content[0].text, 'a\ud800');
+  });
+
+  it('holds no more than a whole body may have', () => {
+    const stream = new ResponseStream(translated({}).context, { requestId: 'r', maxHeld: 1000 });
+    let out = '';
+    const sink = {
+      enqueue: (bytes: Uint8Array) => {
+        out += Buffer.from(bytes).toString();
+      },
+      terminate() {},
+    };
+    for (let k = 0; k < 20; k++)
+      stream.transform(Buffer.from(`data: ${JSON.stringify(chunk({ content: 'x' }))}\n\n`), sink);
+    assert.equal(stream.failure?.code, 'response_too_large');
+    assert.equal(lastOf(eventsIn(out))['type'], 'response.failed');
+  });
+
+  it('runs as a TransformStream, and ends there when it fails', async () => {
+    for (const [finish, type] of [
+      ['stop', 'response.completed'],
+      ['abort', 'response.failed'],
+    ] as const) {
+      const pieces = chatStream(ALL, finish).map((text) => Buffer.from(text));
+      const stream = new TransformStream(new ResponseStream(translated(TOOLS).context, { requestId: 'r' }));
+      const out = ReadableStream.from(pieces).pipeThrough(stream);
+      assert.equal(lastOf(eventsIn(await new Response(out).text()))['type'], type);
+    }
+  });
+
+  it('takes the place of the decrypter, and the failures that others find out', () => {
+    const pieces = chatStream(ALL, 'tool_calls').map((text) => Buffer.from(text));
+    const chat = (failsAt: number): Decrypter => {
+      const state = {
+        pending: false,
+        finished: false,
+        usage: { prompt: 1, completion: 2 },
+        failure: undefined as PrivatemodeError | undefined,
+      };
+      let at = 0;
+      const feed = (bytes: Uint8Array) => {
+        if (at++ === failsAt) state.failure = new PrivatemodeError('response_not_authentic', 'forged');
+        state.finished = at === pieces.length;
+        return state.failure === undefined ? bytes : new Uint8Array();
+      };
+      return Object.assign(state, { feed, flush: () => new Uint8Array() });
+    };
+    for (const failsAt of [3, pieces.length - 1, Infinity]) {
+      const stream = new ResponseStream(translated(TOOLS).context, { requestId: 'r' });
+      const decrypter = new TranslatedDecrypter(chat(failsAt), stream);
+      const out = pieces.map((piece) =>
+        decrypter.failure === undefined ? Buffer.from(decrypter.feed(piece)) : Buffer.alloc(0),
+      );
+      const { failure, finished, usage } = decrypter;
+      if (failure !== undefined) out.push(Buffer.from(stream.fail(failure)));
+      const events = eventsIn(Buffer.concat(out).toString());
+      demandSequence(events);
+      assert.deepEqual(usage, { prompt: 1, completion: 2 });
+      assert.equal(finished, failsAt === Infinity || failsAt === pieces.length - 1);
+      assert.equal(events.some(promisesWhole), failsAt === Infinity);
+      assert.match(lastOf(events)['type'], failsAt === Infinity ? /completed/ : /failed/);
+      if (failsAt !== Infinity)
+        assert.match(lastOf(events)['response'].error.message, /^response_not_authentic: forged\. /);
+      assert.equal(stream.fail(new PrivatemodeError('internal', 'x')).length, 0);
+    }
+  });
+
+  for (const [name, Client] of [
+    ['this', OpenAI],
+    ['the previous', OpenAIPrevious],
+  ] as const) {
+    it(`is read by ${name} SDK`, async () => {
+      const body = chatStream(ALL, 'tool_calls');
+      const client = new (Client as typeof OpenAI)({
+        apiKey: 'k',
+        baseURL: 'http://localhost/v1',
+        fetch: async () =>
+          new Response(run(body, TOOLS).text, { headers: { 'content-type': 'text/event-stream' } }),
+      });
+      const seen: string[] = [];
+      const stream = client.responses
+        .stream({ model: 'm', input: 'hi' })
+        .on('response.output_text.delta', ({ snapshot }) => void seen.push(snapshot));
+      const response = await stream.finalResponse();
+      assert.equal(response.output_text, 'Hello \u00e9\ud83d\ude00');
+      assert.deepEqual(seen, ['Hel', response.output_text]);
+      assert.deepEqual(
+        response.output.map(({ type }) => type),
+        [
+          'reasoning',
+          'message',
+          'function_call',
+          'custom_tool_call',
+          'function_call',
+          'tool_search_call',
+          'function_call',
+        ],
+      );
+    });
+  }
+});
+
+describe('a whole chat completion', () => {
+  const tool_calls = [
+    { id: 'c1', type: 'function', function: { name: 'patch', arguments: '{"input":"x"}' } },
+    { id: 'c2', type: 'function', function: { name: 'f', arguments: '{}' } },
+  ];
+  const whole = (message: Json, finish_reason: unknown = 'stop'): Buffer =>
+    Buffer.from(
+      JSON.stringify({
+        id: 'x',
+        object: 'chat.completion',
+        created: 5,
+        model: 'r',
+        usage: USAGE,
+        choices: [{ index: 0, message, finish_reason, logprobs: null }],
+      }),
+    );
+  const { context } = translated(TOOLS);
+  const read = (...input: Parameters<typeof whole>): Json =>
+    JSON.parse(translateBody(whole(...input), context).toString());
+
+  it('becomes a Response with the items of a stream', () => {
+    const response = read(
+      { role: 'assistant', content: 'a', refusal: 'no', reasoning: 'r', reasoning_content: 'r', tool_calls },
+      'tool_calls',
+    );
+    assert.deepEqual(
+      response['output'].map((item: Json) => item['type']),
+      ['reasoning', 'message', 'custom_tool_call', 'function_call'],
+    );
+    assert.deepEqual(
+      response['output'][1].content.map((part: Json) => part['text'] ?? part['refusal']),
+      ['a', 'no'],
+    );
+    assert.deepEqual(
+      [
+        response['status'],
+        response['created_at'],
+        response['usage'].total_tokens,
+        response['output'][2].input,
+      ],
+      ['completed', 5, 12, 'x'],
+    );
+  });
+
+  it('has no call unless it is complete', () => {
+    const response = read({ content: 'a', tool_calls }, 'length');
+    assert.deepEqual(
+      [response['status'], response['incomplete_details'], response['output'].length],
+      ['incomplete', { reason: 'max_output_tokens' }, 1],
+    );
+  });
+
+  it('is refused where it is none', () => {
+    for (const body of [
+      '',
+      '[]',
+      '{}',
+      '{"choices":[]}',
+      '{"choices":[{"message":7}]}',
+      whole({ tool_calls: [{}] }).toString(),
+      whole({ content: 'a' }, 'abort').toString(),
+      whole({ content: 'a' }, null).toString(),
+    ]) {
+      assert.throws(
+        () => translateBody(Buffer.from(body), context),
+        (thrown: Json) => thrown['status'] === 502,
+      );
+    }
+  });
+});
