@@ -154,7 +154,7 @@ function effortOf(effort: unknown): string | undefined {
 function messagesOf(members: ReadonlyMap<string, unknown>, tools: Tools): object[] {
   const messages = new Messages(tools);
   const instructions = members.get('instructions');
-  if (typeof instructions === 'string') messages.instruct(instructions);
+  if (typeof instructions === 'string' && instructions !== '') messages.instruct(instructions);
   const input = members.get('input') ?? [];
   if (typeof input === 'string') messages.add('input', { role: 'user', content: input });
   else {

@@ -64,6 +64,8 @@ export const messageItem = (id: string, status: ItemStatus, content: readonly ob
 
 /** Which call it is, and of which tool. */
 export interface CallHead {
+  /** The name under which chat knows the tool. */
+  readonly chatName: string;
   readonly id: string;
   readonly callId: string;
   readonly origin: ToolOrigin;
@@ -78,7 +80,7 @@ export function createCallHeads({ origins }: ResponseContext): (name: string, id
     const origin: ToolOrigin = origins.get(name) ?? { kind: 'function', name };
     const callId = isText(id) && !taken.has(id) ? id : newId('call');
     taken.add(callId);
-    return { id: newId(ITEM_PREFIXES[origin.kind]), callId, origin };
+    return { chatName: name, id: newId(ITEM_PREFIXES[origin.kind]), callId, origin };
   };
 }
 

@@ -29,6 +29,9 @@ const PIECE_COST = 64;
 
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
+const tooLarge = () =>
+  new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+
 interface TextItem {
   readonly kind: 'reasoning' | 'message';
   readonly id: string;
@@ -39,7 +42,6 @@ interface TextItem {
 /** A call; it has an item once chat has told its name. */
 interface Call {
   id: unknown;
-  name: string | undefined;
   args: string;
   item: (CallHead & { readonly index: number }) | undefined;
   custom: CustomInput | undefined;
@@ -148,8 +150,7 @@ export class ChatTranslation {
 
   #hold(size: number): void {
     this.#held += size + PIECE_COST;
-    if (this.#held <= this.#maxHeld) return;
-    throw new PrivatemodeError('response_too_large', `the response is larger than ${this.#maxHeld} bytes`);
+    if (this.#held > this.#maxHeld) throw tooLarge();
   }
 
   #add(item: TextItem | Call, shown: object): void {
@@ -199,16 +200,16 @@ export class ChatTranslation {
     this.#hold(text.length);
     let call = this.#calls.get(index);
     if (call === undefined) {
-      call = { id, name: undefined, args: '', item: undefined, custom: undefined };
+      call = { id, args: '', item: undefined, custom: undefined };
       this.#calls.set(index, call);
     }
     call.id ??= id;
     call.args += text;
     if (call.item !== undefined) {
-      if (isText(name) && name !== call.name) throw malformed('a call of the response changes its name');
+      if (isText(name) && name !== call.item.chatName)
+        throw malformed('a call of the response changes its name');
       this.#callDelta(call, call.custom?.feed(text) ?? text);
     } else if (isText(name)) {
-      call.name = name;
       call.item = { ...this.#callHead(name, call.id), index: this.#items.length };
       if (call.item.origin.kind === 'custom') call.custom = new CustomInput();
       this.#add(call, callItem(call.item, 'in_progress', ''));
@@ -253,8 +254,7 @@ export class ChatTranslation {
     return reasoningItem(id, 'completed', content, this.#context.sealsReasoning ? parts[0]?.text : undefined);
   }
 
-  #endCall(call: Call, value: string): object[] {
-    const { item } = call;
+  #endCall({ item }: Call, value: string): object[] {
     if (item === undefined) return [];
     const { kind, name } = item.origin;
     const told = kind === 'custom' ? { input: value } : { name, arguments: value };
@@ -265,9 +265,21 @@ export class ChatTranslation {
 
   /**
    * The chat completion was whole: now, and only now, calls and message are done. Throws stream_unfinished where the service ended it in
-   * a way that the API does not know, and response_malformed where a call is not one.
+   * a way that the API does not know, and response_malformed where a call is not one; then nothing is done.
    */
   accept(): void {
+    const [out, sequence] = [this.#out, this.#sequence];
+    try {
+      this.#complete();
+    } catch (thrown) {
+      this.#out = out;
+      this.#sequence = sequence;
+      // Escaped, and four times in these events, text may be longer than a string can be.
+      throw thrown instanceof RangeError ? tooLarge() : thrown;
+    }
+  }
+
+  #complete(): void {
     const isEmpty = this.#items.length === 0 && this.#calls.size === 0;
     // The service may name no finish where there was no token.
     const outcome = OUTCOMES.get(this.#finish ?? (isEmpty ? 'stop' : undefined));
@@ -275,7 +287,6 @@ export class ChatTranslation {
       throw new PrivatemodeError('stream_unfinished', 'the service ended the response early');
     }
     const { status } = outcome;
-    // All that may fail, before the first of these events.
     const ends = new Map<Call, { readonly input: string; readonly rest: string }>();
     for (const call of status === 'completed' ? this.#calls.values() : []) {
       if (call.item === undefined) throw malformed('a call of the response has no name');

@@ -1,5 +1,7 @@
 /** Chat streams as Responses streams: every row of the event table, and what a stream that is not whole must never hold. */
 import assert from 'node:assert/strict';
+import { Readable, Transform } from 'node:stream';
+import { text as readText } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import OpenAI from 'openai';
@@ -332,7 +334,20 @@ describe('a Responses stream', () => {
     assert.equal(lastOf(eventsIn(out))['type'], 'response.failed');
   });
 
-  it('runs as a TransformStream, and ends there when it fails', async () => {
+  it('takes back what is done if the last events cannot be written', (t) => {
+    const write = JSON.stringify;
+    t.mock.method(JSON, 'stringify', (value: Json) => {
+      if (value['status'] === 'completed' && value['object'] === 'response')
+        throw new RangeError('Invalid string length');
+      return write(value);
+    });
+    const { events, failure } = run(chatStream(ALL, 'tool_calls'), TOOLS);
+    demandSequence(events);
+    assert.ok(!events.some(promisesWhole));
+    assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'response_too_large']);
+  });
+
+  it('runs as a TransformStream and as a Node Transform, and ends there when it fails', async () => {
     for (const [finish, type] of [
       ['stop', 'response.completed'],
       ['abort', 'response.failed'],
@@ -341,6 +356,18 @@ describe('a Responses stream', () => {
       const stream = new TransformStream(new ResponseStream(translated(TOOLS).context, { requestId: 'r' }));
       const out = ReadableStream.from(pieces).pipeThrough(stream);
       assert.equal(lastOf(eventsIn(await new Response(out).text()))['type'], type);
+
+      const core = new ResponseStream(translated(TOOLS).context, { requestId: 'r' });
+      const node = new Transform({
+        transform(bytes, _encoding, done) {
+          core.transform(bytes, {
+            enqueue: (chunk) => void this.push(chunk),
+            terminate: () => void this.push(null),
+          });
+          done();
+        },
+      });
+      assert.equal(lastOf(eventsIn(await readText(Readable.from(pieces).pipe(node))))['type'], type);
     }
   });
 
