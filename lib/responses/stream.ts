@@ -44,7 +44,7 @@ export class ResponseStream {
   readonly #parser = createParser({
     onEvent: ({ data }) => this.#onEvent(data),
     // The text is nobody's, and means nothing; a line keeps the connection alive.
-    onComment: () => this.#translation.comment(),
+    onComment: () => this.#translation.log.comment(),
   });
 
   constructor(context: ResponseContext, options: StreamOptions) {
@@ -74,11 +74,11 @@ export class ResponseStream {
   /** The bytes that end the stream because of that failure; none if it is over already. */
   fail(failure: PrivatemodeError): Uint8Array {
     if (!this.#translation.isOver) this.#fail(failure);
-    return Buffer.from(this.#translation.take());
+    return Buffer.from(this.#translation.log.take());
   }
 
   #deliver(sink: Sink): void {
-    const text = this.#translation.take();
+    const text = this.#translation.log.take();
     if (text !== '') sink.enqueue(Buffer.from(text));
     if (this.failure !== undefined) sink.terminate();
   }

@@ -1,6 +1,7 @@
 /** The chunks of one chat completion as the events of one Response: what is open, what is done, and when. */
 import { PrivatemodeError } from '../errors.ts';
 import { CustomInput } from './custom-input.ts';
+import { EventLog } from './event-log.ts';
 import { isObject, type JsonObject } from './refusal.ts';
 import type { ResponseContext } from './request.ts';
 import {
@@ -65,11 +66,10 @@ const placeOf = ({ id, index }: TextItem, part: Part) => ({
  * makes calls and message done; a failure before it leaves them open.
  */
 export class ChatTranslation {
+  readonly log = new EventLog();
   isOver = false;
   /** The last Response object, as JSON. */
   response = '';
-  #out = '';
-  #sequence = 0;
   #held = 0;
   #head: ResponseHead | undefined;
   readonly #items: (TextItem | Call)[] = []; // by output_index
@@ -88,30 +88,9 @@ export class ChatTranslation {
     this.#maxHeld = maxHeld;
   }
 
-  /** The events since the last time. */
-  take(): string {
-    const text = this.#out;
-    this.#out = '';
-    return text;
-  }
-
-  comment(): void {
-    this.#out += ':\n\n';
-  }
-
-  /** The one place where events are made. `members` is JSON text without the braces. */
-  #write(type: string, members: string): void {
-    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence},${members}}\n\n`;
-    this.#sequence += 1;
-  }
-
-  #event(type: string, members: object): void {
-    this.#write(type, JSON.stringify(members).slice(1, -1));
-  }
-
   #respond(type: string, head: ResponseHead, state: ResponseState): void {
     this.response = responseText(this.#context, head, state);
-    this.#write(type, `"response":${this.response}`);
+    this.log.write(type, `"response":${this.response}`);
   }
 
   #begin(chunk?: JsonObject): ResponseHead {
@@ -154,7 +133,7 @@ export class ChatTranslation {
   }
 
   #add(item: TextItem | Call, shown: object): void {
-    this.#event('response.output_item.added', { output_index: this.#items.length, item: shown });
+    this.log.event('response.output_item.added', { output_index: this.#items.length, item: shown });
     this.#items.push(item);
   }
 
@@ -180,11 +159,11 @@ export class ChatTranslation {
     if (part === undefined) {
       part = { index: item.parts.length, type, text: '', logprobs: [] };
       item.parts.push(part);
-      this.#event('response.content_part.added', { ...placeOf(item, part), part: partItem(part) });
+      this.log.event('response.content_part.added', { ...placeOf(item, part), part: partItem(part) });
     }
     part.text += delta;
     for (const one of logprobs) part.logprobs.push(one);
-    this.#event(`response.${type}.delta`, {
+    this.log.event(`response.${type}.delta`, {
       ...placeOf(item, part),
       delta,
       ...(type === 'output_text' && { logprobs }),
@@ -220,11 +199,11 @@ export class ChatTranslation {
   #callDelta({ item }: Call, delta: string): void {
     const type = item && CALL_EVENTS[item.origin.kind];
     if (type === undefined || delta === '') return;
-    this.#event(`${type}.delta`, { item_id: item?.id, output_index: item?.index, delta });
+    this.log.event(`${type}.delta`, { item_id: item?.id, output_index: item?.index, delta });
   }
 
   #done(output_index: number, item: object): object {
-    this.#event('response.output_item.done', { output_index, item });
+    this.log.event('response.output_item.done', { output_index, item });
     return item;
   }
 
@@ -238,12 +217,12 @@ export class ChatTranslation {
     for (const part of item.parts) {
       const place = placeOf(item, part);
       const logprobs = part.type === 'output_text' && { logprobs: part.logprobs };
-      this.#event(`response.${part.type}.done`, {
+      this.log.event(`response.${part.type}.done`, {
         ...place,
         [PART_TEXTS[part.type]]: part.text,
         ...logprobs,
       });
-      this.#event('response.content_part.done', { ...place, part: partItem(part) });
+      this.log.event('response.content_part.done', { ...place, part: partItem(part) });
     }
     return this.#done(item.index, this.#textItem(item, status));
   }
@@ -259,7 +238,7 @@ export class ChatTranslation {
     const { kind, name } = item.origin;
     const told = kind === 'custom' ? { input: value } : { name, arguments: value };
     const place = { item_id: item.id, output_index: item.index };
-    if (kind !== 'tool_search') this.#event(`${CALL_EVENTS[kind]}.done`, { ...place, ...told });
+    if (kind !== 'tool_search') this.log.event(`${CALL_EVENTS[kind]}.done`, { ...place, ...told });
     return [this.#done(item.index, callItem(item, 'completed', value))];
   }
 
@@ -268,12 +247,9 @@ export class ChatTranslation {
    * a way that the API does not know, and response_malformed where a call is not one; then nothing is done.
    */
   accept(): void {
-    const [out, sequence] = [this.#out, this.#sequence];
     try {
-      this.#complete();
+      this.log.atOnce(() => this.#complete());
     } catch (thrown) {
-      this.#out = out;
-      this.#sequence = sequence;
       // Escaped, and four times in these events, text may be longer than a string can be.
       throw thrown instanceof RangeError ? tooLarge() : thrown;
     }

@@ -1,6 +1,8 @@
 /** Every row of the request tables of docs/protocol/responses.md. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { writeReasoning } from '../../lib/responses/reasoning.ts';
 import { RequestRefusal, refusalBody } from '../../lib/responses/refusal.ts';
 import { translateRequest } from '../../lib/responses/request.ts';
@@ -437,6 +439,23 @@ describe('a Responses request as a chat completion', () => {
     } catch (thrown) {
       assert.equal((thrown as Json)['code'], 'invalid_json');
     }
+  });
+
+  it('is held to the rules of chat afterwards', () => {
+    const chat = ENDPOINTS.find(({ id }) => id === 'chat')!;
+    const take = (request: Json) => {
+      const body = createRequestBody(chat, undefined, undefined)!;
+      body.feed(translated(request).body);
+      return body.finish() as ParsedBody;
+    };
+    const { model, streaming, choices, usage } = take({ stream: true, max_output_tokens: 5 });
+    assert.deepEqual([model, streaming, choices, usage], ['m', true, 1, 'last']);
+    const image = { type: 'input_image', image_url: 'file:///etc/passwd' };
+    const output = { type: 'function_call_output', call_id: 'c', output: [image] };
+    for (const item of [says('user', [image]), output]) {
+      assert.throws(() => take({ input: [item] }), { code: 'media_url_refused' });
+    }
+    assert.throws(() => take({ model: null }), { code: 'missing_model' });
   });
 
   it('keeps its prototype out of reach', () => {
