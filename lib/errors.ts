@@ -151,6 +151,8 @@ export class PrivatemodeError extends Error {
   readonly #remedy: string | undefined;
   /** Seconds after which it is worth trying again, where that is known. */
   readonly retryAfter: number | undefined;
+  /** What the API itself says of it, where it does: the place in the request, and a code that its clients know. */
+  readonly api: { readonly param: string; readonly code: string } | undefined;
 
   /** `remedy` replaces that of the table, where the cause is known better than the code tells. */
   constructor(
@@ -160,12 +162,14 @@ export class PrivatemodeError extends Error {
       cause?: unknown;
       remedy?: string | undefined;
       retryAfter?: number | undefined;
+      api?: PrivatemodeError['api'];
     },
   ) {
     super(message, options);
     this.code = code;
     this.#remedy = options?.remedy;
     this.retryAfter = options?.retryAfter;
+    this.api = options?.api;
   }
 
   get status(): number {

@@ -88,6 +88,9 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
           failed: ({ message: reason }) =>
             log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
         });
+  const createTranslator = config.responsesApi
+    ? (await import('./responses/translator.ts')).createTranslator
+    : undefined;
   const agent = outbound.warmAgent(
     { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
     { keepAlive: true, maxFreeSockets: 256 },
@@ -98,6 +101,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const gateway = createGateway({
     ...shared,
     clients,
+    createTranslator,
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent,

@@ -131,6 +131,7 @@ const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
   tokensIn: ['integer', "tokens of the prompt, by the service's count; not authenticated"],
   tokensOut: ['integer', 'tokens of the response, likewise'],
   model: ['text', 'the model that was asked for'],
+  toolsLeftOut: ['text', 'with `--responses-api`: the kinds of hosted tools that the model did not get'],
   code: ['text', 'the error, see [Error codes](#error-codes)'],
   reason: ['text', 'of what was refused, or broken off because of the client: why'],
   origin: [

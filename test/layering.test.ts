@@ -46,6 +46,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'transparency',
     'clients',
     'limits',
+    'responses',
   ],
   client: [
     'errors',
@@ -59,7 +60,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'session',
     'verdict',
   ],
-  'gateway-server': ['clients', 'config', 'gateway', 'network', 'server'],
+  'gateway-server': ['clients', 'config', 'gateway', 'network', 'responses', 'server'],
   workers: [
     'errors',
     'crypto',

@@ -2,6 +2,7 @@ import type { ErrorFormat } from './error-format.ts';
 
 export type EndpointId =
   | 'chat'
+  | 'responses'
   | 'completions'
   | 'messages'
   | 'embeddings'
@@ -33,6 +34,10 @@ export interface Endpoint {
   readonly query: readonly string[];
   /** `gen_ai.operation.name` of the OpenTelemetry conventions. */
   readonly operation: string;
+  /** Where a request goes that is translated before it is encrypted; undefined: to its own path, as it is. */
+  readonly translatedTo?: string;
+  /** Served only where the caller of `matchEndpoint` names it; elsewhere refused as not_supported, in these words. */
+  readonly unlessOffered?: string;
 }
 
 /** What most endpoints have in common; a row names what differs. */
@@ -57,9 +62,23 @@ const GENERATION = {
 
 const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: false } as const;
 
+/** Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours. */
+const NO_RESPONSES_API =
+  'the service has no Responses API; start the proxy with --responses-api, which translates it, or set the client to chat ' +
+  "completions: AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
+  'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api';
+
 /** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
+  {
+    ...GENERATION,
+    id: 'responses',
+    path: '/v1/responses',
+    operation: 'chat',
+    translatedTo: '/v1/chat/completions',
+    unlessOffered: NO_RESPONSES_API,
+  },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
     ...GENERATION,
@@ -123,22 +142,24 @@ export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'>
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
 ];
 
-/** Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours. */
-const NO_RESPONSES_API =
-  "the service has no Responses API; set the client to chat completions: AI SDK openai.chat('MODEL'), openai-agents " +
-  "set_default_openai_api('chat_completions'), Pydantic AI OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs " +
-  'a bridge such as LiteLLM';
+/** Paths that clients try and that get an error of their own. Below a response there is nothing with --responses-api either. */
+export const UNSUPPORTED = [
+  {
+    path: '/v1/responses/*',
+    versionless: true,
+    unlessOffered: NO_RESPONSES_API,
+    message: 'there is no such response: none is stored, here or by the service (store is false)',
+  },
+] as const;
 
-/** Paths that clients try and that get an error of their own. */
-export const UNSUPPORTED = ['/v1/responses', '/v1/responses/*'].map((path) => ({
-  path,
-  versionless: true,
-  code: 'not_supported' as const,
-  message: NO_RESPONSES_API,
-}));
+/** What is served only where it is asked for. */
+export type Offered = 'verification' | 'responses';
 
 /** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */
-export const SERVED: readonly string[] = [
-  ...ENDPOINTS,
-  ...LOCAL.filter(({ id }) => id === 'count_tokens'),
-].map(({ methods, path }) => `${methods.join(', ')} ${path}`);
+export const served = (offered: readonly Offered[]): readonly string[] =>
+  [
+    ...ENDPOINTS.filter(
+      ({ id, unlessOffered }) => unlessOffered === undefined || offered.includes(id as Offered),
+    ),
+    ...LOCAL.filter(({ id }) => id === 'count_tokens'),
+  ].map(({ methods, path }) => `${methods.join(', ')} ${path}`);

@@ -133,7 +133,14 @@ function errorObject(error: PrivatemodeError, { format, requestId }: ErrorContex
   const type = typesOf(error);
   return format === 'anthropic'
     ? { type: 'error', error: { type: type.anthropic, message, code: error.code }, request_id: requestId }
-    : { error: { message, type: type.openai, param: null, code: error.code } };
+    : {
+        error: {
+          message,
+          type: type.openai,
+          param: error.api?.param ?? null,
+          code: error.api?.code ?? error.code,
+        },
+      };
 }
 
 function typesOf({ status, blame }: PrivatemodeError): {

@@ -1,6 +1,6 @@
 /** What a request line means: a row of the endpoint table, or why there is none. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, UNSUPPORTED } from './endpoints.ts';
+import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, UNSUPPORTED } from './endpoints.ts';
 import type { ErrorFormat } from './error-format.ts';
 
 export interface EndpointMatch {
@@ -8,7 +8,7 @@ export interface EndpointMatch {
   readonly endpoint: Endpoint;
   /** Of the endpoint. */
   readonly format: ErrorFormat;
-  /** What to send upstream: the canonical path and the allowed parameters of the query, exactly as received. */
+  /** What to send upstream: the canonical path, or that of the API it is translated to, and the allowed parameters of the query, exactly as received. */
   readonly target: string;
   /** Names of the query parameters that were dropped, for the log; their values are nowhere. */
   readonly dropped: readonly string[];
@@ -35,28 +35,36 @@ export interface Refusal {
 export function matchEndpoint(
   method: string,
   rawTarget: string,
-  offered: readonly LocalId[] = [],
+  offered: readonly Offered[] = [],
 ): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
 
   const found = meant(path);
-  if (found === undefined || ('optional' in found.row && !offered.includes(found.row.id)))
+  if (found === undefined || ('optional' in found.row && !offered.includes(found.row.id as Offered)))
     return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
   const { row, path: canonical } = found;
   const format = formatOf(canonical);
-  if ('message' in row) return refuse(row.code, row.message, format);
+  if ('unlessOffered' in row && row.unlessOffered !== undefined && !offered.includes('responses'))
+    return refuse('not_supported', row.unlessOffered, format);
+  if ('message' in row) return refuse('unknown_path', row.message, format);
   const allow = withHead(row.methods);
   if (!allow.includes(method)) {
     return { ...refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, format), allow };
   }
   if (!('codec' in row)) return { kind: 'local', id: row.id, format };
   const { kept, dropped } = filterQuery(query, row.query);
-  return { kind: 'endpoint', endpoint: row, format: row.errorFormat, target: canonical + kept, dropped };
+  return {
+    kind: 'endpoint',
+    endpoint: row,
+    format: row.errorFormat,
+    target: (row.translatedTo ?? canonical) + kept,
+    dropped,
+  };
 }
 
-const ROWS = [...LOCAL, ...UNSUPPORTED, ...ENDPOINTS];
+const ROWS = [...LOCAL, ...ENDPOINTS, ...UNSUPPORTED];
 
 /**
  * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`

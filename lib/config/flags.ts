@@ -157,6 +157,10 @@ const GROUPS = {
       default: 'false',
       help: 'Serve /verification, which says how the remote was verified, to the applications too.',
     }),
+    setting('responses-api', BOOLEAN, {
+      default: 'false',
+      help: 'Serve POST /v1/responses, which the service does not have: each request is translated to a chat completion, and its response back.',
+    }),
     setting('workers', text('N|auto', values.parseWorkers), {
       default: '1',
       help: 'Number of processes that share the port; auto: one per processor.',

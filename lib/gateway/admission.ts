@@ -1,6 +1,6 @@
 /** What a request is, decided from its head before anything is done for it. */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import type { LocalId } from '../api/endpoints.ts';
+import type { LocalId, Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { type Client, requireEndpoint } from '../clients/authenticate.ts';
@@ -35,7 +35,7 @@ interface Admitted {
 export function admit(
   req: IncomingMessage,
   policy: CorsPolicy,
-  { offered, ...keys }: Keys & { readonly offered: readonly LocalId[] },
+  { offered, ...keys }: Keys & { readonly offered: readonly Offered[] },
 ): Admitted {
   const admission = admissionOf(req, policy, offered, keys);
   if (keys.clients === undefined) return { admission, client: undefined };
@@ -74,7 +74,7 @@ function admitClient(
 function admissionOf(
   req: IncomingMessage,
   policy: CorsPolicy,
-  offered: readonly LocalId[],
+  offered: readonly Offered[],
   keys: Keys,
 ): Admission {
   const found = matchEndpoint(req.method as string, req.url as string, offered);

@@ -20,6 +20,7 @@ const EXPOSED = [
   'Privatemode-Proxy-Error',
   'Privatemode-Proxy-Unauthenticated',
   'Privatemode-Proxy-Estimate',
+  'Privatemode-Proxy-Tools-Left-Out',
   'Privatemode-Encrypted',
   'Retry-After',
   'Request-Id',

@@ -15,6 +15,7 @@ import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import type { Translator } from '../responses/translator.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { CorsPolicy } from './cors.ts';
@@ -46,6 +47,8 @@ export interface GatewayDeps {
   readonly cors: () => CorsPolicy;
   /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
   readonly verification?: (() => Promise<string>) | undefined;
+  /** What translates an exchange of the Responses API; undefined without --responses-api. */
+  readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly limits: {
     readonly maxBodyBytes: number;
     /** Bytes per second, over the last `uploadRateGrace` ms; judged for the first time after these. */
@@ -123,6 +126,10 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     decrypter: undefined as Decrypter | undefined,
     /** Where it is forwarded; undefined: answered here. */
     match: undefined as EndpointMatch | undefined,
+    /** Where it is translated. */
+    translator: undefined as Translator | undefined,
+    /** Kinds of hosted tools that a translation left out, for the log. */
+    toolsLeftOut: undefined as string | undefined,
     /** What is noted for its receipt, if it gets one. `epoch`: of the attempt that was made last, where its body was encrypted. */
     receipt: undefined as
       | { endpoint: string | null; request: BodyHash; epoch: Epoch | undefined }

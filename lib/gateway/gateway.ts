@@ -1,6 +1,6 @@
 /** Every request of an application: admitted, and then answered here or forwarded. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type LocalId, SERVED } from '../api/endpoints.ts';
+import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -28,7 +28,7 @@ export function createGateway(deps: GatewayDeps) {
   // One controller per exchange and one listener for all of them: a signal made of two others (AbortSignal.any) is held by weak
   // references, which keep everything of an exchange alive until the next full collection.
   const running = new Set<Exchange>();
-  const offered: readonly LocalId[] = deps.verification === undefined ? [] : ['verification'];
+  const offered = offeredBy(deps);
   const readers = createReaderWatch<Exchange>((exchange) => {
     const message = 'the client has taken nothing of its response for too long';
     noteBroken(exchange, new PrivatemodeError('response_not_read', message));
@@ -63,6 +63,8 @@ export function createGateway(deps: GatewayDeps) {
     if (deps.receipts !== undefined) beginReceipt(exchange, match.endpoint.id);
     if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
     deps.counters.requests += 1;
+    if (match.endpoint.translatedTo !== undefined)
+      exchange.translator = deps.createTranslator?.(exchange.requestId);
     exchange.stage?.('queued');
     if (exchange.stage !== undefined && match.dropped.length > 0) {
       log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
@@ -133,6 +135,11 @@ export function createGateway(deps: GatewayDeps) {
   };
 }
 
+const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Offered[] => [
+  ...(verification === undefined ? [] : (['verification'] as const)),
+  ...(createTranslator === undefined ? [] : (['responses'] as const)),
+];
+
 /** Tokens in and out, as far as the service has told them. */
 function tokensOf({ stats, decrypter }: Exchange): number {
   const { prompt = 0, completion = 0 } = stats.usage ?? decrypter?.usage ?? {};
@@ -181,10 +188,10 @@ const LOCAL_RESPONSES: Record<
     ...healthzAnswer(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api: () => ({
+  api: (deps) => ({
     status: 200,
     headers: JSON_TYPE,
-    body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: SERVED })}\n`,
+    body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: served(offeredBy(deps)) })}\n`,
   }),
   hello: healthzAnswer,
   healthz: healthzAnswer,

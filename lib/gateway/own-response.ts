@@ -16,7 +16,9 @@ export function respondError(
 ): void {
   const { format, requestId, req } = exchange;
   const { allow, status, headers } = extra;
-  const response = errorResponse(error, { format, requestId, accept: req.headers.accept, allow });
+  // In the Responses API an error is no event before the first one of a response.
+  const accept = exchange.translator === undefined ? req.headers.accept : undefined;
+  const response = errorResponse(error, { format, requestId, accept, allow });
   const whole = { ...response.headers, ...exchange.headers, ...headers };
   respondWhole(exchange, { status: status ?? response.status, headers: whole, body: response.body });
 }

@@ -3,8 +3,10 @@ import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import { joinPieces } from '../network/join-pieces.ts';
+import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
-import type { Exchange, ForwardedExchange } from './exchange.ts';
+import type { Translator } from '../responses/translator.ts';
+import { addHeaders, type Exchange, type ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 
 /** The client went away while it was sending; nobody is left to answer. */
@@ -126,7 +128,7 @@ export async function receive<T extends object>(
     req.off('close', gone);
     settle();
     if (failed) return;
-    new Promise<T>((done) => done(incoming.finish())).then(
+    new Promise<T>((done) => done(incoming.finish(reservation.grow))).then(
       (prepared) => resolve({ ...prepared, release }),
       reject,
     );
@@ -150,13 +152,42 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
     req.resume();
     return undefined;
   }
-  const body = await receive(exchange, incoming);
+  const { translator } = exchange;
+  const body = await receive(
+    exchange,
+    translator === undefined ? incoming : translated(exchange, translator, incoming),
+  );
   exchange.stage?.('received');
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
   if (client !== undefined) requireModel(client, model);
   exchange.asked = { streaming, choices, format, usage };
   return body;
+}
+
+/** A header for the application: which of its hosted tools the model does not get. */
+export const LEFT_OUT = 'privatemode-proxy-tools-left-out';
+
+/**
+ * A body that is translated when it is complete, and then taken in as `chat`. Its two texts stay in memory until it is sealed; what the
+ * translation itself takes is there for one request at a time, since it runs to its end.
+ */
+function translated(exchange: Exchange, translator: Translator, chat: RequestBody): RequestBody {
+  const chain = createByteChain();
+  return {
+    feed: chain.push,
+    finish(hold) {
+      const body = translator.request(Buffer.concat(chain.slices(0, chain.length)));
+      hold?.(body.length);
+      const leftOut = translator.leftOut().join(', ');
+      if (leftOut !== '') {
+        exchange.toolsLeftOut = leftOut;
+        addHeaders(exchange, { last: { [LEFT_OUT]: leftOut } });
+      }
+      chat.feed(body);
+      return chat.finish(hold);
+    },
+  };
 }
 
 const RATE_INTERVAL_MS = 1_000;

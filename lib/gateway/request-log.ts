@@ -69,6 +69,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     tokensIn: usage?.prompt,
     tokensOut: usage?.completion,
     model,
+    toolsLeftOut: exchange.toolsLeftOut,
     code: error?.code,
     reason: error?.blame === 'client' ? error.message : undefined, // other errors have a line of their own above level info
     origin: isRefused ? originForLog(req.headers.origin) : undefined,

@@ -13,8 +13,10 @@ import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
+import type { Translator } from '../responses/translator.ts';
 import type { Epoch } from '../session/session.ts';
 import type { Exchange, ForwardedExchange } from './exchange.ts';
+import type { Reservation } from './memory-budget.ts';
 import { beginWhole, endAfterUpload, respondError, respondWhole } from './own-response.ts';
 import { ClientGone } from './receive-body.ts';
 import { noteFailure } from './request-log.ts';
@@ -86,11 +88,17 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   const status = response.statusCode as number;
   const asked = status < 400 ? exchange.asked : undefined;
   const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
-  const stream = decrypted(exchange, response, decrypter, { room: roomFor(exchange, response) });
-  const pieces: Uint8Array[] = await stream.toArray();
+  const room = roomFor(exchange, response);
+  const stream = decrypted(exchange, response, decrypter, { room });
+  let pieces: Uint8Array[] = await stream.toArray();
   exchange.stats.usage = decrypter.usage;
   const { failure } = stream;
   if (failure === undefined) {
+    const { translator } = exchange;
+    if (translator !== undefined && status < 400) {
+      pieces = [translatedBody(exchange, translator, pieces)];
+      await room?.(pieces[0]!.length);
+    }
     const headers = headersOf(exchange, upstream, { contentType: 'application/json', authenticated: true });
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     beginWhole(exchange, { status, headers, length });
@@ -110,15 +118,47 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
   count(exchange.deps.counters.responses, status);
 }
 
-/** The memory of a response that is kept whole: what it announces, or as much as comes. It is free when the client has taken it. */
-function roomFor(
-  { deps, res, control, over }: Exchange,
-  { headers }: UpstreamResponse['response'],
-): DecryptOptions['room'] {
+function translatedBody(exchange: Exchange, translator: Translator, pieces: readonly Uint8Array[]): Buffer {
+  const chat = Buffer.concat(pieces);
+  try {
+    const body = translator.body(chat);
+    exchange.stats.bytes.toClient += body.length - chat.length;
+    return body;
+  } catch (thrown) {
+    const failure = asPrivatemodeError(thrown);
+    countFailure(exchange, failure);
+    throw failure;
+  }
+}
+
+/** Opens a reservation for the response; it is free when the client has taken it. */
+function responseReservation({ deps, res, over }: Exchange): Reservation | undefined {
   const reservation = deps.responseBudget?.open();
+  if (over) reservation?.release();
+  else if (reservation !== undefined) res.once('close', reservation.release);
+  return reservation;
+}
+
+/** Bytes; a stream that is translated reserves so many at a time. */
+const HELD_STEP = 64 * 1024;
+
+/** The memory of a stream that is translated, by what the chunks before have left there. */
+function roomForHeld(exchange: Exchange, translator: Translator): DecryptOptions['room'] {
+  const reservation = responseReservation(exchange);
+  let reserved = 0;
+  return () => {
+    const more = translator.held() - reserved;
+    if (reservation === undefined || more <= 0) return undefined;
+    const step = Math.max(more, HELD_STEP);
+    reserved += step;
+    return reservation.reserve(step, exchange.control.signal);
+  };
+}
+
+/** The memory of a response that is kept whole: what it announces, or as much as comes. */
+function roomFor(exchange: Exchange, { headers }: UpstreamResponse['response']): DecryptOptions['room'] {
+  const reservation = responseReservation(exchange);
   if (reservation === undefined) return undefined;
-  if (over) reservation.release();
-  else res.once('close', reservation.release);
   const announced = Number(headers['content-length'] ?? 0);
   let arrived = 0;
   let reserved = 0;
@@ -127,7 +167,7 @@ function roomFor(
     const more = Math.max(arrived, announced) - reserved;
     if (more <= 0) return undefined;
     reserved += more;
-    return reservation.reserve(more, control.signal);
+    return reservation.reserve(more, exchange.control.signal);
   };
 }
 
@@ -148,7 +188,9 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
 
   const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
   exchange.phase = 'before_first_token';
-  const events = decrypted(exchange, response, decrypter, {
+  const { translator } = exchange;
+  const events = decrypted(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
+    room: translator && roomForHeld(exchange, translator),
     onFirstBytes: () => {
       exchange.phase = 'mid_stream';
       exchange.stage?.('first_event');
@@ -171,7 +213,10 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
   if (events.failure === undefined) {
     res.end();
     finished(exchange);
-  } else res.write(errorEvent(events.failure, exchange), () => breakConnection(exchange));
+  } else {
+    const last = translator?.fail(events.failure) ?? errorEvent(events.failure, exchange);
+    res.write(last, () => breakConnection(exchange));
+  }
 }
 
 /** The head towards the application; `authenticated`: whether the body is. */

@@ -22,8 +22,11 @@ export type { UsageWanted };
 export interface RequestBody<T = ParsedBody> {
   /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
   feed(chunk: Uint8Array): void;
-  /** To be called once, after the last chunk. Throws, or rejects with, a typed 400. */
-  finish(): T | Promise<T>;
+  /**
+   * To be called once, after the last chunk. Throws, or rejects with, a typed 400. `hold` reserves memory for what is kept beside
+   * the body, or throws.
+   */
+  finish(hold?: (bytes: number) => void): T | Promise<T>;
 }
 
 /** A complete, valid request body in plaintext. */

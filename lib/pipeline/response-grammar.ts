@@ -160,12 +160,15 @@ const completion = (object: string, choices: 'chat_choices' | 'text_choices'): R
 
 const transcript = (required: Row['required']): Row => ({ required, optional: NO_ERROR, others: 'harmless' });
 
+const CHAT: ResponseGrammar = {
+  plain: OPENAI_PLAIN,
+  stream: chunkStream('chat.completion.chunk', 'chat_deltas', 'choices'),
+  whole: { other: completion('chat.completion', 'chat_choices') },
+};
+
 const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
-  chat: {
-    plain: OPENAI_PLAIN,
-    stream: chunkStream('chat.completion.chunk', 'chat_deltas', 'choices'),
-    whole: { other: completion('chat.completion', 'chat_choices') },
-  },
+  chat: CHAT,
+  responses: CHAT, // translated once it has been checked
   completions: {
     plain: OPENAI_PLAIN,
     stream: chunkStream('text_completion', 'text_deltas', 'choices'),

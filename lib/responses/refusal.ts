@@ -4,16 +4,10 @@ import { PrivatemodeError } from '../errors.ts';
 /** `code` of the error object, as the API names it. */
 export type RefusalCode = 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter';
 
-/** A 400 of the Responses API. */
+/** A 400 of the Responses API; `param` is the place in the request, as `input[3].content[0]`. */
 export class RequestRefusal extends PrivatemodeError {
-  /** The place in the request, as `input[3].content[0]`. */
-  readonly param: string;
-  readonly apiCode: RefusalCode;
-
-  constructor(apiCode: RefusalCode, param: string, message: string, remedy: string) {
-    super('not_supported', message, { remedy });
-    this.apiCode = apiCode;
-    this.param = param;
+  constructor(code: RefusalCode, param: string, message: string, remedy: string) {
+    super('not_supported', message, { remedy, api: { param, code } });
   }
 }
 
@@ -28,17 +22,6 @@ export const invalid = (param: string, expected: string) =>
     `${param} has a value that cannot be translated`,
     `Send ${expected}.`,
   );
-
-/** The body of the response to a refused request: the error object of the API, with the place. */
-export const refusalBody = ({ message, remedy, param, apiCode }: RequestRefusal, requestId: string): string =>
-  JSON.stringify({
-    error: {
-      message: `${message}. ${remedy} (request id ${requestId})`,
-      type: 'invalid_request_error',
-      param,
-      code: apiCode,
-    },
-  });
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 

@@ -52,6 +52,11 @@ export class ResponseStream {
     this.#options = options;
   }
 
+  /** Bytes of text that are kept for the last events. */
+  get held(): number {
+    return this.#translation.held;
+  }
+
   transform(chunk: Uint8Array, sink: Sink): void {
     if (this.#translation.isOver) return;
     try {

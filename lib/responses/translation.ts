@@ -70,7 +70,8 @@ export class ChatTranslation {
   isOver = false;
   /** The last Response object, as JSON. */
   response = '';
-  #held = 0;
+  /** Bytes of text that are kept for the last events. */
+  held = 0;
   #head: ResponseHead | undefined;
   readonly #items: (TextItem | Call)[] = []; // by output_index
   #reasoning: TextItem | undefined; // if it is open
@@ -128,8 +129,8 @@ export class ChatTranslation {
   }
 
   #hold(size: number): void {
-    this.#held += size + PIECE_COST;
-    if (this.#held > this.#maxHeld) throw tooLarge();
+    this.held += size + PIECE_COST;
+    if (this.held > this.#maxHeld) throw tooLarge();
   }
 
   #add(item: TextItem | Call, shown: object): void {

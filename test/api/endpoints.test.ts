@@ -105,6 +105,7 @@ describe('endpoints that are forwarded', () => {
   const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
   const rows = {
     chat: ['openai', 'json', C, R, true, '[DONE]', true],
+    responses: ['openai', 'json', C, R, true, '[DONE]', true],
     completions: ['openai', 'json', C, R, true, '[DONE]', true],
     messages: ['anthropic', 'json', M, MR, true, 'message_stop', true],
     embeddings: ['openai', 'json', E, R, false, undefined, true],
@@ -261,9 +262,9 @@ describe('paths that do not exist', () => {
         assert.deepEqual([code, format], ['not_supported', 'openai']);
         assert.equal(
           message,
-          "the service has no Responses API; set the client to chat completions: AI SDK openai.chat('MODEL'), " +
-            "openai-agents set_default_openai_api('chat_completions'), Pydantic AI OpenAIChatModel, " +
-            'LiteLLM custom_openai/MODEL; Codex CLI needs a bridge such as LiteLLM',
+          'the service has no Responses API; start the proxy with --responses-api, which translates it, or set the client ' +
+            "to chat completions: AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), " +
+            'Pydantic AI OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api',
         );
       }
     });

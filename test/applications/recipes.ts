@@ -21,7 +21,7 @@ const CANARY = 'canary-recipe-5e90';
 const page = readFileSync(join(ROOT, 'docs/recipes.md'), 'utf8');
 const section = page.split(/^## /m).find((text) => text.startsWith('LiteLLM\n'))!;
 const [, config] = /^```yaml\n([^`]+)```$/m.exec(section) as unknown as [string, string];
-/** What docs/agents.md puts in front of Codex CLI, which asks in streams of the Responses API. */
+/** What docs/agents.md puts between clients of the Responses API and a proxy without --responses-api. */
 const agents = readFileSync(join(ROOT, 'docs/agents.md'), 'utf8');
 const [, bridge] = /^```yaml\nmodel_list:\n([^`]+custom_openai[^`]+)```$/m.exec(agents) as unknown as [
   string,

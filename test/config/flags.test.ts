@@ -405,6 +405,13 @@ const ROWS: readonly Row[] = [
     refuses: ['maybe'],
   },
   {
+    flag: 'responses-api',
+    key: 'responsesApi',
+    byDefault: false,
+    accepts: [[['--responses-api'], true]],
+    refuses: ['maybe'],
+  },
+  {
     flag: 'admin-address',
     key: 'adminAddress',
     byDefault: undefined,

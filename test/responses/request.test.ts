@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import { errorResponse } from '../../lib/api/error-format.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { writeReasoning } from '../../lib/responses/reasoning.ts';
-import { RequestRefusal, refusalBody } from '../../lib/responses/refusal.ts';
+import { RequestRefusal } from '../../lib/responses/refusal.ts';
 import { translateRequest } from '../../lib/responses/request.ts';
 import { chatOf, type Json, translated } from './chat-side.ts';
 
@@ -390,7 +391,8 @@ describe('a Responses request as a chat completion', () => {
         () => translated(request),
         (thrown: unknown) => {
           assert.ok(thrown instanceof RequestRefusal);
-          const { error } = JSON.parse(refusalBody(thrown, 'r-1'));
+          const refusal = errorResponse(thrown, { format: 'openai', requestId: 'r-1' });
+          const { error } = JSON.parse(refusal.body.toString());
           assert.deepEqual(
             [thrown.status, error.type, error.param, error.code],
             [400, 'invalid_request_error', param, code],

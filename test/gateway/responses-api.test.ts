@@ -1,0 +1,182 @@
+/** POST /v1/responses with --responses-api, through the whole program to the simulated service, by the official client. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, it } from 'node:test';
+import OpenAI from 'openai';
+import { eventually } from '../support/eventually.ts';
+import { CANARY } from '../support/gateway-fixture.ts';
+import { DOOR } from '../support/library-door.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+
+type Call = OpenAI.Responses.ResponseFunctionToolCall;
+
+const PROMPT = `${CANARY} hello there`;
+const TOOL = {
+  type: 'function',
+  name: 'read_file',
+  parameters: { type: 'object', properties: { path: { type: 'string' } }, required: ['path'] },
+  strict: false,
+} as const;
+
+describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only', timeout: 60_000 }, () => {
+  let stack: Stack;
+  let client: OpenAI;
+  before(async () => {
+    stack = await startStack({ flags: ['--responses-api', '--receipts'] });
+    client = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder', maxRetries: 0 });
+  });
+  after(() => stack.close());
+  afterEach(() => {
+    assert.deepEqual(stack.simulator.exchanges.violations(), []);
+    assert.equal(stack.simulator.recorder.containing(CANARY).length, 0);
+    assert.ok(!stack.logLines.join('').includes(CANARY));
+  });
+
+  const post = (body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(`${stack.url}/v1/responses`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    });
+
+  it('is a whole body, with the length of its own', async () => {
+    const response = await client.responses
+      .create({ model: 'sim-echo', input: PROMPT, instructions: 'Say it.', store: true })
+      .asResponse();
+    const text = await response.text();
+    assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
+    const { object, status, output, store } = JSON.parse(text);
+    assert.deepEqual([object, status, store], ['response', 'completed', false]);
+    assert.equal(output[0].content[0].text.trim(), PROMPT);
+  });
+
+  it('is a stream', async () => {
+    const stream = client.responses.stream({ model: 'sim-echo', input: PROMPT });
+    const numbers: number[] = [];
+    stream.on('event', ({ sequence_number: number }) => numbers.push(number));
+    const final = await stream.finalResponse();
+    assert.deepEqual([final.status, final.output_text.trim()], ['completed', PROMPT]);
+    assert.ok((final.usage?.output_tokens ?? 0) > 0);
+    assert.deepEqual(numbers, [...numbers.keys()]);
+  });
+
+  for (const mode of ['whole', 'streamed'] as const) {
+    it(`calls a tool, ${mode}, and takes its output back`, async () => {
+      const asking = { model: 'sim-tools', tools: [TOOL] };
+      const ask = (input: OpenAI.Responses.ResponseInput) =>
+        mode === 'whole'
+          ? client.responses.create({ ...asking, input })
+          : client.responses.stream({ ...asking, input }).finalResponse();
+      const question = { role: 'user', content: PROMPT } as const;
+      const { output } = await ask([question]);
+      const call = output.find(({ type }) => type === 'function_call') as Call | undefined;
+      assert.ok(call !== undefined);
+      assert.equal(call.name, 'read_file');
+      assert.equal(typeof JSON.parse(call.arguments).path, 'string');
+      const result = { type: 'function_call_output', call_id: call.call_id, output: 'done' } as const;
+      const second = await ask([question, call, result]);
+      assert.deepEqual(
+        second.output.map(({ type }) => type),
+        ['message'],
+      );
+    });
+  }
+
+  const broken = ['missing_terminal', 'truncate:4', 'flip_tag:2', 'reset_mid_event:4', 'error_event:2'];
+  for (const fault of broken) {
+    it(`tells no client to run a call of a stream with ${fault}, and breaks the connection`, async () => {
+      const response = await post({
+        model: `sim-tools+fault=${fault}`,
+        input: PROMPT,
+        tools: [TOOL],
+        stream: true,
+      });
+      assert.equal(response.status, 200);
+      let text = '';
+      const decoder = new TextDecoder();
+      await assert.rejects(async () => {
+        for await (const piece of response.body!) text += decoder.decode(piece, { stream: true });
+      });
+      assert.doesNotMatch(text, /response\.(?:output_item\.done|completed|incomplete)/);
+      assert.match(text, /event: response\.failed\ndata: \{[^\n]*"status":"failed"[^\n]*\n\n(?::\n\n)?$/);
+    });
+  }
+
+  it('refuses what cannot be translated, naming the place, as JSON also to who accepts events', async () => {
+    const before = stack.simulator.counts['inference'];
+    const refused = await post(
+      { model: 'sim-echo', input: PROMPT, previous_response_id: 'resp_1' },
+      { accept: 'text/event-stream' },
+    );
+    const { error } = (await refused.json()) as { error: Record<string, unknown> };
+    assert.deepEqual(
+      [refused.status, error['type'], error['param'], error['code']],
+      [400, 'invalid_request_error', 'previous_response_id', 'unsupported_parameter'],
+    );
+    assert.equal(refused.headers.get('privatemode-proxy-error'), 'not_supported');
+    assert.equal((await post('{')).headers.get('privatemode-proxy-error'), 'invalid_json');
+    assert.equal((await post({ input: PROMPT })).headers.get('privatemode-proxy-error'), 'missing_model');
+    assert.equal(stack.simulator.counts['inference'], before);
+  });
+
+  it('leaves hosted tools out, and says so in words of its own', async () => {
+    const tools = [{ type: 'web_search' }, { type: CANARY }, TOOL];
+    const response = await post({ model: 'sim-echo', input: PROMPT, tools });
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get('privatemode-proxy-tools-left-out'), 'web_search, other');
+    await response.text();
+    assert.ok(stack.logLines.some((line) => line.includes('"toolsLeftOut":"web_search, other"')));
+  });
+
+  it('gives errors of the service as they are in chat', async () => {
+    const response = await post({ model: 'sim-error-400', input: PROMPT });
+    assert.equal(response.status, 400);
+    assert.match(await response.text(), /"error"/);
+  });
+
+  it('is an endpoint of its own for log and receipts, of the bytes that were received', async () => {
+    const body = JSON.stringify({ model: 'sim-echo', input: PROMPT });
+    const response = await post(body);
+    await response.text();
+    const id = response.headers.get('privatemode-proxy-request-id') as string;
+    assert.ok(stack.logLines.some((line) => line.includes(id) && line.includes('"path":"/v1/responses"')));
+    const directory = join(stack.directory, 'workspace/receipts');
+    const digest = createHash('sha256').update(body).digest('hex');
+    const written = (): string =>
+      readdirSync(directory)
+        .filter((name) => name.endsWith('.jsonl'))
+        .map((name) => readFileSync(join(directory, name), 'utf8'))
+        .join('');
+    await eventually('a receipt', () => written().includes(digest));
+    const line =
+      written()
+        .split('\n')
+        .find((text) => text.includes(digest)) ?? '';
+    assert.match(line, /"endpoint":"responses"/);
+  });
+
+  it('has no other method, and nothing below it; GET /v1 lists it', async () => {
+    const get = await fetch(`${stack.url}/v1/responses`);
+    assert.deepEqual([get.status, get.headers.get('allow')], [405, 'POST']);
+    const stored = await fetch(`${stack.url}/v1/responses/resp_1`, { method: 'DELETE' });
+    assert.equal(stored.status, 404);
+    assert.match(await stored.text(), /none is stored/);
+    assert.match(await (await fetch(`${stack.url}/v1`)).text(), /"POST \/v1\/responses"/);
+  });
+});
+
+describe('POST /v1/responses without the flag', () => {
+  it('is refused, and the refusal names the flag', async () => {
+    const stack = await startStack();
+    try {
+      const response = await fetch(`${stack.url}/v1/responses`, { method: 'POST', body: '{}' });
+      assert.equal(response.status, 400);
+      assert.match(await response.text(), /--responses-api.*"code":"not_supported"/);
+      assert.doesNotMatch(await (await fetch(`${stack.url}/v1`)).text(), /responses/);
+    } finally {
+      await stack.close();
+    }
+  });
+});
