@@ -262,4 +262,43 @@ export const RESPONSES: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'the Responses API: calls of a response that was cut by length are done, and agents run them',
+    file: 'lib/responses/translation.ts',
+    edits: [{ find: "of status === 'completed' ? this", replace: 'of status.length > 0 ? this' }],
+    tests: [
+      {
+        file: 'test/responses/stream.test.ts',
+        names: ['a whole chat completion has no call unless it is complete'],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
+    file: 'lib/responses/stream.ts',
+    edits: [{ find: 'this.failure = failure ?? this.#stream.failure;', replace: 'this.failure = failure;' }],
+    tests: [
+      {
+        file: 'test/gateway/responses-api.test.ts',
+        names: [
+          'POST /v1/responses tells no client to run a call of a stream with error_event:2, and breaks the connection',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: metadata of the client leaves',
+    file: 'lib/responses/request.ts',
+    edits: [
+      { find: "...here(\n    'object',\n    'text',", replace: "...same(\n    'object',\n    'text'," },
+    ],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: [
+          'a Responses request as a chat completion lets nothing of the client leave that is not translated',
+        ],
+      },
+    ],
+  },
 ];
