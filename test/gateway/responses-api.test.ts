@@ -1,14 +1,16 @@
 /** POST /v1/responses with --responses-api, through the whole program to the simulated service, by the official client. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import OpenAI from 'openai';
 import { eventually } from '../support/eventually.ts';
+import { freePort } from '../support/foreign-programs.ts';
 import { CANARY } from '../support/gateway-fixture.ts';
 import { DOOR } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 type Call = OpenAI.Responses.ResponseFunctionToolCall;
 
@@ -23,8 +25,10 @@ const TOOL = {
 describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only', timeout: 60_000 }, () => {
   let stack: Stack;
   let client: OpenAI;
+  let admin: string;
   before(async () => {
-    stack = await startStack({ flags: ['--responses-api', '--receipts'] });
+    admin = `127.0.0.1:${await freePort()}`;
+    stack = await startStack({ flags: ['--responses-api', '--receipts', `--admin-address=${admin}`] });
     client = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder', maxRetries: 0 });
   });
   after(() => stack.close());
@@ -136,7 +140,7 @@ describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only',
     assert.match(await response.text(), /"error"/);
   });
 
-  it('is an endpoint of its own for log and receipts, of the bytes that were received', async () => {
+  it('is an endpoint of its own for log, metrics and receipts, of the bytes that were received', async () => {
     const body = JSON.stringify({ model: 'sim-echo', input: PROMPT });
     const response = await post(body);
     await response.text();
@@ -155,6 +159,8 @@ describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only',
         .split('\n')
         .find((text) => text.includes(digest)) ?? '';
     assert.match(line, /"endpoint":"responses"/);
+    const metrics = await fetch(`http://${admin}/metrics`, { headers: { connection: 'close' } });
+    assert.match(await metrics.text(), /requests_total\{route="responses",method="POST",code="200"/);
   });
 
   it('has no other method, and nothing below it; GET /v1 lists it', async () => {
@@ -164,6 +170,35 @@ describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only',
     assert.equal(stored.status, 404);
     assert.match(await stored.text(), /none is stored/);
     assert.match(await (await fetch(`${stack.url}/v1`)).text(), /"POST \/v1\/responses"/);
+  });
+});
+
+describe('POST /v1/responses by clients', { skip: DOOR === 'library' && 'the gateway only' }, () => {
+  it('is for those alone that may use this endpoint', async () => {
+    const file = join(temporaryDirectory('responses-api-'), 'clients.json');
+    const client = (name: string, endpoints: string[]) => {
+      const token = createHash('sha256').update(`pmp_${name}`).digest('hex');
+      return { name, tokens: [token], endpoints };
+    };
+    const clients = [client('codex', ['responses']), client('other', ['chat'])];
+    writeFileSync(file, JSON.stringify({ clients }));
+    const stack = await startStack({ flags: ['--responses-api', `--clients=${file}`] });
+    try {
+      const statusFor = async (name: string, path: string): Promise<number> => {
+        const response = await fetch(`${stack.url}${path}`, {
+          method: 'POST',
+          headers: { authorization: `Bearer pmp_${name}` },
+          body: JSON.stringify({ model: 'sim-echo', input: 'a', messages: [{ role: 'user', content: 'a' }] }),
+        });
+        await response.text();
+        return response.status;
+      };
+      assert.equal(await statusFor('other', '/v1/responses'), 403);
+      assert.equal(await statusFor('codex', '/v1/chat/completions'), 403);
+      assert.equal(await statusFor('codex', '/v1/responses'), 400); // it may, and `messages` is no member of it
+    } finally {
+      await stack.close();
+    }
   });
 });
 
