@@ -6,18 +6,17 @@ import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
-import { sendAttempt } from './attempts.ts';
 import type { ForwardedExchange } from './exchange.ts';
 import { enterGate, takeIn } from './receive-body.ts';
 import { concludeFailed, respond } from './respond.ts';
+import { sendAttempt } from './send-attempt.ts';
 
 /**
  * Runs the exchange to its end: rewrite auth → enter the gate → take in the body → inject the salt → encrypt → upstream → decrypt → to the
- * application, with at most one retry around encrypt and upstream. The request body is scanned as it arrives and encrypted slice by slice
- * as it leaves, but between the two all of it is in memory, because the head of the upstream request, which goes first, says its model,
- * shard key and length, and a retry sends it again; of responses, event streams and plain bodies pass piece by piece (but for an error that
- * may ask for a retry), while an encrypted whole body is held until all of it has authenticated. Never rejects: every failure becomes a
- * response, or the end of the connection.
+ * application, with at most one retry around encrypt and upstream. A request is scanned while it arrives, encrypted slice by slice while it
+ * leaves, and an event stream decrypted event by event; but no byte leaves before the whole body is here, because the head of the upstream
+ * request states its model, shard key and length, and a retry sends it again, and no encrypted JSON is shown before the whole of it has
+ * authenticated. Never rejects: every failure becomes a response, or the end of the connection.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, stats } = exchange;
@@ -51,7 +50,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       const sealed = cipher && body && encryptStream(body, cipher); // seals as the upload reads it
       return sendAttempt(exchange, { epoch, cipher, body, sealed, authorization, configuredKey, retry });
     });
-    if (upstream.request.writableFinished) body?.release(); // or some of it has yet to be encrypted
+    if (upstream.request.writableFinished) body?.release(); // a response may come before all of it was encrypted
     body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile
 
     await respond(exchange, upstream);
