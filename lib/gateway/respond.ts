@@ -1,6 +1,4 @@
 /** The last step of the chain: the upstream response, decrypted, to the application. */
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { errorEvent } from '../api/error-format.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
@@ -104,7 +102,7 @@ async function respondBody(exchange: ForwardedExchange, upstream: AttemptRespons
     beginWhole(exchange, { status, headers, length });
     finished(exchange);
     // Piece by piece: it shows how much of it the client has taken.
-    await toClient(pieces, exchange);
+    await writeAll(pieces, exchange);
     endAfterUpload(exchange.req, exchange.res);
     return;
   }
@@ -258,15 +256,48 @@ export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void 
   noteFailure(exchange, failure);
 }
 
-/** Gives the application all of the pieces; the response stays open. Throws ClientGone where the application left. */
-async function toClient(pieces: Readable | readonly Uint8Array[], { res }: Exchange): Promise<void> {
-  try {
-    await pipeline(pieces, res, { end: false });
-    if (pieces instanceof Readable) pieces.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
-  } catch {
-    throw new ClientGone();
+/**
+ * Gives the application all that the stream delivers; the response stays open. Throws ClientGone where the application left. With
+ * stream.pipeline, which makes an AbortController and an AbortError for each, a short request costs a sixth more (bench row request_cpu).
+ */
+async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    const left = (): void => {
+      res.off('close', left);
+      stream.destroy();
+      reject(new ClientGone());
+    };
+    res.once('close', left);
+    stream.once('close', left);
+    stream.once('end', () => {
+      res.off('close', left);
+      resolve();
+    });
+    if (res.destroyed) left();
+    else stream.pipe(res, { end: false });
+  });
+  stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
+}
+
+/** Writes the pieces as fast as the application takes them. Throws ClientGone where it left. */
+async function writeAll(pieces: readonly Uint8Array[], { res }: Exchange): Promise<void> {
+  for (const piece of pieces) {
+    if (!res.destroyed && !res.write(piece)) await drained(res);
+    if (res.destroyed) throw new ClientGone();
   }
 }
+
+/** Resolves, too, when the connection is gone. */
+const drained = (res: Exchange['res']): Promise<void> =>
+  new Promise((resolve) => {
+    const done = (): void => {
+      res.off('drain', done);
+      res.off('close', done);
+      resolve();
+    };
+    res.on('drain', done);
+    res.on('close', done);
+  });
 
 /** The codes of responses that came and could not be decrypted. Any other code means that the response was cut off. */
 const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
