@@ -190,4 +190,12 @@ describe('the two engines', () => {
       { seed: 20261122, numRuns: 250 },
     );
   });
+
+  it('take no signature that the runtime cannot check, the portable one at least', async (t) => {
+    const { key } = portable.publicKeyFromSpki(RSA.publicKey.export({ type: 'spki', format: 'der' }));
+    const padding = constants.RSA_PKCS1_PSS_PADDING;
+    const good = sign('sha384', DATA, { key: RSA.privateKey, padding, saltLength: 48 });
+    t.mock.method(crypto.subtle, 'verify', () => Promise.reject(new Error('not supported')));
+    assert.equal(await portable.verifyRsaPssSha384(key, DATA, good), false);
+  });
 });
