@@ -125,7 +125,7 @@ describe('a conversation', () => {
           }
         },
       ),
-      { numRuns: 300 },
+      { seed: 20261124, numRuns: 300 },
     );
   });
 });
