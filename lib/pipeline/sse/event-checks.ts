@@ -191,7 +191,7 @@ export class EventChecks {
       const text = opened[order[k]!]!;
       const first = constant < 0 ? undefined : this.#constants[constant];
       if (first !== undefined) {
-        if (!text.equals(first)) throw notAuthentic('the events are not of one response');
+        if (text.compare(first) !== 0) throw notAuthentic('the events are not of one response');
         continue;
       }
       if (!required && text.equals(NULL)) continue;
