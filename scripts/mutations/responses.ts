@@ -164,7 +164,7 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'what is constant: two runs of one request are spliced',
     file: 'lib/pipeline/sse/event-checks.ts',
-    edits: [{ find: 'if (!text.equals(first)) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (text.compare(first) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(
         'f: two runs of one request',
