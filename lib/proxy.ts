@@ -1,4 +1,4 @@
-/** The composition root: what a running proxy consists of, in the order in which it comes to life. */
+/** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';

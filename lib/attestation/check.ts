@@ -39,7 +39,7 @@ export interface Check
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
 
-/** What all checks of a piece of evidence come to. */
+/** The outcome of all checks of one piece of evidence. */
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /** A row of a table of checks over subjects of one kind. */

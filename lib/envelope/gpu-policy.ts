@@ -1,4 +1,4 @@
-/** Which certificates of the service's GPUs are accepted, as the service is told (docs/protocol/inference.md, section 7). */
+/** The text that tells the service which certificates of its GPUs to accept (docs/protocol/inference.md, section 7). */
 
 export interface GpuPolicy {
   /** Whether certificates the status service knows nothing about are accepted. */

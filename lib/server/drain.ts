@@ -1,4 +1,4 @@
-/** The end of a listener: what runs may finish, and what has not finished in time is told so and cut off. */
+/** Ends a listener: responses under way may finish in time; the others get an error and lose their connection. */
 import { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Listener } from './listen.ts';
