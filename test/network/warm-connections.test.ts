@@ -191,6 +191,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const { agent, keep } = warm(out, remote.port, 1);
     keep(true);
     await until(() => remote.accepted.length === 1, 'the first');
+    await delay(QUIET); // until the client knows of it too, and has its session
     await get(agent, remote.port, '/close');
     await until(() => remote.accepted.length === 2, 'its successor');
     await get(out.agent({ keepAlive: false }), remote.port);
