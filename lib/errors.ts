@@ -207,15 +207,27 @@ const LISTEN_REFUSALS: Readonly<Record<string, string>> = {
   EAI_AGAIN: 'that host name does not resolve now',
 };
 
-/** listen_failed for `where`, as `127.0.0.1 port 8080`; a port that is taken comes with the way to find out by whom. */
+/** Why a socket cannot be opened in the file system, in words. */
+const SOCKET_REFUSALS: Readonly<Record<string, string>> = {
+  EACCES: 'that directory does not exist, or this user may not use it', // libuv says so of both
+  EEXIST: 'a file that is no socket is there; remove it, or name another path',
+};
+
+/**
+ * listen_failed for `where`, as `127.0.0.1 port 8080`. `at`: the port, or the path of a socket; where it is taken, the message says how to
+ * find out by whom.
+ */
 export function listenFailed(
   where: string,
-  port: number,
-  cause: Error & { readonly code?: string | undefined },
+  at: number | string,
+  cause: { readonly code?: string | undefined; readonly message?: string },
 ): PrivatemodeError {
-  const reason = cause.code ?? cause.message;
-  const who = `another program has the port, and this shows which: ${WHO_LISTENS(port)}`;
-  const words = reason === 'EADDRINUSE' ? who : LISTEN_REFUSALS[reason];
+  const reason = cause.code ?? cause.message ?? 'unknown';
+  const socket = typeof at === 'string';
+  const who = socket
+    ? `another program answers there, and this shows which: lsof ${at}`
+    : `another program has the port, and this shows which: ${WHO_LISTENS(at)}`;
+  const words = reason === 'EADDRINUSE' ? who : (socket ? SOCKET_REFUSALS : LISTEN_REFUSALS)[reason];
   const message = `listening on ${where}: ${reason}${words === undefined ? '' : `; ${words}`}`;
   return new PrivatemodeError('listen_failed', message, { cause });
 }

@@ -3,6 +3,7 @@
 import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
+import { socketPath } from './config/values.ts';
 import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
@@ -19,7 +20,7 @@ import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } fr
 
 /** The application side of the proxy, listening. */
 export interface GatewayServer {
-  /** http(s)://ADDRESS:PORT */
+  /** http(s)://ADDRESS:PORT, or unix:PATH */
   readonly url: string;
   readonly port: number;
   /** Looks at the files of certificate, CAs of clients, and clients now. */
@@ -126,6 +127,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     terminate: terminate.signal,
   });
 
+  const path = socketPath(listenAddress);
   const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
   const response = config.dumpRequests ? DumpedResponse : undumped;
   const onWrongScheme = (advice: string): void => log.warn(advice);
@@ -133,6 +135,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     {
       listenAddress,
       port,
+      socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
       tls,
       fd,
       onWrongScheme,
@@ -145,7 +148,10 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     throw refused;
   });
   const boundTo = fd === undefined ? listenAddress : listener.address;
-  const url = `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
+  const url =
+    listener.address === ''
+      ? listenAddress
+      : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   const tlsWatch =
     tlsFiles &&
     watchTls(tlsFiles, tls as TlsMaterial, {

@@ -7,6 +7,7 @@ import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { trustRoots } from './config/trust-roots.ts';
+import { socketPath } from './config/values.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
@@ -30,6 +31,7 @@ import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
 import { type Collected, watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
+import { claimSocket } from './server/listen.ts';
 import { inheritedSocket } from './server/systemd.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
@@ -77,6 +79,9 @@ export async function startProxy(
 ): Promise<RunningProxy> {
   // Closed in the reverse order. A start that fails leaves no half of a proxy serving.
   await using opened = new AsyncDisposableStack();
+  const fd = inheritedSocket(env);
+  const socket = socketPath(config.listenAddress);
+  if (socket !== undefined && fd === undefined) await claimSocket(socket);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);
@@ -166,7 +171,7 @@ export async function startProxy(
     configuredKey: key.value,
     keyOrigin: key.origin,
     sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
-    fd: inheritedSocket(env),
+    fd,
     receipts,
     gate: counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue }),
     log,

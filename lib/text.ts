@@ -59,7 +59,7 @@ export const painter =
 
 /**
  * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake
- * away (two in words of more than five letters), or the only one that begins with it. Undefined where there is none.
+ * away (two in words of more than five letters), or the first of at most two that begin with it. Undefined where there is none.
  */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
   const plain = plainly(word);
@@ -67,7 +67,7 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
   const close = [0, 1, 2].flatMap((mistakes) => byMistakes.get(mistakes) ?? []);
   const longer = candidates.filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain));
-  return close[0] ?? (longer.length === 1 ? longer[0] : undefined);
+  return close[0] ?? (longer.length <= 2 ? longer[0] : undefined);
 }
 
 const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');

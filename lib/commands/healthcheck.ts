@@ -4,6 +4,7 @@ import { get as httpsGet } from 'node:https';
 import { FLAGS } from '../config/flags.ts';
 import { renderHelp } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
+import { socketPath } from '../config/values.ts';
 import { printable } from '../text.ts';
 import type { Asked, Command } from './command.ts';
 
@@ -38,6 +39,7 @@ export function probe(options: {
   readonly timeoutMs?: number;
 }): Promise<{ readonly ready: boolean; readonly message: string }> {
   const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
+  const socket = socketPath(listenAddress);
   const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[listenAddress] ?? listenAddress;
   return new Promise((resolve) => {
     const failed = (message: string): void => resolve({ ready: false, message });
@@ -51,7 +53,11 @@ export function probe(options: {
       else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
       response.on('error', ({ message }) => failed(message));
     };
-    const target = { host, port, path: '/readyz', agent: false };
+    const target = {
+      ...(socket === undefined ? { host, port } : { socketPath: socket }),
+      path: '/readyz',
+      agent: false,
+    };
     // The certificate is the operator's own and need not name loopback; nothing secret is sent, and one bit believed.
     const request = tls
       ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
@@ -60,9 +66,12 @@ export function probe(options: {
     const deadline = setTimeout(() => request.destroy(tooLate), timeoutMs);
     request.on('close', () => clearTimeout(deadline));
     request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
-      const hint = 'give the --listen-address and --port of the proxy';
-      const nobody = `nothing listens on ${host} port ${port} (ECONNREFUSED); ${hint}`;
-      failed(code === 'ECONNREFUSED' ? nobody : message);
+      const [where, flags] =
+        socket === undefined
+          ? [`${host} port ${port}`, '--listen-address and --port']
+          : [socket, '--listen-address'];
+      const nobody = `nothing listens on ${where} (${code}); give the ${flags} of the proxy`;
+      failed(code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT') ? nobody : message);
     });
   });
 }

@@ -44,9 +44,13 @@ const GROUPS = {
     }),
   ],
   'Application side': [
-    setting('listen-address', text('HOST', values.parseHost), {
+    setting('listen-address', text('HOST|unix:PATH', values.parseListenAddress), {
       default: '0.0.0.0',
-      help: 'IP address or host name to listen on. 127.0.0.1 keeps other machines out.',
+      help: 'IP address or host name to listen on. 127.0.0.1 keeps other machines out; unix:/run/privatemode/proxy.sock listens on a socket file, which other users of this machine cannot open.',
+    }),
+    setting('listen-mode', text('MODE', values.parseMode), {
+      default: '0600',
+      help: 'Permissions of that socket file, in octal; 0660 lets its group in.',
     }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('tls-cert-path', text('FILE', values.parsePath), {

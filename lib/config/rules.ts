@@ -1,10 +1,14 @@
 import type { Settings } from './flags.ts';
-import { isLoopback } from './values.ts';
+import { isLoopback, socketPath } from './values.ts';
 
 /** What the rules look at: values, and which flags were given at all. */
 export interface Facts extends Settings {
   readonly given: ReadonlySet<string>;
 }
+
+/** Whether only this machine can connect. */
+const staysHere = (listenAddress: string): boolean =>
+  socketPath(listenAddress) !== undefined || isLoopback(listenAddress);
 
 interface Rule {
   readonly applies: (facts: Facts) => boolean;
@@ -26,6 +30,14 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
     message:
       '--tls-client-ca needs TLS that the proxy serves itself: add --tls-cert-path and --tls-key-path (behind a reverse proxy ' +
       'that ends TLS, clients need tokens)',
+  },
+  {
+    flags: ['listen-address', 'tls-cert-path'],
+    applies: ({ given, listenAddress }) =>
+      socketPath(listenAddress) !== undefined && given.has('tls-cert-path'),
+    message:
+      '--listen-address=unix:… needs no TLS, since what passes a socket file does not leave this machine: drop ' +
+      '--tls-cert-path and --tls-key-path',
   },
   {
     flags: ['tls-client-ca', 'clients'],
@@ -80,12 +92,21 @@ export const CAUTIONS: readonly Rule[] = [
     message: '--api-key-fallback has no effect without --api-key: requests keep their own keys',
   },
   {
+    applies: ({ given, listenAddress }) => given.has('port') && socketPath(listenAddress) !== undefined,
+    message: '--port has no effect with --listen-address=unix:…',
+  },
+  {
+    applies: ({ given, listenAddress }) =>
+      given.has('listen-mode') && socketPath(listenAddress) === undefined,
+    message: '--listen-mode has no effect without --listen-address=unix:…',
+  },
+  {
     applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,
     message: '--limits-store-failure has no effect without --limits-store',
   },
   {
     applies: ({ given, clients, listenAddress }) =>
-      clients !== undefined && !given.has('tls-cert-path') && !isLoopback(listenAddress),
+      clients !== undefined && !given.has('tls-cert-path') && !staysHere(listenAddress),
     message:
       'listening beyond this machine without TLS: the tokens of --clients and all prompts cross the network in plain text; ' +
       'set --tls-cert-path and --tls-key-path, or --listen-address=127.0.0.1 behind a reverse proxy that serves TLS',
@@ -96,7 +117,7 @@ export const CAUTIONS: readonly Rule[] = [
       given.has('api-key') &&
       apiKeyFallback !== 'never' &&
       !given.has('tls-cert-path') &&
-      !isLoopback(listenAddress),
+      !staysHere(listenAddress),
     message:
       'listening beyond this machine without TLS while a key is configured: whoever reaches the port spends the key, and ' +
       'prompts cross the network in plain text; set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path',

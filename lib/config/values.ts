@@ -144,6 +144,37 @@ export function parseHost(flag: string, text: string): string {
   return name;
 }
 
+/** Before the path of a socket in the file system, in --listen-address. */
+const SOCKET = 'unix:';
+/** What every system takes as the path of a socket (sun_path of macOS; Linux takes 108). */
+const MOST_SOCKET_BYTES = 103;
+
+/** The path of the socket that a value of --listen-address names; undefined where it is a host. */
+export const socketPath = (listenAddress: string): string | undefined =>
+  listenAddress.startsWith(SOCKET) ? listenAddress.slice(SOCKET.length) : undefined;
+
+/** A host, or `unix:` and the absolute path of a socket. */
+export function parseListenAddress(flag: string, text: string): string {
+  const path = socketPath(text);
+  if (path === undefined) return parseHost(flag, text);
+  if (!path.startsWith('/') || path.endsWith('/') || path.includes('\0'))
+    throw wants(
+      flag,
+      'an absolute path behind unix:',
+      text,
+      'write it like unix:/run/privatemode/proxy.sock',
+    );
+  if (Buffer.byteLength(path) > MOST_SOCKET_BYTES)
+    throw wants(flag, `a path of at most ${MOST_SOCKET_BYTES} bytes behind unix:`, text);
+  return text;
+}
+
+/** Permissions of a file, in octal digits as chmod takes them. */
+export function parseMode(flag: string, text: string): number {
+  if (!/^0?[0-7]{3}$/.test(text)) throw wants(flag, 'permissions in octal, such as 0660', text);
+  return Number.parseInt(text, 8);
+}
+
 /** https, or http towards this machine; no trailing slash. */
 export function parseBaseUrl(flag: string, text: string): string {
   const url = URL.parse(text);

@@ -61,7 +61,7 @@ const PATIENCE = 3_000;
  * on a terminal as a line that counts. A failure has a log line of its own; after it the waiting starts anew.
  */
 export function reportStart({ log, status }: { log: Logger; status?: StatusOutput | undefined }) {
-  let baseUrls: { readonly openai: string; readonly anthropic: string } | undefined;
+  let baseUrls: { readonly [name: string]: string } | undefined;
   let step: string | undefined;
   let verdict: Extract<SessionEvent, { verdict: unknown }>['verdict'] | undefined;
   let verified = false;
@@ -111,10 +111,11 @@ export function reportStart({ log, status }: { log: Logger; status?: StatusOutpu
           return stopWaiting();
       }
     },
-    /** The port is open. `awaitsKey`: nothing happens before a client sends a key. */
+    /** The port is open, or the socket that `url` names. `awaitsKey`: nothing happens before a client sends a key. */
     listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {
-      const base = url.replace(EVERYWHERE, '//localhost');
-      baseUrls = { openai: `${base}/v1`, anthropic: base };
+      const [, socket] = /^unix:(.*)$/s.exec(url) ?? [];
+      const base = socket === undefined ? url.replace(EVERYWHERE, '//localhost') : 'http://localhost';
+      baseUrls = { openai: `${base}/v1`, anthropic: base, ...(socket === undefined ? {} : { socket }) };
       const what =
         'Waiting for the first request with an API key, to verify the remote with it. Base URLs for clients:';
       if (awaitsKey && !verified) log.info(baseUrls, what);

@@ -1,8 +1,9 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
+import { chmod, lstat, unlink } from 'node:fs/promises';
 import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import { createConnection, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { listenFailed } from '../errors.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
@@ -18,9 +19,18 @@ export interface ClientCertificates {
   readonly withdraw: (socket: Socket) => void;
 }
 
+/** A socket in the file system, to listen on in place of a port. */
+export interface SocketFile {
+  readonly path: string;
+  /** Permissions, as chmod takes them. */
+  readonly mode: number;
+}
+
 export interface ListenerOptions {
   readonly listenAddress: string;
   readonly port: number;
+  /** In place of address and port; its path is free (`claimSocket`). */
+  readonly socketFile?: SocketFile | undefined;
   readonly tls: TlsMaterial | undefined;
   /** Needs `tls`. */
   readonly clientCertificates?: ClientCertificates | undefined;
@@ -74,9 +84,29 @@ const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
   ...(cas === undefined ? {} : { ca: [...cas], secureOptions: FRESH_HANDSHAKES }),
 });
 
+/**
+ * Makes the path of a socket free before anybody listens there: removes the file of one on which nobody answers, which a process that was
+ * killed leaves behind. From here on files of this process and its workers are for their user alone: no mode can be given to a socket
+ * before others could connect, and a worker may open it again at any time. Throws listen_failed.
+ */
+export async function claimSocket(path: string): Promise<void> {
+  process.umask(0o077);
+  const found = await lstat(path).catch(() => undefined); // where it cannot be read, listening says why
+  if (found === undefined) return;
+  if (!found.isSocket()) throw listenFailed(path, path, { code: 'EEXIST' });
+  const connection = createConnection(path);
+  const reason = await once(connection, 'connect').then(
+    () => 'EADDRINUSE',
+    ({ code }: NodeJS.ErrnoException) => code,
+  );
+  connection.destroy();
+  if (reason !== 'ECONNREFUSED') throw listenFailed(path, path, { code: reason });
+  await unlink(path);
+}
+
 /** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
-  const { listenAddress, fd, tls, headTimeout = 15_000 } = options;
+  const { listenAddress: host, port: wanted, socketFile, fd, tls, headTimeout = 15_000 } = options;
   const { response = ServerResponse, clientCertificates } = options;
   const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
   const server: HttpServer | HttpsServer =
@@ -103,16 +133,21 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections, options.onWrongScheme);
 
-  server.listen(fd === undefined ? { host: listenAddress, port: options.port } : { fd });
+  const path = fd === undefined ? socketFile?.path : undefined;
+  server.listen(fd !== undefined ? { fd } : path !== undefined ? { path } : { host, port: wanted });
   await once(server, 'listening').catch((cause) => {
-    const where = fd === undefined ? `${listenAddress} port ${options.port}` : `the inherited socket ${fd}`;
-    throw listenFailed(where, options.port, cause);
+    const where = fd === undefined ? `${host} port ${wanted}` : `the inherited socket ${fd}`;
+    throw listenFailed(path ?? where, path ?? wanted, cause);
   });
+  if (socketFile !== undefined && path !== undefined) await chmod(path, socketFile.mode);
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
 
-  const { address, port } = server.address() as AddressInfo;
+  const bound = server.address();
+  const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
   return {
+    /** Empty for a socket in the file system. */
     address,
+    /** 0 for a socket in the file system. */
     port,
     /** `cas`: those of client certificates, where the listener asks for some. Connections that showed one end where these are others. */
     replaceTls(next: TlsMaterial, cas?: ClientCas): void {

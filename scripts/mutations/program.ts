@@ -3,6 +3,32 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
+    defence: 'a socket file: others may connect before it has its mode',
+    file: 'lib/server/listen.ts',
+    edits: [{ find: '  process.umask(0o077);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/server/socket-file.test.ts',
+        names: [
+          'a proxy that listens on a socket file lets in whom --listen-mode names, and nobody else before that, also where workers open the socket',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket file: that of another program is removed',
+    file: 'lib/server/listen.ts',
+    edits: [{ find: "if (reason !== 'ECONNREFUSED') throw", replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/server/socket-file.test.ts',
+        names: [
+          'a proxy that listens on a socket file does not start where another program answers, and leaves its socket alone',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'other trust roots: they may be used for the real service',
     file: 'lib/config/config.ts',
     edits: [

@@ -11,6 +11,7 @@ describe('flags that contradict each other', () => {
     ['a key without its certificate', ['--tls-key-path=k']],
     ['a CA of clients without TLS', ['--tls-client-ca=a', '--clients=c']],
     ['a CA of clients without clients', ['--tls-client-ca=a', '--tls-cert-path=c', '--tls-key-path=k']],
+    ['TLS on a socket file', ['--listen-address=unix:/s', '--tls-cert-path=c', '--tls-key-path=k']],
     ['a salt while the cache is off', ['--prompt-cache-salt=@f']],
     ['the same in its older name', ['--promptCacheSalt', 'x'.repeat(32)]],
     [
@@ -48,6 +49,8 @@ describe('warnings', () => {
   const cautions: [name: string, argv: string[], words: string | RegExp][] = [
     ['a fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
     ['no key', [], /No API key provided/],
+    ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
+    ['permissions of no socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
     ['a key without --api-key-fallback', ['--api-key=k'], /--api-key-fallback is not set.*never/],
     ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],
     ['a key on a host name without TLS', ['--api-key=k', '--listen-address=gpu-box'], /without TLS/],

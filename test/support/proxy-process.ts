@@ -67,7 +67,7 @@ export async function startProxyProcess(
   const deadline = Date.now() + 20_000;
   let url: string | undefined;
   while (url === undefined) {
-    url = /server.*endpoint="?(https?:\/\/[^\s"]+)/.exec(log)?.[1];
+    url = /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
     if (child.exitCode !== null || Date.now() > deadline) {
       child.kill('SIGKILL');
       throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);

@@ -1,0 +1,147 @@
+/** `--listen-address unix:PATH`: a socket in the file system in place of a port. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { runCommand } from '../support/command.ts';
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Remote, startRemote } from '../support/remote.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
+
+const QUESTION = JSON.stringify({
+  model: 'sim-echo',
+  messages: [{ role: 'user', content: 'through a file' }],
+});
+
+async function ask(
+  socketPath: string,
+  path: string,
+  { body, authorization }: { readonly body?: string; readonly authorization?: string } = {},
+): Promise<{ readonly status: number | undefined; readonly body: string }> {
+  const headers = {
+    'content-type': 'application/json',
+    ...(authorization === undefined ? {} : { authorization }),
+  };
+  const sent = request({
+    socketPath,
+    path,
+    method: body === undefined ? 'GET' : 'POST',
+    headers,
+    agent: false,
+  });
+  sent.end(body);
+  const [response] = await once(sent, 'response');
+  return { status: response.statusCode, body: await text(response) };
+}
+
+/** Leaves the file of a socket behind on which nobody answers any more, as a process does that is killed. */
+async function leaveStale(path: string): Promise<void> {
+  const script = `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`;
+  await promisify(execFile)(process.execPath, ['-e', script]).catch(() => {});
+  assert.ok(statSync(path).isSocket());
+}
+
+describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
+  let remote: Remote;
+  let path: string;
+  let proxy: ProxyProcess | undefined;
+  const start = async (...flags: readonly string[]): Promise<ProxyProcess> => {
+    proxy = await startProxyProcess([...remote.flags, `--listen-address=unix:${path}`, ...flags], remote.env);
+    return proxy;
+  };
+  before(async () => {
+    remote = await startRemote();
+    path = join(temporaryDirectory('privatemode-socket-'), 'proxy.sock');
+  });
+  after(async () => {
+    await proxy?.stop('SIGKILL');
+    await remote.close();
+  });
+
+  it('takes over from one that was killed, answers, says so to the health check, and removes the file at its end', async () => {
+    await leaveStale(path);
+    const { url, log, stop } = await start();
+    assert.equal(url, `unix:${path}`);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    const { status, body } = await ask(path, '/v1/chat/completions', { body: QUESTION });
+    assert.deepEqual([status, JSON.parse(body).choices[0].message.content], [200, 'through a file']);
+    assert.ok(log().includes(`openai=http://localhost/v1 anthropic=http://localhost socket=${path}`), log());
+    const healthy = await runCommand(['healthcheck', `--listen-address=unix:${path}`]);
+    assert.deepEqual(healthy, { code: 0, stdout: 'ready\n', stderr: '' });
+    assert.equal(await stop(), 0);
+    assert.equal(existsSync(path), false);
+    const { code, stderr } = await runCommand(['healthcheck', `--listen-address=unix:${path}`]);
+    assert.equal(code, 1);
+    assert.equal(stderr, `nothing listens on ${path} (ENOENT); give the --listen-address of the proxy\n`);
+  });
+
+  it('lets in whom --listen-mode names, and nobody else before that, also where workers open the socket', async () => {
+    const { process: child, children, log, stop } = await start('--workers=2', '--listen-mode=0660');
+    assert.equal(statSync(path).mode & 0o777, 0o660);
+    assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
+    const umaskOf = (pid: number | undefined): string | undefined =>
+      /^Umask:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    assert.equal(umaskOf(child.pid), '0077');
+    const died = children();
+    for (const pid of died) process.kill(pid, 'SIGKILL');
+    for (let i = 0; i < 200 && log().split('A worker ended').length < 3; i++) await delay(20);
+    let status: number | undefined;
+    for (let i = 0; i < 200 && status !== 200; i++) {
+      await delay(50);
+      ({ status } = await ask(path, '/v1/models').catch(() => ({ status: undefined })));
+    }
+    assert.equal(status, 200, 'the socket was opened again');
+    assert.equal(statSync(path).mode & 0o777, 0o660);
+    assert.equal(await stop(), 0);
+    assert.equal(existsSync(path), false);
+  });
+
+  it('knows one peer for all who guess tokens', async () => {
+    const clients = join(remote.directory, 'clients.json');
+    writeFileSync(clients, JSON.stringify({ clients: [{ name: 'ann', tokens: ['a'.repeat(64)] }] }));
+    const { stop } = await start(`--clients=${clients}`);
+    const statuses: (number | undefined)[] = [];
+    for (let i = 0; i < 21; i++)
+      statuses.push((await ask(path, '/v1/models', { authorization: 'Bearer guessed' })).status);
+    assert.deepEqual([statuses[0], statuses[19], statuses[20]], [401, 401, 429]);
+    assert.equal(await stop(), 0);
+  });
+
+  const refusedWith = (words: string) => (error: Error) => {
+    assert.equal(error.message.trimEnd().split('\n').at(-2), `Error: listening on ${path}: ${words}`);
+    return true;
+  };
+
+  it('does not start where another program answers, and leaves its socket alone', async () => {
+    const other = createServer((socket) => socket.end()).listen(path);
+    await once(other, 'listening');
+    const who = `EADDRINUSE; another program answers there, and this shows which: lsof ${path}`;
+    await assert.rejects(start(), refusedWith(who));
+    assert.ok(statSync(path).isSocket());
+    other.close();
+    await once(other, 'close');
+  });
+
+  it('removes no file that is something else', async () => {
+    writeFileSync(path, 'notes');
+    const words = 'EEXIST; a file that is no socket is there; remove it, or name another path';
+    await assert.rejects(start(), refusedWith(words));
+    assert.equal(readFileSync(path, 'utf8'), 'notes');
+    const link = `${path}.link`;
+    symlinkSync(path, link);
+    path = link;
+    await assert.rejects(start(), refusedWith(words));
+    path = join(link, '../nowhere/proxy.sock');
+    await assert.rejects(
+      start(),
+      refusedWith('EACCES; that directory does not exist, or this user may not use it'),
+    );
+  });
+});
