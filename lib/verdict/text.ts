@@ -1,6 +1,6 @@
 /** The verdict for a person: every check below its heading, the conclusion, and what to do next. */
 import type { Check } from '../attestation/check.ts';
-import { type Paint, painter, printable } from '../text.ts';
+import { type Paint, painter, plural, printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
 import { HEADINGS, placeOf, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
@@ -123,7 +123,7 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   });
   const caveat = outcome === 'accepted' && roots === 'custom' ? ' under roots that are not the vendors’' : '';
   const lines = [`${paint(outcome === 'accepted' ? 'good' : 'bad', word)}${caveat}: ${meaning}.`];
-  if (counts.length > 0) lines.push(`${checks.length} checks: ${counts.join(', ')}.`);
+  if (counts.length > 0) lines.push(`${plural(checks.length, 'check')}: ${counts.join(', ')}.`);
   if (failure !== undefined) {
     const { check, error } = failure;
     const what = check === undefined ? error.message : `${titleOf(check.id)} (${check.id})`;

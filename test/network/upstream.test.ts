@@ -25,6 +25,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
   const remote = await startScriptedUpstream();
   remote.on(...scripts);
   const agent = new Agent({ keepAlive: true, maxSockets: 1, ca: remote.ca });
+  const announced: number[] = [];
   const upstream = createUpstream({
     host: 'localhost',
     port: remote.port,
@@ -32,6 +33,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     freshAgent: agent,
     connectTimeout: 5_000,
     firstByteTimeout: 5_000,
+    connections: { announce: (ms) => announced.push(ms) },
   });
   const res = Object.assign(new EventEmitter(), { writableFinished: false });
   t.after(async () => {
@@ -39,7 +41,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     agent.destroy();
     await remote.close();
   });
-  return (signal: AbortSignal, body?: Readable): Promise<UpstreamResponse> => {
+  const send = (signal: AbortSignal, body?: Readable): Promise<UpstreamResponse> => {
     const req = Object.assign(new EventEmitter(), { method: 'POST', headers: {}, socket: {} });
     return upstream.send(req as unknown as IncomingMessage, res as unknown as ServerResponse, {
       method: 'POST',
@@ -53,6 +55,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
       signal,
     });
   };
+  return Object.assign(send, { announced });
 }
 
 const unused = (): AbortSignal => new AbortController().signal;
@@ -111,6 +114,20 @@ describe('an attempt', () => {
       assert.equal(failure.retry, undefined);
       return true;
     });
+  });
+
+  it('tells for how long the service keeps an idle connection, where it says so', async (t) => {
+    const head = 'HTTP/1.1 204 No Content\r\n';
+    const send = await sending(
+      t,
+      (scripted) => scripted.write(`${head}\r\n`),
+      (scripted) => scripted.write(`${head}Keep-Alive: timeout=7, max=100\r\n\r\n`),
+    );
+    for (const announced of [[], [7_000]]) {
+      const { response } = await send(unused());
+      await once(response.resume(), 'close');
+      assert.deepEqual(send.announced, announced);
+    }
   });
 
   it('whose body fails after the response has begun sends no more', async (t) => {

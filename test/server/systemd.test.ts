@@ -70,13 +70,19 @@ describe('service manager', () => {
     }
   });
 
-  it('does not end the service when it cannot be reached, and complains once', async () => {
-    const { manager, failures } = recorded(SOCKET, () =>
-      Promise.reject(new Error('spawn systemd-notify ENOENT')),
-    );
+  it('does not end the service when it cannot be reached, and complains once each time it is lost', async () => {
+    let reached = false;
+    const { manager, failures } = recorded(SOCKET, async () => {
+      if (!reached) throw new Error('spawn systemd-notify ENOENT');
+    });
     await manager.ready('x');
     await manager.stopping();
     assert.deepEqual(failures, ['spawn systemd-notify ENOENT']);
+    reached = true;
+    await manager.stopping();
+    reached = false;
+    await manager.stopping();
+    assert.equal(failures.length, 2);
   });
 });
 

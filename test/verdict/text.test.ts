@@ -87,14 +87,37 @@ describe('the verdict for a person', () => {
     );
   });
 
-  it('asks for the exchange as proof of what failed, unless it is being saved', () => {
+  it('says what to do about evidence that failed, by where it came from', () => {
     const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
-    for (const [saved, advice] of [
-      [false, 'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.'],
-      [true, 'Do not send anything to this remote. Report it with the saved exchange.'],
+    const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
+    const BY_ROOTS = 'If it is from a simulator, name its roots with --roots.';
+    for (const [report, roots, advice] of [
+      [
+        { saved: false },
+        'vendor',
+        'Do not send anything to this remote. Keep the exchange as proof (--save DIR) and report it.',
+      ],
+      [{ saved: true }, 'vendor', 'Do not send anything to this remote. Report it with the saved exchange.'],
+      [
+        { mode: 'offline', atGiven: false },
+        'vendor',
+        `Do not trust any deployment on this evidence. ${BY_TIME} ${BY_ROOTS}`,
+      ],
+      [
+        { mode: 'offline', atGiven: true },
+        'vendor',
+        `Do not trust any deployment on this evidence. ${BY_ROOTS}`,
+      ],
+      [
+        { mode: 'offline', atGiven: false },
+        'custom',
+        `Do not trust any deployment on this evidence. ${BY_TIME}`,
+      ],
     ] as const) {
-      const text: string = renderText(failed, { ...REPORT, saved }).replaceAll(/\s+/g, ' ');
-      assert.ok(text.includes(` ${advice}`), text);
+      const shown: TextReport = { ...REPORT, ...(report as Partial<TextReport>) } as TextReport;
+      const text = renderText({ ...failed, roots }, shown).replaceAll(/\s+/g, ' ');
+      assert.ok(text.endsWith(` ${advice} `), text);
+      assert.ok(text.includes(' 1 check: 1 failed. '), text);
     }
   });
 
