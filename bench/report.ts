@@ -118,44 +118,29 @@ export const barTable = (measured: readonly Measured[]): string =>
 
 const barOf = ({ bar }: Row): string => (bar === undefined ? '-' : `${SIGNS[bar.kind]} ${bar.limit}`);
 
-/** Rows of the README: one for each question that a user asks, met or missed. */
+/** Rows of the README: what a user asks first, met or missed. */
 export const HEADLINES: ReadonlySet<string> = new Set([
   'stream_cpu_per_token',
-  'stream_saturated',
   'ttft_added_alone_p50',
-  'ttft_added_alone_p99',
   'request_cpu',
-  'inter_token_p50',
-  'streams_on_2_cores',
   'upload_2_mb_trickled',
-  'neighbour_stall',
   'mem_per_stream',
-  'upload_mem',
-  'clients_fairness',
-  'start',
-  'link_start',
-  'link_idle',
-  'cancel',
 ]);
 
-/** The README's part: headlines with a verdict, shortly, with the chart; the whole is in bench/results. */
+/** The README's part: the headlines, and where the whole is. */
 export const readmeSection = ({ version, date, machine, measured }: Report): string =>
-  `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}, load average before the run
-${machine.loadBefore}. \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
+  `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}; \`passthrough\` is a bare http-proxy-3 over TLS.
 
 ${table(
   ['what', 'measured', 'bar', 'verdict'],
   measured.flatMap(({ rows }) =>
     rows
-      .filter(({ id, verdict }) => HEADLINES.has(id) && verdict !== 'unclear')
+      .filter(({ id }) => HEADLINES.has(id))
       .map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
   ),
 )}
 
-![Time between tokens with and without the proxy](bench/results/inter-token.svg)
-
-The most asked-for rows, where there is a verdict; the whole table, with its intervals and what each figure was made from: [bench/results/${version}.md](bench/results/${version}.md).
-\`npm run bench\` measures again; [bench/README.md](bench/README.md) tells how, and how to enter another proxy.`;
+[All rows](bench/results/${version}.md), the [time between tokens](bench/results/inter-token.svg) as a chart, and [how to measure again](bench/README.md).`;
 
 const comparisonTable = (measured: readonly Measured[], other: string): string =>
   table(

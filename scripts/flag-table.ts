@@ -1,12 +1,24 @@
-/** The README's table of flags: `node scripts/flag-table.ts` writes it. */
+/** The tables of flags, of docs/flags.md and of the README: `node scripts/flag-table.ts` writes both. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LISTED } from '../lib/config/flags.ts';
 import { replaceSection } from './marked-section.ts';
 
-/** The table as Markdown: one row for each flag that is shown to people. */
-export function renderFlagTable(): string {
-  const rows = LISTED.map((flag) => {
+/** Flags that the README shows: those of the first day. */
+const FIRST_DAY: ReadonlySet<string> = new Set([
+  ...['api-key', 'api-key-fallback', 'manifest-path', 'listen-address', 'port', 'clients'],
+  ...['disable-prompt-cache', 'receipts', 'admin-address', 'responses-api'],
+]);
+
+/** Which page shows which flags. */
+export const FLAG_TABLES = {
+  'README.md': LISTED.filter(({ name }) => FIRST_DAY.has(name)),
+  'docs/flags.md': LISTED,
+} as const;
+
+/** The table as Markdown: one row for each of `flags`. */
+export function renderFlagTable(flags: typeof LISTED): string {
+  const rows = flags.map((flag) => {
     const names = [flag.short && `-${flag.short}`, `--${flag.name}`]
       .filter(Boolean)
       .map((name) => `\`${name}\``);
@@ -23,6 +35,8 @@ export function renderFlagTable(): string {
 }
 
 if (import.meta.main) {
-  const page = join(import.meta.dirname, '../README.md');
-  writeFileSync(page, replaceSection(readFileSync(page, 'utf8'), 'flags', renderFlagTable()));
+  for (const [name, flags] of Object.entries(FLAG_TABLES)) {
+    const page = join(import.meta.dirname, '..', name);
+    writeFileSync(page, replaceSection(readFileSync(page, 'utf8'), 'flags', renderFlagTable(flags)));
+  }
 }

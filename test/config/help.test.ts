@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { renderHelp } from '../../lib/config/help.ts';
-import { renderFlagTable } from '../../scripts/flag-table.ts';
+import { FLAG_TABLES, renderFlagTable } from '../../scripts/flag-table.ts';
 import { runCommand } from '../support/command.ts';
 
 /** Words of each page, and the command lines that print it. */
@@ -92,18 +92,21 @@ describe('--help', () => {
   });
 });
 
-describe('the flag table of the README', () => {
-  const table = renderFlagTable();
-
-  it('is current', () => {
-    const readme = readFileSync(join(import.meta.dirname, '../../README.md'), 'utf8');
-    const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(readme)?.[1];
-    assert.ok(shown !== undefined, 'README.md has no markers for the flag table');
-    assert.equal(shown.trim(), table.trim(), 'run: node scripts/flag-table.ts');
-  });
-  it('has one row per listed flag, each of four cells', () => {
-    const rows = table.trim().split('\n').slice(2);
+describe('the tables of flags', () => {
+  for (const [page, flags] of Object.entries(FLAG_TABLES)) {
+    it(`is current in ${page}`, () => {
+      const text = readFileSync(join(import.meta.dirname, '../..', page), 'utf8');
+      const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(text)?.[1];
+      assert.ok(shown !== undefined, `${page} has no markers for the table of flags`);
+      assert.equal(shown.trim(), renderFlagTable(flags).trim(), 'run: node scripts/flag-table.ts');
+    });
+  }
+  it('have one row per listed flag, each of four cells', () => {
+    const rows = renderFlagTable(LISTED).trim().split('\n').slice(2);
     assert.equal(rows.length, LISTED.length);
     for (const row of rows) assert.equal(row.split(/(?<!\\)\|/).length, 6, row);
+  });
+  it('name ten flags in the README', () => {
+    assert.equal(FLAG_TABLES['README.md'].length, 10);
   });
 });

@@ -70,7 +70,7 @@ describe('pages', () => {
         assert.equal(status, 0, workspace + file);
       }
     }
-    assert.match(read('README.md'), /> key\.txt$/m);
+    assert.match(read('README.md'), /> key\.txt\)$/m);
   });
 
   it('call a client tested only where its test is', () => {
@@ -103,6 +103,10 @@ describe('pages', () => {
     for (const url of urls) {
       assert.match(url, /^http:\/\/(localhost|privatemode-proxy|host\.docker\.internal):8080(\/v1)?$/);
     }
+  });
+
+  it('begin with one that is read at once', () => {
+    assert.ok(read('README.md').trimEnd().split('\n').length <= 120);
   });
 
   it('name scripts of package.json', () => {
