@@ -13,6 +13,7 @@ import {
   type Scene,
   serveStatusPage,
   verifiedScene,
+  withClients,
   withNewManifest,
 } from '../test/support/status-page.ts';
 
@@ -47,11 +48,18 @@ try {
   }
   const scene = await verifiedScene();
   const status = await serveStatusPage(scene, { frozen: true });
-  /** The status page as it is once it has shown this. */
-  const look = async (shown: Scene, how: Parameters<typeof page.screenshot>[0]): Promise<Buffer> => {
-    status.scene = shown;
+  /** The status page as it is once it has shown this; undefined: once the proxy does not answer any more. */
+  const look = async (
+    shown: Scene | undefined,
+    how: Parameters<typeof page.screenshot>[0],
+  ): Promise<Buffer> => {
+    status.scene = shown ?? scene;
     const opened = await browser.open(status.url);
     await opened.evaluate('new Promise((resolve) => setTimeout(resolve, 2500))');
+    if (shown === undefined)
+      await opened.evaluate(
+        'fetch = () => Promise.reject(new Error()), new Promise((resolve) => setTimeout(resolve, 6500))',
+      );
     const taken = await opened.screenshot(how);
     await opened.close();
     return taken;
@@ -63,14 +71,21 @@ try {
     console.log(`${STATUS_PICTURE}: ${verified.length} bytes`);
     if (others !== undefined) {
       const states = {
-        'status-failed': [await failedScene(), WIDE],
-        'status-new-manifest': [withNewManifest(scene), { ...WIDE, height: 1900 }],
-        'status-phone': [scene, { ...PHONE, height: 2400, scheme: 'light' }],
-        'status-dark': [scene, { ...WIDE, scheme: 'dark' }],
-        'status-failed-phone-dark': [await failedScene(), { ...PHONE, height: 1600 }],
-      } as const;
-      for (const [name, [shown, how]] of Object.entries(states))
-        writeFileSync(join(others, `${name}.png`), await look(shown, how));
+        verified: withClients(scene),
+        rejected: await failedScene(),
+        'new-manifest': withNewManifest(scene),
+        unreachable: undefined,
+      };
+      for (const [name, shown] of Object.entries(states))
+        for (const scheme of ['light', 'dark'] as const)
+          for (const [width, height] of [
+            [1280, 1600],
+            [390, 2600],
+          ] as const)
+            writeFileSync(
+              join(others, `status-${name}-${width}-${scheme}.png`),
+              await look(shown, { width, height, scheme }),
+            );
     }
   } finally {
     await status.close();

@@ -109,10 +109,7 @@ function chooseRow(rows: readonly VerdictRow[], facts: VerdictFacts): VerdictRow
 
 function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictRow): string {
   const { now, attestedAt, expiresAt, lastError, failedCheck } = facts;
-  const check =
-    failedCheck &&
-    `Failed check: ${failedCheck.title}. Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`;
-  const error = lastError && `${lastError.code}: ${lastError.message}. ${lastError.remedy}`;
+  const found = failedCheck && `Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`;
   const line = (id: string, text: string | null): string =>
     `<p id="${id}"${text === null ? ' hidden' : ''}>${escaped(text ?? '')}</p>`;
   return `<section id="verdict" data-tone="${tone}" aria-labelledby="verdict-title">
@@ -120,8 +117,10 @@ function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictRow
     <div id="verdict-words" aria-live="polite" aria-atomic="true">
       <h2 id="verdict-title">${escaped(title)}</h2>
       ${line('verdict-meaning', meaning)}
-      ${line('verdict-check', check)}
-      ${line('verdict-error', error)}
+      ${line('verdict-remedy', lastError && `What to do: ${lastError.remedy}`)}
+      ${line('verdict-check', failedCheck && `Failed check: ${failedCheck.title}`)}
+      ${line('verdict-error', lastError && `${lastError.code}: ${lastError.message}`)}
+      <details id="verdict-details"${found === null ? ' hidden' : ''}><summary>What must hold, and what was found</summary>${line('verdict-found', found)}</details>
     </div>
     <dl id="verdict-times">
       <div><dt>Attested</dt><dd id="verdict-since">${timeOf(attestedAt)}</dd></div>

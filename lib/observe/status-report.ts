@@ -25,6 +25,8 @@ export interface FinishedRequest {
   readonly id: string;
   /** When it ended, ms since 1970. */
   readonly at: number;
+  /** Who asked; only with --clients, and where the token was known. */
+  readonly client?: string | undefined;
   readonly endpoint: string;
   readonly model: string | null;
   readonly status: number | null;

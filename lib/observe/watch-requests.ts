@@ -25,7 +25,7 @@ export async function watchRequests({
     traffic,
     observe(observation: RequestObservation): void {
       metrics.observe(observation);
-      const { route, status, requestId, outcome, firstTokenMs, stats } = observation;
+      const { route, status, requestId, client, outcome, firstTokenMs, stats } = observation;
       const { startedAt, firstChunkAt, endedAt, model, usage, error } = stats;
       ended += stats.chunks;
       const gaps = stats.chunks - 1;
@@ -33,6 +33,7 @@ export async function watchRequests({
       const finished = {
         id: requestId,
         at: Date.now(),
+        ...(client === undefined ? {} : { client }),
         endpoint: route,
         model: model ?? null,
         status: status === 0 ? null : status,

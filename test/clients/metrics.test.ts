@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { freePort } from '../support/foreign-programs.ts';
 import { startProxyProcess } from '../support/proxy-process.ts';
 import { startRemote } from '../support/remote.ts';
@@ -96,6 +97,8 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
         }
       }
       assert.equal(tokens.size, 6);
+      const { traffic } = (await (await fetch(`http://${admin}/status`)).json()) as StatusReport;
+      assert.deepEqual(new Set(traffic.finished.map(({ client }) => client)), new Set(['ann', 'bob']));
       for (const {
         tokens: [digest = ''],
       } of clients)

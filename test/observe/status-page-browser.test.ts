@@ -10,6 +10,7 @@ import {
   type StatusServer,
   serveStatusPage,
   verifiedScene,
+  withClients,
   withNewManifest,
 } from '../support/status-page.ts';
 
@@ -79,11 +80,17 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await page.close();
   });
 
-  it('shows the check that failed beside the verdict, and opens its link', async () => {
+  it('says of a rejected service what to do, then which check failed, and folds what was found; opens its link', async () => {
     const { page } = await open(await failedScene());
     await holds(page, title('Not verified'));
     await holds(page, "document.querySelector('.link[aria-expanded=true]') !== null");
-    assert.match(await text(page), /Failed check: Reported TCB\. Must hold: [^\n]*\n?Found: bootloader 10/);
+    const verdict = "document.querySelector('#verdict-words')";
+    assert.match(
+      await page.evaluate(`${verdict}.innerText`),
+      /^Not verified\s+The service [^\n]*\s+What to do: Do not send [^\n]*\s+Failed check: Reported TCB\s+attestation_failed: [^\n]*\s+What must hold, and what was found$/,
+    );
+    await page.evaluate(`${verdict}.querySelector('summary').click()`);
+    assert.match(await page.evaluate(`${verdict}.innerText`), /Must hold: [^\n]*Found: bootloader 10/);
     assert.match(await text(page), /No request leaves this machine/);
     await page.close();
   });
@@ -98,6 +105,37 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     server.scene = await verifiedScene();
     await holds(page, title('Verified'));
     assert.match(await text(page), /Chain of trust[\s\S]*Enforced manifests/);
+    await page.close();
+  });
+
+  it('shows of each request its id, who asked where that is known, and the local time on hover', async () => {
+    const { page } = await open(withClients(await verifiedScene()));
+    await holds(page, "document.querySelectorAll('#requests tr').length === 9");
+    const [first, , , fourth] = await page.evaluate<string[]>(
+      "[...document.querySelectorAll('#requests tr')].map(({ innerText }) => innerText)",
+    );
+    assert.match(first!, /proxy_019ab3d2-7c40-705e-9d0a-4f6b1c2e8a77[\s\S]*gpt-oss-120b\s+ann/);
+    assert.doesNotMatch(fourth!, /ann|bob|search-service/);
+    assert.equal(await page.evaluate("document.querySelector('#model-column').textContent"), 'Model, client');
+    assert.match(await page.evaluate("document.querySelector('#requests time').title"), /, local time$/);
+    await page.close();
+    const { page: alone } = await open(await verifiedScene());
+    await holds(alone, "document.querySelectorAll('#requests tr').length === 9");
+    assert.equal(await alone.evaluate("document.querySelector('#model-column').textContent"), 'Model');
+    await alone.close();
+  });
+
+  it('cuts nothing off on a phone', async () => {
+    const { page } = await open(withClients(await verifiedScene()));
+    await page.screenshot({ width: 390, height: 900, scheme: 'light' });
+    await holds(page, "document.querySelectorAll('#requests tr').length === 9");
+    await page.evaluate("document.querySelector('.manifest button').click()");
+    const cut = await page.evaluate<string[]>(
+      `[...document.querySelectorAll('main *')]
+        .filter((node) => node.clientWidth > 0 && node.scrollWidth > node.clientWidth + 1)
+        .map((node) => node.outerHTML.slice(0, 120))`,
+    );
+    assert.deepEqual(cut, []);
     await page.close();
   });
 

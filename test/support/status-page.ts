@@ -62,6 +62,15 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
   };
 }
 
+/** The same with --clients: it is known who asked. */
+export function withClients({ status, verification }: Scene): Scene {
+  const finished = status.traffic.finished.map((request, i) => ({
+    ...request,
+    ...(i % 4 === 3 ? {} : { client: ['ann', 'bob', 'search-service'][i % 3] }),
+  }));
+  return { status: { ...status, traffic: { ...status.traffic, finished } }, verification };
+}
+
 /** Nothing is attested: a check failed. */
 export async function failedScene(now = Date.now()): Promise<Scene> {
   const { status, verification } = await verifiedScene(now);
@@ -213,7 +222,12 @@ function finished(now: number): readonly FinishedRequest[] {
     },
     { ...chat, firstTokenMs: 371, tokensIn: 310, tokensOut: 95, durationMs: 2411 },
   ];
-  return rows.map((row, i) => ({ code: null, ...row, id: `request-${i}`, at: now - 900 - i * 4_300 }));
+  return rows.map((row, i) => ({
+    code: null,
+    ...row,
+    id: `proxy_019ab3d2-7c40-7${i}5e-9d0a-4f6b1c2e8a77`,
+    at: now - 900 - i * 4_300,
+  }));
 }
 
 export interface StatusServer {
