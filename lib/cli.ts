@@ -18,6 +18,7 @@ const COMMANDS: Readonly<Record<Exclude<CommandName, 'help' | 'version'>, () => 
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   healthcheck: async () => (await import('./commands/healthcheck.ts')).HEALTHCHECK,
   receipts: async () => (await import('./commands/receipts.ts')).RECEIPTS,
+  run: async () => (await import('./commands/run.ts')).RUN,
   status: async () => (await import('./commands/status.ts')).STATUS,
   usage: async () => (await import('./commands/usage.ts')).USAGE,
   verify: async () => (await import('./commands/verify.ts')).VERIFY,

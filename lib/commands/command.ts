@@ -24,6 +24,8 @@ export interface Asked {
   readonly given: Given;
   /** The words behind its name, as many as `words` lists. */
   readonly words: readonly string[];
+  /** What stands behind `--`, where it takes that. */
+  readonly rest: readonly string[];
   readonly io: Io;
   readonly env: Environment;
 }
@@ -35,6 +37,8 @@ export interface Command {
   readonly takesEnvironment?: true;
   /** What follows its name: a word as it stands, or one in capitals for any other. */
   readonly words?: readonly string[];
+  /** Whether what follows `--` is for another program. */
+  readonly takesRest?: true;
   readonly help: () => string;
   /** Gives the exit code. Throws PrivatemodeError where it cannot do what it was asked. */
   readonly run: (asked: Asked) => Promise<number> | number;
@@ -46,10 +50,12 @@ export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this hel
 /** Runs the command of that name with what follows it; gives the exit code. Throws config_invalid, and what the command throws. */
 export async function runCommand(
   name: string,
-  { flags, takesEnvironment, words: wanted = [], help, run }: Command,
-  argv: readonly string[],
+  { flags, takesEnvironment, words: wanted = [], takesRest, help, run }: Command,
+  line: readonly string[],
   asked: Pick<Asked, 'io' | 'env'>,
 ): Promise<number> {
+  const end = takesRest && line.includes('--') ? line.indexOf('--') : line.length;
+  const argv = line.slice(0, end);
   // --help stands for the words, too, and for all that follows them where there are no flags.
   const helpAt = (flags.length === 0 ? argv : argv.slice(0, wanted.length)).findIndex(isHelp);
   const words = argv.slice(0, wanted.length);
@@ -59,13 +65,21 @@ export async function runCommand(
   );
   if (helpAt === -1 && (!isAsWanted || (flags.length === 0 && rest.length > 0)))
     throw invalid(`${name} takes one command: ${name} ${wanted.join(' ')} (see ${name} --help)`);
-  const parsed = parseArgv(flags.length === 0 ? [] : rest, flags);
+  let parsed: Given;
+  try {
+    parsed = parseArgv(flags.length === 0 ? [] : rest, flags);
+  } catch (thrown) {
+    if (!takesRest) throw thrown;
+    throw invalid(
+      `${(thrown as Error).message}; what is for the agent goes behind --, as in ${name} ${words.join(' ')} -- ARGS`,
+    );
+  }
   const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
   if (helpAt !== -1 || given.values.get('help') === 'true') {
     asked.io.stdout.write(help());
     return 0;
   }
-  return run({ ...asked, given, words });
+  return run({ ...asked, given, words, rest: line.slice(end + 1) });
 }
 
 const isHelp = (word: string): boolean => word === '--help' || word === '-h';

@@ -160,6 +160,7 @@ const COMMANDS = [
   'status',
   'receipts',
   'clients',
+  'run',
   'usage',
   'healthcheck',
   'help',
@@ -167,7 +168,7 @@ const COMMANDS = [
 ] as const;
 export type CommandName = (typeof COMMANDS)[number];
 /** What other programs call what this one does without a command. */
-const STARTS: readonly string[] = ['serve', 'server', 'start', 'run', 'up', 'proxy', 'listen'];
+const STARTS: readonly string[] = ['serve', 'server', 'start', 'up', 'proxy', 'listen'];
 
 function meantCommand(word: string): string {
   if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';

@@ -16,6 +16,7 @@ streams the answers back decrypted.`,
     [
       '[flags]',
       'healthcheck [flags]      whether a running proxy is ready: exit code 0 or 1',
+      'run AGENT -- ARGS        a coding agent whose prompts go to a running proxy',
       'status [flags]           what a running proxy does, how it verified the remote',
       'verify [flags]           whether the remote is genuine: every check, by name',
       'receipts verify [flags]  whether receipts are whole and unchanged',

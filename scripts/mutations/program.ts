@@ -282,4 +282,22 @@ export const PROGRAM: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'run: the agent keeps the keys and the base URLs of the caller',
+    file: 'lib/commands/run.ts',
+    edits: [
+      {
+        find: 'filter(([variable]) => !REMOVED.test(variable))',
+        replace: 'filter(([variable]) => variable !== "")',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run takes from the environment what chooses another way for prompts, and every key',
+        ],
+      },
+    ],
+  },
 ];

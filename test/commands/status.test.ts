@@ -136,7 +136,7 @@ describe('status --watch', { timeout: 30_000 }, () => {
       ...terminal,
     };
     const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
-    const code = await showStatus({ given, words: [], env: {}, io: { stdout, stderr: stdout } }, 5);
+    const code = await showStatus({ given, words: [], rest: [], env: {}, io: { stdout, stderr: stdout } }, 5);
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;

@@ -40,6 +40,10 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ['usage', '--help'],
   ],
   [
+    ['Starts a coding agent', '--model MODEL', '--print', '--port PORT'],
+    ...[['--help'], ['claude', '--help'], ['--help', '--', '-p']].map((line) => ['run', ...line]),
+  ],
+  [
     ['Makes a token', 'clients new NAME'],
     ...[['--help'], ['new', '--help'], ['--nope', '--help']].map((line) => ['clients', ...line]),
   ],

@@ -1,0 +1,271 @@
+/** `privatemode-proxy run AGENT -- ARGS`: starts a coding agent whose prompts go to the running proxy, whatever its own settings say. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { constants } from 'node:os';
+import type { Environment } from '../config/environment.ts';
+import { FLAGS } from '../config/flags.ts';
+import { helpPage, section } from '../config/help.ts';
+import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
+import { asWritten, invalid, socketPath } from '../config/values.ts';
+import { urlHost } from '../network/addresses.ts';
+import { printable } from '../text.ts';
+import { type Asked, type Command, HELP } from './command.ts';
+import { probe } from './healthcheck.ts';
+
+const SETTINGS = [
+  ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
+  setting('model', text('MODEL', asWritten), {
+    help: 'The model to use. Not needed where the service lists only one.',
+  }),
+  setting('print', BOOLEAN, { help: 'Print the command instead of running it.' }),
+] as const;
+
+/** Where an agent is to send its prompts. */
+interface Place {
+  /** http://HOST:PORT, without a slash. */
+  readonly url: string;
+  readonly model: string;
+}
+
+interface Agent {
+  readonly install: string;
+  /** What it is given beside the caller's environment without REMOVED, and in front of ARGS: both win over its files. */
+  readonly env: (place: Place) => Readonly<Record<string, string>>;
+  readonly args: (place: Place) => readonly string[];
+  /** Arguments of its own that would undo them. */
+  readonly refused: RegExp;
+}
+
+/** What chooses where clients send prompts, and the keys that would go along. */
+const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|PRIVATEMODE_)/i;
+/** The proxy has the key. */
+const KEY = 'placeholder';
+/** Of the caller's proxy settings, the agent's own tools may still need the rest. */
+const LOOPBACK = '127.0.0.1';
+
+const claudeVariables = ({ url, model }: Place) => ({
+  ANTHROPIC_BASE_URL: url,
+  ANTHROPIC_AUTH_TOKEN: KEY,
+  ANTHROPIC_MODEL: model,
+  ANTHROPIC_DEFAULT_OPUS_MODEL: model,
+  ANTHROPIC_DEFAULT_SONNET_MODEL: model,
+  ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+  CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
+});
+
+/** Settings files may set these too; an empty one counts as unset. */
+const CLAUDE_UNSET = [
+  ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
+  ...['BEDROCK', 'VERTEX', 'FOUNDRY', 'MANTLE', 'GATEWAY', 'ANTHROPIC_AWS', 'ANTHROPIC_GOOGLE_CLOUD'].map(
+    (provider) => `CLAUDE_CODE_USE_${provider}`,
+  ),
+];
+
+/** A name that no file of the user or of a repository can have prepared settings for. */
+const providerName = (): string => `privatemode-${crypto.randomUUID().slice(0, 8)}`;
+
+const AGENTS: Readonly<Record<string, Agent>> = {
+  claude: {
+    install: 'npm install -g @anthropic-ai/claude-code',
+    // The last one makes Claude Code ignore what settings files say about providers, base URLs and keys.
+    env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
+    // Versions that do not know it let these win over the files.
+    args: (place) => [
+      '--settings',
+      JSON.stringify({
+        apiKeyHelper: '',
+        env: {
+          ...claudeVariables(place),
+          ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),
+          ...{ NO_PROXY: LOOPBACK, no_proxy: LOOPBACK },
+        },
+      }),
+    ],
+    refused: /^--(?:settings|managed-settings|cloud|teleport|environment|remote-control)(?:=|$)/,
+  },
+  opencode: {
+    install: 'npm install -g opencode-ai',
+    env: ({ url, model }) => {
+      const name = providerName();
+      const options = { baseURL: `${url}/v1`, apiKey: KEY };
+      const provider = { npm: '@ai-sdk/openai-compatible', options, models: { [model]: {} } };
+      const models = { model: `${name}/${model}`, small_model: `${name}/${model}` };
+      const config = { ...models, share: 'disabled', autoupdate: false, enabled_providers: [name] };
+      return {
+        OPENCODE_CONFIG_CONTENT: JSON.stringify({ ...config, provider: { [name]: provider } }),
+        OPENCODE_DISABLE_MODELS_FETCH: '1',
+      };
+    },
+    args: () => [],
+    refused: /^--attach(?:=|$)/,
+  },
+};
+
+export const RUN: Command = {
+  flags: [...SETTINGS, HELP],
+  takesEnvironment: true,
+  words: ['AGENT'],
+  takesRest: true,
+  help: renderHelp,
+  run: runAgent,
+};
+
+/** Gives the exit code of the agent, or 128 and the number of the signal that ended it. Throws config_invalid. */
+async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Promise<number> {
+  const { listenAddress, port, print, ...wanted } = valuesOf(SETTINGS, given);
+  if (socketPath(listenAddress) !== undefined)
+    throw invalid(
+      'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
+    );
+  const host = { '0.0.0.0': LOOPBACK, '::': '::1' }[listenAddress] ?? listenAddress;
+  const url = `http://${urlHost(host)}:${port}`;
+  const agent = Object.hasOwn(AGENTS, name) ? (AGENTS[name] as Agent) : refuseAgent(url);
+  const refused = rest.find((argument) => agent.refused.test(argument))?.split('=', 1)[0];
+  if (refused !== undefined)
+    throw invalid(`${name} cannot be run with ${refused}: its prompts could go past the proxy`);
+  const { ready, message } = await probe({ listenAddress, port, tls: false });
+  if (!ready)
+    throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
+  const model = wanted.model ?? (await onlyModel(url));
+
+  if (print) {
+    const { env: given, args } = commandOf(agent, { url, model }, env);
+    const unset = Object.keys(env).flatMap((variable) => (REMOVED.test(variable) ? ['-u', variable] : []));
+    const set = Object.entries(given).map(([variable, value]) => `${variable}=${value}`);
+    io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(quoted).join(' ')}\n`);
+    return 0;
+  }
+  const relay = await startRelay({ host, port });
+  try {
+    const { env: given, args } = commandOf(agent, { url: relay.url, model }, env);
+    const kept = Object.entries(env).filter(([variable]) => !REMOVED.test(variable));
+    const code = await runProgram(name, [...args, ...rest], { ...Object.fromEntries(kept), ...given }, agent);
+    if (relay.requests() === 0) io.stderr.write(unseen(name));
+    return code;
+  } finally {
+    relay.close();
+  }
+}
+
+/** What the agent gets: its own variables, with the host of the proxy in no_proxy, and its arguments before ARGS. */
+function commandOf(
+  agent: Agent,
+  place: Place,
+  env: Environment,
+): { env: Record<string, string>; args: readonly string[] } {
+  const { hostname } = new URL(place.url);
+  const direct = ['no_proxy', 'NO_PROXY'].map((name) => [
+    name,
+    [env[name], hostname].filter(Boolean).join(','),
+  ]);
+  return { env: { ...Object.fromEntries(direct), ...agent.env(place) }, args: agent.args(place) };
+}
+
+function refuseAgent(url: string): never {
+  throw invalid(
+    `run starts ${Object.keys(AGENTS).join(' or ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
+      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may win over them (docs/agents.md). ` +
+      'The proxy itself starts without a command',
+  );
+}
+
+const unseen = (name: string): string =>
+  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/agents.md, "What run cannot prevent").\n`;
+
+/** The model where the service lists one only. Throws config_invalid with the names of all. */
+async function onlyModel(url: string): Promise<string> {
+  const names = await fetch(`${url}/v1/models`)
+    .then((response) => response.json() as Promise<{ data: { id: string }[] }>)
+    .then(({ data }) => data.map(({ id }) => printable(id)))
+    .catch(() => []);
+  if (names.length === 1) return names[0] as string;
+  throw invalid(
+    `say which model the agent is to use, by --model${names.length === 0 ? '' : `: ${names.join(', ')}`}`,
+  );
+}
+
+const HEAD_OF_A_PROMPT = Buffer.from('POST ');
+
+/**
+ * A port on loopback that leads to the proxy and nowhere else. It changes no byte; `requests` counts what connections sent that begins
+ * with POST, to know whether the agent used it at all: the proxy cannot tell the requests of one agent from those of others.
+ */
+async function startRelay(proxy: { readonly host: string; readonly port: number }) {
+  let requests = 0;
+  const sockets = new Set<Socket>();
+  const server = createServer({ noDelay: true }, (client) => {
+    const upstream = connect({ ...proxy, noDelay: true });
+    for (const [socket, other] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      sockets.add(socket);
+      socket.on('error', () => {}).on('close', () => other.destroy());
+      socket.pipe(other);
+    }
+    client.on('data', (chunk: Buffer) => {
+      if (chunk.subarray(0, HEAD_OF_A_PROMPT.length).equals(HEAD_OF_A_PROMPT)) requests += 1;
+    });
+  });
+  server.listen(0, LOOPBACK);
+  await once(server, 'listening');
+  return {
+    url: `http://${LOOPBACK}:${(server.address() as AddressInfo).port}`,
+    requests: () => requests,
+    close(): void {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+
+/** Runs it on this terminal and passes signals on; a terminal sends those of its keys to both. Throws config_invalid where it is not installed. */
+async function runProgram(
+  name: string,
+  args: readonly string[],
+  env: Record<string, string | undefined>,
+  { install }: Agent,
+): Promise<number> {
+  const child = spawn(name, args, { env, stdio: 'inherit' });
+  const pass = (signal: NodeJS.Signals): void => {
+    if (signal === 'SIGTERM' || signal === 'SIGHUP' || !process.stdin.isTTY) child.kill(signal);
+  };
+  for (const signal of SIGNALS) process.on(signal, pass);
+  try {
+    const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
+    return code ?? 128 + constants.signals[signal as NodeJS.Signals];
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    throw invalid(
+      code === 'ENOENT'
+        ? `${name} is not installed, or not on the PATH: ${install}`
+        : `${name} cannot be started: ${code}`,
+    );
+  } finally {
+    for (const signal of SIGNALS) process.off(signal, pass);
+  }
+}
+
+/** For a shell. */
+const quoted = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+
+function renderHelp(): string {
+  return helpPage(
+    `Starts a coding agent on this terminal, so that its prompts go to the running proxy, whatever the
+settings in its files and variables say. The files stay as they are.`,
+    ['run claude|opencode [flags] -- ARGS      ARGS go to the agent as they are'],
+    [
+      section('Flags (the first two as the proxy got them)', [...SETTINGS, HELP]),
+      section('Exit codes', [
+        ['   N', 'That of the agent; 128 and its number where a signal ended it.'],
+        ['   1', 'The agent was not started; "Error: …" says what to do.'],
+      ]),
+    ],
+  );
+}

@@ -1,0 +1,282 @@
+/** `privatemode-proxy run AGENT`, with programs that stand in for the agents; test/applications/agents.ts runs the real ones. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import { cleanEnvironment } from '../support/proxy-process.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { ROOT, runAside } from '../support/tools.ts';
+
+const REAL_KEY = 'sk-real-4c1e';
+
+/** Notes how it was started, then does what WHAT says. */
+const STAND_IN = `#!${process.execPath}
+const { writeFileSync } = require('node:fs');
+writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env }));
+const post = (url) => fetch(url, { method: 'POST', body: '{}' }).then((response) => response.text());
+const config = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}');
+const url = process.env.ANTHROPIC_BASE_URL ?? Object.values(config.provider)[0].options.baseURL;
+(async () => {
+  switch (process.env.WHAT) {
+    case 'ask': process.stdout.write(await post(url + '/messages')); break;
+    case 'fail': await post(url); process.exit(7);
+    case 'die': await post(url); process.kill(process.pid, 'SIGKILL'); break;
+    case 'wait': process.on('SIGTERM', () => process.exit(9)); setInterval(() => {}, 1000); process.stdout.write('waiting'); break;
+    case 'whole': await post(url).catch(() => process.exit(8)); break;
+    case 'look': await fetch(url + '/v1/models'); break;
+  }
+})();
+`;
+
+describe('privatemode-proxy run', { timeout: 60_000 }, () => {
+  const directory = temporaryDirectory('run-test-');
+  const programs = join(directory, 'bin');
+  const notes = join(directory, 'notes.json');
+  let port = 0;
+  let answer: RequestListener;
+  const asked: string[] = [];
+  const server = createServer((req, res) => {
+    asked.push(`${req.method} ${req.url}`);
+    answer(req, res);
+  });
+  before(async () => {
+    mkdirSync(programs);
+    for (const name of ['claude', 'opencode']) writeFileSync(join(programs, name), STAND_IN, { mode: 0o755 });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    port = (server.address() as AddressInfo).port;
+  });
+  after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  beforeEach(() => {
+    asked.length = 0;
+    answer = (req, res) => {
+      if (req.url === '/readyz') res.writeHead(204).end();
+      else if (req.url === '/v1/models') res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
+      else res.end('answered');
+    };
+    writeFileSync(notes, '{}');
+  });
+
+  const started = (): { readonly args: string[]; readonly env: Record<string, string> } =>
+    JSON.parse(readFileSync(notes, 'utf8'));
+  const environment = (env: Record<string, string>): Record<string, string> =>
+    cleanEnvironment({
+      NOTES: notes,
+      PATH: `${programs}:/usr/bin:/bin`,
+      PRIVATEMODE_PROXY_PORT: String(port),
+      ...env,
+    });
+
+  function start(args: readonly string[], env: Record<string, string> = {}) {
+    const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-proxy.ts'), 'run', ...args], {
+      env: environment(env),
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const written = { stdout: '', stderr: '' };
+    child.stdout.setEncoding('utf8').on('data', (text) => (written.stdout += text));
+    child.stderr.setEncoding('utf8').on('data', (text) => (written.stderr += text));
+    const ended = once(child, 'close').then(([code]) => ({ code, ...written }));
+    return { child, ended };
+  }
+  const run = (args: readonly string[], env?: Record<string, string>) => start(args, env).ended;
+
+  const MODEL = ['--model', 'model-a'];
+
+  describe('claude', () => {
+    it('asks the proxy, by variables and by settings that win over its files', async () => {
+      const { code, stdout, stderr } = await run(['claude', ...MODEL, '--', '-p', 'x y'], { WHAT: 'ask' });
+      assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+      assert.ok(asked.includes('POST /messages'), asked.join());
+      const { args, env } = started();
+      assert.deepEqual([args[0], args.slice(2)], ['--settings', ['-p', 'x y']]);
+      const settings = JSON.parse(args[1] as string);
+      assert.match(env['ANTHROPIC_BASE_URL'] as string, /^http:\/\/127\.0\.0\.1:\d+$/);
+      assert.equal(env['CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST'], '1');
+      for (const variables of [env, settings.env]) {
+        assert.equal(variables['ANTHROPIC_BASE_URL'], env['ANTHROPIC_BASE_URL']);
+        assert.equal(variables['ANTHROPIC_AUTH_TOKEN'], 'placeholder');
+        assert.equal(variables['ANTHROPIC_MODEL'], 'model-a');
+        assert.equal(variables['ANTHROPIC_DEFAULT_HAIKU_MODEL'], 'model-a');
+        assert.equal(variables['CLAUDE_CODE_ENABLE_TELEMETRY'], '0');
+        assert.match(variables['NO_PROXY'], /127\.0\.0\.1/);
+      }
+      for (const name of ['ANTHROPIC_API_KEY', 'CLAUDE_CODE_USE_BEDROCK', 'ANTHROPIC_CUSTOM_HEADERS'])
+        assert.equal(settings.env[name], '', name);
+      assert.equal(settings.apiKeyHelper, '');
+    });
+
+    for (const argument of ['--settings', '--settings={}', '--cloud']) {
+      it(`is not run with ${argument}, which would undo them`, async () => {
+        const { code, stderr } = await run(['claude', ...MODEL, '--', argument, 'x']);
+        const [name] = argument.split('=');
+        assert.equal(
+          stderr,
+          `Error: claude cannot be run with ${name}: its prompts could go past the proxy\n`,
+        );
+        assert.deepEqual([code, started()], [1, {}]);
+      });
+    }
+  });
+
+  it('opencode asks the proxy, by a provider whose name is new in each run and which is the only one', async () => {
+    const names = [];
+    for (const _ of [1, 2]) {
+      const { code, stdout, stderr } = await run(['opencode', ...MODEL, '--', 'run', 'x'], { WHAT: 'ask' });
+      assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+      assert.ok(asked.includes('POST /v1/messages'), asked.join());
+      const { args, env } = started();
+      assert.deepEqual(args, ['run', 'x']);
+      const config = JSON.parse(env['OPENCODE_CONFIG_CONTENT'] as string);
+      const [name] = Object.keys(config.provider);
+      assert.deepEqual(config.enabled_providers, [name]);
+      assert.deepEqual([config.model, config.small_model], [`${name}/model-a`, `${name}/model-a`]);
+      assert.equal(config.share, 'disabled');
+      names.push(name);
+    }
+    assert.notEqual(names[0], names[1]);
+  });
+
+  it('takes from the environment what chooses another way for prompts, and every key', async () => {
+    const others = {
+      ANTHROPIC_API_KEY: REAL_KEY,
+      ANTHROPIC_BEDROCK_BASE_URL: 'http://127.0.0.1:1',
+      CLAUDE_CODE_USE_BEDROCK: '1',
+      CLAUDE_CODE_USE_VERTEX: '1',
+      OPENAI_API_KEY: REAL_KEY,
+      OPENAI_BASE_URL: 'http://127.0.0.1:1',
+      PRIVATEMODE_API_KEY: REAL_KEY,
+    };
+    for (const agent of ['claude', 'opencode']) {
+      const { code } = await run([agent, ...MODEL], {
+        WHAT: 'ask',
+        ...others,
+        HTTP_PROXY: 'http://127.0.0.1:1',
+        NO_PROXY: 'a.example',
+      });
+      assert.equal(code, 0);
+      const { args, env } = started();
+      for (const name of Object.keys(others)) assert.equal(env[name], undefined, name);
+      assert.ok(!JSON.stringify({ args, env }).includes(REAL_KEY));
+      assert.equal(env['NO_PROXY'], 'a.example,127.0.0.1');
+      assert.equal(env['no_proxy'], '127.0.0.1');
+      assert.equal(env['HTTP_PROXY'], 'http://127.0.0.1:1', 'its tools may need it');
+    }
+  });
+
+  it('a response that breaks off breaks off for the agent too', async () => {
+    answer = (req, res) => {
+      if (req.url === '/readyz') res.writeHead(204).end();
+      else res.write('half', () => res.destroy());
+    };
+    assert.equal((await run(['claude', ...MODEL], { WHAT: 'whole' })).code, 8);
+  });
+
+  it('ends with the exit code of the agent', async () => {
+    const { code, stderr } = await run(['claude', ...MODEL], { WHAT: 'fail' });
+    assert.deepEqual([code, stderr], [7, '']);
+  });
+
+  it('ends with 128 and the number of the signal that ended the agent', async () => {
+    assert.equal((await run(['claude', ...MODEL], { WHAT: 'die' })).code, 128 + 9);
+  });
+
+  it('passes signals on to the agent', async () => {
+    const { child, ended } = start(['claude', ...MODEL], { WHAT: 'wait' });
+    await once(child.stdout, 'data');
+    child.kill('SIGTERM');
+    assert.equal((await ended).code, 9);
+  });
+
+  for (const [what, name] of [
+    ['ask', 'asked'],
+    ['look', 'only looked at the models'],
+    ['', 'did nothing'],
+  ] as const) {
+    it(`${what === 'ask' ? 'does not warn' : 'warns'} where an agent that ended ${name}`, async () => {
+      const { code, stderr } = await run(['claude', ...MODEL], { WHAT: what });
+      assert.equal(code, 0);
+      if (what === 'ask') assert.equal(stderr, '');
+      else
+        assert.match(
+          stderr,
+          /^Warning: nothing came from claude to the proxy\..* that prompt went elsewhere/,
+        );
+    });
+  }
+
+  it('--print shows a command for a shell, and starts nothing', async () => {
+    const env = { ANTHROPIC_API_KEY: REAL_KEY, WHAT: 'ask' };
+    const { code, stdout } = await run(['claude', ...MODEL, '--print', '--', '-p', "it's"], env);
+    assert.deepEqual([code, started()], [0, {}]);
+    assert.match(stdout, /^env .*-u ANTHROPIC_API_KEY .* claude --settings '\{.*\}' -p 'it'\\''s'\n$/);
+    assert.ok(!stdout.includes(REAL_KEY));
+    const { PATH, NOTES } = environment({});
+    const shell = `export PATH=${PATH} NOTES=${NOTES} WHAT=ask; ${stdout}`;
+    assert.equal((await runAside('/bin/sh', ['-c', shell])).stdout, 'answered');
+    assert.ok(asked.includes('POST /messages'));
+    assert.deepEqual(started().args.slice(2), ['-p', "it's"]);
+  });
+
+  it('refuses an agent it does not know, with the variables that other clients take', async () => {
+    const { code, stderr } = await run(['aider', '--', 'x']);
+    assert.equal(code, 1);
+    const url = `http://127.0.0.1:${port}`;
+    assert.ok(stderr.startsWith('Error: run starts claude or opencode.'), stderr);
+    for (const words of [
+      `OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder`,
+      `ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder`,
+      'The proxy itself starts without a command',
+    ])
+      assert.ok(stderr.includes(words), stderr);
+  });
+
+  it('says where arguments of the agent go', async () => {
+    const { code, stderr } = await run(['claude', '-p', 'x']);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /unknown shorthand flag: 'p' .*; what is for the agent goes behind --, as in run claude -- ARGS\n$/,
+    );
+  });
+
+  it('names the models of the service where none was chosen, and takes the only one', async () => {
+    const { code, stderr } = await run(['claude']);
+    assert.deepEqual(
+      [code, stderr],
+      [1, 'Error: say which model the agent is to use, by --model: model-a, model-b\n'],
+    );
+    answer = (req, res) =>
+      req.url === '/v1/models' ? res.end('{"data":[{"id":"one"}]}') : res.writeHead(204).end();
+    assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
+    assert.equal(started().env['ANTHROPIC_MODEL'], 'one');
+  });
+
+  it('starts nothing where no proxy listens, or where it is not ready', async () => {
+    const nobody = await run(['claude', ...MODEL], { PRIVATEMODE_PROXY_PORT: '1' });
+    assert.match(
+      nobody.stderr,
+      /^Error: the proxy on http:\/\/127\.0\.0\.1:1 cannot be used: nothing listens .* Start it first/,
+    );
+    const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
+    assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
+    answer = (_, res) => res.writeHead(503).end('failing: attestation_failed\n');
+    const { stderr } = await run(['claude', ...MODEL]);
+    assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed/);
+    assert.deepEqual(started(), {});
+  });
+
+  it('says how to install an agent that is not there', async () => {
+    const { code, stderr } = await run(['claude', ...MODEL], { PATH: '/usr/bin:/bin' });
+    assert.deepEqual(
+      [code, stderr],
+      [1, 'Error: claude is not installed, or not on the PATH: npm install -g @anthropic-ai/claude-code\n'],
+    );
+  });
+});
