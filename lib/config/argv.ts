@@ -103,7 +103,7 @@ function long(arg: string, spellings: Spellings): Written {
   return [spelling, text];
 }
 
-/** The suggestion behind an unknown flag, or nothing. */
+/** What stands behind the name of an unknown flag: what to write, or where to look. */
 function meantFlag(name: string, spellings: Spellings): string {
   const positive = name.startsWith('no-') ? spellings.get(`--${name.slice(3)}`) : undefined;
   if (positive?.flag.type === 'boolean') return `. A boolean is switched off by --${name.slice(3)}=false`;
@@ -111,7 +111,7 @@ function meantFlag(name: string, spellings: Spellings): string {
     flag.hidden || alias?.deprecated || !spelled.startsWith('--') ? [] : [spelled.slice(2)],
   );
   const meant = nearest(name, listed);
-  return meant === undefined ? '' : `. Did you mean --${meant}?`;
+  return meant === undefined ? '; --help lists all flags' : `. Did you mean --${meant}?`;
 }
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
@@ -119,7 +119,7 @@ function short(arg: string, spellings: Spellings): Written[] {
   const [letter, after] = [arg[1], arg.slice(2)];
   const spelling = spellings.get(`-${letter}`);
   if (spelling === undefined)
-    throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes)`);
+    throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes, and --help lists them)`);
   if (after === '') return [[spelling, undefined]];
   if (after.startsWith('=') || spelling.flag.type !== 'boolean') return [[spelling, after.replace(/^=/, '')]];
   return [[spelling, undefined], ...short(`-${after}`, spellings)];

@@ -107,7 +107,7 @@ describe('a mistake on the command line', () => {
       ['--admin-address=9090'],
       '--admin-address wants HOST:PORT, not "9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
     ],
-    [['-api-key', 'k'], "unknown shorthand flag: 'a' (long flags take two dashes)"],
+    [['-api-key', 'k'], "unknown shorthand flag: 'a' (long flags take two dashes, and --help lists them)"],
     [['--port=:9090'], '--port wants a port number from 0 to 65535, not ":9090"'],
     [
       ['--api-endpoint=https://api.example'],
@@ -126,9 +126,15 @@ describe('a mistake on the command line', () => {
 
   /** What one text says of several command lines. */
   const alike: [message: string, ...lines: string[][]][] = [
-    ['unknown flag: --nope', ['--nope'], ['--nope=x'], ['verify', '--nope'], ['healthcheck', '--nope']],
-    ['unknown flag: --constructor', ['--constructor']],
-    ["unknown shorthand flag: 'x' (long flags take two dashes)", ['-x']],
+    [
+      'unknown flag: --nope; --help lists all flags',
+      ['--nope'],
+      ['--nope=x'],
+      ['verify', '--nope'],
+      ['healthcheck', '--nope'],
+    ],
+    ['unknown flag: --constructor; --help lists all flags', ['--constructor']],
+    ["unknown shorthand flag: 'x' (long flags take two dashes, and --help lists them)", ['-x']],
     ['flag needs an argument: --port', ['--port']],
     ['flag needs an argument: -l', ['-l']],
     ['bad flag syntax: a flag is written --name or --name=value', ['--=x'], ['---port=1']],
