@@ -6,7 +6,7 @@ import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandName, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
 import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
-import { renderHelp } from './config/help.ts';
+import { fitHelp, renderHelp } from './config/help.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { printableLines } from './text.ts';
 import { VERSION } from './version.ts';
@@ -25,8 +25,8 @@ const COMMANDS: Readonly<Record<Exclude<CommandName, 'help' | 'version'>, () => 
 };
 
 /** Flags that print something in place of a start; where several are given, the first one here wins. */
-const PRINTED: readonly (readonly [flag: string, render: () => string])[] = [
-  ['help', renderHelp],
+const PRINTED: readonly (readonly [flag: string, render: (columns: number | undefined) => string])[] = [
+  ['help', (columns) => fitHelp(renderHelp(), columns)],
   ['version', () => `privatemode-proxy version v${VERSION}\n`],
   ['licenses', licences],
 ];
@@ -55,7 +55,7 @@ export async function main(
     const given = parseArgv(argv);
     for (const [flag, render] of PRINTED) {
       if (given.values.get(flag) !== 'true') continue;
-      io.stdout.write(render());
+      io.stdout.write(render(io.stdout.columns));
       return 0;
     }
     const { config, warnings } = configOf(withEnvironment(given, env), env);

@@ -1,6 +1,7 @@
 /** What a command of the program is, and how each of them is run. */
 import { parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
+import { fitHelp } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 
@@ -39,6 +40,7 @@ export interface Command {
   readonly words?: readonly string[];
   /** Whether what follows `--` is for another program. */
   readonly takesRest?: true;
+  /** As helpPage gives it. */
   readonly help: () => string;
   /** Gives the exit code. Throws PrivatemodeError where it cannot do what it was asked. */
   readonly run: (asked: Asked) => Promise<number> | number;
@@ -76,7 +78,7 @@ export async function runCommand(
   }
   const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
   if (helpAt !== -1 || given.values.get('help') === 'true') {
-    asked.io.stdout.write(help());
+    asked.io.stdout.write(fitHelp(help(), asked.io.stdout.columns));
     return 0;
   }
   return run({ ...asked, given, words, rest: line.slice(end + 1) });

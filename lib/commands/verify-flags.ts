@@ -122,7 +122,7 @@ const SERVICE = Object.entries({
   'connect-timeout': 'Time to reach a host, TLS included.',
 }).map(([name, help]) => ({ ...proxyFlag(name), help }));
 
-/** The text of `verify --help`, for a terminal of 100 columns. */
+/** The text of `verify --help`, as helpPage gives it. */
 export function renderVerifyHelp(): string {
   const foreign = "under roots that are not the vendors', without --accept-custom-roots";
   const codes = [

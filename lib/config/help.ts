@@ -2,11 +2,12 @@ import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-const HELP_AT = 34;
-/** Words up to column 100, from HELP_AT on. */
-const LINE = /\S.{0,65}(?= |$)/g;
+/** Columns of a terminal of which nothing is known, and the fewest that a text is made for. */
+const COLUMNS = { usual: 100, fewest: 60 } as const;
+/** Fewest columns in which descriptions stand beside their terms. */
+const WIDE = 80;
 
-/** The text of --help, for a terminal of 100 columns. */
+/** The text of --help, as helpPage gives it. */
 export function renderHelp(): string {
   const precedence = 'a flag wins over its variable, a variable over the default; an empty one is unset';
   const example = `${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true`;
@@ -36,15 +37,18 @@ streams the answers back decrypted.`,
   );
 }
 
-/** The help text of a command: what it does, the ways to write it, and parts with an empty line between them. */
+/**
+ * The help text of a command: what it does, the ways to write it, and parts with an empty line between them. Its lines are not yet
+ * wrapped, and a tab is between a term and its description: fitHelp lays them out.
+ */
 export const helpPage = (about: string, usage: readonly string[], parts: readonly string[]): string =>
-  `${about}\n\nUsage:\n${usage.map((line) => `  privatemode-proxy ${line}\n`).join('')}\n${parts.join('\n')}`;
+  `${about.replaceAll('\n', ' ')}\n\nUsage:\n${usage.map((line) => `  privatemode-proxy ${line}\n`).join('')}\n${parts.join('\n')}`;
 
 type Term = readonly [term: string, description: string];
 
 /** A part of a help text: its heading, and an entry for each flag or term. */
 export const section = (heading: string, entries: readonly (Flag | Term)[]): string =>
-  `${heading}:\n${entries.map((entry) => described(...('name' in entry ? flagTerm(entry) : entry))).join('')}`;
+  `${heading}:\n${entries.map((entry) => `${('name' in entry ? flagTerm(entry) : entry).join('\t')}\n`).join('')}`;
 
 function flagTerm(flag: Flag): Term {
   const short = flag.short === undefined ? '      ' : `  -${flag.short}, `;
@@ -54,9 +58,34 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** A term and its description, which is wrapped into a column of its own and starts a new line where the term is long. */
-function described(term: string, description: string): string {
-  const text = description.match(LINE)?.join(`\n${' '.repeat(HELP_AT)}`);
-  const gap = term.length > HELP_AT - 2 ? `\n${' '.repeat(HELP_AT)}` : ' '.repeat(HELP_AT - term.length);
-  return `${term}${gap}${text}\n`;
+/** The text of helpPage for a terminal of that many columns; undefined: nobody knows how many. */
+export function fitHelp(text: string, columns: number = COLUMNS.usual): string {
+  const width = Math.min(Math.max(columns, COLUMNS.fewest), COLUMNS.usual);
+  const at = width < WIDE ? 10 : 34;
+  return text
+    .split('\n')
+    .map((line) => {
+      const [term = '', description] = line.split('\t');
+      if (description !== undefined)
+        return beside(wrapped(term, width, 6), at, wrapped(description, width, at));
+      if (line.length <= width) return line;
+      const [, usage, what] = /^(\s+\S.*?) {2,}(\S.*)$/.exec(line) ?? [];
+      return usage === undefined || what === undefined
+        ? wrapped(line, width, line.startsWith(' ') ? 6 : 0)
+        : `${usage}\n${wrapped(' '.repeat(8) + what, width, 8)}`;
+    })
+    .join('\n');
+}
+
+/** A term and its description, which starts a new line where the term is long. */
+const beside = (term: string, at: number, description: string): string =>
+  term.length > at - 2
+    ? `${term}\n${' '.repeat(at)}${description.trimStart()}`
+    : term.padEnd(at) + description.trimStart();
+
+/** Text of which no line, with `indent` columns before all but the first, is longer than `width`, unless a word is. */
+function wrapped(text: string, width: number, indent: number): string {
+  const [before = ''] = /^ */.exec(text) ?? [];
+  const line = new RegExp(`\\S.{0,${width - Math.max(indent, before.length) - 1}}(?= |$)|\\S+`, 'g');
+  return before + (text.trim().match(line) ?? []).join(`\n${' '.repeat(indent)}`);
 }

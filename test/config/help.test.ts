@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
-import { renderHelp } from '../../lib/config/help.ts';
+import { fitHelp, renderHelp } from '../../lib/config/help.ts';
 import { FLAG_TABLES, renderFlagTable } from '../../scripts/flag-table.ts';
 import { runCommand } from '../support/command.ts';
 
@@ -49,30 +49,35 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
   ],
 ];
 
-/** Columns of the pages that are wider than 100. */
-const WIDER: Readonly<Record<string, number>> = { receipts: 106, usage: 101 };
-
 describe('a help page', () => {
   for (const [words, ...lines] of PAGES) {
     for (const argv of lines) {
       it(`is all that ${argv.join(' ')} prints, and fits a terminal`, async () => {
-        const { code, stdout, stderr } = await runCommand(argv, {
-          serve: async () => assert.fail('started'),
-        });
-        assert.deepEqual([code, stderr], [0, '']);
-        assert.match(stdout, /^Usage:$/m);
-        for (const word of words) assert.ok(stdout.includes(word), word);
-        assert.deepEqual(
-          stdout.split('\n').filter((line) => [...line].length > (WIDER[argv[0] as string] ?? 100)),
-          [],
-        );
+        const textAt = async (columns?: number): Promise<string> => {
+          const { code, stdout, stderr } = await runCommand(argv, {
+            serve: async () => assert.fail('started'),
+            ...(columns === undefined ? {} : { terminal: { columns } }),
+          });
+          assert.deepEqual([code, stderr], [0, '']);
+          assert.deepEqual(
+            stdout.split('\n').filter((line) => [...line].length > (columns ?? 100)),
+            [],
+          );
+          return stdout;
+        };
+        const usual = await textAt();
+        assert.match(usual, /^Usage:$/m);
+        for (const word of words) assert.ok(usual.includes(word), word);
+        const plain = (text: string): string => text.replace(/\s+/g, ' ');
+        for (const columns of [60, 79, 80, 99]) assert.equal(plain(await textAt(columns)), plain(usual));
+        assert.equal(await textAt(200), usual);
       });
     }
   }
 });
 
 describe('--help', () => {
-  const help = renderHelp();
+  const help = fitHelp(renderHelp());
   for (const flag of LISTED) {
     it(`lists --${flag.name} with its default`, () => {
       const start = help.search(new RegExp(`^(?:  -., |      )--${flag.name}(?: |$)`, 'm'));
