@@ -1,12 +1,17 @@
 #!/usr/bin/env node
 /**
- * The whole thing on one machine: a simulated deployment, the proxy in front of it, and one streamed completion through
- * the official OpenAI client. With --once it exits with 0 or 1; otherwise it stays up for you to try.
+ * The whole thing on one machine: a simulated deployment, the proxy in front of it, and a streamed answer through each of
+ * the official OpenAI and Anthropic clients. With --once it exits with 0 or 1; with --agent it runs a coding agent; otherwise
+ * it stays up for you to try.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
+import { main } from '../lib/cli.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';
@@ -19,23 +24,31 @@ const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and come
 const DEFAULT_PORT = 8080;
 /** ms for everything to close. */
 const CLEAN_UP = 10_000;
-const HELP = `Starts a simulated deployment and the proxy in front of it, and streams one completion through both.
+const HELP = `Starts a simulated deployment and the proxy in front of it, and streams two answers through both.
 
 Usage:
   npm run demo [-- flags]
+  npm run demo -- --agent claude [-- ARGS]
 
 Flags:
-  --port PORT   Port for the proxy (default ${DEFAULT_PORT}, or the next free one; 0 takes any).
-  --once        Exit after the completion, with 0 or 1.
-  --help        Print this help.
+  --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; 0 takes any).
+  --once         Exit after the answers, with 0 or 1.
+  --agent AGENT  Run a coding agent (claude, opencode) in an empty directory, with ARGS, instead of the two clients.
+  --help         Print this help.
 `;
 
+/** Lines of the log that wait until the answer of their request is printed; undefined: none waits any more. */
+let held: string[] | undefined = [];
+const showHeld = (): void => {
+  for (const line of held?.splice(0) ?? []) process.stderr.write(line);
+};
 const say = (text = ''): boolean => process.stdout.write(`${text}\n`);
 /** Runs last to first, whatever fails. */
 const opened = new AsyncDisposableStack();
-const stopped = new Promise<number>((resolve) => {
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve(0));
-});
+const { promise: stopped, resolve: stop } = Promise.withResolvers<number>();
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+const onSignal = (): void => stop(0);
+for (const signal of SIGNALS) process.once(signal, onSignal);
 process.stdout.on('error', () => process.exit(1)); // whoever read it has gone
 
 const finished = demo(process.argv.slice(2)).catch((thrown) => {
@@ -58,23 +71,43 @@ async function demo(argv: readonly string[]): Promise<number> {
   }
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
-  say('Starting a simulated deployment (it makes its own hardware keys, this takes a second) …');
+  say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
+  say('Starting them (the hardware makes its own keys, this takes a second) …');
   const simulator = await startSimulator({ directory });
   opened.defer(() => simulator.close());
-  const proxy = await startOnFreePort(directory, simulator.port, wanted);
+  const admin = wanted.once ? undefined : await freePort();
+  const proxy = await startOnFreePort({ directory, remote: simulator.port, admin, wanted });
   opened.defer(() => proxy.close());
 
   await proxy.session.acquire({ timeoutMs: 30_000 });
   showVerdict(proxy);
-  const text = await showCompletion(proxy.url);
+  if (admin !== undefined) say(`\nThe status page: http://127.0.0.1:${admin}/`);
+  if (wanted.agent !== undefined) return runAgent(wanted.agent, proxy, directory, wanted.rest);
+  const texts = [await showCompletion(proxy.url), await showMessage(proxy.url)];
   const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
   say(`\nRequests in which the remote's wire saw the prompt in clear: ${leaked}.`);
-  if (text.trim() !== PROMPT || leaked > 0) return 1;
-  if (!wanted.once) {
-    showHints(proxy.url);
-    return await stopped;
-  }
-  return 0;
+  if (texts.some((text) => text.trim() !== PROMPT) || leaked > 0) return 1;
+  if (wanted.once) return 0;
+  showHeld();
+  showHints(proxy.url);
+  held = undefined;
+  return await stopped;
+}
+
+/** The exit code of the agent. It takes the terminal and its signals; the requests are on the status page. */
+function runAgent(
+  agent: string,
+  { port }: RunningProxy,
+  directory: string,
+  rest: readonly string[],
+): Promise<number> {
+  const scratch = join(directory, 'scratch');
+  mkdirSync(scratch);
+  process.chdir(scratch);
+  for (const signal of SIGNALS) process.off(signal, onSignal);
+  say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
+  const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', 'sim-echo', '--', ...rest];
+  return main(['run', agent, ...flags], process.env, process);
 }
 
 interface Wanted {
@@ -82,24 +115,31 @@ interface Wanted {
   readonly once: boolean;
   /** Undefined: the default, or the next free one. */
   readonly port: number | undefined;
+  readonly agent: string | undefined;
+  /** For the agent. */
+  readonly rest: readonly string[];
 }
 
 /** npm keeps flags before `--` for itself, as variables. Throws config_invalid. */
 function refuseSwallowedFlags(): void {
-  const swallowed = ['port', 'once'].find((name) => process.env[`npm_config_${name}`] !== undefined);
+  const swallowed = ['port', 'once', 'agent'].find((name) => process.env[`npm_config_${name}`] !== undefined);
   if (swallowed === undefined) return;
   const words = `npm took --${swallowed} for a flag of its own: put -- in front, as in npm run demo -- --${swallowed}`;
   throw new PrivatemodeError('config_invalid', words);
 }
 
 /** Throws config_invalid. */
-function parseFlags(argv: readonly string[]): Wanted {
+function parseFlags(line: readonly string[]): Wanted {
+  const [argv, rest] = line.includes('--')
+    ? [line.slice(0, line.indexOf('--')), line.slice(line.indexOf('--') + 1)]
+    : [line, []];
   const word = argv[0];
   if (word !== undefined && !word.startsWith('-'))
     throw new PrivatemodeError('config_invalid', 'the demo takes flags only, such as --port 9090');
   const { values } = parseArgv(argv, [
     { name: 'port', type: 'string', help: '' },
     { name: 'once', type: 'boolean', help: '' },
+    { name: 'agent', type: 'string', help: '' },
     { name: 'help', short: 'h', type: 'boolean', help: '' },
   ]);
   const port = values.get('port');
@@ -107,16 +147,37 @@ function parseFlags(argv: readonly string[]): Wanted {
     help: values.get('help') === 'true',
     once: values.get('once') === 'true',
     port: port === undefined ? undefined : parsePort('--port', port),
+    agent: values.get('agent'),
+    rest,
   };
 }
 
+interface Place {
+  readonly directory: string;
+  /** Port of the simulated service. */
+  readonly remote: number;
+  /** Port of the status page, if there is one. */
+  readonly admin: number | undefined;
+  readonly wanted: Wanted;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
 /** A port that was asked for is that one or none; the default gives way to the next free one, and says so. */
-async function startOnFreePort(directory: string, remote: number, wanted: Wanted): Promise<RunningProxy> {
-  if (wanted.port !== undefined) return start(directory, remote, wanted.port);
-  if (wanted.once) return start(directory, remote, 0);
+async function startOnFreePort(place: Place): Promise<RunningProxy> {
+  const { wanted } = place;
+  if (wanted.port !== undefined) return start(place, wanted.port);
+  if (wanted.once || wanted.agent !== undefined) return start(place, 0);
   for (let port = DEFAULT_PORT; ; port++) {
     try {
-      const proxy = await start(directory, remote, port);
+      const proxy = await start(place, port);
       if (port !== DEFAULT_PORT) {
         say(`\n!! Port ${DEFAULT_PORT} is taken by another program, so the proxy listens on port ${port}.`);
         say(`!! To see which program it is: ${WHO_LISTENS(DEFAULT_PORT)}`);
@@ -129,7 +190,7 @@ async function startOnFreePort(directory: string, remote: number, wanted: Wanted
   }
 }
 
-function start(directory: string, remote: number, port: number): Promise<RunningProxy> {
+function start({ directory, remote, admin, wanted }: Place, port: number): Promise<RunningProxy> {
   const { config } = parseConfig(
     [
       ['--api-endpoint', `localhost:${remote}`],
@@ -138,13 +199,19 @@ function start(directory: string, remote: number, port: number): Promise<Running
       ['--api-key', 'demo'],
       ['--listen-address', '127.0.0.1'],
       ['--port', String(port)],
+      ['--responses-api'],
       ['--workspace', join(directory, 'workspace')],
+      ...(admin === undefined ? [] : [['--admin-address', `127.0.0.1:${admin}`]]),
     ].flat(),
     {},
   );
+  // One line for each request; an agent has the terminal to itself.
+  const shown = wanted.once || wanted.agent !== undefined ? /level=ERROR/ : /level=ERROR|msg="Request ended"/;
+  const write = (line: string): unknown =>
+    shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
   return startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
-    log: createLogger({ format: 'text', level: 50 }),
+    log: createLogger({ format: 'text', level: 30, output: { write, isTTY: process.stderr.isTTY } }),
   });
 }
 
@@ -183,6 +250,23 @@ async function showCompletion(url: string): Promise<string> {
     process.stdout.write(token);
   }
   say();
+  showHeld();
+  return text;
+}
+
+async function showMessage(url: string): Promise<string> {
+  say('\nAnd one streamed message through the official Anthropic client:\n');
+  const client = new Anthropic({ baseURL: url, authToken: 'placeholder', apiKey: null, maxRetries: 0 });
+  const stream = client.messages.stream({
+    model: 'sim-echo',
+    max_tokens: 1000,
+    messages: [{ role: 'user', content: PROMPT }],
+  });
+  process.stdout.write('  ');
+  stream.on('text', (token) => process.stdout.write(token));
+  const text = await stream.finalText();
+  say();
+  showHeld();
   return text;
 }
 
@@ -195,6 +279,8 @@ The proxy listens on ${url} until you press Ctrl-C. Try it:
 
   OpenAI SDKs      OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder
   Anthropic SDKs   ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder
-  Claude Code      ANTHROPIC_BASE_URL=${url} ANTHROPIC_AUTH_TOKEN=placeholder ANTHROPIC_MODEL=sim-echo claude
+  Claude Code      npm start -- run claude --port ${new URL(url).port} --model sim-echo
+
+Each request is one line here, and on the status page:
 `);
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -57,7 +57,8 @@ describe('npm run demo', { timeout: 120_000 }, () => {
   it('--help names the flags and starts nothing', async () => {
     const { code, stdout, stderr } = await demo('--help').ended;
     assert.deepEqual([code, stderr], [0, '']);
-    for (const flag of ['--port PORT', '--once', '--help']) assert.ok(stdout.includes(flag), flag);
+    for (const flag of ['--port PORT', '--once', '--agent AGENT', '--help'])
+      assert.ok(stdout.includes(flag), flag);
     assert.doesNotMatch(stdout, /Starting/);
   });
 
@@ -92,10 +93,29 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
   }
 
-  it('--once streams one completion, leaves nothing behind and ends with 0', async () => {
-    const { code, stdout } = await demo('--once').ended;
-    assert.equal(code, 0, stdout);
+  it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async () => {
+    const { code, stdout, stderr } = await demo('--once').ended;
+    assert.deepEqual([code, stderr], [0, ''], stdout);
+    assert.match(stdout, /^Everything here is simulated: /);
+    for (const client of ['OpenAI', 'Anthropic'])
+      assert.match(
+        stdout,
+        new RegExp(`through the official ${client} client:\\n\\n  Every byte of this sentence `),
+      );
     assert.match(stdout, /Requests in which the remote's wire saw the prompt in clear: 0\./);
+    assert.deepEqual(readdirSync(temporary), []);
+  });
+
+  it('--agent runs an agent in an empty directory, against the proxy, and ends with its exit code', async () => {
+    const bin = temporaryDirectory('demo-agent-');
+    const program = `#!/bin/sh\npwd; ls -A; echo "$@"; exec ${process.execPath} -e '
+      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/models", { method: "POST" }).then(({ status }) => process.exit(status === 405 ? 7 : 1))'\n`;
+    writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
+    const env = { PATH: `${bin}:/usr/bin:/bin` };
+    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
+    assert.deepEqual([code, stderr], [7, ''], stdout);
+    assert.match(stdout, /^Starting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n$/m);
+    assert.match(stdout, /^The status page: http:/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
 
@@ -112,7 +132,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
     after(() => occupied?.close());
 
-    it('takes the next free one instead of 8080, says so, and how to find out who has it', async () => {
+    it('takes the next free one instead of 8080, says so, and how to find out who has it; the status page and a line show each request', async () => {
       const run = demo();
       const said = await until(run, /until you press Ctrl-C/);
       const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
@@ -121,8 +141,17 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       assert.ok(Number(port) > 8080, said);
       assert.match(said, /!! To see which program it is: lsof -nP -iTCP:8080 -sTCP:LISTEN/);
       assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
+      const page = /^The status page: (http:\/\/127\.0\.0\.1:\d+\/)$/m.exec(said)?.[1];
+      assert.match(await (await fetch(page as string)).text(), /<title>/);
+      await fetch(`http://127.0.0.1:${port}/v1/models`);
       run.child.kill('SIGINT');
-      assert.equal((await run.ended).code, 0);
+      const { code, stderr } = await run.ended;
+      assert.equal(code, 0);
+      const lines = [...stderr.matchAll(/msg="Request ended".* path=(\S+) .*outcome=answered/g)];
+      assert.deepEqual(
+        lines.map(([, path]) => path),
+        ['/v1/chat/completions', '/v1/messages', '/v1/models'],
+      );
       assert.deepEqual(readdirSync(temporary), []);
     });
 
