@@ -66,6 +66,9 @@ export const ERRORS = {
     unknown_path: 'Use one of the endpoints in the README, which GET /v1 of the proxy lists too.',
   }),
   ...rows(405, 'client', { method_not_allowed: 'Use a method named in the Allow header.' }),
+  ...rows(426, 'client', {
+    websocket_unsupported: 'Send POST /v1/responses over HTTP; with "stream": true it streams.',
+  }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
   ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit that is named.' }),
   // Never an HTTP answer: the response has begun, and nobody reads it.

@@ -51,6 +51,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   max_in_flight_reached: 'As many requests run as `--max-in-flight` allows, and none ended in time.',
   unknown_path: 'There is no such endpoint; nothing was sent to the service.',
   method_not_allowed: 'The endpoint exists, with another method.',
+  websocket_unsupported: 'A client of the Responses API tried a WebSocket first, and goes on over HTTP.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
   body_too_large:
     'The body is larger than `--max-body-bytes`, than all of `--max-buffered-bytes`, or, for counting tokens, than 8 MiB.',

@@ -38,6 +38,8 @@ export interface Endpoint {
   readonly translatedTo?: string;
   /** Served only where the caller of `matchEndpoint` names it; elsewhere refused as not_supported, in these words. */
   readonly unlessOffered?: string;
+  /** Why nothing else is here: its other methods are 404 in these words, and 426 where a WebSocket is asked for. Undefined: they are 405. */
+  readonly otherMethods?: string;
 }
 
 /** What most endpoints have in common; a row names what differs. */
@@ -68,6 +70,10 @@ const NO_RESPONSES_API =
   "completions: AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
   'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api';
 
+/** The answer to whoever asks for a stored response, deletes or cancels one, or counts its tokens. */
+const NOTHING_STORED =
+  'there is no such response: none is stored, here or by the service (store is false); send POST /v1/responses with the whole conversation as input';
+
 /** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
@@ -78,6 +84,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     operation: 'chat',
     translatedTo: '/v1/chat/completions',
     unlessOffered: NO_RESPONSES_API,
+    otherMethods: NOTHING_STORED,
   },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
@@ -148,7 +155,7 @@ export const UNSUPPORTED = [
     path: '/v1/responses/*',
     versionless: true,
     unlessOffered: NO_RESPONSES_API,
-    message: 'there is no such response: none is stored, here or by the service (store is false)',
+    otherMethods: NOTHING_STORED,
   },
 ] as const;
 

@@ -90,6 +90,7 @@ export function errorResponse(
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
   if (FINAL.has(code)) headers['x-should-retry'] = 'false';
   if (status === 401) headers['www-authenticate'] = 'Bearer';
+  if (status === 426) Object.assign(headers, { upgrade: 'HTTP/1.1', connection: 'Upgrade' }); // RFC 9110 15.5.22 and 7.8
   if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
   return { status, headers, body };
 }

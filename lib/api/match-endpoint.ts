@@ -29,13 +29,15 @@ export interface Refusal {
 }
 
 /**
- * Decides what a request line means; the target exactly as it came over the wire. `offered`: which optional rows are served.
+ * Decides what a request line means; the target exactly as it came over the wire. `offered`: which optional rows are served. `upgrade`:
+ * the header of that name, which matters only where a client that tries WebSockets first has to hear that there are none.
  * Preflights are answered before (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
  */
 export function matchEndpoint(
   method: string,
   rawTarget: string,
   offered: readonly Offered[] = [],
+  upgrade?: string,
 ): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
@@ -48,9 +50,13 @@ export function matchEndpoint(
   const format = formatOf(canonical);
   if ('unlessOffered' in row && row.unlessOffered !== undefined && !offered.includes('responses'))
     return refuse('not_supported', row.unlessOffered, format);
-  if ('message' in row) return refuse('unknown_path', row.message, format);
-  const allow = withHead(row.methods);
-  if (!allow.includes(method)) {
+  const allow = 'methods' in row ? withHead(row.methods) : [];
+  if (!('methods' in row) || !allow.includes(method)) {
+    if ('otherMethods' in row && row.otherMethods !== undefined) {
+      return upgrade?.toLowerCase() === 'websocket'
+        ? refuse('websocket_unsupported', 'responses do not come over a WebSocket here', format)
+        : refuse('unknown_path', row.otherMethods, format);
+    }
     return { ...refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, format), allow };
   }
   if (!('codec' in row)) return { kind: 'local', id: row.id, format };

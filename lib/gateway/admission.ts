@@ -77,7 +77,7 @@ function admissionOf(
   offered: readonly Offered[],
   keys: Keys,
 ): Admission {
-  const found = matchEndpoint(req.method as string, req.url as string, offered);
+  const found = matchEndpoint(req.method as string, req.url as string, offered, req.headers.upgrade);
   const { format } = found;
   try {
     checkHead(req.rawHeaders, req.httpVersion);

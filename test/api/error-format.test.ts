@@ -42,6 +42,7 @@ describe('error answers', () => {
     ['unknown_path', 'invalid_request_error', 'not_found_error'],
     ['method_not_allowed', 'invalid_request_error', 'invalid_request_error'],
     ['upload_too_slow', 'invalid_request_error', 'invalid_request_error'],
+    ['websocket_unsupported', 'invalid_request_error', 'invalid_request_error'],
     ['body_too_large', 'invalid_request_error', 'request_too_large'],
     ['unsupported_encoding', 'invalid_request_error', 'invalid_request_error'],
     ['too_many_headers', 'invalid_request_error', 'invalid_request_error'],

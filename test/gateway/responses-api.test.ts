@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { get } from 'node:http';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import OpenAI from 'openai';
@@ -163,15 +164,45 @@ describe('POST /v1/responses', { skip: DOOR === 'library' && 'the gateway only',
     assert.match(await metrics.text(), /requests_total\{route="responses",method="POST",code="200"/);
   });
 
+  it('answers 426 to a WebSocket, and says to send it over HTTP', async () => {
+    for (const path of ['/v1/responses', '/responses']) {
+      const { status, code, to, body } = await upgrade(stack.url, path);
+      assert.deepEqual([status, code, to], [426, 'websocket_unsupported', 'HTTP/1.1']);
+      assert.match(body, /"message":"[^"]*Send POST \/v1\/responses over HTTP/);
+    }
+    assert.equal((await upgrade(stack.url, '/v1/chat/completions')).status, 405);
+  });
+
   it('has no other method, and nothing below it; GET /v1 lists it', async () => {
-    const get = await fetch(`${stack.url}/v1/responses`);
-    assert.deepEqual([get.status, get.headers.get('allow')], [405, 'POST']);
-    const stored = await fetch(`${stack.url}/v1/responses/resp_1`, { method: 'DELETE' });
-    assert.equal(stored.status, 404);
-    assert.match(await stored.text(), /none is stored/);
+    const gone = ['GET ', 'DELETE ', 'GET /resp_1', 'DELETE /resp_1', 'POST /resp_1/cancel', 'POST /compact'];
+    for (const request of gone) {
+      const [method = '', path] = request.split(' ');
+      const stored = await fetch(`${stack.url}/v1/responses${path}`, { method });
+      assert.equal(stored.status, 404, request);
+      assert.match(await stored.text(), /none is stored.*whole conversation as input/, request);
+    }
     assert.match(await (await fetch(`${stack.url}/v1`)).text(), /"POST \/v1\/responses"/);
   });
 });
+
+/** Upgrades to a WebSocket at that path; the status, the headers and the body of what comes instead. */
+function upgrade(
+  url: string,
+  path: string,
+): Promise<{ status: number; code: unknown; to: unknown; body: string }> {
+  const headers = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
+  return new Promise((resolve, reject) => {
+    const asked = get(`${url}${path}`, {
+      headers: { ...headers, 'sec-websocket-key': 'AAAA' },
+      agent: false,
+    });
+    asked.on('error', reject).on('response', async (response) => {
+      const body = Buffer.concat(await response.toArray()).toString();
+      const { statusCode: status = 0, headers: told } = response;
+      resolve({ status, code: told['privatemode-proxy-error'], to: told.upgrade, body });
+    });
+  });
+}
 
 describe('POST /v1/responses by clients', { skip: DOOR === 'library' && 'the gateway only' }, () => {
   it('is for those alone that may use this endpoint', async () => {
@@ -202,7 +233,18 @@ describe('POST /v1/responses by clients', { skip: DOOR === 'library' && 'the gat
   });
 });
 
-describe('POST /v1/responses without the flag', () => {
+describe('POST /v1/responses without the flag', { skip: DOOR === 'library' && 'the gateway only' }, () => {
+  it('refuses a WebSocket as everything else there', async () => {
+    const stack = await startStack();
+    try {
+      const { status, body } = await upgrade(stack.url, '/v1/responses');
+      assert.equal(status, 400);
+      assert.match(body, /--responses-api/);
+    } finally {
+      await stack.close();
+    }
+  });
+
   it('is refused, and the refusal names the flag', async () => {
     const stack = await startStack();
     try {
