@@ -3,7 +3,7 @@ import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism, setPriority } from 'node:os';
-import { cleanEnvironment as testEnvironment } from '../test/support/proxy-process.ts';
+import { cleanEnvironment as testEnvironment } from '../test/support/program.ts';
 
 /** ms of the clock that all processes of a machine share. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { python } from '../support/foreign-programs.ts';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ROOT, runAside } from '../support/tools.ts';
 import { settings, variables } from './settings.ts';

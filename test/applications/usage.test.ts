@@ -9,7 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
 import { python } from '../support/foreign-programs.ts';
 import { proxyAlone } from '../support/library-door.ts';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { ROOT, runAside } from '../support/tools.ts';
 import { ANTHROPIC_CLIENTS, all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { ROOT } from '../support/tools.ts';
 
 /** ms for one file, on a busy machine. */

@@ -30,7 +30,7 @@ import {
 } from '../../simulator/pki/extensions.ts';
 import { fakeSession } from '../support/gateway.ts';
 import { answerTo, until } from '../support/gateway-fixture.ts';
-import { startProxyProcess } from '../support/proxy-process.ts';
+import { startProxyProcess } from '../support/program.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { startRemote } from '../support/remote.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';

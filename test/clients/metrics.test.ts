@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { freePort } from '../support/foreign-programs.ts';
-import { startProxyProcess } from '../support/proxy-process.ts';
+import { startProxyProcess } from '../support/program.ts';
 import { startRemote } from '../support/remote.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');

@@ -5,7 +5,7 @@ import https from 'node:https';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { program } from '../support/foreign-programs.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 import { ROOT, run } from '../support/tools.ts';
 
@@ -23,7 +23,7 @@ const OPENSSL = program('openssl');
 describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_000 }, () => {
   let directory: string;
   let remote: Remote;
-  let proxy: ProxyProcess;
+  let proxy: Program;
   const tokens = new Map<string, string>();
   const inDirectory = (...names: string[]): string => join(directory, ...names);
 
@@ -62,7 +62,7 @@ describe('a team of twenty on one gateway', { skip: OPENSSL.skip, timeout: 120_0
   });
 
   /** With the flags of the page, on a port of loopback, in front of the simulated service. */
-  function start(): Promise<ProxyProcess> {
+  function start(): Promise<Program> {
     const words = block('flags: team').replaceAll('\\\n', ' ').trim().split(/\s+/).slice(1);
     const flags = words.map((word) =>
       word.replace(/^(@?)([\w.-]+\.(?:json|txt|crt|key)|workspace)$/, `$1${directory}/$2`),

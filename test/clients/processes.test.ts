@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { KEY_MARK } from '../support/canaries.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 import { startStack } from '../support/stack.ts';
 
@@ -29,7 +29,7 @@ async function place(): Promise<Remote & { readonly file: string }> {
 
 describe('--clients with two workers and no key of the proxy', { timeout: 60_000 }, () => {
   let here: Awaited<ReturnType<typeof place>>;
-  let proxy: ProxyProcess;
+  let proxy: Program;
   before(async () => {
     here = await place();
     writeFileSync(join(here.directory, 'ann.key'), 'key-of-ann');

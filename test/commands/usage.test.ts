@@ -10,7 +10,7 @@ import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { runCommand } from '../support/command.ts';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT } from '../support/tools.ts';
 

@@ -6,7 +6,7 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');

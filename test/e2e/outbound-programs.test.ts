@@ -9,7 +9,7 @@ import { freePort, program, type RunningProgram, runBeside, waitFor } from '../s
 import { serveInspector } from '../support/inspector.ts';
 import { serveConnectProxy } from '../support/loopback.ts';
 import { hostsAt, outboundScene, streamChat } from '../support/outbound-scene.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
 
 const CANARY = 'canary-programs-0ad7';
@@ -32,7 +32,7 @@ async function programScene(t: TestContext) {
     ...scene,
     host,
     /** The real program, started with this environment. */
-    async run(env: Record<string, string>): Promise<ProxyProcess> {
+    async run(env: Record<string, string>): Promise<Program> {
       const running = await startProxyProcess(
         [
           '--api-key=k',
@@ -50,13 +50,13 @@ async function programScene(t: TestContext) {
   };
 }
 
-async function answersWithCanary(running: ProxyProcess): Promise<void> {
+async function answersWithCanary(running: Program): Promise<void> {
   const { status, text } = await streamChat(running, CANARY);
   assert.equal(status, 200, `${text}\n${running.log()}`);
   assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
 }
 
-const logs = (running: ProxyProcess, words: string): Promise<void> =>
+const logs = (running: Program, words: string): Promise<void> =>
   waitFor(words, () => running.log().includes(words), {
     process: running.process,
     output: running.log,

@@ -11,7 +11,7 @@ import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import { runCommand } from '../support/command.ts';
 import { eventually } from '../support/eventually.ts';
 import { program } from '../support/foreign-programs.ts';
-import { startProxyProcess } from '../support/proxy-process.ts';
+import { startProxyProcess } from '../support/program.ts';
 import { deploymentFlags } from '../support/remote.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 

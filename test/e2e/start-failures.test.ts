@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { startProxyProcess } from '../support/proxy-process.ts';
+import { startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 

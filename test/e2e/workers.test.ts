@@ -8,7 +8,7 @@ import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
 import { runCommand } from '../support/command.ts';
 import { schemaErrors } from '../support/json-schema.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 
 const SCHEMA = JSON.parse(
@@ -18,7 +18,7 @@ const METRICS_PORT = 29_464;
 
 describe('--workers 2', { timeout: 60_000 }, () => {
   let remote: Remote;
-  let proxy: ProxyProcess;
+  let proxy: Program;
   before(async () => {
     remote = await startRemote({ apiKey: null });
     const observed = [`--admin-address=127.0.0.1:${METRICS_PORT}`, '--expose-verification'];

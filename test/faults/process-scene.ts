@@ -5,14 +5,14 @@ import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/canaries.ts';
 import { sharedHardware } from '../support/hardware.ts';
 import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { startRemote } from '../support/remote.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
 import { question } from './scenario.ts';
 
 export interface ProcessScene {
   readonly simulator: Simulator;
-  readonly proxy: ProxyProcess;
+  readonly proxy: Program;
   readonly canaries: Canaries;
   readonly url: string;
   /** The simulator's files, and the proxy's workspace. */

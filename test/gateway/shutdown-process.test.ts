@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { answerTo, post, until } from '../support/gateway-fixture.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 
@@ -15,10 +15,7 @@ describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, ()
   after(() => remote.close());
 
   /** The program, and a stream of it that takes its time. */
-  async function streaming(
-    grace: string,
-    model: string,
-  ): Promise<{ proxy: ProxyProcess; client: RawClient }> {
+  async function streaming(grace: string, model: string): Promise<{ proxy: Program; client: RawClient }> {
     const own = [`--workspace=${join(remote.directory, `workspace-${model}`)}`, `--shutdown-grace=${grace}`];
     const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
     const client = rawClient(Number(new URL(proxy.url).port));

@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { assertNoCanary, canaryIn, KEY_MARK, MARK } from '../support/canaries.ts';
-import { cleanEnvironment } from '../support/proxy-process.ts';
+import { cleanEnvironment } from '../support/program.ts';
 import { ROOT } from '../support/tools.ts';
 import { canariesBelow } from './written.ts';
 

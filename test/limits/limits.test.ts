@@ -12,7 +12,7 @@ import { after, before, describe, it } from 'node:test';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
 import { eventually } from '../support/eventually.ts';
 import { freePort } from '../support/foreign-programs.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { deploymentFlags, type Remote, startRemote } from '../support/remote.ts';
 
@@ -174,7 +174,7 @@ before(async () => {
 after(() => shared.disposeAsync());
 
 /** A gateway in front of the simulator; a workspace that was used before has its counts. */
-const startGateway = (workspace: string, flags: readonly string[]): Promise<ProxyProcess> =>
+const startGateway = (workspace: string, flags: readonly string[]): Promise<Program> =>
   startProxyProcess([...deploymentFlags(remote.simulator.port, directory, workspace), ...flags], remote.env);
 const teamFlags = (): string[] => [
   `--clients=${join(directory, 'clients.json')}`,
@@ -199,7 +199,7 @@ for (const [number, setup] of SETUPS.entries()) {
   const { store, gateways } = setup;
   const options = { timeout: 120_000, skip: store === 'Redis' && REDIS.skip };
   describe(`limits with ${setupWords(setup)}`, options, () => {
-    let proxies: ProxyProcess[] = [];
+    let proxies: Program[] = [];
     /** Each setup has a database of its own. */
     const database = (): string => `${redis.url}/${number}`;
 
@@ -234,7 +234,7 @@ for (const [number, setup] of SETUPS.entries()) {
 
     let asked = 0;
     /** The gateways take turns. */
-    const nextUrl = (): string => (proxies[asked++ % proxies.length] as ProxyProcess).url;
+    const nextUrl = (): string => (proxies[asked++ % proxies.length] as Program).url;
 
     /** Each on a connection of its own, so that both workers get some. */
     async function ask(
@@ -428,7 +428,7 @@ for (const [number, setup] of SETUPS.entries()) {
     for (const early of gateways.join() === '2' ? [false, true] : []) {
       it(`gives back what workers held that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
         const name = early ? 'killed-early' : 'killed';
-        const [proxy] = proxies as [ProxyProcess];
+        const [proxy] = proxies as [Program];
         const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
         await eventually('one that runs', () => backend.held(`hold-${name}`) === 1);
         assert.equal((await ask(name)).error, 'max_concurrent_reached');

@@ -11,7 +11,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { runCommand } from '../support/command.ts';
-import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts';
+import { type Program, startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 
@@ -51,8 +51,8 @@ async function leaveStale(path: string): Promise<void> {
 describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
   let remote: Remote;
   let path: string;
-  let proxy: ProxyProcess | undefined;
-  const start = async (...flags: readonly string[]): Promise<ProxyProcess> => {
+  let proxy: Program | undefined;
+  const start = async (...flags: readonly string[]): Promise<Program> => {
     proxy = await startProxyProcess([...remote.flags, `--listen-address=unix:${path}`, ...flags], remote.env);
     return proxy;
   };

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Program } from './foreign-programs.ts';
-import { cleanEnvironment } from './proxy-process.ts';
+import { cleanEnvironment } from './program.ts';
 
 export interface Page {
   /** Value of an expression, awaited where it is a promise; has to be JSON. */

@@ -17,7 +17,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { cleanEnvironment, withoutSettings } from './proxy-process.ts';
+import { cleanEnvironment, withoutSettings } from './program.ts';
 import { ROOT, run } from './tools.ts';
 
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {

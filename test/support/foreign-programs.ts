@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { eventually } from './eventually.ts';
-import { cleanEnvironment } from './proxy-process.ts';
+import { cleanEnvironment } from './program.ts';
 import { ROOT } from './tools.ts';
 
 export interface Program {

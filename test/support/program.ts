@@ -1,17 +1,43 @@
-/** A built program in a process of its own, whatever it was built into. */
+/** The program, from the sources or built into whatever, in a process of its own. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { searchLog } from './canaries.ts';
-import { cleanEnvironment } from './proxy-process.ts';
+
+const SOURCES = join(import.meta.dirname, '../../bin/privatemode-proxy.ts');
 
 export interface Program {
   readonly process: ChildProcess;
   /** As it says in its log. */
   readonly url: string;
+  /** Everything written to stderr so far. */
   readonly log: () => string;
-  /** Sends the signal and resolves with the exit code. */
+  /** Pids of the processes it has started. */
+  readonly children: () => number[];
+  /** Sends the signal, unless it was told to stop before, and resolves with the exit code. */
   stop(signal?: NodeJS.Signals): Promise<number | null>;
+}
+
+/** `env` without the settings of the proxy; for programs that need the caller's own way to the network. */
+export const withoutSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
+  Object.fromEntries(Object.entries(env).filter(([name]) => !/^PRIVATEMODE_/i.test(name)));
+
+/**
+ * The environment for every program that tests and benchmarks start: the caller's, without anything that would configure
+ * the proxy or change how connections are made, nor what matches `dropped`; and `extra`.
+ */
+export function cleanEnvironment(
+  extra: Readonly<Record<string, string>> = {},
+  dropped: RegExp = /^$/,
+): Record<string, string> {
+  const always =
+    /^(PRIVATEMODE_|SSL_CERT_|NODE_EXTRA_CA_CERTS|NODE_TLS_|LISTEN_|NOTIFY_|WATCHDOG_|npm_config_(port|once)$)|_proxy$/i;
+  const kept = Object.entries(process.env).filter(
+    ([name, value]) => value !== undefined && !always.test(name) && !dropped.test(name),
+  );
+  return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
 }
 
 /**
@@ -26,40 +52,54 @@ export async function startProgram(
 ): Promise<Program> {
   const [program, ...args] = command as [string, ...string[]];
   const child = spawn(program, args, {
-    env: cleanEnvironment({ ...env }),
+    env: cleanEnvironment(env),
     stdio: ['ignore', 'ignore', 'pipe'],
     detached: signals === 'group',
   });
-  const kill = (signal: NodeJS.Signals): void => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    if (signals === 'group') process.kill(-(child.pid as number), signal);
-    else child.kill(signal);
+  let told = false;
+  const kill = child.kill.bind(child);
+  child.kill = (signal) => {
+    told ||= signal === 'SIGTERM';
+    return signals === 'group' ? process.kill(-(child.pid as number), signal) : kill(signal);
   };
   let log = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     log += text;
   });
   child.once('close', () => searchLog(log, 'the program'));
   const closed = once(child, 'close'); // gone, and all it wrote has been read
   const deadline = Date.now() + ms;
-  for (;;) {
-    const url = /server.*endpoint="?(https?:\/\/[^\s"]+)/.exec(log)?.[1];
-    if (url !== undefined) {
-      return {
-        process: child,
-        url,
-        log: () => log,
-        async stop(signal = 'SIGTERM') {
-          kill(signal);
-          const [code] = (await closed) as [number | null];
-          return code;
-        },
-      };
-    }
+  let url: string | undefined;
+  while (url === undefined) {
+    url = /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
     if (child.exitCode !== null || Date.now() > deadline) {
-      kill('SIGKILL');
-      throw new Error(`the proxy did not start:\n${log}`);
+      if (child.exitCode === null) child.kill('SIGKILL');
+      throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
     }
     await delay(20);
   }
+  return {
+    process: child,
+    url,
+    log: () => log,
+    children() {
+      const text = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
+      return text.split(' ').filter(Boolean).map(Number);
+    },
+    async stop(signal = 'SIGTERM') {
+      const runs = child.exitCode === null && child.signalCode === null;
+      // A second SIGTERM would end it at once: whoever was told already is waited for.
+      if (runs && (signal === 'SIGKILL' || !told)) child.kill(signal);
+      const [code] = (await closed) as [number | null];
+      return code;
+    },
+  };
 }
+
+/** That of the sources. `limits` is what the shell does to itself before it becomes the program, such as `ulimit -n 64`. */
+export const startProxyProcess = (
+  flags: readonly string[],
+  env: Readonly<Record<string, string>>,
+  limits = ':',
+): Promise<Program> =>
+  startProgram(['/bin/sh', '-c', `${limits}; exec "$@"`, 'sh', process.execPath, SOURCES, ...flags], env);

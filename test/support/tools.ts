@@ -1,7 +1,7 @@
 /** Runs programs to their end. */
 import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { withoutSettings } from './proxy-process.ts';
+import { withoutSettings } from './program.ts';
 
 export const ROOT = join(import.meta.dirname, '../..');
 

@@ -6,7 +6,7 @@ import { before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
 import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
 import { HOST } from '../../support/built.ts';
-import { withoutSettings } from '../../support/proxy-process.ts';
+import { withoutSettings } from '../../support/program.ts';
 import { temporaryDirectory } from '../../support/temporary-directory.ts';
 import { ROOT, run } from '../../support/tools.ts';
 
