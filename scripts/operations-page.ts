@@ -1,9 +1,11 @@
-/** Writes the tables of error codes, log fields and stages in docs/operations.md from what the code knows. */
+/** Writes the tables of error codes, log fields, stages and metrics in docs/operations.md from what the code knows. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
 import type { Stage } from '../lib/gateway/exchange.ts';
 import type { Outcome, RequestLine } from '../lib/gateway/request-log.ts';
+import { createCounters } from '../lib/observe/counters.ts';
+import { createMetrics } from '../lib/observe/metrics.ts';
 import { replaceSection } from './marked-section.ts';
 
 const PAGE = join(import.meta.dirname, '../docs/operations.md');
@@ -192,6 +194,29 @@ const logFields = (): string =>
     ...Object.entries(STAGES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
   ].join('\n');
 
+/** What `/metrics` has with --clients, but for what prom-client adds of the process. */
+function metricsTable(): string {
+  const { all } = createMetrics({
+    counters: createCounters(),
+    protection: () => undefined,
+    serverAddress: '',
+    maxBufferedBytes: 1,
+    clients: true,
+    processMetrics: false,
+  });
+  const rows = all().map((metric) => {
+    const { name, type, help, labelNames } = metric as unknown as {
+      readonly name: string;
+      readonly help: string;
+      readonly type: string;
+      readonly labelNames: readonly string[];
+    };
+    const labels = labelNames.map((label) => `\`${label}\``).join(', ');
+    return `| \`${name}\` | ${type} | ${labels} | ${help} |`;
+  });
+  return ['| Metric | Type | Labels | Meaning |', '| --- | --- | --- | --- |', ...rows].join('\n');
+}
+
 /** The page as it should be. */
 export function renderOperations(): string {
   const rows = Object.entries(ERRORS).map(
@@ -204,7 +229,7 @@ export function renderOperations(): string {
     ...rows,
   ].join('\n');
   const page = replaceSection(readFileSync(PAGE, 'utf8'), 'errors', table);
-  return replaceSection(page, 'log', logFields());
+  return replaceSection(replaceSection(page, 'log', logFields()), 'metrics', metricsTable());
 }
 
 if (import.meta.main) writeFileSync(PAGE, renderOperations());

@@ -9,6 +9,7 @@ export const REPEATED: Readonly<Record<string, string>> = {
     'the tests of the gateway pass through the client library, with both engines: how it aborts, and how its responses end',
   'test/crypto/portable-engine.test.ts':
     'the tests of attestation, envelope, session and pipeline pass with the portable engine',
+  'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/sdk.test.ts':
     'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
   'test/faults/scenarios.test.ts':

@@ -25,7 +25,7 @@ export function reportEnd(exchange: Exchange): Outcome {
   const outcome = outcomeOf(exchange);
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
   const { error } = stats;
-  if (deps.clients !== undefined && error !== undefined) countError(deps.counters, client?.name, error.code);
+  if (error !== undefined) countError(deps.counters, client?.name, error.code);
   if (match === undefined) return outcome;
   const { id: route, encrypted, operation } = match.endpoint;
   deps.observe({

@@ -15,7 +15,7 @@ export function createCounters() {
     upstreamRetries: new Map<string, number>(),
     attestations: new Map<'accepted' | 'failed', number>(),
     receipts: { written: 0, lost: 0 },
-    /** With --clients: requests that ended in an error of ours, by the name of the client, empty where it is not known, and by code. */
+    /** Requests that ended in an error of ours, by the name of the client, empty where it is not known, and by code. */
     errors: new Map<string, Map<ErrorCode, number>>(),
     /** Requests that no limit was held against, since the store of the limits was away. */
     uncounted: 0,

@@ -55,7 +55,7 @@ export function createMetrics(options: {
   readonly serverAddress: string;
   /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
   readonly maxBufferedBytes?: number;
-  /** Whether there is --clients. Without it nothing of clients is shown. */
+  /** Whether there is --clients. Without it no metric has the label client. */
   readonly clients?: boolean;
   /** Off where several registries live in one process, as in tests. */
   readonly processMetrics?: boolean;
@@ -67,7 +67,7 @@ export function createMetrics(options: {
   const registers = [registry];
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
-  if (options.clients) exposeErrors(options.counters, registers);
+  exposeErrors(options.counters, registers, options.clients === true);
   exposeProtection(options.protection, options.now ?? Date.now, registers);
   const { maxBufferedBytes } = options;
   if (maxBufferedBytes !== undefined) {
@@ -109,6 +109,8 @@ export function createMetrics(options: {
   const modelLabel = cappedLabel(MOST_MODELS);
 
   return {
+    /** The metrics themselves, for their table in docs/operations.md. */
+    all: () => registry.getMetricsAsArray(),
     contentType: registry.contentType,
     async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
@@ -181,13 +183,15 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   }).set({ version: VERSION }, 1);
 }
 
-function exposeErrors(counters: Counters, registers: Registry[]): void {
+function exposeErrors(counters: Counters, registers: Registry[], clients: boolean): void {
   const values = (): Values =>
     Array.from(counters.errors, ([client, codes]) =>
-      Array.from(codes, ([code, value]) => [value, { client, code }] as const),
+      Array.from(codes, ([code, value]) => [value, clients ? { client, code } : { code }] as const),
     ).flat();
-  const help = 'Requests that ended in an error of the proxy; client is empty where nobody is known.';
-  scraped(registers, Counter, 'errors_total', help, values, 'client', 'code');
+  const whose = clients ? '; client is empty where nobody is known' : '';
+  const help = `Requests that ended in an error of the proxy, by code${whose}.`;
+  scraped(registers, Counter, 'errors_total', help, values, ...(clients ? ['client'] : []), 'code');
+  if (!clients) return;
   const away = 'Requests that no limit was held against, since --limits-store was away.';
   scraped(registers, Counter, 'limits_uncounted_total', away, () => [[counters.uncounted]]);
 }

@@ -214,14 +214,15 @@ describe('metrics of clients', () => {
     ]);
   });
 
-  it('are not there without --clients', async () => {
+  it('are not there without --clients, while errors are counted by code', async () => {
     for (const clients of [undefined, false]) {
       const { metrics, counters } = setUp(undefined, clients);
       metrics.observe(REQUEST);
       metrics.observe({ ...REQUEST, client: undefined });
       countError(counters, undefined, 'client_unknown');
       const text = await metrics.render();
-      assert.doesNotMatch(text, /errors_total|client_request|client=/);
+      assert.doesNotMatch(text, /client_request|client=|limits_uncounted/);
+      assert.match(text, /^privatemode_proxy_errors_total\{code="client_unknown"\} 1$/m);
       assert.match(text, /^privatemode_proxy_requests_total\{route="chat",method="POST",code="200"\} 2$/m);
       assert.match(text, /^privatemode_proxy_tokens_total\{route="chat",model="m1",type="input"\} 10$/m);
     }

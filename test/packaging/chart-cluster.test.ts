@@ -263,7 +263,7 @@ if (HELM.skip === false) {
         return render({ metrics }, MONITORED).objects.find(({ kind }) => kind === 'PrometheusRule')!;
       };
       const source = read('deploy/prometheus/rules.yaml');
-      assert.deepEqual(rule({}).spec, parseYaml(source));
+      assert.deepEqual(rule({}).spec, parseYaml(source.replace(/^ *runbook_url: .*\n/gm, '')));
       const { metadata, spec } = rule({
         labels: { release: 'prometheus' },
         runbookPrefix: 'https://git.example/proxy/',

@@ -144,7 +144,8 @@ describe('deploy/compose/compose.yaml', () => {
 });
 
 describe('deploy/compose/team.yaml', () => {
-  const team = parse(readFileSync(join(DIRECTORY, 'team.yaml'), 'utf8')) as Compose;
+  const TEAM = readFileSync(join(DIRECTORY, 'team.yaml'), 'utf8');
+  const team = parse(TEAM, { logLevel: 'error' }) as Compose; // it does not know !override
   const service = team.services['privatemode-proxy']!;
   const FILES = {
     [KEY]: 'key',
@@ -180,12 +181,19 @@ describe('deploy/compose/team.yaml', () => {
     assert.equal(config.tlsClientCa, '/run/secrets/ca.pem');
   });
 
-  it('gives the Valkey no port of this machine, no capability and no root', () => {
+  it('opens its port to the network in place of this machine alone', () => {
+    const ports = /^ {4}ports: !override\n(?: {6}#.*\n)* {6}- "(.*)"$/m.exec(TEAM)?.[1];
+    assert.equal(ports, `${said('EXPOSE')}:${said('EXPOSE')}`);
+  });
+
+  it('gives the Valkey no port of this machine, no capability and no root, and a volume for its counts', () => {
     const valkey = team.services['valkey'] as Service & { readonly user: string };
     assert.deepEqual(
       [valkey.ports, valkey.read_only, valkey.cap_drop, valkey.user],
       [undefined, true, ['ALL'], '999:999'],
     );
+    assert.deepEqual(valkey.volumes, ['counts:/data']);
+    assert.ok(Object.hasOwn(team.volumes, 'counts'));
   });
 });
 
@@ -224,7 +232,16 @@ if (COMPOSE_GO.skip === false) {
         cwd: DIRECTORY,
       });
       assert.deepEqual([status, stderr], [0, '']);
-      const model = JSON.parse(stdout) as { services: Record<string, { secrets: { source: string }[] }> };
+      const model = JSON.parse(stdout) as {
+        services: Record<
+          string,
+          { secrets: { source: string }[]; ports: { published: string; host_ip?: string }[] }
+        >;
+      };
+      assert.deepEqual(
+        model.services['privatemode-proxy']!.ports.map(({ host_ip, published }) => [host_ip, published]),
+        [[undefined, '8080']],
+      );
       assert.deepEqual(model.services['privatemode-proxy']!.secrets.map(({ source }) => source).sort(), [
         'api-key',
         'clients.json',

@@ -1,10 +1,10 @@
-/** A Redis server of a test's own on loopback, which keeps nothing on disk. */
+/** A Redis server, or a Valkey where TEST_STORE names it, of a test's own on loopback, which keeps nothing on disk. */
 import type { TestContext } from 'node:test';
 import { createClient } from '@redis/client';
 import { freePort, program, type RunningProgram, runBeside, waitFor } from './foreign-programs.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 
-export const REDIS = program('redis-server');
+export const REDIS = program(process.env['TEST_STORE'] ?? 'redis-server');
 
 export interface RedisServer extends RunningProgram {
   readonly port: number;
