@@ -1,9 +1,11 @@
 /**
- * Makes the pictures of the documentation, from a simulated deployment and a real browser: `npm run screenshots`. Other states of the
- * page go to the directory that is named as an argument, to look at.
+ * Makes the pictures of the documentation, from a simulated deployment, the demo and a real browser: `npm run screenshots`. Other
+ * states of the pages go to the directory that is named as an argument, to look at.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { startSimulator } from '../simulator/simulator.ts';
 import { launchBrowser } from '../test/support/browser.ts';
 import { askPage, press, serveClientPages } from '../test/support/client-page.ts';
@@ -19,6 +21,8 @@ import {
 
 const PICTURE = join(import.meta.dirname, '../docs/client-page.png');
 const STATUS_PICTURE = join(import.meta.dirname, '../docs/status-page.png');
+const README = join(import.meta.dirname, '../README.md');
+const DEMO = join(import.meta.dirname, '../bin/demo.ts');
 const MAX_BYTES = 150_000;
 const DESK = { width: 860, height: 760, scheme: 'light' } as const;
 const WIDE = { width: 1080, height: 1000, scheme: 'light' } as const;
@@ -28,15 +32,17 @@ const PROMPT = 'Everything above was verified in this page, before this sentence
 
 const simulator = await startSimulator({ cors: true });
 const pages = await serveClientPages();
-const browser = await launchBrowser(program('chromium'), ['localhost'], ['--ignore-certificate-errors']);
+const browser = await launchBrowser(
+  program('chromium'),
+  ['localhost'],
+  ['--ignore-certificate-errors', '--hide-scrollbars'],
+);
 const others = process.argv[2];
 try {
   const page = await pages.open(browser, simulator);
   await askPage(page, PROMPT);
-  const picture = await page.screenshot(DESK);
-  if (picture.length > MAX_BYTES) throw new Error(`the picture has ${picture.length} bytes`);
-  writeFileSync(PICTURE, picture);
-  console.log(`${PICTURE}: ${picture.length} bytes`);
+  keep(PICTURE, await page.screenshot(DESK));
+  await photographDemo();
   if (others !== undefined) {
     mkdirSync(others, { recursive: true });
     writeFileSync(join(others, 'phone-dark.png'), await page.screenshot(PHONE));
@@ -65,10 +71,6 @@ try {
     return taken;
   };
   try {
-    const verified = await look(scene, WIDE);
-    if (verified.length > MAX_BYTES) throw new Error(`the picture has ${verified.length} bytes`);
-    writeFileSync(STATUS_PICTURE, verified);
-    console.log(`${STATUS_PICTURE}: ${verified.length} bytes`);
     if (others !== undefined) {
       const states = {
         verified: withClients(scene),
@@ -94,4 +96,44 @@ try {
   await browser.close();
   await pages.close();
   await simulator.close();
+}
+
+/** Writes a picture that is small enough for a page. */
+function keep(path: string, picture: Buffer): void {
+  if (picture.length > MAX_BYTES) throw new Error(`the picture has ${picture.length} bytes`);
+  writeFileSync(path, picture);
+  console.log(`${path}: ${picture.length} bytes`);
+}
+
+/** The status page of the demo after half a minute of requests, and the number of checks that it shows, in words beside it. */
+async function photographDemo(): Promise<void> {
+  const demo = spawn(process.execPath, [DEMO, '--port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
+  try {
+    let said = '';
+    for await (const text of demo.stdout.setEncoding('utf8')) {
+      said += text;
+      if (said.includes('Try it:')) break;
+    }
+    const [, admin] = /^The status page: (\S+)$/m.exec(said) as unknown as [string, string];
+    const [, url] = /^The proxy listens on (\S+)/m.exec(said) as unknown as [string, string];
+    const [, checks] = /: (\d+) checks of its evidence passed/.exec(said) as unknown as [string, string];
+    const opened = await browser.open(admin);
+    const asked: Promise<unknown>[] = [];
+    for (let second = 0; second < 30; second++) {
+      const messages = [{ role: 'user', content: PROMPT }];
+      const body = JSON.stringify({ model: 'sim-20x100', stream: second % 4 > 0, messages });
+      const headers = { 'content-type': 'application/json' };
+      const sent = fetch(`${url}/v1/chat/completions`, { method: 'POST', headers, body });
+      asked.push(sent.then((response) => response.text()));
+      await delay(500 + 250 * (second % 5));
+    }
+    await Promise.all(asked);
+    await delay(2_000);
+    keep(STATUS_PICTURE, await opened.screenshot(WIDE));
+    await opened.close();
+    const shown = readFileSync(README, 'utf8').replace(/(?<=^!\[The status page of the demo: )\d+/m, checks);
+    writeFileSync(README, shown);
+  } finally {
+    demo.kill();
+  }
 }

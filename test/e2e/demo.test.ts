@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -97,6 +97,12 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     const { code, stdout, stderr } = await demo('--once').ended;
     assert.deepEqual([code, stderr], [0, ''], stdout);
     assert.match(stdout, /^Everything here is simulated: /);
+    const checks = /: (\d+) checks of its evidence passed/.exec(stdout)?.[1];
+    const readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
+    assert.ok(
+      readme.includes(`![The status page of the demo: ${checks} checks held,`),
+      'npm run screenshots draws it',
+    );
     for (const client of ['OpenAI', 'Anthropic'])
       assert.match(
         stdout,
