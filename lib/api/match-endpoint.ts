@@ -45,7 +45,7 @@ export function matchEndpoint(
 
   const found = meant(path);
   if (found === undefined || ('optional' in found.row && !offered.includes(found.row.id as Offered)))
-    return refuse('unknown_path', 'there is no such endpoint here', formatOf(path));
+    return refuse('unknown_path', noSuchEndpoint(path), formatOf(path));
   const { row, path: canonical } = found;
   const format = formatOf(canonical);
   if ('unlessOffered' in row && row.unlessOffered !== undefined && !offered.includes('responses'))
@@ -113,6 +113,28 @@ const refuse = (code: ErrorCode, message: string, format: ErrorFormat): Refusal 
 const WHOLE_PATHS: ReadonlySet<string> = new Set(
   ROWS.map(({ path }) => path as string).filter((path) => !/[*{]/.test(path)),
 );
+
+/** As much of a path as may be shown: a version and a plain word, nothing that could be an id, a key or a text. */
+const SHOWN = /^(?:\/v[0-9]{1,2})?(?:\/[a-z]{1,16})?(?=\/|$)/i;
+
+/** Names the path, as far as it can be shown, and the base URL that the client has to have where an endpoint stands behind something else. */
+function noSuchEndpoint(path: string): string {
+  const asked = path.replace(/\/$/, '');
+  const starts = [...asked.matchAll(/\//g)].map(({ index }) => index);
+  const named = (start: number): string =>
+    asked
+      .slice(start)
+      .toLowerCase()
+      .replace(/^(?!\/v1\/)/, '/v1');
+  const at = starts.find((start) => WHOLE_PATHS.has(named(start))) ?? asked.length;
+  const front = asked.slice(0, at);
+  const [shown = ''] = SHOWN.exec(front) ?? [];
+  const what = `there is no such endpoint here: ${shown}${front === shown ? '' : '/*'}${asked.slice(at)}`;
+  if (at === asked.length) return what;
+  const base =
+    formatOf(named(at)) === 'anthropic' ? 'http://HOST:PORT, without a path' : 'http://HOST:PORT/v1';
+  return `${what}. The base URL of the client has to be ${base}, with the host and port of this proxy`;
+}
 
 /**
  * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.

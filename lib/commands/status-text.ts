@@ -1,5 +1,10 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
-import type { FinishedRequest, StatusReport, TrafficSecond } from '../observe/status-report.ts';
+import type {
+  FinishedRequest,
+  RefusedRequests,
+  StatusReport,
+  TrafficSecond,
+} from '../observe/status-report.ts';
 import { type Paint, painter, plural, printable, type Style } from '../text.ts';
 import type { EnforcedManifest } from '../transparency/manifest-changes.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
@@ -39,6 +44,7 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
     failureLines(status, verification, paint),
     trafficLines(status, paint),
     requestLines(status.traffic.finished, paint),
+    refusedLines(status.traffic.refused, paint),
     manifestLines(verification.manifests, paint),
   ];
   const shown = parts.filter((lines) => lines.length > 0).map((lines) => lines.join('\n'));
@@ -163,6 +169,19 @@ function requestLines(finished: readonly FinishedRequest[], paint: Paint): strin
     return `  ${facts.join('  ').trimEnd()}`;
   });
   return [paint('bold', 'Last requests'), ...lines];
+}
+
+function refusedLines(refused: readonly RefusedRequests[], paint: Paint): string[] {
+  const lines = refused.map(({ at, count, method, path, code }) => {
+    const facts = [
+      paint('plain', timeOf(at).slice(11, 19)),
+      `${count} ×`.padEnd(7),
+      `${method} ${path}`.padEnd(34),
+      code,
+    ];
+    return `  ${facts.join('  ')}`;
+  });
+  return lines.length === 0 ? [] : [paint('bold', 'Refused requests since the start'), ...lines];
 }
 
 function manifestLines(manifests: readonly EnforcedManifest[], paint: Paint): string[] {

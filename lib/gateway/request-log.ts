@@ -26,11 +26,12 @@ export function reportEnd(exchange: Exchange): Outcome {
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
   const { error } = stats;
   if (error !== undefined) countError(deps.counters, client?.name, error.code);
-  if (match === undefined) return outcome;
-  const { id: route, encrypted, operation } = match.endpoint;
+  if (match === undefined && error === undefined) return outcome;
+  const { id: route, encrypted, operation } = match?.endpoint ?? NO_ENDPOINT;
   deps.observe({
     route,
     method: req.method as string,
+    path: pathOf(exchange),
     status: res.headersSent ? res.statusCode : 0,
     stats,
     operation: encrypted ? operation : undefined,
@@ -41,6 +42,11 @@ export function reportEnd(exchange: Exchange): Outcome {
   });
   return outcome;
 }
+
+const NO_ENDPOINT = { id: 'none', encrypted: false, operation: '' };
+
+/** Never the query. */
+const pathOf = ({ match, req }: Exchange): string => match?.endpoint.path ?? pathForLog(req.url as string);
 
 /**
  * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.
@@ -61,7 +67,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
   const isRefused = outcome === 'refused';
   return {
     method: req.method as string,
-    path: match?.endpoint.path ?? pathForLog(req.url as string), // never the query
+    path: pathOf(exchange),
     outcome,
     durationMs: Math.round(endedAt - startedAt),
     status: res.headersSent ? res.statusCode : undefined,

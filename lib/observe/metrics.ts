@@ -5,8 +5,10 @@ import type { Counters, RequestStats } from './counters.ts';
 
 /** What is known of one request when it is over. */
 export interface RequestObservation {
-  /** Id of the endpoint table. */
+  /** Id of the endpoint table; `none`: refused before one was found for it. */
   readonly route: string;
+  /** As in the log. */
+  readonly path: string;
   readonly method: string;
   /** 0: no response. */
   readonly status: number;

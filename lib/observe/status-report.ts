@@ -39,12 +39,25 @@ export interface FinishedRequest {
   readonly tokensOut: number | null;
 }
 
+/** Requests that were refused for the same mistake of their clients, since the start. */
+export interface RefusedRequests {
+  readonly method: string;
+  /** As in the log: nothing in it quotes what a client sent. */
+  readonly path: string;
+  readonly code: string;
+  readonly count: number;
+  /** When the last one ended, ms since 1970. */
+  readonly at: number;
+}
+
 export interface Traffic {
   readonly inFlight: number;
   /** The last two minutes, oldest first; seconds in which nothing happened are left out. */
   readonly seconds: readonly TrafficSecond[];
   /** The last 50, newest first. */
   readonly finished: readonly FinishedRequest[];
+  /** The last 20 kinds, newest first. */
+  readonly refused: readonly RefusedRequests[];
 }
 
 export interface StatusReport {

@@ -1,10 +1,12 @@
 /** What the status page shows of the traffic: the last two minutes by the second, and the last requests. */
-import type { FinishedRequest, Traffic, TrafficSecond } from './status-report.ts';
+import type { FinishedRequest, RefusedRequests, Traffic, TrafficSecond } from './status-report.ts';
 
 /** Seconds that are kept. */
 const KEPT = 120;
 const MOST_FINISHED = 50;
 const MOST_SAMPLES = 20;
+/** Clients choose the paths. */
+const MOST_REFUSED = 20;
 
 type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] } & {
   readonly firstTokenMs: number[];
@@ -23,6 +25,7 @@ export function createTrafficLog(
 ) {
   let seconds: Second[] = [];
   let finished: FinishedRequest[] = [];
+  let refused: readonly RefusedRequests[] = [];
   let counted = chunks();
 
   function currentSecond(): Second {
@@ -60,9 +63,12 @@ export function createTrafficLog(
       if (gapMs !== undefined && second.gapMs.length < MOST_SAMPLES) second.gapMs.push(gapMs);
       finished = [request, ...finished.slice(0, MOST_FINISHED - 1)];
     },
+    refuse(request: Pick<RefusedRequests, 'method' | 'path' | 'code'>): void {
+      refused = joinRefused([{ ...request, count: 1, at: now() }, ...refused]);
+    },
     snapshot(): Traffic {
       sample();
-      return { inFlight: inFlight(), seconds, finished };
+      return { inFlight: inFlight(), seconds, finished, refused };
     },
     close: (): void => clearInterval(timer),
   };
@@ -89,5 +95,16 @@ export function joinTraffic(parts: readonly Traffic[]): Traffic {
     inFlight: parts.reduce((sum, part) => sum + part.inFlight, 0),
     seconds: [...seconds.values()].toSorted((a, b) => a.at - b.at),
     finished: finished.slice(0, MOST_FINISHED),
+    refused: joinRefused(parts.flatMap((part) => part.refused)),
   };
+}
+
+function joinRefused(all: readonly RefusedRequests[]): readonly RefusedRequests[] {
+  const kinds = new Map<string, RefusedRequests>();
+  for (const one of all) {
+    const kind = `${one.method} ${one.path} ${one.code}`;
+    const { count = 0, at = 0 } = kinds.get(kind) ?? {};
+    kinds.set(kind, { ...one, count: one.count + count, at: Math.max(one.at, at) });
+  }
+  return [...kinds.values()].toSorted((a, b) => b.at - a.at).slice(0, MOST_REFUSED);
 }

@@ -24,9 +24,11 @@ export async function watchRequests({
     metrics,
     traffic,
     observe(observation: RequestObservation): void {
-      metrics.observe(observation);
-      const { route, status, requestId, client, outcome, firstTokenMs, stats } = observation;
+      const { route, method, path, status, requestId, client, outcome, firstTokenMs, stats } = observation;
       const { startedAt, firstChunkAt, endedAt, model, usage, error } = stats;
+      if (outcome === 'refused' && error !== undefined) traffic.refuse({ method, path, code: error.code });
+      if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
+      metrics.observe(observation);
       ended += stats.chunks;
       const gaps = stats.chunks - 1;
       const isPaced = firstTokenMs !== undefined && firstChunkAt !== undefined && gaps > 0;

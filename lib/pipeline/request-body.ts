@@ -84,8 +84,11 @@ export function createRequestBody(
   mixSalt?: MixSalt,
 ): RequestBody | undefined {
   switch (endpoint.codec) {
-    case 'json':
-      return createJsonBody(endpoint, sharedSalt, mixSalt);
+    case 'json': {
+      const body = createJsonBody(endpoint, sharedSalt, mixSalt);
+      const type = NO_JSON.exec(contentType ?? '')?.[0].toLowerCase();
+      return type === undefined ? body : notJson(body, type);
+    }
     case 'multipart':
       return createFormBody(endpoint, contentType);
     case 'raw':
@@ -93,6 +96,26 @@ export function createRequestBody(
     case 'none':
       return undefined;
   }
+}
+
+/** What is sent by mistake. Some clients send JSON under these names, which is taken. */
+const NO_JSON =
+  /^(?:multipart\/form-data|text\/(?:plain|html|xml|csv)|application\/(?:x-www-form-urlencoded|octet-stream|xml))/i;
+
+/** The same body; an invalid_json of it names the content type. */
+function notJson({ feed, finish }: RequestBody, type: string): RequestBody {
+  const named = <T>(step: () => T): T => {
+    try {
+      return step();
+    } catch (thrown) {
+      if (!(thrown instanceof PrivatemodeError) || thrown.code !== 'invalid_json') throw thrown;
+      throw new PrivatemodeError(
+        'invalid_json',
+        `the body is ${type}, and this endpoint takes JSON (Content-Type: application/json)`,
+      );
+    }
+  };
+  return { feed: (chunk) => named(() => feed(chunk)), finish: (hold) => named(() => finish(hold)) };
 }
 
 /**

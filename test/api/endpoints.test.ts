@@ -199,6 +199,39 @@ describe('the count of tokens, which is answered here', () => {
   }
 });
 
+describe('a base URL that is wrong', () => {
+  const OPENAI =
+    'The base URL of the client has to be http://HOST:PORT/v1, with the host and port of this proxy';
+  const ANTHROPIC =
+    'The base URL of the client has to be http://HOST:PORT, without a path, with the host and port of this proxy';
+  const asked: [path: string, named: string, base: string | undefined][] = [
+    ['/openai/v1/chat/completions', '/openai/v1/chat/completions', OPENAI],
+    ['/openai/v1/chat/completions/', '/openai/v1/chat/completions', OPENAI],
+    ['/api/v1/models', '/api/v1/models', OPENAI],
+    ['/v2/chat/completions', '/v2/chat/completions', OPENAI],
+    ['/V1/chat/completions', '/V1/chat/completions', OPENAI],
+    ['/v1/chat/completions/chat/completions', '/v1/chat/*/chat/completions', OPENAI],
+    ['/openai/deployments/a-secret/chat/completions', '/openai/*/chat/completions', OPENAI],
+    ['/anthropic/v1/messages', '/anthropic/v1/messages', ANTHROPIC],
+    ['/anthropic/v1/messages/count_tokens', '/anthropic/v1/messages/count_tokens', ANTHROPIC],
+    ['/v1/files', '/v1/files', undefined],
+    ['/v1/files/a-secret', '/v1/files/*', undefined],
+    ['/a-secret/files', '/*', undefined],
+    ['/openai/v1/models/a-secret', '/openai/*', undefined],
+    ['/proxy/healthz', '/proxy/*', undefined],
+  ];
+  for (const [path, named, base] of asked) {
+    it(`${path}: the refusal names ${named}${base === undefined ? '' : ' and the one to set'}`, () => {
+      const { code, message } = refusalOf('POST', path);
+      assert.equal(code, 'unknown_path');
+      assert.equal(message, [`there is no such endpoint here: ${named}`, base].filter(Boolean).join('. '));
+    });
+  }
+
+  for (const path of ['/v1/v1/chat/completions', '/chat/completions', '//v1/chat/completions/'])
+    it(`${path} is served all the same`, () => assert.equal(matchEndpoint('POST', path).kind, 'endpoint'));
+});
+
 describe('wrong methods', () => {
   const wrong: [method: string, path: string, allow: string[], format: string][] = [
     ['GET', '/v1/chat/completions', ['POST'], 'openai'],

@@ -9,7 +9,7 @@ type Facts = { status?: object; verification?: object };
 
 /** A proxy that works, but for what is given. */
 function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
-  const traffic = { inFlight: 0, seconds: [], finished: [] };
+  const traffic = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
     status: {
       ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2, state: 'ready' },
@@ -53,7 +53,7 @@ const second = (ago: number, more: object = {}) => ({
   ...more,
 });
 const traffic = (more: object) => ({
-  status: { traffic: { inFlight: 0, seconds: [], finished: [], ...more } },
+  status: { traffic: { inFlight: 0, seconds: [], finished: [], refused: [], ...more } },
 });
 
 const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly string[]])[] = [
@@ -168,6 +168,16 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     ],
   ],
   [
+    'what was refused, and how often',
+    traffic({
+      refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }],
+    }),
+    [
+      'Refused requests since the start',
+      '  11:59:57  12 ×     POST /openai/*                      unknown_path',
+    ],
+  ],
+  [
     'receipts, and that some were lost',
     { status: { receipts: { instance: 'i', written: 7, lost: 2 } } },
     ['  receipts     7 written, 2 LOST'],
@@ -224,6 +234,7 @@ describe('the status for a terminal', () => {
             inFlight: 0,
             seconds: [],
             finished: [request({ model: evil, outcome: evil, code: evil })],
+            refused: [{ method: evil, path: evil, code: evil, count: 1, at: NOW }],
           },
         },
         verification: {

@@ -10,7 +10,7 @@ import { type Ran, runCommand } from '../support/command.ts';
 
 const STATUS = {
   ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },
-  ...{ epoch: null, traffic: { inFlight: 3, seconds: [], finished: [] } },
+  ...{ epoch: null, traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
 };
 const VERIFICATION = {
   ...{ version: '1', protocol: 'v1', now: '', verified: true, epoch: null, verdict: null },

@@ -4,7 +4,15 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import {
+  answerTo,
+  chatBody,
+  type Fixture,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/gateway-fixture.ts';
 import {
   COMPLETION,
   chatStream,
@@ -212,6 +220,27 @@ describe('the log at level debug', { concurrency: true }, () => {
     assert.ok(lines.length > 1, 'only one line at level debug');
     for (const line of lines)
       assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
+  });
+
+  it('observes what is refused before an endpoint is found, by its path as the log has it', async (t) => {
+    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
+    await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
+    await ask(get('/favicon.ico'));
+    await ask(get('/healthz'));
+    await until(() => gateway.observations.length === 2, 'not observed');
+    assert.deepEqual(
+      gateway.observations.map(({ route, method, path, status, outcome }) => [
+        route,
+        method,
+        path,
+        status,
+        outcome,
+      ]),
+      [
+        ['none', 'POST', '/openai/*', 404, 'refused'],
+        ['none', 'GET', 'unknown', 404, 'refused'],
+      ],
+    );
   });
 
   it('counts each request once, with what it came to', async (t) => {

@@ -32,6 +32,7 @@ interface Cause {
   readonly options?: Omit<TestGatewayOptions, 'upstream'>;
   readonly status: number;
   readonly code: ErrorCode;
+  readonly words?: RegExp;
 }
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -43,6 +44,21 @@ const answered = (code: ErrorCode, answer: (body: Buffer) => string | Uint8Array
 
 const CAUSES: Readonly<Record<string, Cause>> = {
   'bad JSON': { status: 400, code: 'invalid_json', body: '{' },
+  'a form where JSON belongs': {
+    ...{ status: 400, code: 'invalid_json', body: `--b\r\n${CANARY}` },
+    headers: ['Content-Type: multipart/form-data; boundary=b'],
+    words:
+      /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
+  },
+  'text where JSON belongs': {
+    ...{
+      status: 400,
+      code: 'invalid_json',
+      body: CANARY,
+      headers: ['content-type: Text/Plain;charset=UTF-8'],
+    },
+    words: /the body is text\/plain, and this endpoint takes JSON/,
+  },
   'no model': { status: 400, code: 'missing_model', body: '{"messages":[]}' },
   'a local media URL': {
     status: 400,
@@ -117,7 +133,7 @@ function assertInert({ headers }: RawAnswer): void {
 
 for (const style of ['openai', 'anthropic'] as const) {
   describe(`errors in the ${style} style`, { concurrency: true }, () => {
-    for (const [name, { script, body, headers, options, status, code }] of Object.entries(CAUSES)) {
+    for (const [name, { script, body, headers, options, status, code, words }] of Object.entries(CAUSES)) {
       it(`${name}: ${status} ${code}`, async (t) => {
         const { upstream, ask } = await gatewayFixture(t, options);
         if (script !== undefined) upstream.on(script);
@@ -125,6 +141,7 @@ for (const style of ['openai', 'anthropic'] as const) {
           post(body ?? chatBody(), { path: STYLES[style].path, headers: headers ?? [] }),
         );
         assertOurs(answer, style, status, code);
+        if (words !== undefined) assert.match(answer.body, words);
         assert.equal(upstream.requests.length, script === undefined ? 0 : 1);
       });
     }

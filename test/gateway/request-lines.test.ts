@@ -220,7 +220,10 @@ const SCENES: readonly Scene[] = [
   ),
   scene(
     'an unknown path',
-    refused(404, 'unknown_path', 'there is no such endpoint here', { method: 'POST', path: '/openai/*' }),
+    refused(404, 'unknown_path', 'there is no such endpoint here: /openai/*', {
+      method: 'POST',
+      path: '/openai/*',
+    }),
     ({ ask }) => ask(post('{}', { path: '/openai/deployments/a-secret?api-key=b' })),
   ),
   scene(

@@ -65,7 +65,7 @@ describe('the listener of --admin-address', () => {
     serverAddress: 'api.example',
     processMetrics: false,
   });
-  const traffic = { inFlight: 2, seconds: [], finished: [] };
+  const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
     ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1, state: 'starting' },
     ...{ lastError: null, epoch: null, traffic },

@@ -27,6 +27,7 @@ const STATS: RequestObservation['stats'] = {
 const REQUEST: RequestObservation = {
   route: 'chat',
   method: 'POST',
+  path: '/v1/chat/completions',
   status: 200,
   operation: 'chat',
   stats: STATS,

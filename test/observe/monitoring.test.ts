@@ -52,6 +52,7 @@ async function rendered(): Promise<Series> {
     metrics.observe({
       route: 'chat',
       method: 'POST',
+      path: '/v1/chat/completions',
       status,
       operation: 'chat',
       client: 'ann',

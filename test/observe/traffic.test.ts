@@ -9,6 +9,8 @@ const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequ
   ...more,
 });
 
+const UNKNOWN = { method: 'POST', path: '/openai/*', code: 'unknown_path' };
+
 function scene(running = 3) {
   let now = 1_000_000;
   let pieces = 0;
@@ -63,6 +65,22 @@ describe('the traffic log', () => {
     traffic.close();
   });
 
+  it('counts refused requests by method, path and code, the last 20 kinds', () => {
+    const { traffic, pass } = scene();
+    for (let i = 0; i < 3; i++) traffic.refuse(UNKNOWN);
+    pass(1_000);
+    traffic.refuse({ ...UNKNOWN, method: 'GET' });
+    assert.deepEqual(traffic.snapshot().refused, [
+      { ...UNKNOWN, method: 'GET', count: 1, at: 1_001_000 },
+      { ...UNKNOWN, count: 3, at: 1_000_000 },
+    ]);
+    pass(1_000);
+    for (let i = 0; i < 19; i++) traffic.refuse({ ...UNKNOWN, path: `/${i}` });
+    const { refused } = traffic.snapshot();
+    assert.deepEqual([refused.length, refused.at(-1)?.method], [20, 'GET']);
+    traffic.close();
+  });
+
   it('does not lose the order of the seconds when the clock is set back', () => {
     const { traffic, pass } = scene();
     traffic.observe(finished('a'), undefined);
@@ -81,8 +99,21 @@ describe('the traffic log', () => {
       ...{ at, requests: 1, inFlight: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
     });
     const joined = joinTraffic([
-      { inFlight: 1, seconds: [second(1000, 1), second(2000, 2)], finished: [finished('old', { at: 1 })] },
-      { inFlight: 2, seconds: [second(2000, 3)], finished: [finished('new', { at: 2 })] },
+      {
+        ...{
+          inFlight: 1,
+          seconds: [second(1000, 1), second(2000, 2)],
+          finished: [finished('old', { at: 1 })],
+        },
+        refused: [{ ...UNKNOWN, count: 2, at: 5 }],
+      },
+      {
+        ...{ inFlight: 2, seconds: [second(2000, 3)], finished: [finished('new', { at: 2 })] },
+        refused: [
+          { ...UNKNOWN, count: 1, at: 4 },
+          { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
+        ],
+      },
     ]);
     assert.deepEqual(joined, {
       inFlight: 3,
@@ -91,6 +122,10 @@ describe('the traffic log', () => {
         { at: 2000, requests: 2, inFlight: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] },
       ],
       finished: [finished('new', { at: 2 }), finished('old', { at: 1 })],
+      refused: [
+        { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
+        { ...UNKNOWN, count: 3, at: 5 },
+      ],
     });
   });
 });

@@ -125,7 +125,7 @@ export function post(
   const lines = [
     `POST ${path} HTTP/${version}`,
     'Host: localhost:8080',
-    'Content-Type: application/json',
+    ...(headers.some((line) => /^content-type:/i.test(line)) ? [] : ['Content-Type: application/json']),
     ...headers,
     ...(framed ? [] : [`Content-Length: ${bytes.length}`]),
   ];

@@ -50,7 +50,10 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
     status: {
       ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, state: 'ready', lastError: null },
       epoch: { ...ids, ...times },
-      traffic: { inFlight: 7, seconds: traffic(now), finished: finished(now) },
+      traffic: {
+        ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
+        refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],
+      },
       receipts: { instance: 'a1b2', written: 1482, lost: 0 },
     },
     verification: {
@@ -83,7 +86,7 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
     message: 'the service failed the check snp.tcb.reported',
     remedy: 'Do not send anything; run privatemode-proxy verify for all checks',
   };
-  const idle = { inFlight: 0, seconds: [], finished: [] };
+  const idle = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
     status: { ...status, state: 'failing', epoch: null, lastError, traffic: idle },
     verification: {
