@@ -56,8 +56,15 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-export const unreachable = (host: string, cause: unknown): PrivatemodeError =>
-  new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause });
+/** upstream_unreachable; in a page, which is not told why, it says what else the reason can be. */
+export function unreachable(host: string, cause: unknown): PrivatemodeError {
+  const { origin } = globalThis as { readonly origin?: unknown }; // windows and workers of browsers have one
+  const remedy =
+    typeof origin === 'string'
+      ? `Check the network. To a page it looks the same where ${host} does not let pages of ${origin} ask it (CORS): see "Runtimes" in the README of privatemode-ai.`
+      : undefined;
+  return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause, remedy });
+}
 
 async function readAll(response: Response, host: string, maxBytes: number): Promise<Uint8Array> {
   const reader = response.body?.getReader();

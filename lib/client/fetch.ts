@@ -11,6 +11,7 @@ import {
   readOptions,
   type Verification,
 } from './options.ts';
+import { toApplication } from './remedies.ts';
 import { type ClientSession, openClientSession, protectionOf } from './session.ts';
 import { verificationOf } from './verdict.ts';
 
@@ -80,12 +81,11 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
       // `not_ready` says that it took too long; its cause says why.
       const { cause } = error ?? {};
       const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
-      return verificationOf(opened?.judged(), reason, config);
+      return verificationOf(opened?.judged(), reason && toApplication(reason), config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,
   });
 }
 
-const clientClosed = (): PrivatemodeError =>
-  new PrivatemodeError('shutting_down', 'the client was closed', { remedy: 'Make a new client.' });
+const clientClosed = (): PrivatemodeError => new PrivatemodeError('shutting_down', 'the client was closed');

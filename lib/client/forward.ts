@@ -11,6 +11,7 @@ import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ClientConfig } from './options.ts';
+import { toApplication } from './remedies.ts';
 import { respond, UnreadError } from './respond.ts';
 import { responseChunks } from './response-chunks.ts';
 import { send } from './send.ts';
@@ -40,14 +41,17 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     const unread = thrown instanceof UnreadError ? thrown : undefined;
     const accept = request.headers.get('accept') ?? undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
-    const error = asPrivatemodeError(unread?.cause ?? thrown);
+    const error = toApplication(asPrivatemodeError(unread?.cause ?? thrown));
     const { status, headers, body } = errorResponse(error, { format, requestId, accept, allow });
     return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
       status: unread?.status ?? status,
-      headers: { ...headers, ...unread?.headers },
+      headers: { ...headers, ...unread?.headers, ...(error.code === 'shutting_down' && CLOSED) },
     });
   }
 }
+
+/** A client that was closed stays so: SDKs would ask it again. */
+const CLOSED = { 'x-should-retry': 'false' } as const;
 
 async function exchange(
   { config, session }: ClientDeps,

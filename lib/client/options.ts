@@ -1,5 +1,7 @@
 /** What an application chooses when it makes a client. */
 import { isProductionHost } from '../attestation/roots/production.ts';
+import { PRODUCT_NAMES } from '../attestation/snp/product.ts';
+import { decodeOneCertificate } from '../attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/shard-key.ts';
 import type { VerdictReport } from '../verdict/verdict.ts';
@@ -92,9 +94,8 @@ const MAX_MS = 2 ** 31 - 1;
  * unsafe_roots_refused where unsafeTrustRoots would let anybody pass for the real service. Errors quote neither key nor salt.
  */
 export function readOptions(options: PrivatemodeOptions) {
-  const environment = (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env;
   const { promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
-  const apiKey = options.apiKey ?? environment?.['PRIVATEMODE_API_KEY'];
+  const apiKey = options.apiKey ?? keyOfEnvironment();
   // It travels in a header, and the error of a runtime that refuses it there would quote it.
   if (apiKey !== undefined && !(typeof apiKey === 'string' && /^[\x21-\x7e]+$/.test(apiKey))) {
     throw invalid('apiKey (or PRIVATEMODE_API_KEY) is empty or holds characters that no API key has');
@@ -125,6 +126,7 @@ export function readOptions(options: PrivatemodeOptions) {
         { remedy: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.' },
       );
     }
+    checkRoots(unsafeTrustRoots);
   }
   const { allowUnknown = true, gracePeriodHours = 48 } = options.gpuPolicy ?? {};
   if (typeof allowUnknown !== 'boolean') throw invalid('gpuPolicy.allowUnknown is not true or false');
@@ -153,6 +155,45 @@ export function readOptions(options: PrivatemodeOptions) {
 }
 
 export type ClientConfig = ReturnType<typeof readOptions>;
+
+/** Undefined too where there is no environment, and where Deno does not let us read it. */
+function keyOfEnvironment(): string | undefined {
+  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
+  try {
+    return process?.env?.['PRIVATEMODE_API_KEY'];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Throws config_invalid unless every root is the PEM text of one certificate, at its place. */
+function checkRoots({ snp, tdx }: { readonly snp?: unknown; readonly tdx?: unknown }): void {
+  const pem = (name: string, text: unknown): void => {
+    try {
+      decodeOneCertificate(text as string);
+    } catch {
+      throw invalid(`${name} is not the PEM text of one certificate`);
+    }
+  };
+  for (const [product, pair] of membersOf('unsafeTrustRoots.snp', snp, PRODUCT_NAMES)) {
+    const name = `unsafeTrustRoots.snp.${product}`;
+    const { ark, ask } = Object.fromEntries(membersOf(name, pair, ['ark', 'ask']));
+    pem(`${name}.ark`, ark);
+    pem(`${name}.ask`, ask);
+  }
+  if (tdx === undefined) return;
+  const { root } = Object.fromEntries(membersOf('unsafeTrustRoots.tdx', tdx, ['root']));
+  pem('unsafeTrustRoots.tdx.root', root);
+}
+
+/** The members of an object that may have these alone. Throws config_invalid. */
+function membersOf(name: string, value: unknown, known: readonly string[]): [string, unknown][] {
+  const shape = `${name} is not an object of ${known.join(' and ')}`;
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(shape);
+  const members = Object.entries(value);
+  if (members.some(([member]) => !known.includes(member))) throw invalid(shape);
+  return members;
+}
 
 /** config_invalid, with a remedy for an application instead of an operator. */
 export const invalid = (message: string): PrivatemodeError =>

@@ -11,6 +11,7 @@ import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
+import { toApplication } from './remedies.ts';
 import { responseChunks } from './response-chunks.ts';
 import type { Attempt } from './send.ts';
 
@@ -141,8 +142,9 @@ async function* decrypted(
     if (!decrypter.modelError) failure = thrown;
   }
   if (failure === undefined) return;
-  if (farewell !== undefined) yield farewell(failure);
-  throw failure;
+  const told = toApplication(failure);
+  if (farewell !== undefined) yield farewell(told);
+  throw told;
 }
 
 /** A stream that pulls: what was given before a failure is read before the failure. Cancelled, it ends the connection. */

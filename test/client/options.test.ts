@@ -5,13 +5,16 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
-import { PrivatemodeAI, type PrivatemodeError, type VerificationError } from '../../lib/client/index.ts';
+import { unreachable } from '../../lib/client/fetch-call.ts';
+import { ERRORS, PrivatemodeAI, PrivatemodeError, type VerificationError } from '../../lib/client/index.ts';
 import {
   type ClientVerdict,
   type PrivatemodeOptions,
   type Protection,
   readOptions,
 } from '../../lib/client/options.ts';
+import { toApplication } from '../../lib/client/remedies.ts';
+import { CLOCK_REMEDY } from '../../lib/errors.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { runIn } from '../support/client-package.ts';
 import { clientOptions } from '../support/library-door.ts';
@@ -23,6 +26,7 @@ const KEY = 'pm-key-that-nobody-may-see-4f1d9a';
 const SALT = 'salt-that-nobody-may-see-77c0b2e1d9';
 const PEM = '-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n';
 const ROOTS = { snp: { Genoa: { ark: PEM, ask: PEM } }, tdx: undefined };
+const LOCAL = { apiEndpoint: 'https://localhost:1', cdnBaseUrl: 'https://localhost:1' };
 const HELLO = { model: 'sim-echo', messages: [{ role: 'user' as const, content: 'hello' }] };
 const unset = 'PRIVATEMODE_API_KEY';
 
@@ -57,8 +61,41 @@ const REFUSED: Readonly<Record<string, readonly [Record<string, unknown>, RegExp
   'no time for the verification': [{ verificationTimeout: 0 }, /^verificationTimeout is not/],
   'more time than a timer takes': [{ streamIdleTimeout: 2 ** 31 }, /^streamIdleTimeout is not/],
   'endless time': [{ verificationTimeout: Number.POSITIVE_INFINITY }, /^verificationTimeout is not/],
+  'roots that are no object': [
+    { ...LOCAL, unsafeTrustRoots: { snp: [PEM] } },
+    /^unsafeTrustRoots\.snp is not/,
+  ],
+  'roots of no known product': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Turin: { ark: PEM, ask: PEM } } } },
+    /^unsafeTrustRoots\.snp is not an object of Milan and Genoa/,
+  ],
+  'a root as the name of a file': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: 'ark.pem', ask: PEM } } } },
+    /^unsafeTrustRoots\.snp\.Genoa\.ark is not the PEM text of one certificate/,
+  ],
+  'a root without its other half': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: PEM } } } },
+    /^unsafeTrustRoots\.snp\.Genoa\.ask is not the PEM/,
+  ],
+  'a root of Intel that is no certificate': [
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: { root: Buffer.from(PEM) } } },
+    /^unsafeTrustRoots\.tdx\.root is not the PEM/,
+  ],
+  'a root of Intel by itself': [
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: PEM } },
+    /^unsafeTrustRoots\.tdx is not an object of root/,
+  ],
   'half an hour of grace': [{ gpuPolicy: { gracePeriodHours: 0.5 } }, /^gpuPolicy\.gracePeriodHours is not/],
 };
+
+/** Codes that a program with the library never meets: it has no port, no clients, no limits and no files. */
+const PROXY_ALONE = [
+  ...['invalid_host', 'origin_forbidden', 'client_forbidden', 'client_unknown', 'client_throttled'],
+  ...['requests_per_minute_reached', 'tokens_per_day_reached', 'max_concurrent_reached'],
+  ...['max_in_flight_reached', 'upload_too_slow', 'too_many_uploads', 'too_many_responses'],
+  ...['limits_unavailable', 'manifest_log_failed', 'verify_input_invalid', 'listen_failed'],
+  ...['receipts_unavailable', 'receipts_unreadable', 'websocket_unsupported', 'resources_exhausted'],
+];
 
 /** Hosts of the real service, as somebody could spell them. */
 const PRODUCTION: readonly Partial<PrivatemodeOptions>[] = [
@@ -218,10 +255,15 @@ describe('options of a client', { timeout: 120_000 }, () => {
 
   it('close a client by signal or by close(), before its first request or after it', async () => {
     const failed = { status: 503, code: 'shutting_down' };
-    const early = open({ fetch: nothing as never });
+    // With retries, as everybody has them: the SDK would wait and ask again.
+    const early = new PrivatemodeAI({ apiKey: KEY, fetch: nothing as never });
+    opened.push(early);
     early.close();
+    const closedAt = performance.now();
     await assert.rejects(early.chat.completions.create(HELLO), failed);
-    await assert.rejects(early.verify(), { code: 'shutting_down', message: 'the client was closed' });
+    assert.ok(performance.now() - closedAt < 400, 'at once');
+    const told = { code: 'shutting_down', message: 'the client was closed', remedy: 'Make a new client.' };
+    await assert.rejects(early.verify(), told);
 
     const aborted = open({ fetch: nothing as never, signal: AbortSignal.abort() });
     await assert.rejects(aborted.chat.completions.create(HELLO), failed);
@@ -241,12 +283,47 @@ describe('options of a client', { timeout: 120_000 }, () => {
       thrown.verdict.outcome === 'unavailable' &&
       thrown.verdict.failure?.code === code &&
       thrown.code === code;
-    await assert.rejects(client.verify(), unavailable('upstream_unreachable'));
+    await assert.rejects(client.verify(), (thrown: VerificationError) => {
+      assert.match(thrown.message, /localhost:1 cannot be reached/);
+      assert.equal(
+        thrown.remedy,
+        'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
+      );
+      return unavailable('upstream_unreachable')(thrown);
+    });
+    // What SDKs show of a request that waited in vain.
+    await assert.rejects(client.chat.completions.create(HELLO), (thrown: Error) => {
+      assert.match(
+        thrown.message,
+        /^503 localhost was not verified .*: localhost:1 cannot be reached\. Check the network and/,
+      );
+      return true;
+    });
     const impatient = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 100 });
     await assert.rejects(impatient.chat.completions.create(HELLO), { status: 503, code: 'not_ready' });
     await assert.rejects(
       impatient.verify(),
       ({ verdict }: VerificationError) => verdict.outcome === 'unavailable',
+    );
+  });
+
+  it('are what every remedy speaks of, and none names a flag of the proxy', () => {
+    for (const [code, { remedy }] of Object.entries(ERRORS)) {
+      if (!PROXY_ALONE.includes(code)) assert.doesNotMatch(remedy, /--|proxy|docs\//i, code);
+    }
+    const { remedy } = toApplication(new PrivatemodeError('manifest_mismatch', 'another manifest'));
+    assert.match(remedy, /option manifest/);
+    const clock = new PrivatemodeError('attestation_failed', 'not yet valid', { remedy: CLOCK_REMEDY });
+    assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
+  });
+
+  it('say in a page what else can be the reason where a host cannot be reached', (t) => {
+    assert.doesNotMatch(unreachable('api.example', undefined).remedy, /CORS/);
+    Object.assign(globalThis, { origin: 'https://page.example' });
+    t.after(() => Reflect.deleteProperty(globalThis, 'origin'));
+    assert.match(
+      unreachable('api.example', undefined).remedy,
+      /api\.example .*https:\/\/page\.example .*CORS/,
     );
   });
 

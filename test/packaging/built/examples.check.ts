@@ -36,6 +36,7 @@ const OUTPUT: Readonly<Record<string, RegExp>> = {
 const BLOCKS = [...read('docs/client.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)].map(
   ([, language, text]) => [language, text] as [string, string],
 );
+const VERSION = (JSON.parse(read('package.json')) as { version: string }).version;
 
 describe('what people copy of the client library', { timeout: 900_000 }, () => {
   let packed: PackedClient;
@@ -94,12 +95,27 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     });
   }
 
+  it('sends nobody to the package of that name on npm: what is installed is the file that was built', () => {
+    const install = /npm (?:install|i|add) [^\n`]*/g;
+    const told = ['docs/client.md', 'examples/README.md'].flatMap((page) =>
+      [
+        ...read(page)
+          .replace(/^The name .*$/gm, '')
+          .matchAll(install),
+      ].map(([line]) => line.trim()),
+    );
+    for (const line of told) assert.doesNotMatch(line, /privatemode-ai(?!-\S*\.tgz)/, line);
+    assert.ok(told.some((line) => line.includes('./privatemode-ai-*.tgz')));
+    assert.ok(told.some((line) => line.includes(`/privatemode-ai-${VERSION}.tgz`)));
+    assert.equal(packed.tarball.split('/').at(-1), `privatemode-ai-${VERSION}.tgz`);
+  });
+
   it('runs every block of docs/client.md', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
-      ['js', 'js', 'js'],
+      ['js', 'sh', 'js', 'js'],
     );
-    const [chat, sdk, verdict] = BLOCKS.map(([, text]) => text) as [string, string, string];
+    const [chat, , sdk, verdict] = BLOCKS.map(([, text]) => text) as [string, string, string, string];
     const settings = "import { options } from './service.mjs';\n";
     const block = (text: string, more = ''): Promise<string> => {
       const simulated = text

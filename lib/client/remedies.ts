@@ -1,0 +1,54 @@
+/** What to do about an error, said to an application: its options and packages in place of the proxy's flags and files. */
+import { type ErrorCode, PrivatemodeError, ERRORS as TABLE } from '../errors.ts';
+
+/** Rows that say something else than the table of all errors. */
+const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
+  unknown_path: 'Use one of the endpoints that the service has, such as /v1/chat/completions.',
+  not_supported: 'Use chat completions instead: client.chat.completions.create().',
+  body_too_large: 'Send a smaller body.',
+  upstream_unreachable: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
+  upstream_tls_untrusted:
+    'Behind a TLS inspection appliance, have the runtime trust its CA: NODE_EXTRA_CA_CERTS in Node and Bun, DENO_CERT in Deno.',
+  upstream_http2_only: 'Set the option apiEndpoint, or fetch, to what speaks HTTP/1.1.',
+  upstream_redirect: 'Check the option apiEndpoint; redirects are never followed.',
+  upstream_connect_timeout: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
+  first_byte_timeout: 'Try again, or raise the option firstByteTimeout.',
+  stream_idle_timeout: 'Try again, or raise the option streamIdleTimeout.',
+  shutting_down: 'Make a new client.',
+  not_ready:
+    'Try again in a moment, or raise the option verificationTimeout; the service is still being verified.',
+  api_key_missing: 'Give the option apiKey, or set PRIVATEMODE_API_KEY.',
+  api_key_rejected: 'Check the option apiKey; the service does not accept it.',
+  attestation_failed:
+    'Do not trust the service; verify() rejects with an error whose verdict has every check.',
+  evidence_malformed: 'Do not trust the service; report this answer.',
+  manifest_mismatch:
+    'Set the option manifest to the current manifest, or leave it out to follow the published one.',
+  manifest_unsupported: 'Update privatemode-ai to the latest version.',
+  manifest_invalid: 'Check the manifest of the option manifest, or leave it out to follow the published one.',
+  manifest_unavailable: 'Check that the host of the option cdnBaseUrl can be reached.',
+  collateral_unavailable: 'Check that the hosts of the option collateralUrls can be reached.',
+  config_invalid: 'See the options in the README of privatemode-ai.',
+  unsafe_roots_refused: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.',
+  internal: 'Report this with the request id.',
+};
+
+/** Every code, as this package speaks of it. */
+export const ERRORS: typeof TABLE = Object.fromEntries(
+  Object.entries(TABLE).map(([code, row]) => [
+    code,
+    { ...row, remedy: REMEDIES[code as ErrorCode] ?? row.remedy },
+  ]),
+) as typeof TABLE;
+
+/**
+ * The same error with a remedy for an application; one that has a remedy of its own keeps that. Where the service could not be judged
+ * because of the network, what to do is what the cause says.
+ */
+export function toApplication(error: PrivatemodeError): PrivatemodeError {
+  const { code, message, retryAfter, cause, api } = error;
+  if (error.remedy !== TABLE[code].remedy) return error;
+  const because = code === 'not_ready' && cause instanceof PrivatemodeError && cause.blame === 'network';
+  const remedy = because ? toApplication(cause).remedy : ERRORS[code].remedy;
+  return new PrivatemodeError(code, message, { cause, retryAfter, api, remedy });
+}
