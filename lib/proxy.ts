@@ -5,6 +5,7 @@ import type { TrustRoots } from './attestation/verify.ts';
 import { checkClients } from './clients/clients.ts';
 import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
+import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { trustRoots } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
@@ -82,6 +83,8 @@ export async function startProxy(
   const fd = inheritedSocket(env);
   const socket = socketPath(config.listenAddress);
   if (socket !== undefined && fd === undefined) await claimSocket(socket);
+  const note = endpointNote(env, config);
+  if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
   const outbound = createOutbound(env, config.connectTimeout);

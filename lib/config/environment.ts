@@ -1,8 +1,9 @@
+import { plainHost, urlHost } from '../network/addresses.ts';
 import { nearest } from '../text.ts';
 import { peekFlag } from './argv.ts';
-import { FLAGS } from './flags.ts';
+import { FLAGS, type Settings } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
-import { invalid, parseBoolean } from './values.ts';
+import { invalid, isLoopback, parseBoolean } from './values.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -12,6 +13,15 @@ const API_KEY = 'PRIVATEMODE_API_KEY';
 /** What Kubernetes puts into every container beside a Service named privatemode-proxy. */
 const SERVICE_LINK =
   /^PRIVATEMODE_PROXY_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)$/;
+/** Variables that other programs and older compose files set: they set nothing here. With what to set instead, where there is such. */
+const OF_OTHERS: Readonly<Record<string, string | undefined>> = {
+  PRIVATEMODE_PROXY_URL: undefined, // where applications find the proxy
+  PRIVATEMODE_ENDPOINT: undefined, // the same, by lists of providers
+  PRIVATEMODE_CACHE_MODE:
+    'PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
+  PRIVATEMODE_CACHE_SALT:
+    'PRIVATEMODE_PROXY_PROMPT_CACHE_SALT, beside PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false',
+};
 const SERVICE_ADDRESS = /^(?:tcp|udp):\/\//;
 
 /** `--listen-address` → `PRIVATEMODE_PROXY_LISTEN_ADDRESS`. */
@@ -55,6 +65,12 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
   const found: [string, Flag][] = [];
   for (const [variable, text] of Object.entries(env)) {
     if (text === undefined || text === '' || SERVICE_LINK.test(variable)) continue;
+    if (Object.hasOwn(OF_OTHERS, variable)) {
+      const instead = OF_OTHERS[variable];
+      if (instead !== undefined && text !== 'none')
+        warnings.push(`${variable} is ignored: there is no such setting any more. Set ${instead}`);
+      continue;
+    }
     if (!variable.startsWith(PREFIX)) {
       if (isAlmostApiKey(variable))
         warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${API_KEY}?`);
@@ -68,6 +84,23 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
   }
   if ((env[API_KEY] ?? '') !== '') found.push([API_KEY, FLAG_OF.get(variableOf('api-key')) as Flag]);
   return found;
+}
+
+/**
+ * What to know of PRIVATEMODE_ENDPOINT, which lists of providers name for applications; undefined where it is not set, or names this
+ * proxy or the service that it asks. Quotes nothing.
+ */
+export function endpointNote(
+  env: Environment,
+  { apiEndpoint: { host, port }, port: own }: Pick<Settings, 'apiEndpoint' | 'port'>,
+): string | undefined {
+  const text = env['PRIVATEMODE_ENDPOINT'] ?? '';
+  const url = URL.parse(text.includes('://') ? text : `https://${text}`);
+  const at =
+    url === null ? '' : `${plainHost(url.hostname)}:${url.port || (url.protocol === 'http:' ? 80 : 443)}`;
+  const isOurs = at.endsWith(`:${own}`) && url !== null && isLoopback(plainHost(url.hostname));
+  if (text === '' || isOurs || at === `${host}:${port}`) return undefined;
+  return `PRIVATEMODE_ENDPOINT is for applications and sets nothing here: this proxy asks ${urlHost(host)}:${port} (--api-endpoint)`;
 }
 
 /** No error: a variable outside our prefix may be another program's. */
