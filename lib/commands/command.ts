@@ -23,7 +23,7 @@ export interface Io {
 /** What a command was asked. */
 export interface Asked {
   readonly given: Given;
-  /** The words behind its name, as many as `words` lists. */
+  /** The words behind its name, one of those that `words` lists. */
   readonly words: readonly string[];
   /** What stands behind `--`, where it takes that. */
   readonly rest: readonly string[];
@@ -32,12 +32,12 @@ export interface Asked {
 }
 
 export interface Command {
-  /** All that it takes, `help` among them; none where words are all it takes. */
+  /** All that it takes, `help` among them. */
   readonly flags: readonly Flag[];
   /** Whether variables set its flags, too, as they set those of the proxy. */
   readonly takesEnvironment?: true;
-  /** What follows its name: a word as it stands, or one in capitals for any other. */
-  readonly words?: readonly string[];
+  /** What may follow its name, one of these: words as they stand, and one in capitals for any other. */
+  readonly words?: readonly (readonly string[])[];
   /** Whether what follows `--` is for another program. */
   readonly takesRest?: true;
   /** As helpPage gives it. */
@@ -52,24 +52,25 @@ export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this hel
 /** Runs the command of that name with what follows it; gives the exit code. Throws config_invalid, and what the command throws. */
 export async function runCommand(
   name: string,
-  { flags, takesEnvironment, words: wanted = [], takesRest, help, run }: Command,
+  { flags, takesEnvironment, words: forms = [[]], takesRest, help, run }: Command,
   line: readonly string[],
   asked: Pick<Asked, 'io' | 'env'>,
 ): Promise<number> {
   const end = takesRest && line.includes('--') ? line.indexOf('--') : line.length;
   const argv = line.slice(0, end);
-  // --help stands for the words, too, and for all that follows them where there are no flags.
-  const helpAt = (flags.length === 0 ? argv : argv.slice(0, wanted.length)).findIndex(isHelp);
-  const words = argv.slice(0, wanted.length);
-  const rest = argv.slice(helpAt === -1 ? wanted.length : helpAt + 1);
-  const isAsWanted = wanted.every((word, i) =>
-    /^[A-Z]+$/.test(word) ? words[i] !== undefined : word === words[i],
+  const helpAt = argv.slice(0, Math.max(...forms.map(({ length }) => length))).findIndex(isHelp); // it stands for the words, too
+  const form = forms.find((wanted) =>
+    wanted.every((word, i) => (/^[A-Z]+$/.test(word) ? argv[i] !== undefined : word === argv[i])),
   );
-  if (helpAt === -1 && (!isAsWanted || (flags.length === 0 && rest.length > 0)))
-    throw invalid(`${name} takes one command: ${name} ${wanted.join(' ')} (see ${name} --help)`);
+  if (helpAt === -1 && form === undefined) {
+    const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
+    throw invalid(`${name} takes one command: ${all} (see ${name} --help)`);
+  }
+  const words = argv.slice(0, form?.length);
+  const rest = argv.slice(helpAt === -1 ? words.length : helpAt + 1);
   let parsed: Given;
   try {
-    parsed = parseArgv(flags.length === 0 ? [] : rest, flags);
+    parsed = parseArgv(rest, flags);
   } catch (thrown) {
     if (!takesRest) throw thrown;
     throw invalid(

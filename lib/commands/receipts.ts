@@ -27,7 +27,7 @@ const EXIT_CODES = { sound: 0, defective: 10, customRoots: CUSTOM_ROOTS_EXIT_COD
 
 export const RECEIPTS: Command = {
   flags: SETTINGS,
-  words: ['verify'],
+  words: [['verify']],
   help: renderHelp,
   run: verifyReceipts,
 };

@@ -21,7 +21,7 @@ streams the answers back decrypted.`,
       'status [flags]           what a running proxy does, how it verified the remote',
       'verify [flags]           whether the remote is genuine: every check, by name',
       'receipts verify [flags]  whether receipts are whole and unchanged',
-      'clients new NAME         a token for a client of the gateway (--clients)',
+      'clients new NAME         a token for a client of a gateway; also list, revoke',
       'usage [flags]            who used what, by the receipts of a gateway (--clients)',
     ],
     [

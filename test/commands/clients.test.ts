@@ -1,9 +1,20 @@
-/** `privatemode-proxy clients new NAME`: a token, once, and the line that lets it in. */
+/** `privatemode-proxy clients`: a token, once, and the file that lets it in. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import {
+  lstatSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseClientsFile } from '../../lib/clients/clients-file.ts';
 import { type Ran, runCommand } from '../support/command.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const run = (...argv: string[]): Promise<Ran> => runCommand(['clients', ...argv]);
 
@@ -32,5 +43,120 @@ describe('clients new', () => {
   it('never prints the same token twice', async () => {
     const tokens = await Promise.all(Array.from({ length: 20 }, () => run('new', 'ann')));
     assert.equal(new Set(tokens.map(({ stdout }) => /pmp_[\w-]+/.exec(stdout)?.[0])).size, 20);
+  });
+});
+
+describe('the file of --clients', () => {
+  const directory = temporaryDirectory('clients-command-');
+  const DIGESTS = ['a', 'b'].map((digit) => digit.repeat(64));
+  const OTHERS = { name: 'bob', expires: '2026-01-02T03:04:05Z', tokensPerDay: 5, models: ['m*', 'n'] };
+  const FILE = {
+    $schema: './clients-file.schema.json',
+    clients: [
+      { name: 'ann', tokens: [DIGESTS[0]], requestsPerMinute: 60, apiKey: '@ann.key' },
+      { ...OTHERS, tokens: [DIGESTS[1]] },
+    ],
+  };
+
+  /** A file in a directory of its own. */
+  function fileWith(content: unknown = FILE): string {
+    const path = join(mkdtempSync(join(directory, 'file-')), 'clients.json');
+    writeFileSync(path, typeof content === 'string' ? content : JSON.stringify(content, null, 4), {
+      mode: 0o640,
+    });
+    return path;
+  }
+  const contentOf = (path: string) => JSON.parse(readFileSync(path, 'utf8'));
+  const names = (path: string): string[] => contentOf(path).clients.map(({ name }: { name: string }) => name);
+
+  it('new makes it, for its owner alone, and prints the token, not the digest', async () => {
+    const path = join(mkdtempSync(join(directory, 'new-')), 'clients.json');
+    const { code, stdout } = await run('new', 'ann', '--clients', path);
+    assert.equal(code, 0);
+    const token = /^ {2}(pmp_\S{43})$/m.exec(stdout)?.[1] as string;
+    const digest = createHash('sha256').update(token).digest('hex');
+    assert.deepEqual(contentOf(path), { clients: [{ name: 'ann', tokens: [digest] }] });
+    assert.ok(!stdout.includes(digest) && stdout.includes(`ann is in ${path} now`), stdout);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
+  });
+
+  it('new adds an entry in a line of its own, and a second token to an entry that is there', async () => {
+    const path = fileWith();
+    await run('new', 'carol', '--clients', path);
+    assert.match((await run('new', 'ann', '--clients', path)).stdout, /ann has 2 tokens in /);
+    const { $schema, clients } = contentOf(path);
+    assert.equal($schema, FILE.$schema);
+    const [ann, bob, carol] = clients;
+    assert.deepEqual({ ...ann, tokens: [ann.tokens[0]] }, FILE.clients[0]);
+    assert.deepEqual([ann.tokens.length, bob, carol.name], [2, FILE.clients[1], 'carol']);
+    assert.match(readFileSync(path, 'utf8'), /^ {4}\{"name":"carol","tokens":\["[0-9a-f]{64}"\]\}$/m);
+    assert.equal(statSync(path).mode & 0o777, 0o640, 'the mode stays');
+  });
+
+  it('list shows each client with its limits, and who has expired', async () => {
+    const { code, stdout } = await runCommand(['clients', 'list', '--clients', fileWith()], {
+      now: '2026-01-03T00:00:00Z',
+    });
+    assert.equal(code, 0);
+    assert.equal(
+      stdout,
+      'ann  1 token  60 requests per minute\n' +
+        'bob  1 token  EXPIRED 2026-01-02T03:04:05.000Z, 5 tokens per day, models m* n\n2 clients\n',
+    );
+  });
+
+  it('revoke takes the whole entry out, the last one too', async () => {
+    const path = fileWith();
+    const { code, stdout } = await run('revoke', 'ann', `--clients=${path}`);
+    assert.deepEqual([code, names(path)], [0, ['bob']]);
+    assert.match(stdout, /^ann is no longer in .* refuses all tokens of this client within a second/);
+    await run('revoke', 'bob', '--clients', path);
+    assert.deepEqual(contentOf(path), { ...FILE, clients: [] });
+    const { stderr } = await run('revoke', 'bob', '--clients', path);
+    assert.equal(stderr, `Error: ${path} has no client of that name; clients list shows those it has\n`);
+  });
+
+  it('takes the file from the variable of the proxy', async () => {
+    const env = { PRIVATEMODE_PROXY_CLIENTS: fileWith() };
+    assert.match((await runCommand(['clients', 'list'], { env })).stdout, /^ann /);
+  });
+
+  it('replaces what a link points to, and leaves the link', async () => {
+    const path = fileWith();
+    const link = `${path}.link`;
+    symlinkSync(path, link);
+    await run('revoke', 'ann', '--clients', link);
+    assert.ok(lstatSync(link).isSymbolicLink());
+    assert.deepEqual(names(path), ['bob']);
+  });
+
+  for (const [what, content, words] of [
+    ['is no JSON', '{', /--clients: .*not JSON/],
+    ['the proxy would refuse', { clients: [{ name: 'a b' }] }, /clients\[0\]\.name: expected a name/],
+  ] as const) {
+    it(`changes nothing in a file that ${what}`, async () => {
+      const path = fileWith(content);
+      const before = readFileSync(path, 'utf8');
+      for (const words_ of [['new', 'zed'], ['revoke', 'ann'], ['list']]) {
+        const { code, stdout, stderr } = await run(...words_, '--clients', path);
+        assert.deepEqual([code, stdout], [1, '']);
+        assert.match(stderr, words);
+      }
+      assert.equal(readFileSync(path, 'utf8'), before);
+    });
+  }
+
+  it('says why where a file cannot be written, and leaves nothing behind', async () => {
+    const path = fileWith();
+    const { code, stdout, stderr } = await run(
+      'new',
+      'ann',
+      '--clients',
+      join(path, '../missing/clients.json'),
+    );
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /clients\.json cannot be written: ENOENT/);
+    assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
   });
 });

@@ -44,8 +44,14 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['claude', '--help'], ['--help', '--', '-p']].map((line) => ['run', ...line]),
   ],
   [
-    ['Makes a token', 'clients new NAME'],
-    ...[['--help'], ['new', '--help'], ['--nope', '--help']].map((line) => ['clients', ...line]),
+    ['new makes a token', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
+    ...[
+      ['--help'],
+      ['new', '--help'],
+      ['list', '--help'],
+      ['new', 'ann', '--help'],
+      ['--nope', '--help'],
+    ].map((line) => ['clients', ...line]),
   ],
 ];
 

@@ -168,13 +168,12 @@ describe('a mistake on the command line', () => {
       ...[['receipts'], ['receipts', 'check'], ['receipts', '--nope', '--help']],
     ],
     [
-      'clients takes one command: clients new NAME (see clients --help)',
-      ...[['clients'], ['clients', 'new'], ['clients', 'list'], ['clients', '--nope']],
-      ...[
-        ['clients', 'new', 'a', 'b'],
-        ['clients', 'new', 'a', '--nope'],
-      ],
+      'clients takes one command: clients new NAME, clients list, clients revoke NAME (see clients --help)',
+      ...[['clients'], ['clients', 'new'], ['clients', 'remove', 'a'], ['clients', '--nope']],
     ],
+    ['unexpected argument: every setting is a flag that starts with --', ['clients', 'new', 'a', 'B']],
+    ['clients list needs the file: --clients FILE, as the proxy got it', ['clients', 'list']],
+    ['clients revoke needs the file: --clients FILE, as the proxy got it', ['clients', 'revoke', 'a']],
     [
       'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit',
       ...['', 'a b', '-x', 'a\nb'].map((name) => ['clients', 'new', name]),
