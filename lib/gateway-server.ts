@@ -1,9 +1,13 @@
 /** The gateway as it listens: its port, the certificates of that, what it is given of the configuration, and how it ends. */
 
+import { createModelAliases, type ModelAliases } from './api/model-aliases.ts';
+import { newRequestId } from './api/request-id.ts';
 import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
+import { asPrivatemodeError } from './errors.ts';
+import { requestHeaders } from './exchange/headers.ts';
 import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
@@ -12,6 +16,7 @@ import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
 import { createDumper, DumpedResponse } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
+import { createHttpCall } from './network/http-call.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import { drain } from './server/drain.ts';
@@ -92,17 +97,51 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const createTranslator = config.responsesApi
     ? (await import('./responses/translator.ts')).createTranslator
     : undefined;
+  const aliases =
+    config.modelAlias.size === 0
+      ? undefined
+      : createModelAliases(config.modelAlias, (alias) =>
+          log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
+        );
   const agent = outbound.warmAgent(
     { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
     { keepAlive: true, maxFreeSockets: 256 },
   );
   let closing = false;
-  const sessionChanged = (): void =>
-    agent.connections.keep(!closing && shared.session.current() !== undefined);
+  let listed = aliases === undefined;
+  /** Looks once which models the service has, since they win over aliases. Without a key of its own, lists that pass tell. */
+  const listModels = async (aliases: ModelAliases, key: string): Promise<void> => {
+    listed = true;
+    const { host, port: itsPort } = config.apiEndpoint;
+    try {
+      const { body } = await createHttpCall(outbound.dispatcher)({
+        method: 'GET',
+        url: `https://${urlHost(host)}:${itsPort}/v1/models`,
+        headers: requestHeaders({
+          ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}` },
+          requestId: newRequestId('proxy'),
+        }),
+        maxBytes: 1024 * 1024,
+        timeout: connectTimeout,
+      });
+      aliases.inList(body);
+    } catch (thrown) {
+      listed = false; // until the session changes again
+      const { message: reason } = asPrivatemodeError(thrown);
+      log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
+    }
+  };
+  const sessionChanged = (): void => {
+    const isOpen = !closing && shared.session.current() !== undefined;
+    agent.connections.keep(isOpen);
+    const key = shared.configuredKey();
+    if (isOpen && !listed && aliases !== undefined && key !== undefined) void listModels(aliases, key);
+  };
   const gateway = createGateway({
     ...shared,
     clients,
     createTranslator,
+    aliases,
     upstream: createUpstream({
       ...config.apiEndpoint,
       agent,

@@ -165,6 +165,13 @@ const GROUPS = {
       default: 'false',
       help: 'Serve POST /v1/responses, which the service does not have: each request is translated to a chat completion, and its response back.',
     }),
+    setting(
+      'model-alias',
+      { ...list('NAME=MODEL,…', values.asWritten), parse: values.parseAliases },
+      {
+        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. NAME may end in *, which stands for any characters and is not listed. A model that the service has under that name wins.',
+      },
+    ),
     setting('workers', text('N|auto', values.parseWorkers), {
       default: '1',
       help: 'Number of processes that share the port; auto: one per processor.',

@@ -1,6 +1,7 @@
 /** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
 import { isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
+import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 
@@ -173,6 +174,31 @@ export function parseListenAddress(flag: string, text: string): string {
 export function parseMode(flag: string, text: string): number {
   if (!/^0?[0-7]{3}$/.test(text)) throw wants(flag, 'permissions in octal, such as 0660', text);
   return Number.parseInt(text, 8);
+}
+
+/** A name of a model as lib/pipeline/json/plain-values.ts takes it, without what separates names here. */
+const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
+
+/** `NAME=MODEL,…`, where NAME may end in `*`. Refuses a NAME with two models, a MODEL that is a NAME too, and loops. */
+export function parseAliases(flag: string, text: string): AliasTable {
+  const table = new Map<string, string>();
+  for (const item of parseList(flag, text, asWritten)) {
+    const [name = '', model = '', more] = item.split('=').map((part) => part.trim());
+    const isName = name === '*' || MODEL_NAME.test(name.replace(/\*$/, ''));
+    if (!isName || !MODEL_NAME.test(model) || more !== undefined)
+      throw wants(flag, 'NAME=MODEL, where NAME may end in *', item);
+    if ((table.get(name) ?? model) !== model) throw wants(flag, 'one model for each name', item);
+    table.set(name, model);
+  }
+  for (const [name, model] of table) {
+    const seen = new Set([name]);
+    for (let next = aliasIn(table, model); next !== undefined; next = aliasIn(table, next.model)) {
+      if (next.name === model || seen.has(next.name))
+        throw wants(flag, 'models of the service, not other aliases', `${name}=${model}`);
+      seen.add(next.name);
+    }
+  }
+  return table;
 }
 
 /** https, or http towards this machine; no trailing slash. */

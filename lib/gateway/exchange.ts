@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorFormat } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import type { ModelAliases } from '../api/model-aliases.ts';
 import { newRequestId } from '../api/request-id.ts';
 import type { Client } from '../clients/authenticate.ts';
 import type { Clients } from '../clients/clients.ts';
@@ -49,6 +50,8 @@ export interface GatewayDeps {
   readonly verification?: (() => Promise<string>) | undefined;
   /** What translates an exchange of the Responses API; undefined without --responses-api. */
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
+  /** Other names for models; undefined without --model-alias. */
+  readonly aliases?: ModelAliases | undefined;
   readonly limits: {
     readonly maxBodyBytes: number;
     /** Bytes per second, over the last `uploadRateGrace` ms; judged for the first time after these. */
@@ -128,6 +131,8 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     match: undefined as EndpointMatch | undefined,
     /** Where it is translated. */
     translator: undefined as Translator | undefined,
+    /** The name, as it was configured, of the alias by which its model was found, for the log. */
+    alias: undefined as string | undefined,
     /** Kinds of hosted tools that a translation left out, for the log. */
     toolsLeftOut: undefined as string | undefined,
     /** What is noted for its receipt, if it gets one. `epoch`: of the attempt that was made last, where its body was encrypted. */

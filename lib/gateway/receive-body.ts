@@ -1,10 +1,16 @@
+import type { ModelAliases } from '../api/model-aliases.ts';
 import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { createByteChain } from '../pipeline/json/byte-chain.ts';
-import { createRequestBody, type ParsedBody, type RequestBody } from '../pipeline/request-body.ts';
+import {
+  createRequestBody,
+  type ParsedBody,
+  type Rename,
+  type RequestBody,
+} from '../pipeline/request-body.ts';
 import type { Translator } from '../responses/translator.ts';
 import { addHeaders, type Exchange, type ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
@@ -144,8 +150,15 @@ export async function receive<T extends object>(
  */
 export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody | undefined> {
   const { req, res, match, stats, client } = exchange;
-  const { sharedSalt, mixSalt } = exchange;
-  const incoming = createRequestBody(match.endpoint, req.headers['content-type'], sharedSalt, mixSalt);
+  const { deps, sharedSalt, mixSalt } = exchange;
+  const rename = deps.aliases && renaming(exchange, deps.aliases);
+  const incoming = createRequestBody(
+    match.endpoint,
+    req.headers['content-type'],
+    sharedSalt,
+    mixSalt,
+    rename,
+  );
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     joinPieces(req, SHORT_PIECE, 0);
@@ -164,6 +177,14 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
   exchange.asked = { streaming, choices, format, usage };
   return body;
 }
+
+const renaming =
+  (exchange: Exchange, aliases: ModelAliases): Rename =>
+  (wanted) => {
+    const alias = aliases.find(wanted);
+    exchange.alias = alias?.name;
+    return alias?.model;
+  };
 
 /** A header for the application: which of its hosted tools the model does not get. */
 export const LEFT_OUT = 'privatemode-proxy-tools-left-out';

@@ -75,6 +75,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     tokensIn: usage?.prompt,
     tokensOut: usage?.completion,
     model,
+    alias: exchange.alias,
     toolsLeftOut: exchange.toolsLeftOut,
     code: error?.code,
     reason: error?.blame === 'client' ? error.message : undefined, // other errors have a line of their own above level info

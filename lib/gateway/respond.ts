@@ -1,10 +1,11 @@
 /** The last step of the chain: the upstream response, decrypted, to the application. */
 import { errorEvent } from '../api/error-format.ts';
+import type { ModelAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
-import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
+import { plainContentType, readPlainError, unreadError } from '../exchange/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -63,8 +64,11 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
   const status = response.statusCode as number;
   const contentType = plainContentType(response.headers['content-type']);
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
-  if (plainBody !== undefined) {
-    respondWhole(exchange, { status, headers, body: plainBody });
+  const { aliases } = exchange.deps;
+  const isList = status === 200 && exchange.match.endpoint.id === 'models';
+  const body = plainBody ?? (isList && aliases && (await withAliases(exchange, response, aliases)));
+  if (body) {
+    respondWhole(exchange, { status, headers, body });
     finished(exchange);
     return;
   }
@@ -78,6 +82,19 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
     res.end();
     finished(exchange);
   } else breakConnection(exchange);
+}
+
+/** A list of models with the aliases in it; one that goes on after another has them already. Throws what reading it throws. */
+async function withAliases(
+  exchange: ForwardedExchange,
+  response: UpstreamResponse['response'],
+  aliases: ModelAliases,
+): Promise<Buffer> {
+  const plain = decrypted(exchange, response, UNENCRYPTED);
+  const body = await readPlainError(plain);
+  if (plain.failure !== undefined) throw plain.failure;
+  const isFurther = /[?&](?:after|after_id|before_id)=/.test(exchange.match.target);
+  return (isFurther ? undefined : aliases.inList(body)) ?? body;
 }
 
 /** A whole JSON response: nothing is shown before all of it has authenticated. */

@@ -5,9 +5,9 @@
 import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { MemberEdit, SaltedBody } from './inject-salt.ts';
+import type { SaltedBody } from './inject-salt.ts';
 import { encryptionOrder } from './json/member-names.ts';
-import type { FormContent, JsonContent } from './request-body.ts';
+import type { FormContent, JsonContent, MemberEdit } from './request-body.ts';
 
 /** A body on its way to the service. */
 export interface EncryptedBody {
@@ -55,9 +55,9 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
   return { contentLength, pieces };
 }
 
-/** The object with its edit applied, and the members that are not in `plain` to be sealed; the text keeps its order. */
+/** The object with its edits applied, and the members that are not in `plain` to be sealed; the text keeps its order. */
 function memberPieces(
-  { chain, members, plain }: JsonContent,
+  { chain, members, plain, modelEdit }: JsonContent,
   edit: MemberEdit | undefined,
   cipher: RequestCipher,
 ): readonly Piece[] {
@@ -65,12 +65,16 @@ function memberPieces(
     .filter(({ name }) => name !== edit?.name)
     .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: chain.slices(start, end) }));
   if (edit !== undefined) values.push(edit);
-  const sealed = encryptionOrder(values, plain).map((each) => ({ ...each, sealer: cipher.seal() }));
+  const changed: (MemberEdit & Pick<Piece, 'sealer'>)[] = encryptionOrder(values, plain).map((each) => ({
+    ...each,
+    sealer: cipher.seal(),
+  }));
+  if (modelEdit !== undefined) changed.push(modelEdit);
   const pieces: Piece[] = [];
   let position = 0;
-  for (const { start, end, prefix, value, sealer } of sealed.sort((a, b) => a.start - b.start)) {
+  for (const { start, end, prefix, value, sealer } of changed.sort((a, b) => a.start - b.start)) {
     pieces.push({ bytes: [...chain.slices(position, start), Buffer.from(prefix)] });
-    pieces.push({ bytes: value, sealer });
+    pieces.push(sealer === undefined ? { bytes: value } : { bytes: value, sealer });
     position = end;
   }
   pieces.push({ bytes: chain.slices(position, chain.length) });

@@ -1,18 +1,7 @@
 /** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
 import { randomBytes } from '../crypto/random.ts';
-import type { JsonContent, ParsedBody } from './request-body.ts';
+import { type JsonContent, type MemberEdit, type ParsedBody, valueEdit } from './request-body.ts';
 import { SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
-
-/** A member to be put into the body in place of the bytes from `start` to `end`. */
-export interface MemberEdit {
-  readonly name: string;
-  readonly start: number;
-  readonly end: number;
-  /** What goes before the value: nothing, or a comma, the name and a colon. */
-  readonly prefix: string;
-  /** JSON text of the value, in pieces. */
-  readonly value: readonly Uint8Array[];
-}
 
 /** A body that may be encrypted. */
 export interface SaltedBody extends ParsedBody {
@@ -47,9 +36,9 @@ export function injectSalt<B extends ParsedBody>(
 
 /** The edit that gives the body that salt in place of the one that it has, or after the last member. */
 function saltEdit({ members, bodyStart }: JsonContent, salt: string): MemberEdit {
+  const present = valueEdit(members, SALT_MEMBER, salt);
+  if (present !== undefined) return present;
   const value = [Buffer.from(JSON.stringify(salt), 'utf8')];
-  const present = members.find(({ name }) => name === SALT_MEMBER);
-  if (present !== undefined) return { ...present, prefix: '', value };
   const last = members.at(-1);
   const at = last?.end ?? bodyStart;
   const prefix = `${last === undefined ? '' : ','}"${SALT_MEMBER}":`;

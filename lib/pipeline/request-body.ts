@@ -48,6 +48,20 @@ export interface ParsedBody {
     | { readonly kind: 'raw'; readonly bytes: readonly Uint8Array[] };
 }
 
+/** A member to be put into the body in place of the bytes from `start` to `end`. */
+export interface MemberEdit {
+  readonly name: string;
+  readonly start: number;
+  readonly end: number;
+  /** What goes before the value: nothing, or a comma, the name and a colon. */
+  readonly prefix: string;
+  /** JSON text of the value, in pieces. */
+  readonly value: readonly Uint8Array[];
+}
+
+/** The model that a request for this one goes to; undefined: to that one itself. */
+export type Rename = (model: string) => string | undefined;
+
 /** A JSON object, and where its members stand in it. */
 export interface JsonContent {
   readonly kind: 'json';
@@ -57,6 +71,8 @@ export interface JsonContent {
   readonly bodyStart: number;
   /** The members that are not encrypted. */
   readonly plain: ReadonlySet<string>;
+  /** What replaces the value of `model`; undefined: it stays. */
+  readonly modelEdit?: MemberEdit | undefined;
   /** Where the endpoint has a salt. */
   readonly shardKeyScan?: ShardKeyScan | undefined;
 }
@@ -74,7 +90,8 @@ type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
  * Begins to take in a request body of that endpoint; undefined where it has none. `sharedSalt` must be the one that injectSalt
- * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. `mixSalt` replaces a salt that the body brings. Throws invalid_multipart where
+ * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. `mixSalt` replaces a salt that the body brings,
+ * `rename` the model. Throws invalid_multipart where
  * the endpoint takes a form and the content type is none.
  */
 export function createRequestBody(
@@ -82,15 +99,16 @@ export function createRequestBody(
   contentType: string | undefined,
   sharedSalt: string | undefined,
   mixSalt?: MixSalt,
+  rename?: Rename,
 ): RequestBody | undefined {
   switch (endpoint.codec) {
     case 'json': {
-      const body = createJsonBody(endpoint, sharedSalt, mixSalt);
+      const body = createJsonBody(endpoint, sharedSalt, mixSalt, rename);
       const type = NO_JSON.exec(contentType ?? '')?.[0].toLowerCase();
       return type === undefined ? body : notJson(body, type);
     }
     case 'multipart':
-      return createFormBody(endpoint, contentType);
+      return createFormBody(endpoint, contentType, rename);
     case 'raw':
       return createRawBody();
     case 'none':
@@ -126,6 +144,7 @@ function createJsonBody(
   { id, requestPlain: plain, salted }: BodyRules,
   sharedSalt?: string,
   mixSalt?: MixSalt,
+  rename?: Rename,
 ): RequestBody {
   demandRules('json', plain);
   const chain = createByteChain();
@@ -146,10 +165,22 @@ function createJsonBody(
       const asked = askedInJson(chain, members, plain, prompts);
       media?.check();
       const { bodyStart } = index;
-      const content = { kind: 'json', chain, members, bodyStart, plain, shardKeyScan } as const;
-      return { ...asked, format: undefined, content };
+      const model = rename?.(asked.model);
+      const modelEdit = model === undefined ? undefined : valueEdit(members, 'model', model);
+      const content = { kind: 'json', chain, members, bodyStart, plain, modelEdit, shardKeyScan } as const;
+      return { ...asked, model: model ?? asked.model, format: undefined, content };
     },
   };
+}
+
+/** The edit that gives a member which is there that text as its value; undefined where it is not there. */
+export function valueEdit(
+  members: readonly JsonMember[],
+  name: string,
+  text: string,
+): MemberEdit | undefined {
+  const present = members.find((member) => member.name === name);
+  return present && { ...present, prefix: '', value: [Buffer.from(JSON.stringify(text), 'utf8')] };
 }
 
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
@@ -159,7 +190,11 @@ const JSON_FORMAT = /json$/;
  * Takes a transcription form apart as it arrives. Throws as createFormReader does (the service keeps only the first of repeated
  * fields); `finish` also unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
  */
-function createFormBody({ requestPlain: plain }: BodyRules, contentType: string | undefined): RequestBody {
+function createFormBody(
+  { requestPlain: plain }: BodyRules,
+  contentType: string | undefined,
+  rename?: Rename,
+): RequestBody {
   demandRules('multipart', plain);
   const form = createFormReader(contentType);
   return {
@@ -175,7 +210,11 @@ function createFormBody({ requestPlain: plain }: BodyRules, contentType: string 
       if (format === null || (format && !JSON_FORMAT.test(format))) {
         throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
       }
-      return { ...askedInForm(text), format, content: { kind: 'form', parts, plain } };
+      const asked = askedInForm(text);
+      const model = rename?.(asked.model);
+      if (model === undefined) return { ...asked, format, content: { kind: 'form', parts, plain } };
+      const values = new Map(parts.values).set('model', [Buffer.from(model)]);
+      return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
     },
   };
 }

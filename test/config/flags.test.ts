@@ -8,6 +8,12 @@ import { configOf, parsed, refused } from '../support/config.ts';
 const SALT = 'a-salt-of-exactly-thirty-two-by.';
 const FILES = { 'key.txt': 'sk-file\n', 'm.json': '{}', 'store.url': ' redis://:in-a-file@store:6380\n' };
 
+const TABLE = new Map([
+  ['claude-*', 'big'],
+  ['gpt-4o', 'big'],
+  ['*', 'a/b:c'],
+]);
+
 interface Row {
   readonly flag: string;
   readonly key: keyof Config;
@@ -430,6 +436,20 @@ const ROWS: readonly Row[] = [
     byDefault: false,
     accepts: [[['--responses-api'], true]],
     refuses: ['maybe'],
+  },
+  {
+    flag: 'model-alias',
+    key: 'modelAlias',
+    byDefault: new Map(),
+    accepts: [
+      [['--model-alias=claude-*=big, gpt-4o=big', '--model-alias=*=a/b:c'], TABLE],
+      [['--model-alias=a=b,a=b'], new Map([['a', 'b']])],
+      [['--model-alias=big*=big'], new Map([['big*', 'big']])],
+    ],
+    refuses: [
+      ...['a', 'a=', '=b', ' = ', 'a=b=c', 'a*b=c', 'a=b*', `${'a'.repeat(257)}=b`],
+      ...['a=b,a=c', 'a=b,b=a', 'a=b,b=c', 'a*=b1,b*=a1', 'a*=b1,b*=c1,c*=a1'],
+    ],
   },
   {
     flag: 'admin-address',

@@ -1,0 +1,207 @@
+/** --model-alias: other names for models, through the whole program to the simulated service. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { createModelAliases } from '../../lib/api/model-aliases.ts';
+import { eventually } from '../support/eventually.ts';
+import { CANARY } from '../support/gateway-fixture.ts';
+import { DOOR } from '../support/library-door.ts';
+import { type Stack, startStack } from '../support/stack.ts';
+import { temporaryDirectory } from '../support/temporary-directory.ts';
+
+const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 60_000 };
+const FLAGS = ['--responses-api', '--receipts', '--disable-prompt-cache=false'];
+const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,claude-opus*=sim-20x50,sim-t*=sim-echo';
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+type Listed = { id: string; owned_by: string }[];
+
+describe('--model-alias', LIBRARY, () => {
+  let stack: Stack;
+  before(async () => {
+    stack = await startStack({ flags: [...FLAGS, ALIASES] });
+    await eventually('the list of the start', () =>
+      stack.logLines.some((line) => line.includes('"alias":"sim-t*"')),
+    );
+  });
+  after(() => stack.close());
+  afterEach(() => {
+    assert.deepEqual(stack.simulator.exchanges.violations(), []);
+    assert.ok(!stack.logLines.join('').includes(CANARY));
+  });
+
+  const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
+    fetch(`${stack.url}${path}`, { method: 'POST', headers: JSON_TYPE, ...init });
+
+  const messages = [{ role: 'user', content: 'hi' }];
+  const bodies: [path: string, body: Record<string, unknown>][] = [
+    ['/v1/chat/completions', { messages }],
+    ['/v1/chat/completions', { messages, stream: true, cache_salt: 's'.repeat(32) }],
+    ['/v1/completions', { prompt: 'hi' }],
+    ['/v1/messages', { messages, max_tokens: 99 }],
+    ['/v1/responses', { input: 'hi' }],
+    ['/v1/embeddings', { input: 'hi' }],
+  ];
+  for (const [path, body] of bodies) {
+    for (const place of ['first', 'last'] as const) {
+      it(`sends ${path} to the model that the ${place} member names`, async () => {
+        const model = 'gpt-4o';
+        const text = JSON.stringify(place === 'first' ? { model, ...body } : { ...body, model });
+        const response = await ask(path, { body: text });
+        assert.equal(response.status, 200, await response.text());
+        assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
+        const id = response.headers.get('privatemode-proxy-request-id') as string;
+        const line = (): string | undefined =>
+          stack.logLines.find((each) => each.includes(id) && each.includes('Request ended'));
+        await eventually('its line', () => line() !== undefined);
+        assert.match(line() as string, /"model":"sim-echo","alias":"gpt-4o"/);
+      });
+    }
+  }
+
+  it('takes what is not asked for by a whole name to the longest beginning that covers it', async () => {
+    for (const [model, real] of [
+      ['claude-haiku-9', 'sim-echo'],
+      ['claude-opus-9', 'sim-20x50'],
+      ['other', 'other'],
+    ]) {
+      await (await ask('/v1/messages', { body: JSON.stringify({ model, messages, max_tokens: 9 }) })).text();
+      assert.equal(stack.simulator.exchanges.last()?.model, real);
+    }
+    assert.ok(!stack.logLines.join('').includes('claude-haiku-9')); // what a client wrote is not what was configured
+  });
+
+  it('leaves the models of the service alone that have such a name, and warns once', async () => {
+    for (const [model, real] of [
+      ['sim-tools', 'sim-tools'],
+      ['sim-things', 'sim-echo'],
+    ]) {
+      await (await ask('/v1/chat/completions', { body: JSON.stringify({ model, messages }) })).text();
+      assert.equal(stack.simulator.exchanges.last()?.model, real);
+    }
+    const warnings = stack.logLines.filter((line) => line.includes('has a model of the name of an alias'));
+    assert.equal(warnings.length, 1);
+    assert.match(warnings[0] as string, /"level":"WARN".*"alias":"sim-t\*"/);
+  });
+
+  it('sends a form to the model of an alias', async () => {
+    const form = new FormData();
+    form.set('model', 'gpt-4o');
+    form.set('file', new Blob(['RIFF']), 'a.wav');
+    const response = await fetch(`${stack.url}/v1/audio/transcriptions`, { method: 'POST', body: form });
+    await response.text();
+    assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
+  });
+
+  it('lists whole names beside the real ones, as Claude Code and others ask, on the first page', async () => {
+    const asked: [query: string, headers: Record<string, string>][] = [
+      ['', {}],
+      ['?limit=1000', { 'x-api-key': 'placeholder', 'anthropic-version': '2023-06-01' }],
+    ];
+    for (const [query, headers] of asked) {
+      const response = await fetch(`${stack.url}/v1/models${query}`, { headers });
+      const text = await response.text();
+      assert.equal(response.headers.get('privatemode-proxy-unauthenticated'), 'true');
+      assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
+      const data: Listed = JSON.parse(text).data;
+      assert.deepEqual(
+        data.filter(({ owned_by: owner }) => owner !== 'simulator'),
+        [
+          {
+            ...data.find(({ id }) => id === 'sim-echo'),
+            id: 'gpt-4o',
+            owned_by: 'privatemode-proxy: alias of sim-echo',
+          },
+        ],
+      );
+      assert.ok(data.length > 4);
+    }
+    const further = await (await fetch(`${stack.url}/v1/models?after_id=sim-echo`)).text();
+    assert.ok(!further.includes('gpt-4o'));
+    const head = await fetch(`${stack.url}/v1/models`, { method: 'HEAD' });
+    assert.deepEqual([head.status, await head.text()], [200, '']);
+  });
+
+  it('writes receipts of the real model and of the bytes that were received', async () => {
+    const body = JSON.stringify({ model: 'gpt-4o', messages });
+    await (await ask('/v1/chat/completions', { body })).text();
+    const digest = createHash('sha256').update(body).digest('hex');
+    const directory = join(stack.directory, 'workspace/receipts');
+    const line = (): string | undefined =>
+      readdirSync(directory)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) => readFileSync(join(directory, name), 'utf8').split('\n'))
+        .find((text) => text.includes(digest));
+    await eventually('a receipt', () => line() !== undefined);
+    assert.match(line() as string, /"model":"sim-echo"/);
+  });
+});
+
+describe('--model-alias with --clients', LIBRARY, () => {
+  it('judges a client by the model that it gets', async () => {
+    const file = join(temporaryDirectory('aliases-'), 'clients.json');
+    const token = createHash('sha256').update('pmp_ann').digest('hex');
+    writeFileSync(
+      file,
+      JSON.stringify({ clients: [{ name: 'ann', tokens: [token], models: ['sim-echo'] }] }),
+    );
+    const stack = await startStack({ flags: ['--model-alias=a=sim-echo,b=sim-tools', `--clients=${file}`] });
+    try {
+      for (const [model, status] of [
+        ['a', 200],
+        ['b', 403],
+      ] as const) {
+        const response = await fetch(`${stack.url}/v1/chat/completions`, {
+          method: 'POST',
+          headers: { authorization: 'Bearer pmp_ann' },
+          body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hi' }] }),
+        });
+        await response.text();
+        assert.equal(response.status, status);
+      }
+    } finally {
+      await stack.close();
+    }
+  });
+});
+
+describe('the aliases of a table', () => {
+  const table = new Map([
+    ['gpt-4o', 'big'],
+    ['gpt-*', 'small'],
+    ['gpt-4*', 'middle'],
+    ['big*', 'big'],
+  ]);
+  const listOf = (...ids: string[]): Buffer =>
+    Buffer.from(JSON.stringify({ object: 'list', data: ids.map((id) => ({ id, object: 'model' })) }));
+
+  it('prefer the whole name, then the longest beginning', () => {
+    const { find } = createModelAliases(table, () => {});
+    const models = ['gpt-4o', 'gpt-4o-mini', 'gpt-5', 'gpt-', 'gpt', 'big', 'bigger'].map(
+      (name) => find(name)?.model,
+    );
+    assert.deepEqual(models, ['big', 'middle', 'small', 'small', undefined, undefined, 'big']);
+  });
+
+  it('give way to models that the service has, and say so once', () => {
+    const told: string[] = [];
+    const { find, inList } = createModelAliases(table, (name) => told.push(name));
+    const list = JSON.parse(String(inList(listOf('big', 'gpt-4o', 'gpt-4-x', 'gpt-4-y'))));
+    inList(listOf('gpt-4o'));
+    assert.deepEqual(told, ['gpt-4o', 'gpt-4*']);
+    assert.deepEqual(
+      [find('gpt-4o'), find('gpt-4-x'), find('gpt-4-z')?.model],
+      [undefined, undefined, 'middle'],
+    );
+    assert.deepEqual(list.data.length, 4);
+  });
+
+  it('are in no list that is none', () => {
+    const { inList } = createModelAliases(table, () => {});
+    for (const text of ['', 'null', '[]', '{"data":{}}', '{"data":', '"x"'])
+      assert.equal(inList(Buffer.from(text)), undefined, text);
+    assert.match(String(inList(Buffer.from('{"data":[null,1,{}]}'))), /"id":"gpt-4o"/);
+  });
+});
