@@ -1,4 +1,4 @@
-// Deno: PRIVATEMODE_API_KEY=... deno run --allow-net --allow-env deno.ts
+// Deno: PRIVATEMODE_API_KEY=... deno run --allow-net --allow-env=PRIVATEMODE_API_KEY deno.ts
 import { PrivatemodeAI } from 'privatemode-ai';
 import { options } from './service.mjs';
 

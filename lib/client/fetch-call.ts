@@ -58,9 +58,10 @@ export const isRedirect = ({ status, type }: Response): boolean =>
 
 /** upstream_unreachable; in a page, which is not told why, it says what else the reason can be. */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const { origin } = globalThis as { readonly origin?: unknown }; // windows and workers of browsers have one
+  // Windows and workers of browsers have one.
+  const { origin } = (globalThis as { readonly location?: { readonly origin: string } }).location ?? {};
   const remedy =
-    typeof origin === 'string'
+    origin !== undefined
       ? `Check the network. To a page it looks the same where ${host} does not let pages of ${origin} ask it (CORS): see "Runtimes" in the README of privatemode-ai.`
       : undefined;
   return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause, remedy });

@@ -9,6 +9,8 @@ import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 
+const { cache, ...HERE } = HERE_ONLY;
+
 export interface OutgoingAttempt {
   readonly match: EndpointMatch;
   readonly epoch: Epoch;
@@ -60,9 +62,9 @@ export async function send(
       headers,
       ...(content && { body: content }),
       signal: AbortSignal.any([control.signal, request.signal]),
-      ...HERE_ONLY,
-      // No cache keeps the response to a POST; and what says so would be headers on the wire.
-      ...(content && { cache: 'default' as const }),
+      ...HERE,
+      // No cache keeps the response to a POST; and what says so would be headers on the wire. Workers of Cloudflare know no 'default'.
+      ...(content === undefined && { cache }),
     });
     return { epoch, cipher, request, response, abort: (): void => control.abort() };
   } catch (thrown) {

@@ -319,8 +319,8 @@ describe('options of a client', { timeout: 120_000 }, () => {
 
   it('say in a page what else can be the reason where a host cannot be reached', (t) => {
     assert.doesNotMatch(unreachable('api.example', undefined).remedy, /CORS/);
-    Object.assign(globalThis, { origin: 'https://page.example' });
-    t.after(() => Reflect.deleteProperty(globalThis, 'origin'));
+    Object.assign(globalThis, { location: { origin: 'https://page.example' } });
+    t.after(() => Reflect.deleteProperty(globalThis, 'location'));
     assert.match(
       unreachable('api.example', undefined).remedy,
       /api\.example .*https:\/\/page\.example .*CORS/,

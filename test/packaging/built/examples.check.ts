@@ -1,16 +1,19 @@
 import assert from 'node:assert/strict';
-import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, beforeEach, describe, it } from 'node:test';
+import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
+import { build } from 'esbuild';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { CANARY_KEY } from '../../support/canaries.ts';
 import {
+  NEXT,
   type PackedClient,
   packClient,
   RUNTIMES,
   runIn,
   simulatedService,
 } from '../../support/client-package.ts';
+import { freePort, type RunningProgram, runBeside, waitFor } from '../../support/foreign-programs.ts';
 import { startTestSimulator } from '../../support/simulator.ts';
 import { ROOT } from '../../support/tools.ts';
 
@@ -31,6 +34,37 @@ const OUTPUT: Readonly<Record<string, RegExp>> = {
   'deno.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}Say hello\.\s*\n$/,
   'bun.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}Say hello\.\s*\n$/,
 };
+
+/** What the model says to a page that asks a route or a worker: the chunks of its stream, one in each line. */
+async function chat(url: string): Promise<string> {
+  const messages = [{ role: 'user', content: 'Say hello.' }];
+  const response = await fetch(url, { method: 'POST', body: JSON.stringify({ messages }) });
+  assert.deepEqual([response.status, response.headers.get('content-type')], [200, 'application/x-ndjson']);
+  const chunks = (await response.text()).trim().split('\n');
+  return chunks
+    .map((line) => JSON.parse(line).choices[0]?.delta.content ?? '')
+    .join('')
+    .trim();
+}
+
+/** The configuration of workerd for the worker that was bundled beside it. */
+const workerdConfig = ({ port, caPem }: { readonly port: number; readonly caPem: string }): string => `
+using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = .main),
+    (name = "internet", network = (
+      allow = ["private", "local"],
+      tlsOptions = (trustedCertificates = [${JSON.stringify(caPem)}]))),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
+);
+const main :Workerd.Worker = (
+  modules = [(name = "worker", esModule = embed "worker.bundle.mjs")],
+  bindings = [(name = "PRIVATEMODE_API_KEY", text = ${JSON.stringify(CANARY_KEY)})],
+  compatibilityDate = "2026-11-01"
+);
+`;
 
 /** The blocks of docs/client.md. */
 const BLOCKS = [...read('docs/client.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)].map(
@@ -68,6 +102,51 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     return stdout;
   }
 
+  /** Examples that answer requests; each is started as its framework does, and resolves with its URL once it listens. */
+  const SERVERS: Readonly<Record<string, (t: TestContext) => Promise<string>>> = {
+    async 'next-route.mjs'(t) {
+      const root = join(packed.project, 'next');
+      const place = join(root, 'app/api/chat');
+      mkdirSync(place, { recursive: true });
+      cpSync(join(packed.project, 'next-route.mjs'), join(place, 'route.js'));
+      cpSync(join(packed.project, 'service.mjs'), join(place, 'service.mjs'));
+      const built = await runIn(root, [RUNTIMES.node, NEXT, 'build'], { NEXT_TELEMETRY_DISABLED: '1' });
+      assert.equal(built.status, 0, built.stderr + built.stdout); // without a key
+      const port = await freePort();
+      const args = [NEXT, 'start', root, '--hostname', '127.0.0.1', '--port', String(port)];
+      const environment = {
+        PRIVATEMODE_API_KEY: CANARY_KEY,
+        NEXT_TELEMETRY_DISABLED: '1',
+        NODE_EXTRA_CA_CERTS: join(packed.project, 'ca.pem'),
+      };
+      const server = runBeside(t, { path: RUNTIMES.node, skip: false }, args, environment);
+      await waitFor('Next.js', () => server.output().includes('Ready in'), server);
+      return `http://127.0.0.1:${port}/api/chat`;
+    },
+    async 'worker.mjs'(t) {
+      const out = join(packed.project, 'worker.bundle.mjs');
+      await build({
+        ...{ entryPoints: [join(packed.project, 'worker.mjs')], outfile: out, bundle: true },
+        ...{ format: 'esm', platform: 'neutral', mainFields: ['module', 'main'], logLevel: 'error' },
+        conditions: ['workerd', 'worker', 'browser'], // as Wrangler has them
+        external: ['@anthropic-ai/sdk'], // the example does not need it
+      });
+      const port = await freePort();
+      const config = join(packed.project, 'worker.capnp');
+      writeFileSync(config, workerdConfig({ port, caPem: simulator.caPem }));
+      const workerd = { path: RUNTIMES.workerd, skip: false } as const;
+      const server: RunningProgram = runBeside(t, workerd, ['serve', '--verbose', config]);
+      const url = `http://127.0.0.1:${port}/`;
+      const answers = (): Promise<boolean> =>
+        fetch(url).then(
+          () => true,
+          () => false,
+        );
+      await waitFor('workerd', answers, server);
+      return url;
+    },
+  };
+
   /** That the last request came in encrypted, with this text in it. */
   function assertAsked(words: string): void {
     const { opened } = simulator.exchanges.last() ?? assert.fail('nothing was asked');
@@ -89,11 +168,37 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
   });
 
   for (const [file, command] of TABLE) {
-    it(`runs examples/${file}`, async () => {
-      assert.match(await write(command), OUTPUT[file] as RegExp);
+    it(`runs examples/${file}`, async (t) => {
+      const serve = SERVERS[file];
+      if (serve === undefined) assert.match(await write(command), OUTPUT[file] as RegExp);
+      else {
+        const url = await serve(t);
+        const before = simulator.counts['attest'] ?? 0;
+        // At once while nothing is verified yet, and one afterwards, which finds it verified.
+        const texts = await Promise.all([1, 2, 3].map(() => chat(url)));
+        assert.deepEqual([...texts, await chat(url)], Array(4).fill('Say hello.'));
+        assert.equal(simulator.counts['attest'], before + 1);
+      }
       assertAsked('Say hello.');
     });
   }
+
+  it('needs no --allow-env in Deno where the key is an option, and says that it is missing where it is not', async () => {
+    const program = `
+      import { PrivatemodeAI } from 'privatemode-ai';
+      import { options } from './service.mjs';
+      const verdict = await new PrivatemodeAI({ ...options, apiKey: '${CANARY_KEY}' }).verify();
+      console.log(verdict.outcome);
+      try { new PrivatemodeAI(options) } catch ({ code, message }) { console.log(code + ': ' + message) }`;
+    writeFileSync(join(packed.project, 'no-environment.mjs'), program);
+    const args = ['run', '--no-prompt', '--allow-net', 'no-environment.mjs'];
+    const { stdout, stderr } = await runIn(packed.project, [RUNTIMES.deno, ...args], {
+      DENO_CERT: join(packed.project, 'ca.pem'),
+      DENO_NO_UPDATE_CHECK: '1',
+    });
+    const missing = 'config_invalid: apiKey is missing, and PRIVATEMODE_API_KEY is not set';
+    assert.equal(stdout, `accepted\n${missing}\n`, stderr);
+  });
 
   it('sends nobody to the package of that name on npm: what is installed is the file that was built', () => {
     const install = /npm (?:install|i|add) [^\n`]*/g;
