@@ -121,8 +121,9 @@ const count = (from: unknown, name: string): number => {
   return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : 0;
 };
 
-function usageOf(usage: unknown): object | null {
-  if (!isObject(usage)) return null;
+/** Undefined where there is none yet: the types of the official clients know no null. */
+function usageOf(usage: unknown): object | undefined {
+  if (!isObject(usage)) return undefined;
   const { prompt_tokens_details: input, completion_tokens_details: output } = usage;
   return {
     input_tokens: count(usage, 'prompt_tokens'),
