@@ -5,7 +5,7 @@ import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/se
 import { syntheticInput as snpInput } from '../test/support/attestation-vectors.ts';
 import { syntheticInput as tdxInput } from '../test/support/tdx-vectors.ts';
 
-/** Evidence that the verifier accepts, by hardware; all collateral is at hand. */
+/** Evidence that the verifier accepts, by hardware; all collateral is present. */
 export const EVIDENCE: Readonly<Record<'snp' | 'tdx', VerifyInput>> = {
   snp: snpInput('synthetic_v158'),
   tdx: tdxInput(),

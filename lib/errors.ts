@@ -31,11 +31,11 @@ export const ERRORS = {
     duplicate_member: 'Send each member of the request body once.',
     unsupported_member_name: 'Rename or remove this member; the service cannot address it.',
     invalid_plain_member:
-      'Send a value that the API documents; this member leaves unencrypted, so nothing else may.',
+      'Send a value that the API documents; this member is sent unencrypted, so no other is allowed.',
     missing_model: 'Name the model in the "model" member.',
     invalid_model: 'Use a model name of at most 256 bytes without control characters.',
     salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
-    context_too_large: 'Shorten the prompt, or leave the shared prompt cache for this request.',
+    context_too_large: 'Shorten the prompt, or do not use a shared prompt cache for this request.',
     invalid_multipart: 'Send a well-formed multipart/form-data body with a boundary.',
     repeated_form_field: 'Send each form field once; the service keeps only the first value.',
     unsupported_response_format: 'Use response_format json or verbose_json; only JSON can be encrypted.',
@@ -43,14 +43,14 @@ export const ERRORS = {
     invalid_path: 'Send the path in plain origin form, without dot segments or backslashes.',
     ambiguous_header: 'Send Host, Authorization and Content-Length at most once.',
     invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
-    malformed_request: 'Send requests of HTTP/1.1.',
+    malformed_request: 'Send valid HTTP/1.1 requests.',
   }),
   ...rows(431, 'client', { too_many_headers: 'Send fewer headers.' }),
   ...rows(415, 'client', { unsupported_encoding: 'Send the body without Content-Encoding.' }),
   ...rows(403, 'client', {
     origin_forbidden:
       'Allow the origin with --cors-allowed-origins, or the host name with --allowed-hosts, if you trust the page.',
-    client_forbidden: 'Use what this client may use, or ask whoever runs this gateway (--clients).',
+    client_forbidden: 'Use what this client may use, or ask the operator of this gateway (--clients).',
   }),
   ...rows(401, 'client', {
     client_unknown: 'Send the token that you were given for this gateway, as a bearer token or in x-api-key.',
@@ -58,7 +58,7 @@ export const ERRORS = {
   ...rows(429, 'client', {
     client_throttled: 'Wait a minute, then send a token that this gateway knows.',
     requests_per_minute_reached: 'Wait as long as Retry-After says, then send fewer requests per minute.',
-    tokens_per_day_reached: 'Wait until the day ends (UTC), or ask whoever runs this gateway (--clients).',
+    tokens_per_day_reached: 'Wait until the day ends (UTC), or ask the operator of this gateway (--clients).',
     max_concurrent_reached: 'Wait until one of your own requests is over, then try again.',
     max_in_flight_reached: 'Wait as long as Retry-After says; if it persists, raise --max-in-flight.',
   }),
@@ -70,11 +70,11 @@ export const ERRORS = {
     websocket_unsupported: 'Send POST /v1/responses over HTTP; with "stream": true it streams.',
   }),
   ...rows(408, 'client', { upload_too_slow: 'Send the body faster, or lower --min-upload-rate.' }),
-  ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit that is named.' }),
+  ...rows(413, 'client', { body_too_large: 'Send a smaller body, or raise the limit named here.' }),
   // Never an HTTP answer: the response has begun, and nobody reads it.
   ...rows(0, 'client', { response_not_read: 'Read responses as they come, or close the connection.' }),
   ...rows(400, 'client', {
-    not_supported: 'Use /v1/chat/completions instead; docs/agents.md has the setting of each client.',
+    not_supported: 'Use /v1/chat/completions instead; docs/agents.md says how to set up each client.',
   }),
 
   // Failures of the service or the network.
@@ -87,7 +87,7 @@ export const ERRORS = {
     upstream_reset: 'Try again.',
     upstream_closed_during_upload: 'Try again; if it persists, send a smaller body.',
     upstream_http2_only:
-      'Name an address that offers HTTP/1.1 (--api-endpoint, --cdn-base-url), or put a reverse proxy that does before the service.',
+      'Use an address that offers HTTP/1.1 (--api-endpoint, --cdn-base-url), or put a reverse proxy that does in front of the service.',
     upstream_redirect: 'Check --api-endpoint; redirects are never followed.',
     response_not_encrypted: 'Treat this answer as forged and report it.',
     response_malformed: 'Try again, and report it if it persists.',
@@ -116,15 +116,15 @@ export const ERRORS = {
   }),
   // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
   ...rows(400, 'attestation', {
-    attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" for the verdict.',
-    evidence_malformed: 'Do not trust the remote; report this answer.',
+    attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" to see which check fails.',
+    evidence_malformed: 'Do not trust the remote; report this error.',
     manifest_mismatch: 'Replace the file given with --manifest-path by the current manifest.',
     manifest_unsupported: 'Update privatemode-proxy to the latest version.',
-    manifest_invalid: 'Check the manifest; it contradicts a rule of every generation.',
+    manifest_invalid: 'Check the manifest; it breaks a rule that holds in every version.',
   }),
   ...rows(503, 'network', { manifest_unavailable: 'Check that the manifest host can be reached.' }),
   ...rows(503, 'operator', {
-    manifest_log_failed: 'Make the workspace writable; what cannot be logged is not enforced.',
+    manifest_log_failed: 'Make the workspace writable; the proxy enforces no manifest that it cannot log.',
   }),
   ...rows(503, 'network', {
     collateral_unavailable: 'Check that the collateral hosts of AMD or Intel can be reached.',
@@ -136,7 +136,7 @@ export const ERRORS = {
   ...rows(0, 'operator', {
     config_invalid: 'See privatemode-proxy --help.',
     unsafe_roots_refused: 'Drop --unsafe-trust-roots, or point --api-endpoint at a simulator.',
-    verify_input_invalid: 'Check the files that were named; see verify --help for their formats.',
+    verify_input_invalid: 'Check the named files; see verify --help for their formats.',
     listen_failed:
       'Choose another --port or --listen-address; for the admin listener another --admin-address.',
     receipts_unavailable: 'Make the workspace writable, or start without --receipts.',
@@ -213,7 +213,7 @@ const LISTEN_REFUSALS: Readonly<Record<string, string>> = {
 /** Why a socket cannot be opened in the file system, in words. */
 const SOCKET_REFUSALS: Readonly<Record<string, string>> = {
   EACCES: 'that directory does not exist, or this user may not use it', // libuv says so of both
-  EEXIST: 'a file that is no socket is there; remove it, or name another path',
+  EEXIST: 'another file has that name; remove it, or choose another path',
 };
 
 /**

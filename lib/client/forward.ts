@@ -23,7 +23,7 @@ export interface ClientDeps {
 }
 
 /**
- * The response to one request of the application: take in the body → inject the salt → encrypt → upstream → decrypt, with at most one
+ * The response to one request of the application: receive the body → inject the salt → encrypt → upstream → decrypt, with at most one
  * retry around the middle. What goes wrong before a response is a response too, in the error format of the endpoint, as the
  * proxy gives it: SDKs show it and know whether to try again. Rejects only with the reason of the request's own signal.
  */

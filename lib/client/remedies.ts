@@ -9,7 +9,8 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
   upstream_unreachable: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
   upstream_tls_untrusted:
     'Behind a TLS inspection appliance, have the runtime trust its CA: NODE_EXTRA_CA_CERTS in Node and Bun, DENO_CERT in Deno.',
-  upstream_http2_only: 'Set the option apiEndpoint, or fetch, to what speaks HTTP/1.1.',
+  upstream_http2_only:
+    'Set the option apiEndpoint to an address that speaks HTTP/1.1, or set the option fetch.',
   upstream_redirect: 'Check the option apiEndpoint; redirects are never followed.',
   upstream_connect_timeout: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
   first_byte_timeout: 'Try again, or raise the option firstByteTimeout.',
@@ -21,11 +22,11 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
   api_key_rejected: 'Check the option apiKey; the service does not accept it.',
   attestation_failed:
     'Do not trust the service; verify() rejects with an error whose verdict has every check.',
-  evidence_malformed: 'Do not trust the service; report this answer.',
+  evidence_malformed: 'Do not trust the service; report this error.',
   manifest_mismatch:
     'Set the option manifest to the current manifest, or leave it out to follow the published one.',
   manifest_unsupported: 'Update privatemode-ai to the latest version.',
-  manifest_invalid: 'Check the manifest of the option manifest, or leave it out to follow the published one.',
+  manifest_invalid: 'Check the option manifest, or leave it out to follow the published one.',
   manifest_unavailable: 'Check that the host of the option cdnBaseUrl can be reached.',
   collateral_unavailable: 'Check that the hosts of the option collateralUrls can be reached.',
   config_invalid: 'See the options in the README of privatemode-ai.',

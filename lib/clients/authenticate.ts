@@ -133,7 +133,7 @@ export function requireModel({ models }: Client, model: string | undefined): voi
 
 const forbidden = (message: string): PrivatemodeError =>
   new PrivatemodeError('client_forbidden', message, {
-    remedy: 'If you need more, ask whoever runs this gateway.',
+    remedy: 'If you need more, ask the operator of this gateway.',
   });
 
 /** What the file has, for a message: the first few say enough. */

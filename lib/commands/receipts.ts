@@ -10,15 +10,15 @@ import { type Asked, type Command, HELP } from './command.ts';
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {
     default: 'receipts',
-    help: 'Directory of the receipts: receipts in the workspace of the proxy.',
+    help: 'Directory of the receipts, which is receipts in the workspace of the proxy.',
   }),
   setting('since', text('YYYY-MM-DD', parseDay), {
-    help: 'Leave out the files of earlier days (UTC). Where they are gone, a gap is listed.',
+    help: 'Skip the files of earlier days (UTC). If they are missing, a gap is listed.',
   }),
   setting('public-key', text('FILE', parsePath), {
-    help: 'Key that the receipts must be signed with (PEM). If unset, public.pem in the directory, which is as trustworthy as the directory is.',
+    help: 'Key that the receipts must be signed with (PEM). If unset, public.pem in the directory: trust it no more than the directory.',
   }),
-  setting('strict', BOOLEAN, { help: 'Take gaps for failures, too (exit code 10).' }),
+  setting('strict', BOOLEAN, { help: 'Treat gaps as failures (exit code 10).' }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
   HELP,
 ] as const;
@@ -65,20 +65,20 @@ function renderReport(report: ReceiptsReport, strict: boolean): string {
 
 function renderHelp(): string {
   return helpPage(
-    'Checks receipts: every signature, the chain of each instance, and the verdicts that the receipts point to.',
+    'Checks receipts: every signature, the chain of each instance, and the verdicts to which the receipts refer.',
     ['receipts verify [flags]'],
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
         [
           '   0',
-          'Everything holds. Gaps are listed: an instance that was killed, or that runs still; days that were left out and are gone. So is what is no receipt.',
+          'Everything holds. The report lists gaps (an instance that was killed or is still running; skipped days whose files are missing) and files that are no receipts.',
         ],
         [
           '  10',
-          'A line is missing, changed or out of order, or a verdict is not what it should be. With --strict: or there is a gap.',
+          'A line is missing, changed or out of order, or a verdict is wrong. With --strict, also if there is a gap.',
         ],
-        ['  35', 'Everything holds, but verdicts trust roots that are not those of AMD and Intel.'],
+        ['  35', 'Everything holds, but some verdicts trust roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),
     ],

@@ -14,12 +14,12 @@ import { renderStatus, type StatusFacts } from './status-text.ts';
 
 const SETTINGS = [
   setting('admin-address', hostPort('HOST:PORT'), {
-    help: 'Where the proxy serves /status and /verification, as it was told (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
+    help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
     aliases: [{ name: 'metrics-address' }],
   }),
-  setting('watch', BOOLEAN, { help: 'Show it again every second, until Ctrl-C.' }),
+  setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
   setting('json', BOOLEAN, {
-    help: 'Print {"status", "verification"} as one JSON object, with --watch one in each line.',
+    help: 'Print {"status", "verification"} as one JSON object; with --watch, one per line.',
   }),
 ] as const;
 /** The command line of the proxy can be used as it is. */
@@ -105,7 +105,10 @@ async function factsOf(address: Address): Promise<StatusFacts> {
     askFor(address, '/verification') as Promise<VerificationDocument>,
   ]);
   const isBoth = Array.isArray(status?.traffic?.finished) && Array.isArray(verification?.chain);
-  if (!isBoth) throw invalid(`what listens on ${nameOf(address)} answers like no proxy of this kind`);
+  if (!isBoth)
+    throw invalid(
+      `the program that listens on ${nameOf(address)} is not a privatemode-proxy of this version`,
+    );
   return { status, verification };
 }
 
@@ -146,8 +149,8 @@ async function askFor(address: Address, path: string): Promise<unknown> {
   const parsed = response.statusCode === 200 ? parsedJson(body) : undefined;
   if (parsed !== undefined) return parsed;
   throw invalid(
-    `what listens on ${nameOf(asked)} does not serve ${path} (status ${response.statusCode}): give the --admin-address of the proxy, which is ` +
-      'not the port of the applications; proxy and command must be of the same version',
+    `the program that listens on ${nameOf(asked)} does not serve ${path} (status ${response.statusCode}): give the --admin-address of the proxy, ` +
+      'not the port for applications; the proxy and this command must have the same version',
   );
 }
 
@@ -161,15 +164,15 @@ function parsedJson(text: string): unknown {
 
 function renderHelp(): string {
   return helpPage(
-    `Asks a running proxy whether the service is verified, how that was established, and what it does.
-The proxy must have been started with --admin-address.`,
+    `Shows whether a running proxy has verified the service, how, and what the proxy is doing.
+Start the proxy with --admin-address.`,
     ['status --admin-address HOST:PORT [flags]'],
     [
-      section('Flags (all others of the proxy are taken, and ignored)', SETTINGS),
+      section("Flags (the proxy's other flags are accepted and ignored)", SETTINGS),
       section('Exit codes', [
-        ['   0', 'The service is verified; requests are protected. Or: --watch was ended.'],
+        ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
-        ['   1', 'A flag is wrong, or no proxy answers there; "Error: …" says what to do.'],
+        ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
       ]),
     ],
   );

@@ -14,22 +14,22 @@ import { type Asked, type Command, HELP } from './command.ts';
 
 const SETTINGS = [
   setting('since', text('DATE', parseDate), {
-    help: 'Only requests that came on this day (UTC) or later, or since a time such as 2026-11-01T12:00:00Z.',
+    help: 'Count requests from this day (UTC) on, or from a time such as 2026-11-01T12:00:00Z.',
   }),
   setting('until', text('DATE', parseDate), {
-    help: 'Only requests that came before this day (UTC) or time: 2026-12-01 for all of November.',
+    help: 'Count requests before this day (UTC) or time: 2026-12-01 for all of November.',
   }),
   setting(
     'by',
     list('KEYS', (flag, given) => parseChoice(flag, given, USAGE_KEYS)),
     {
       default: 'client',
-      help: 'What has a row of its own: client, model, day, or several of them, as in client,day.',
+      help: 'Print one row per client, model or day, or per combination, as in client,day.',
     },
   ),
   setting('dir', text('DIR', parsePath), {
     default: 'receipts',
-    help: 'Directory of the receipts: receipts in the workspace of the proxy.',
+    help: 'Directory of the receipts, which is receipts in the workspace of the proxy.',
   }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
   setting('csv', BOOLEAN, { help: 'Print the rows as CSV (RFC 4180), without a total.' }),
@@ -43,9 +43,9 @@ export const USAGE: Command = { flags: SETTINGS, help: renderHelp, run: printUsa
 /** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
 async function printUsage({ given, io: { stdout, stderr } }: Asked): Promise<number> {
   const { since, until, by: wanted, dir, json, csv } = valuesOf(SETTINGS, given);
-  if (json && csv) throw invalid('--json and --csv cannot be printed at once');
+  if (json && csv) throw invalid('give either --json or --csv, not both');
   if (since !== undefined && until !== undefined && since >= until)
-    throw invalid('--since is not before --until, so no request can lie between them');
+    throw invalid('--since must be earlier than --until');
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
 
@@ -183,10 +183,9 @@ function csvText(value: string): string {
 
 function renderHelp(): string {
   return helpPage(
-    `Sums the receipts of a gateway: requests, how they ended, tokens and time, for each client of
---clients. Checks no signature: "receipts verify" shows first whether the receipts are unchanged.
-Tokens are as the service counts them, which nothing authenticates; an answer that was broken off has
-no count.`,
+    `Sums up the receipts of a gateway for each client of --clients: requests, how they ended, tokens and
+time. Checks no signature: run "receipts verify" first. The service counts the tokens, and nothing
+authenticates its count; a response that was cut off has none.`,
     ['usage --since 2026-11-01 [flags]'],
     [
       section('Flags', SETTINGS),
@@ -194,7 +193,7 @@ no count.`,
         ['   0', 'Every receipt of the period is counted.'],
         [
           '  10',
-          'Some lines cannot be read or stand there twice, and are not counted; stderr says how many, and where the first is.',
+          'Some lines are unreadable or duplicates, and are not counted; stderr says how many, and where the first is.',
         ],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),

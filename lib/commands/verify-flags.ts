@@ -16,26 +16,26 @@ const SAVE = setting('save', DIRECTORY, {
 
 /** For a saved exchange. */
 const OFFLINE = [
-  setting('evidence', FILE, { help: 'Answer of the attestation call: {"AttestationDoc": base64}.' }),
+  setting('evidence', FILE, { help: 'Response of the attestation call: {"AttestationDoc": base64}.' }),
   setting('nonce', FILE, { help: 'Body of that call: {"Nonce": base64 of 32 bytes}.' }),
   setting('manifest', FILE, { help: 'The expected manifest, byte for byte.' }),
   setting('secret-request', FILE, {
     help: 'Body of the secret exchange: {"PublicKey": base64}. Together with --secret-response; without both, only the evidence is verified.',
   }),
   setting('secret-response', FILE, {
-    help: 'Its answer: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
+    help: 'Response of the secret exchange: {"EncapsulatedKey", "Signature", "MeshCert"}, each base64.',
   }),
   setting('collateral', FILE, {
-    help: 'What AMD or Intel say about the platform, as --save writes it. SEV-SNP evidence usually brings its own; TDX evidence never does.',
+    help: 'Certificates and revocation lists of AMD or Intel, as --save writes them. SEV-SNP evidence usually contains its own; TDX evidence never does.',
   }),
   setting('roots', DIRECTORY, {
-    help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests: says nothing about real hardware.',
+    help: 'Trust the hardware roots in the .pem files of this directory instead of the built-in ones of AMD and Intel. For simulators and tests only: it proves nothing about real hardware.',
   }),
   setting(
     'at',
     text('TIME', (flag, given) => parseMoment(flag, required(flag, given))),
     {
-      help: 'Moment to judge all dates by, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then need not be good now; a moment in the future brings a warning.',
+      help: 'Time at which to judge all dates, as in 2026-12-01T00:00:00Z (default now). Evidence that was good then may not be good now; a time in the future prints a warning.',
     },
   ),
 ] as const;
@@ -43,7 +43,7 @@ const OFFLINE = [
 /** For both. */
 const OUTPUT = [
   setting('accept-custom-roots', BOOLEAN, {
-    help: 'Exit with 0 for evidence that is accepted under roots other than those of AMD and Intel, as a simulator needs. Without it the exit code is 35.',
+    help: 'Exit with 0 if evidence is accepted under roots other than those of AMD and Intel, as a simulator needs. Without this flag the exit code is 35.',
   }),
   setting('json', BOOLEAN, { help: 'Print the verdict as one JSON object (docs/verification.md).' }),
 ] as const;
@@ -75,7 +75,7 @@ function liveRequest(given: Given, own: Own) {
   const { values, warnings } = given;
   if (!values.has('api-key')) {
     throw invalid(
-      'verify asks the live service, which takes --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
+      'verify asks the live service, which needs --api-key KEY or --api-key @FILE (or PRIVATEMODE_API_KEY); to verify a saved exchange instead, ' +
         'name its files with --evidence, --nonce and --manifest (see verify --help)',
     );
   }
@@ -92,7 +92,7 @@ function offlineRequest({ values, warnings }: Given, own: Own, because: string) 
   const stray = OF_SERVICE.find((name) => values.has(name));
   if (stray !== undefined) {
     const instead = stray === 'manifest-path' ? '; the file is named with --manifest here' : '';
-    throw invalid(`--${stray} is for the live service, and --${because} is for a saved exchange${instead}`);
+    throw invalid(`--${stray} is for the live service, but --${because} is for a saved exchange${instead}`);
   }
   const need = (name: 'evidence' | 'nonce' | 'manifest'): string => {
     const path = own[name];
@@ -101,7 +101,7 @@ function offlineRequest({ values, warnings }: Given, own: Own, because: string) 
   };
   const { secretRequest: request, secretResponse: response } = own;
   if ((request === undefined) !== (response === undefined)) {
-    throw invalid('--secret-request and --secret-response are only of use together');
+    throw invalid('give --secret-request and --secret-response together, or neither');
   }
   const secret = request === undefined || response === undefined ? undefined : { request, response };
   const files = { evidence: need('evidence'), nonce: need('nonce'), manifest: need('manifest'), secret };
@@ -117,9 +117,8 @@ function required(flag: string, text: string): string {
 const SERVICE = Object.entries({
   'api-key': 'API key: a literal, or a file path prefixed with @. Required.',
   'api-endpoint': 'Endpoint of the remote API.',
-  'manifest-path':
-    'Manifest file to verify the remote against. If unset, the newest one that the service publishes.',
-  'connect-timeout': 'Time to reach a host, TLS included.',
+  'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
+  'connect-timeout': 'Longest time to connect to a host, including TLS.',
 }).map(([name, help]) => ({ ...proxyFlag(name), help }));
 
 /** The text of `verify --help`, as helpPage gives it. */
@@ -133,18 +132,18 @@ export function renderVerifyHelp(): string {
     .map(([code, outcome, meaning]) => [`  ${String(code).padStart(2)}  ${outcome}`, `${meaning}.`] as const);
   const noOutcome = 'a flag is wrong, or the exchange could not be saved; "Error: …" says why.';
   return helpPage(
-    `Verifies by its hardware evidence that a remote inference service is what its manifest says, and
-prints every check with its outcome. Nothing is sent but the key, a nonce and a fresh public key.`,
+    `Verifies by hardware evidence that a remote inference service is what its manifest says, and prints
+every check with its outcome. Sends only the key, a nonce and a fresh public key.`,
     ['verify --api-key KEY [flags]', 'verify --evidence FILE --nonce FILE --manifest FILE [flags]'],
     [
       section('The live service', [...SERVICE, SAVE]),
-      "The proxy's other flags are taken too, so that its command line can be used as it is.\n",
+      "The proxy's other flags are accepted too, so that you can reuse its command line.\n",
       section('A saved exchange (no network is used)', OFFLINE),
       section('Output', [...OUTPUT, proxyFlag('help')]),
       section('Exit codes', [...codes, [`   ${USAGE_EXIT_CODE}  no outcome`, noOutcome]]),
       section('Environment', [
         ['  PRIVATEMODE_API_KEY, PRIVATEMODE_PROXY_FLAG, SSL_CERT_FILE, https_proxy', 'As for the proxy.'],
-        ['  NO_COLOR', 'No colours, also on a terminal.'],
+        ['  NO_COLOR', 'Print no colours, even on a terminal.'],
       ]),
     ],
   );

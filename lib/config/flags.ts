@@ -21,25 +21,25 @@ const GROUPS = {
       aliases: [old('apiEndpoint')],
     }),
     setting('api-key', text('KEY|@FILE', values.asWritten), {
-      help: 'API key: a literal, or a file path prefixed with @ (read again when it changes and on SIGHUP). If unset, the proxy does not authenticate to the API, and clients send their own keys.',
+      help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
     setting('api-key-fallback', choice('MODE', 'never', 'always', 'if-placeholder'), {
       default: 'always',
-      help: 'When the configured key replaces the one of a request: never, always, or if-placeholder (only where the request says exactly "Bearer placeholder", or "placeholder" in x-api-key). The default will change to never in a future release.',
+      help: 'When the configured key replaces the key of a request: never, always, or if-placeholder (only if the request says exactly "Bearer placeholder", or "placeholder" in x-api-key). The default will change to never in a future release.',
     }),
     setting('manifest-path', text('FILE', values.parsePath), {
-      help: 'Manifest file to verify the remote against. If unset, the manifest is fetched from the service and every enforced one is logged.',
+      help: 'Manifest file to verify the remote against. If unset, the proxy fetches the manifest from the service and logs every one that it enforces.',
       aliases: [old('manifestPath')],
     }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
-      help: "Tolerate that the GPU vendor's certificate status service (OCSP) cannot be reached or knows nothing of a certificate.",
+      help: "Accept a GPU even if its vendor's certificate status service (OCSP) cannot be reached or does not know a certificate.",
       aliases: [{ name: 'nvidia-ocsp-allow-unknown' }, old('nvidiaOCSPAllowUnknown')],
     }),
     setting('gpu-ocsp-revoked-grace-period', integer('HOURS', 0), {
       default: '48',
-      help: 'For how many hours GPU certificates are accepted after they were revoked; 0 rejects them at once.',
+      help: 'Hours for which a revoked GPU certificate is still accepted; 0 rejects it at once.',
       aliases: [{ name: 'nvidia-ocsp-revoked-grace-period' }, old('nvidiaOCSPRevokedGracePeriod')],
     }),
   ],
@@ -54,7 +54,7 @@ const GROUPS = {
     }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
     setting('tls-cert-path', text('FILE', values.parsePath), {
-      help: 'TLS certificate (PEM, with its chain). Together with --tls-key-path it makes the proxy serve HTTPS; both files are read again when they change.',
+      help: 'TLS certificate (PEM, with its chain). With it and --tls-key-path the proxy serves HTTPS; both files are reloaded when they change.',
       aliases: [old('tlsCertPath')],
     }),
     setting('tls-key-path', text('FILE', values.parsePath), {
@@ -62,72 +62,72 @@ const GROUPS = {
       aliases: [old('tlsKeyPath')],
     }),
     setting('tls-client-ca', text('FILE', values.parsePath), {
-      help: 'CA certificates (PEM) for clients: a client certificate from one of them stands for a token of the client that it names (needs --clients and --tls-cert-path; docs/operations.md, "Certificates in place of tokens"; read again when it changes and on SIGHUP).',
+      help: 'CA certificates (PEM): a client certificate from one of them replaces the token of the client that it names (needs --clients and --tls-cert-path; docs/operations.md, "Certificates in place of tokens"; reloaded when it changes and on SIGHUP).',
     }),
     setting('clients', text('FILE', values.parsePath), {
-      help: 'File of the clients that may use the proxy, each with tokens and limits of its own (docs/operations.md, "A gateway for a team"; read again when it changes and on SIGHUP). If unset, everybody who reaches the port may.',
+      help: 'File that lists who may use the proxy, with the tokens and limits of each (docs/operations.md, "A gateway for a team"; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
     }),
     setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
-      help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. Empty: none, and pages of other origins are refused.',
+      help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. If empty, pages of other origins are refused.',
     }),
     setting('allowed-hosts', list('HOST[:PORT],…', values.parseOwnHost), {
-      help: 'Host names under which web pages of the proxy itself may be opened, such as proxy.lab.example:8080, beside localhost, IP addresses, --listen-address and the names in the TLS certificate. Others are refused to browsers (DNS rebinding).',
+      help: 'More host names under which browsers may open the proxy, such as proxy.lab.example:8080. Always allowed: localhost, IP addresses, --listen-address and the names in the TLS certificate. Browsers that use another name are refused (DNS rebinding).',
     }),
   ],
   'Prompt cache': [
     setting('disable-prompt-cache', BOOLEAN, {
       default: 'true',
-      help: 'Use a new random salt for each request, so that no two share a prompt cache. With false, all requests through this proxy share one.',
+      help: 'Use a new random salt for each request, so that no two requests share a prompt cache. If false, all requests through this proxy share one.',
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
       default: 'random',
-      help: 'Salt that separates prompt caches: a literal or @file of at least 32 bytes and at most 128 characters (shared by all that know it), or random (one per start). Requires --disable-prompt-cache=false. A cache_salt in the request wins.',
+      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it.',
       aliases: [old('promptCacheSalt')],
     }),
   ],
   Limits: [
     setting('max-in-flight', integer('N', 1), {
-      help: 'Requests that run at the same time, of all clients and workers together; further ones wait for up to 10 s and then get 429. With --clients one place in 16 is kept for clients that have nothing running. If unset, there is no limit.',
+      help: 'Most requests that may run at the same time, for all clients and workers together. More wait for up to 10 s and then get 429. With --clients, one place in 16 is reserved for clients that have nothing running. If unset, there is no limit.',
     }),
     setting('max-body-bytes', integer('BYTES', 1), {
       default: '134217728',
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Largest total of request bodies in memory; further ones wait for up to 10 s and then get 503, a larger one gets 413. As much again for responses that are kept whole until they have authenticated (503, 502). Shared evenly by the workers. If unset, a quarter of the memory: of the limit of the container or service (cgroup), or of the machine if that is less.',
+      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). The workers share both evenly. If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
     }),
     setting('min-upload-rate', integer('BYTES/S', 0), {
       default: '1024',
-      help: 'Bytes per second, over the last 10 s, below which the upload of a request is given up; 0 never gives up.',
+      help: 'Slowest upload to accept, in bytes per second over the last 10 s. A slower one is aborted; 0 accepts any.',
     }),
     setting('connect-timeout', duration(1), {
       default: '10s',
-      help: 'Time to reach the remote API, TLS included.',
+      help: 'Longest time to connect to the remote API, including TLS.',
     }),
     setting('warm-connections', integer('N', 0), {
       default: '8',
-      help: 'Largest number of idle connections to the remote API that are opened ahead, so that requests wait for no handshake; as many as were lately in use at once, at least one. Shared evenly by the workers. 0 opens none ahead.',
+      help: 'Most idle connections to the remote API to open ahead, so that requests need not wait for a handshake. The proxy opens as many as were recently in use at once, at least one. The workers share the number evenly. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
-      help: 'Time from the end of a request to the start of its answer.',
+      help: 'Longest time from the end of a request to the start of its response.',
     }),
-    setting('stream-idle-timeout', duration(1), { default: '5m', help: 'Longest silence inside an answer.' }),
+    setting('stream-idle-timeout', duration(1), { default: '5m', help: 'Longest pause inside a response.' }),
     setting('stream-keepalive', duration(0), {
       default: '0',
-      help: 'Silence inside an event stream after which the client gets an SSE comment, for proxies in between that close silent connections; 0 sends none. Some clients fail on comments.',
+      help: 'Send the client an SSE comment when an event stream pauses for this long, so that intermediaries do not close the connection; 0 sends none. Some clients fail on comments.',
     }),
     setting('shutdown-grace', duration(0), {
       default: '30s',
-      help: 'On SIGTERM, time for running answers to finish.',
+      help: 'On SIGTERM, time for running responses to finish.',
     }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
-      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or a file with such a URL, prefixed with @. If unset, each counts for itself.',
+      help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
     }),
     setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
       default: 'closed',
-      help: 'What becomes of the requests of clients with limits while that store cannot be used: closed refuses them with 503, open admits them and counts nothing.',
+      help: 'What to do with requests of clients with limits while that store is unavailable: closed refuses them with 503, open admits them without counting.',
     }),
   ],
   Operation: [
@@ -154,27 +154,27 @@ const GROUPS = {
       help: 'Write a signed receipt of each request, without its content, to the receipts directory of the workspace.',
     }),
     setting('admin-address', hostPort('HOST:PORT'), {
-      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is none.',
+      help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is no such listener.',
       aliases: [{ name: 'metrics-address' }],
     }),
     setting('expose-verification', BOOLEAN, {
       default: 'false',
-      help: 'Serve /verification, which says how the remote was verified, to the applications too.',
+      help: 'Serve /verification, which says how the remote was verified, on the port for applications too.',
     }),
     setting('responses-api', BOOLEAN, {
       default: 'false',
-      help: 'Serve POST /v1/responses, which the service does not have: each request is translated to a chat completion, and its response back.',
+      help: 'Serve POST /v1/responses, which the service does not offer: the proxy translates each request to a chat completion, and the response back.',
     }),
     setting(
       'model-alias',
       { ...list('NAME=MODEL,…', values.asWritten), parse: values.parseAliases },
       {
-        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. NAME may end in *, which stands for any characters and is not listed. A model that the service has under that name wins.',
+        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. A model of the service with that name takes precedence.',
       },
     ),
     setting('workers', text('N|auto', values.parseWorkers), {
       default: '1',
-      help: 'Number of processes that share the port; auto: one per processor.',
+      help: 'Number of processes that share the port; auto starts one per processor.',
     }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', ...PRINTS, help: 'Print the version.' },

@@ -9,20 +9,21 @@ const WIDE = 80;
 
 /** The text of --help, as helpPage gives it. */
 export function renderHelp(): string {
-  const precedence = 'a flag wins over its variable, a variable over the default; an empty one is unset';
+  const precedence =
+    'a flag overrides its variable, a variable the default; an empty variable counts as unset';
   const example = `${variableOf('listen-address')}=127.0.0.1 or ${variableOf('dump-requests')}=true`;
   return helpPage(
     `A local proxy that verifies a remote inference service, encrypts every prompt for it, and
 streams the answers back decrypted.`,
     [
       '[flags]',
-      'healthcheck [flags]      whether a running proxy is ready: exit code 0 or 1',
-      'run AGENT -- ARGS        a coding agent whose prompts go to a running proxy',
-      'status [flags]           what a running proxy does, how it verified the remote',
-      'verify [flags]           whether the remote is genuine: every check, by name',
-      'receipts verify [flags]  whether receipts are whole and unchanged',
-      'clients new NAME         a token for a client of a gateway; also list, revoke',
-      'usage [flags]            who used what, by the receipts of a gateway (--clients)',
+      'healthcheck [flags]      ask whether a running proxy is ready: exit code 0 or 1',
+      'run AGENT -- ARGS        start a coding agent on a running proxy',
+      'status [flags]           show what a running proxy does, and its verification',
+      'verify [flags]           check whether the remote is genuine',
+      'receipts verify [flags]  check that receipts are complete and unchanged',
+      'clients new NAME         make a token for a client; also list, revoke',
+      'usage [flags]            sum up who used what, from the receipts of a gateway',
     ],
     [
       ...Object.entries(FLAG_GROUPS).map(([heading, flags]) => section(heading, flags)),

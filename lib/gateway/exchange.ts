@@ -167,7 +167,7 @@ export function setClient(exchange: Exchange, client: Client): void {
 
 /**
  * What a request goes through, in this order; a retry comes back to `sealed`. `queued`: its head has been read. `received`: its body has
- * arrived. `epoch`: a verified secret is at hand. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
+ * arrived. `epoch`: a verified secret is ready. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
  * leaves. `sent`: all of it has left. `head`: the head of the response has arrived. `first_event`: the first bytes of a stream
  * go to the client. `done`: all of the response was handed over.
  */

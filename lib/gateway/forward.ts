@@ -12,7 +12,7 @@ import { concludeFailed, respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
 /**
- * Runs the exchange to its end: rewrite auth → enter the gate → take in the body → inject the salt → encrypt → upstream → decrypt → to the
+ * Runs the exchange to its end: rewrite auth → enter the gate → receive the body → inject the salt → encrypt → upstream → decrypt → to the
  * application, with at most one retry around encrypt and upstream. A request is scanned while it arrives, encrypted slice by slice while it
  * leaves, and an event stream decrypted event by event; but no byte leaves before the whole body is here, because the head of the upstream
  * request states its model, shard key and length, and a retry sends it again, and no encrypted JSON is shown before the whole of it has
@@ -36,7 +36,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
       deps.session.acquire({ offeredKey, timeoutMs: deps.epochTimeout, signal });
     const renewed = deps.session.renewAfterRejection;
 
-    // The body arrives while the session verifies the remote, unless an epoch is at hand. The first failure of the two becomes the response.
+    // The body arrives while the session verifies the remote, unless an epoch is ready. The first failure of the two becomes the response.
     let [body] = await Promise.all([
       takeIn(exchange).then((taken) => taken && injectSalt(taken, exchange.sharedSalt)),
       verified().then(() => exchange.stage?.('epoch')),

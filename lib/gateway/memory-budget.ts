@@ -40,7 +40,7 @@ export const createUploadBudget = (limit: number, options: BudgetOptions): Memor
     tooMany: () =>
       new PrivatemodeError(
         'too_many_uploads',
-        'the bodies of other requests take all the memory there is for them',
+        'the bodies of other requests use all the memory reserved for bodies',
       ),
     largerThanAll: (most) =>
       new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-buffered-bytes)`),
@@ -50,7 +50,7 @@ export const createUploadBudget = (limit: number, options: BudgetOptions): Memor
 export const createResponseBudget = (limit: number, options: BudgetOptions): MemoryBudget =>
   createBudget(limit, options, {
     tooMany: () =>
-      new PrivatemodeError('too_many_responses', 'other responses take all the memory there is for them'),
+      new PrivatemodeError('too_many_responses', 'other responses use all the memory reserved for responses'),
     largerThanAll: (most) =>
       new PrivatemodeError(
         'response_too_large',

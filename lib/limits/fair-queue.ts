@@ -123,6 +123,10 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
 }
 
 const refused = (why: string): PrivatemodeError =>
-  new PrivatemodeError('max_in_flight_reached', `all places are taken (--max-in-flight), and ${why}`, {
-    retryAfter: RETRY_AFTER,
-  });
+  new PrivatemodeError(
+    'max_in_flight_reached',
+    `as many requests run as --max-in-flight allows, and ${why}`,
+    {
+      retryAfter: RETRY_AFTER,
+    },
+  );

@@ -73,7 +73,7 @@ export function createMetrics(options: {
   exposeProtection(options.protection, options.now ?? Date.now, registers);
   const { maxBufferedBytes } = options;
   if (maxBufferedBytes !== undefined) {
-    const limitHelp = 'Room for request bodies.';
+    const limitHelp = 'Memory available for request bodies.';
     scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[maxBufferedBytes]]);
   }
 
@@ -87,24 +87,24 @@ export function createMetrics(options: {
   const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code', 'client');
   const tokensTotal = counter(
     'tokens_total',
-    'Tokens, by the count of the service.',
+    'Tokens, as counted by the service.',
     'route',
     'model',
     'type',
     'client',
   );
   const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
-  const addedHelp = 'Time this proxy added before the first byte of an answer.';
+  const addedHelp = 'Time that the proxy added before the first byte of a response.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
   const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
   const firstChunkHelp = 'Time to the first chunk of a stream.';
   const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
   const perChunkHelp = 'Mean time between the chunks of a stream.';
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
-  const tokensHelp = 'Tokens of a request, by the count of the service.';
+  const tokensHelp = 'Tokens per request, as counted by the service.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
   // The duration by model and error (above) times clients would be too many series.
-  const clientDurationHelp = 'Duration of the requests of a client.';
+  const clientDurationHelp = 'Duration of requests, per client.';
   const clientDuration = options.clients
     ? histogram(`${PREFIX}client_request_duration_seconds`, clientDurationHelp, DURATIONS, 'client')
     : undefined;
@@ -163,19 +163,24 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
     scraped(registers, Counter, name, help, values, label);
   };
   total(Counter, 'requests_received_total', 'Requests received.', () => counters.requests);
-  total(Counter, 'stream_events_total', 'Events of streams opened.', () => counters.streamEvents);
-  const truncated = 'Streams that ended before their end.';
+  total(Counter, 'stream_events_total', 'Stream events decrypted.', () => counters.streamEvents);
+  const truncated = 'Streams that ended before they were complete.';
   total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
-  counted('responses_total', 'Answers, by status.', 'code', counters.responses);
-  counted('decrypt_failures_total', 'Answers that could not be opened.', 'reason', counters.decryptFailures);
-  counted('client_aborts_total', 'Clients that went away.', 'phase', counters.clientAborts);
+  counted('responses_total', 'Responses, by status.', 'code', counters.responses);
+  counted(
+    'decrypt_failures_total',
+    'Responses that could not be decrypted.',
+    'reason',
+    counters.decryptFailures,
+  );
+  counted('client_aborts_total', 'Requests whose client left early.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
-  total(Counter, 'receipts_written_total', 'Receipts on disk.', () => counters.receipts.written);
+  total(Counter, 'receipts_written_total', 'Receipts written to disk.', () => counters.receipts.written);
   const lost = 'Receipts that could not be written.';
   total(Counter, 'receipts_lost_total', lost, () => counters.receipts.lost);
   total(Gauge, 'requests_in_flight', 'Requests being answered.', () => counters.inFlight);
-  total(Gauge, 'buffered_bytes', 'Room reserved for request bodies.', () => counters.bufferedBytes);
+  total(Gauge, 'buffered_bytes', 'Memory reserved for request bodies.', () => counters.bufferedBytes);
   new Gauge({
     name: `${PREFIX}build_info`,
     help: 'Always 1.',
@@ -190,11 +195,11 @@ function exposeErrors(counters: Counters, registers: Registry[], clients: boolea
     Array.from(counters.errors, ([client, codes]) =>
       Array.from(codes, ([code, value]) => [value, clients ? { client, code } : { code }] as const),
     ).flat();
-  const whose = clients ? '; client is empty where nobody is known' : '';
+  const whose = clients ? '; client is empty if the client is unknown' : '';
   const help = `Requests that ended in an error of the proxy, by code${whose}.`;
   scraped(registers, Counter, 'errors_total', help, values, ...(clients ? ['client'] : []), 'code');
   if (!clients) return;
-  const away = 'Requests that no limit was held against, since --limits-store was away.';
+  const away = 'Requests admitted without limits because --limits-store was unavailable.';
   scraped(registers, Counter, 'limits_uncounted_total', away, () => [[counters.uncounted]]);
 }
 
@@ -214,8 +219,12 @@ function exposeProtection(
       const status = protection();
       return status === undefined ? [] : [[ms(status) / 1000]];
     });
-  seconds('attestation_age_seconds', 'Since the remote was verified.', (status) => now() - status.attestedAt);
-  seconds('secret_remaining_seconds', 'Until the secret expires.', (status) => status.expiresAt - now());
+  seconds(
+    'attestation_age_seconds',
+    'Time since the remote was verified.',
+    (status) => now() - status.attestedAt,
+  );
+  seconds('secret_remaining_seconds', 'Time until the secret expires.', (status) => status.expiresAt - now());
 }
 
 type Kind = typeof Counter | typeof Gauge;

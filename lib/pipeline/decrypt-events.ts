@@ -57,9 +57,9 @@ export class EventDecrypter implements Decrypter {
   readonly #usageWanted: Asked['usage'];
   readonly #maxEventBytes: number;
   readonly #known: KnownEvents<EventKind>;
-  readonly #match = new EventMatch(); // where the event at hand has what
+  readonly #match = new EventMatch(); // where the current event has what
   readonly #delivered = new DecryptedBytes();
-  readonly #plaintexts: Buffer[] = []; // of the event at hand, by the numbers of its messages
+  readonly #plaintexts: Buffer[] = []; // of the current event, by the numbers of its messages
   // Without onError, for which the parser would make an error object for each line that means nothing.
   readonly #parser = createParser({
     onEvent: (event) => this.#onEvent(event),
@@ -144,7 +144,7 @@ export class EventDecrypter implements Decrypter {
     this.#atBoundary = true;
   }
 
-  /** Parses on to the end of the event at hand, or of the chunk; returns the position there. */
+  /** Parses to the end of the current event, or of the chunk; returns the position there. */
   #parse(bytes: Buffer, start: number): number {
     this.#begun = true;
     const boundary = bytes.indexOf(BOUNDARY, start, 'latin1');

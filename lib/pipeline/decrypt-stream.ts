@@ -146,7 +146,7 @@ export class DecryptStream extends Transform {
     this.end();
   }
 
-  /** Lets go of the source; returns it, unless it was let go of before. */
+  /** Releases the source; returns it, unless it was released before. */
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;

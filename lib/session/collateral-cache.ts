@@ -30,7 +30,7 @@ export interface CollateralCacheDeps {
 
 const MAX_BYTES = 8 * 1024 * 1024;
 const JUST_FETCHED = 60_000;
-/** ms per fetch, and ms where a stored revocation list is at hand, which most likely says the same. */
+/** ms per fetch, and ms where a stored revocation list exists, which most likely says the same. */
 const TIMEOUT = 20_000;
 const ASK_AGAIN_TIMEOUT = 5_000;
 const INTEL_PCS_HOST = 'api.trustedservices.intel.com';
@@ -146,7 +146,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return date < before;
   }
 
-  /** `kept`: a stored one is at hand, so an expired one is not wanted, and the answer is not waited for as long. */
+  /** `kept`: a stored one exists, so an expired one is not wanted, and the answer is not waited for as long. */
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
     const { host } = new URL(url);
     const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;

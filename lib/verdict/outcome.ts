@@ -8,11 +8,11 @@ export const OUTCOMES: Readonly<Record<VerificationOutcome, ReturnType<typeof ro
   accepted: row(0, 'ACCEPTED', 'every check that applies held'),
   rejected: row(10, 'REJECTED', 'a check failed'),
   unsupported: row(20, 'UNSUPPORTED', 'the manifest says something that this version does not understand'),
-  malformed: row(30, 'MALFORMED', 'a file or an answer is not what it should be, or cannot be read'),
+  malformed: row(30, 'MALFORMED', 'a file or a response is malformed or cannot be read'),
   unavailable: row(
     40,
     'NO VERDICT',
-    'the service, its manifest or a collateral host gave no answer that could be judged',
+    'the service, its manifest or a collateral host gave no usable response',
   ),
 };
 

@@ -91,7 +91,7 @@ describe('the command status', { timeout: 30_000 }, () => {
     [
       'something that speaks other JSON',
       (_req, res) => void res.end('{}'),
-      /answers like no proxy of this kind/,
+      /is not a privatemode-proxy of this version/,
     ],
     ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
   ];

@@ -14,7 +14,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
     ...[['--help'], ['-h'], ['--port=1', '-h'], ['help'], ['healthcheck', '--help']],
   ],
   [
-    ['Verifies by its hardware evidence', '--evidence FILE'],
+    ['Verifies by hardware evidence', '--evidence FILE'],
     ['verify', '--help'],
     ['help', 'verify'],
   ],

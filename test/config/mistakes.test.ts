@@ -186,13 +186,10 @@ describe('a mistake on the command line', () => {
       `--until wants a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z, not "${day}"`,
       ['usage', `--until=${day}`],
     ]),
-    [
-      '--since is not before --until, so no request can lie between them',
-      ['usage', '--since=2026-11-02', '--until=2026-11-02'],
-    ],
+    ['--since must be earlier than --until', ['usage', '--since=2026-11-02', '--until=2026-11-02']],
     ['--by wants one of client, model, day, not "endpoint"', ['usage', '--by=endpoint']],
     ['--by wants some of client, model, day, and got none', ['usage', '--by=']],
-    ['--json and --csv cannot be printed at once', ['usage', '--json', '--csv']],
+    ['give either --json or --csv, not both', ['usage', '--json', '--csv']],
     ['unknown flag: --wach. Did you mean --watch?', ['status', '--wach']],
     [
       'status asks the admin listener of the proxy: start the proxy with --admin-address 127.0.0.1:9090, and give the same to ' +

@@ -172,7 +172,7 @@ describe('the connection to the service', { concurrency: true, timeout: 30_000 }
 });
 
 describe('a sealed body', { timeout: 30_000 }, () => {
-  it('is let go of where its request broke half-way', async (t) => {
+  it('is released where its request broke half-way', async (t) => {
     const bodies: Readable[] = [];
     async function* endless(): AsyncGenerator<Buffer> {
       yield Buffer.alloc(10, 'x');

@@ -61,7 +61,7 @@ describe('a body that is taken in', () => {
     assert.equal(shared.length, 50_000);
   });
 
-  it('is given up where the signal aborts, before it begins or while it arrives, and the signal is let go of', async () => {
+  it('is given up where the signal aborts, before it begins or while it arrives, and then drops its listener on the signal', async () => {
     const reason = new Error('shut down');
     await assert.rejects(receive(new Readable({ read() {} }), AbortSignal.abort(reason)).body, reason);
     const control = new AbortController();

@@ -82,7 +82,7 @@ describe('an attempt', () => {
     await assert.rejects(send(AbortSignal.abort(REASON)), { error: REASON });
   });
 
-  it('destroys its request when the signal aborts, and lets go of its body and of the signal', async (t) => {
+  it('destroys its request when the signal aborts, and releases its body and the signal', async (t) => {
     const control = new AbortController();
     const send = await sending(t, () => control.abort(REASON));
     const body = endless();
@@ -91,7 +91,7 @@ describe('an attempt', () => {
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
-  it('whose connection breaks lets go of its body', async (t) => {
+  it('whose connection breaks releases its body', async (t) => {
     const { signal } = new AbortController();
     const send = await sending(t, (scripted) => scripted.reset());
     const body = endless();

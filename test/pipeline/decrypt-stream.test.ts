@@ -167,7 +167,7 @@ describe('a response in which the model reported an error', { concurrency: true 
 describe('the signal of a shutdown', () => {
   const reason = new PrivatemodeError('shutting_down', 'the proxy was shut down');
 
-  it('ends the response with its reason, and is let go of', async () => {
+  it('ends the response with its reason, and is released', async () => {
     const control = new AbortController();
     const { remote, ended, text } = decrypting({ signal: control.signal });
     remote.push('some');
@@ -177,7 +177,7 @@ describe('the signal of a shutdown', () => {
     assert.deepEqual([remote.destroyed, getEventListeners(control.signal, 'abort').length], [true, 0]);
   });
 
-  it('is let go of when the response ends', async () => {
+  it('is released when the response ends', async () => {
     const control = new AbortController();
     const { remote, ended } = decrypting({ signal: control.signal });
     remote.push(null);
@@ -231,7 +231,7 @@ describe('back-pressure', () => {
     assert.equal(text().length, 2 * piece.length);
   });
 
-  it('lets go of the remote where nobody wants the rest', async () => {
+  it('closes the remote where nobody wants the rest', async () => {
     const { remote, stream, text } = decrypting();
     remote.push('one');
     await until(() => text() === 'one', 'nothing arrived');

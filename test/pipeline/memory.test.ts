@@ -39,7 +39,7 @@ describe('memory that a stream keeps', () => {
         opener.feed(Buffer.from(event));
       }
       const kept = inUse() - before;
-      // The last one may still be at hand here; each that is remembered is three times its size.
+      // The last one may still be in memory here; each that is remembered is three times its size.
       assert.ok(kept < 4 * PADDING, `${(kept / MIB).toFixed(1)} MiB are kept`);
       opener.flush(); // the stream was alive until here
     });

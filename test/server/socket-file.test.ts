@@ -131,7 +131,7 @@ describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
 
   it('removes no file that is something else', async () => {
     writeFileSync(path, 'notes');
-    const words = 'EEXIST; a file that is no socket is there; remove it, or name another path';
+    const words = 'EEXIST; another file has that name; remove it, or choose another path';
     await assert.rejects(start(), refusedWith(words));
     assert.equal(readFileSync(path, 'utf8'), 'notes');
     const link = `${path}.link`;

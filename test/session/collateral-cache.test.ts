@@ -211,7 +211,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
       });
 
-      it('is not waited for as long where a kept one is at hand', async () => {
+      it('is not waited for as long where a kept one exists', async () => {
         const s = scene(goodAt, () => answer);
         await ask(s.cache);
         await ask(s.cache);

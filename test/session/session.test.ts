@@ -234,7 +234,7 @@ describe('session renewal', () => {
 });
 
 describe('an epoch ends', () => {
-  /** From here on no update succeeds, so that the epoch at hand is the only one. */
+  /** From here on no update succeeds, so that the current epoch is the only one. */
   const alone = async (): Promise<SessionScene> => {
     const scene = await ready();
     scene.remote.onAttest = () => new Promise(() => {});

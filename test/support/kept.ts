@@ -10,7 +10,7 @@ const collect = runInNewContext('gc') as (how: { type: 'minor' }) => void;
 const createBallast = (): unknown[][] => Array.from({ length: 50 }, () => new Array(2_000).fill(1));
 
 /**
- * Runs `once`, which hangs the ballast on what it lets go of, three times 30 times; resolves with the KB that small collections leave
+ * Runs `once`, which hangs the ballast on what it releases, three times 30 times; resolves with the KB that small collections leave
  * of each, at best: what a collection finds under way is kept too, and on a busy machine that may be many.
  */
 export async function keptOfEach(once: (ballast: unknown) => Promise<unknown>): Promise<number> {

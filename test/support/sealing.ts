@@ -13,7 +13,7 @@ export interface JsonEndpoint {
   readonly salted?: boolean;
 }
 
-/** What takes in the body of an endpoint of JSON objects. */
+/** Receives the body of an endpoint that takes JSON objects. */
 export function jsonBody(
   { plain = PLAIN_MEMBERS.C, id = 'chat', salted = false }: JsonEndpoint = {},
   sharedSalt?: string,

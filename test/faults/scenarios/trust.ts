@@ -152,7 +152,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'CDN down later, and the deployment was replaced meanwhile',
     outcome:
-      'the epoch at hand is used to its end, then `/readyz` is 503 and nothing leaves; it recovers with the CDN',
+      'the current epoch is used to its end, then `/readyz` is 503 and nothing leaves; it recovers with the CDN',
     async run(t) {
       const s = await scene(t, { ...BRIEF, managedManifest: true });
       await ready(s);
