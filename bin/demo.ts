@@ -33,7 +33,7 @@ Usage:
 Flags:
   --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; 0 takes any).
   --once         Exit after the answers, with 0 or 1.
-  --agent AGENT  Run a coding agent (claude, opencode) in an empty directory, with ARGS, instead of the two clients.
+  --agent AGENT  Run a coding agent (claude, opencode, codex) in an empty directory, with ARGS, instead of the two clients.
   --help         Print this help.
 `;
 

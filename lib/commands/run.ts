@@ -30,6 +30,8 @@ interface Place {
 
 interface Agent {
   readonly install: string;
+  /** The API without which it can do nothing, as GET /v1 lists it, and the flag that the proxy serves it with. */
+  readonly needs?: readonly [endpoint: string, flag: string];
   /** What it is given beside the caller's environment without REMOVED, and in front of ARGS: both win over its files. */
   readonly env: (place: Place) => Readonly<Record<string, string>>;
   readonly args: (place: Place) => readonly string[];
@@ -63,6 +65,8 @@ const CLAUDE_UNSET = [
     (provider) => `CLAUDE_CODE_USE_${provider}`,
   ),
 ];
+
+const CODEX_KEY = 'LOCAL_PROXY_KEY';
 
 /** A name that no file of the user or of a repository can have prepared settings for. */
 const providerName = (): string => `privatemode-${crypto.randomUUID().slice(0, 8)}`;
@@ -102,6 +106,28 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     args: () => [],
     refused: /^--attach(?:=|$)/,
   },
+  codex: {
+    install: 'npm install -g @openai/codex',
+    needs: ['POST /v1/responses', '--responses-api'],
+    env: () => ({ [CODEX_KEY]: KEY }),
+    args: ({ url, model }) => {
+      const name = providerName();
+      const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
+      const provider = Object.entries(api).map(([member, value]) => `${member}=${JSON.stringify(value)}`);
+      const settings = {
+        model: JSON.stringify(model),
+        model_provider: JSON.stringify(name),
+        [`model_providers.${name}`]: `{${provider.join(',')}}`,
+        'analytics.enabled': 'false',
+        check_for_update_on_startup: 'false',
+        // Telemetry may be told to send prompts.
+        'otel.log_user_prompt': 'false',
+        ...{ 'otel.exporter': '"none"', 'otel.trace_exporter': '"none"', 'otel.metrics_exporter': '"none"' },
+      };
+      return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
+    },
+    refused: /^(?:--(?:oss|local-provider|remote)(?:=|$)|(?:-c=?|--config=)?(?:model_providers?|otel)[.=])/,
+  },
 };
 
 export const RUN: Command = {
@@ -129,6 +155,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   const { ready, message } = await probe({ listenAddress, port, tls: false });
   if (!ready)
     throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
+  await demand(url, name, agent.needs);
   const model = wanted.model ?? (await onlyModel(url));
 
   if (print) {
@@ -166,7 +193,7 @@ function commandOf(
 
 function refuseAgent(url: string): never {
   throw invalid(
-    `run starts ${Object.keys(AGENTS).join(' or ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
+    `run starts ${Object.keys(AGENTS).join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
       `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may win over them (docs/agents.md). ` +
       'The proxy itself starts without a command',
   );
@@ -174,6 +201,21 @@ function refuseAgent(url: string): never {
 
 const unseen = (name: string): string =>
   `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/agents.md, "What run cannot prevent").\n`;
+
+/** Throws config_invalid where what listens there is no proxy that the agent could use. */
+async function demand(url: string, name: string, needs: Agent['needs']): Promise<void> {
+  const response = await fetch(`${url}/v1`);
+  if (response.status === 401)
+    throw invalid(
+      `the proxy on ${url} asks for a token of --clients, which run does not have: set the variables of ${name} yourself (docs/agents.md)`,
+    );
+  const about = (await response.json().catch(() => undefined)) as
+    | { name?: string; endpoints?: string[] }
+    | undefined;
+  if (about?.name !== 'privatemode-proxy') throw invalid(`what listens on ${url} is not privatemode-proxy`);
+  if (needs !== undefined && !about.endpoints?.includes(needs[0]))
+    throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
+}
 
 /** The model where the service lists one only. Throws config_invalid with the names of all. */
 async function onlyModel(url: string): Promise<string> {
@@ -257,9 +299,9 @@ const quoted = (word: string): string =>
 
 function renderHelp(): string {
   return helpPage(
-    `Starts a coding agent on this terminal, so that its prompts go to the running proxy, whatever the
-settings in its files and variables say. The files stay as they are.`,
-    ['run claude|opencode [flags] -- ARGS      ARGS go to the agent as they are'],
+    `Starts a coding agent (${Object.keys(AGENTS).join(', ')}) on this terminal, so that its prompts go to
+the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.`,
+    ['run AGENT [flags] -- ARGS'],
     [
       section('Flags (the first two as the proxy got them)', [...SETTINGS, HELP]),
       section('Exit codes', [

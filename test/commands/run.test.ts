@@ -19,7 +19,8 @@ const { writeFileSync } = require('node:fs');
 writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env }));
 const post = (url) => fetch(url, { method: 'POST', body: '{}' }).then((response) => response.text());
 const config = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}');
-const url = process.env.ANTHROPIC_BASE_URL ?? Object.values(config.provider)[0].options.baseURL;
+const codex = /base_url="([^"]+)"/.exec(process.argv.join(' '))?.[1];
+const url = process.env.ANTHROPIC_BASE_URL ?? codex ?? Object.values(config.provider)[0].options.baseURL;
 (async () => {
   switch (process.env.WHAT) {
     case 'ask': process.stdout.write(await post(url + '/messages')); break;
@@ -43,9 +44,18 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     asked.push(`${req.method} ${req.url}`);
     answer(req, res);
   });
+  let endpoints: readonly string[] = [];
+  /** What the proxy says about itself; gives whether it was asked for that. */
+  const own: (...args: Parameters<RequestListener>) => boolean = (req, res) => {
+    if (req.url === '/readyz') res.writeHead(204).end();
+    else if (req.url === '/v1') res.end(JSON.stringify({ name: 'privatemode-proxy', endpoints }));
+    else return false;
+    return true;
+  };
   before(async () => {
     mkdirSync(programs);
-    for (const name of ['claude', 'opencode']) writeFileSync(join(programs, name), STAND_IN, { mode: 0o755 });
+    for (const name of ['claude', 'opencode', 'codex'])
+      writeFileSync(join(programs, name), STAND_IN, { mode: 0o755 });
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     port = (server.address() as AddressInfo).port;
@@ -56,9 +66,10 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
   });
   beforeEach(() => {
     asked.length = 0;
+    endpoints = ['POST /v1/messages', 'POST /v1/responses'];
     answer = (req, res) => {
-      if (req.url === '/readyz') res.writeHead(204).end();
-      else if (req.url === '/v1/models') res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
+      if (own(req, res)) return;
+      if (req.url === '/v1/models') res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
       else res.end('answered');
     };
     writeFileSync(notes, '{}');
@@ -143,6 +154,56 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.notEqual(names[0], names[1]);
   });
 
+  describe('codex', () => {
+    it('asks the proxy, by settings that win over its files, with a provider whose name is new in each run', async () => {
+      const names = [];
+      for (const _ of [1, 2]) {
+        const { code, stdout, stderr } = await run(['codex', ...MODEL, '--', 'exec', 'x'], { WHAT: 'ask' });
+        assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+        const { args, env } = started();
+        assert.deepEqual(args.slice(-2), ['exec', 'x']);
+        const settings = args.slice(0, -2).filter((_, i) => i % 2 === 1);
+        assert.ok(
+          settings.includes('model="model-a"') && settings.includes('otel.exporter="none"'),
+          settings.join(),
+        );
+        const [, name] = /^model_provider="(privatemode-[0-9a-f]{8})"$/m.exec(settings.join('\n')) ?? [];
+        const provider = settings.find((setting) => setting.startsWith(`model_providers.${name}={`)) ?? '';
+        assert.match(
+          provider,
+          /base_url="http:\/\/127\.0\.0\.1:\d+\/v1",wire_api="responses",env_key="LOCAL_PROXY_KEY"\}$/,
+        );
+        assert.equal(env['LOCAL_PROXY_KEY'], 'placeholder');
+        names.push(name);
+      }
+      assert.notEqual(names[0], names[1]);
+    });
+
+    it('is not started where the proxy has no Responses API', async () => {
+      endpoints = ['POST /v1/messages'];
+      const { code, stderr } = await run(['codex', ...MODEL]);
+      const words =
+        'codex needs POST /v1/responses, which this proxy does not serve: start it with --responses-api';
+      assert.deepEqual([code, stderr, started()], [1, `Error: ${words}\n`, {}]);
+    });
+
+    for (const [argument, named] of [
+      ['model_provider="evil"', 'model_provider'],
+      ['--config=model_providers.evil={}', '--config'],
+      ['-cotel.exporter="x"', '-cotel.exporter'],
+      ['--oss', '--oss'],
+    ] as const) {
+      it(`is not run with ${argument}`, async () => {
+        const { code, stderr } = await run(['codex', ...MODEL, '--', '-c', argument, 'x']);
+        assert.equal(
+          stderr,
+          `Error: codex cannot be run with ${named}: its prompts could go past the proxy\n`,
+        );
+        assert.deepEqual([code, started()], [1, {}]);
+      });
+    }
+  });
+
   it('takes from the environment what chooses another way for prompts, and every key', async () => {
     const others = {
       ANTHROPIC_API_KEY: REAL_KEY,
@@ -153,7 +214,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       OPENAI_BASE_URL: 'http://127.0.0.1:1',
       PRIVATEMODE_API_KEY: REAL_KEY,
     };
-    for (const agent of ['claude', 'opencode']) {
+    for (const agent of ['claude', 'opencode', 'codex']) {
       const { code } = await run([agent, ...MODEL], {
         WHAT: 'ask',
         ...others,
@@ -172,8 +233,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
 
   it('a response that breaks off breaks off for the agent too', async () => {
     answer = (req, res) => {
-      if (req.url === '/readyz') res.writeHead(204).end();
-      else res.write('half', () => res.destroy());
+      if (!own(req, res)) res.write('half', () => res.destroy());
     };
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'whole' })).code, 8);
   });
@@ -228,7 +288,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     const { code, stderr } = await run(['aider', '--', 'x']);
     assert.equal(code, 1);
     const url = `http://127.0.0.1:${port}`;
-    assert.ok(stderr.startsWith('Error: run starts claude or opencode.'), stderr);
+    assert.ok(stderr.startsWith('Error: run starts claude, opencode, codex.'), stderr);
     for (const words of [
       `OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder`,
       `ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder`,
@@ -252,8 +312,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       [code, stderr],
       [1, 'Error: say which model the agent is to use, by --model: model-a, model-b\n'],
     );
-    answer = (req, res) =>
-      req.url === '/v1/models' ? res.end('{"data":[{"id":"one"}]}') : res.writeHead(204).end();
+    answer = (req, res) => own(req, res) || res.end('{"data":[{"id":"one"}]}');
     assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
     assert.equal(started().env['ANTHROPIC_MODEL'], 'one');
   });
@@ -266,6 +325,14 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     );
     const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
     assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
+    answer = (req, res) => res.writeHead(req.url === '/readyz' ? 204 : 401).end('{}');
+    const strict = await run(['claude', ...MODEL]);
+    assert.match(
+      strict.stderr,
+      /asks for a token of --clients, which run does not have: set the variables of claude/,
+    );
+    answer = (req, res) => (req.url === '/readyz' ? res.writeHead(204).end() : res.end('<html>'));
+    assert.match((await run(['claude', ...MODEL])).stderr, /what listens on \S+ is not privatemode-proxy/);
     answer = (_, res) => res.writeHead(503).end('failing: attestation_failed\n');
     const { stderr } = await run(['claude', ...MODEL]);
     assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed/);
