@@ -13,6 +13,7 @@ import { remoteHeaders } from '../../lib/exchange/headers.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
+import { createTranslator } from '../../lib/responses/translator.ts';
 import {
   asked,
   attacked,
@@ -75,14 +76,15 @@ function sealedRequest({ request }: Recording): {
 }
 
 /** What the opener makes of the response, its wire text cut at these places. */
-function open(
+const open = (
   exchange: HonestExchange,
   cipher: RequestCipher,
   text: string,
   cuts: readonly number[] = [],
-): Opened {
+): Opened => opened(openerFor(exchange, cipher), text, cuts);
+
+function opened(opener: Decrypter, text: string, cuts: readonly number[]): Opened {
   const wire = Buffer.from(text);
-  const opener = openerFor(exchange, cipher);
   const at = cuts.map((cut) => cut % (wire.length + 1)).sort((a, b) => a - b);
   const parts = cutAt(wire, at).map((chunk) => Buffer.from(opener.feed(chunk)));
   do parts.push(Buffer.from(opener.flush()));
@@ -220,6 +222,63 @@ describe('responses that a gateway edits', () => {
     });
     fc.assert(property, { seed: 20261122, numRuns: 2_000 });
     assertVaried();
+  });
+});
+
+const CHATS = RECORDINGS.filter(
+  ({ exchange: { api, choices, status = 200 } }) => api === 'chat' && choices === 1 && status < 400,
+);
+/** What a client of the Responses API takes for a call that it may run, or for the end. */
+const PROMISES =
+  /event: response\.(?:completed|incomplete|(?:function_call_arguments|custom_tool_call_input)\.done)\n|event: response\.output_item\.done\ndata: [^\n]*"type":"(?:[a-z_]+_call|message)"/;
+
+/** The same response behind POST /v1/responses, its connection broken where it failed. */
+function openTranslated(
+  { exchange }: Recording,
+  cipher: RequestCipher,
+  text: string,
+  cuts: readonly number[],
+): Opened {
+  const translator = createTranslator('r-1');
+  const isStream = exchange.events !== undefined;
+  translator.request(Buffer.from(JSON.stringify({ model: 'm', input: 'asked', stream: isStream })));
+  if (isStream) {
+    const opener = translator.decrypter(openerFor(exchange, cipher));
+    const { text: events, failure } = opened(opener, text, cuts);
+    const last = opener.failure === undefined ? '' : String(translator.fail(opener.failure));
+    return { text: events + last, failure };
+  }
+  const body = opened(openerFor(exchange, cipher), text, cuts);
+  return body.failure === undefined
+    ? { ...body, text: String(translator.body(Buffer.from(body.text))) }
+    : body;
+}
+
+describe('responses that a gateway edits, as those of the Responses API', () => {
+  it('have a call that is done, or an end, only where the chat was the honest one', () => {
+    const counts = { whole: 0, failed: 0 };
+    const property = fc.property(
+      fc.constantFrom(...CHATS),
+      generatedAttack,
+      fc.array(fc.nat(), { maxLength: 3 }),
+      (recording, attack, cuts) => {
+        const { cipher, messages } = sealedRequest(recording);
+        const wire = wireTextOf(recording, attacked(recording, attack, messages));
+        const verdict = verdictOf(recording, open(recording.exchange, cipher, wire, cuts));
+        const translated = openTranslated(recording, sealedRequest(recording).cipher, wire, cuts);
+        const { text, failure } = translated;
+        const isError = /event: response\.failed\n[^\n]*\n\n(?::\n\n)?$/.test(text);
+        const isWhole = recording.exchange.events === undefined ? failure === undefined : PROMISES.test(text);
+        counts[isWhole ? 'whole' : 'failed'] += 1;
+        const told = report(recording, attack, translated);
+        assert.ok(!isWhole || (verdict === 'honest' && !isError), told);
+        assert.ok(!DISHONEST.test(text), told);
+        // What fails says so, but for a body of which nothing is shown.
+        assert.ok(isWhole || isError || text === '', told);
+      },
+    );
+    fc.assert(property, { seed: 20261124, numRuns: 2_000 });
+    assert.ok(Math.min(counts.whole, counts.failed) > 50, JSON.stringify(counts));
   });
 });
 
