@@ -125,6 +125,21 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await alone.close();
   });
 
+  it('counts refused requests by what was asked and why, where there are any', async () => {
+    const { page } = await open(await verifiedScene());
+    await holds(page, "document.querySelectorAll('#refused tr').length === 1");
+    const shown = "document.querySelector('#refused-section')";
+    assert.match(
+      await page.evaluate(`${shown}.innerText`),
+      /^Refused requests[\s\S]*POST \/openai\/\*\s+unknown_path\s+(?:Times: )?12/,
+    );
+    await page.close();
+    const { page: clean } = await open(await failedScene());
+    await holds(clean, title('Not verified'));
+    assert.equal(await clean.evaluate(`${shown}.hidden`), true);
+    await clean.close();
+  });
+
   it('cuts nothing off on a phone', async () => {
     const { page } = await open(withClients(await verifiedScene()));
     await page.screenshot({ width: 390, height: 900, scheme: 'light' });
