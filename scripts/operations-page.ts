@@ -132,6 +132,10 @@ const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
   status: ['integer', 'the status that the client got; absent where no response began'],
   firstTokenMs: ['integer', 'to the first event of a stream'],
   tokensIn: ['integer', "tokens of the prompt, by the service's count; not authenticated"],
+  tokensCached: [
+    'integer',
+    "those of `tokensIn` that came from the service's prompt cache, likewise; absent where it does not say",
+  ],
   tokensOut: ['integer', 'tokens of the response, likewise'],
   model: ['text', 'the requested model; with `alias`, the model that the alias stands for'],
   alias: ['text', 'with `--model-alias`: the configured NAME that matched the requested model'],

@@ -136,11 +136,22 @@ function trafficLines({ traffic, now, receipts }: StatusReport, paint: Paint): s
     row('first token', spread(seconds, now, 'firstTokenMs')),
     row('token gap', spread(seconds, now, 'gapMs')),
   ];
+  const cached = cachedOf(traffic.finished);
+  if (cached !== undefined) lines.push(row('cache', cached));
   if (receipts !== undefined) {
     const lost = receipts.lost === 0 ? 'none lost' : paint('bad', `${receipts.lost} LOST`);
     lines.push(row('receipts', `${receipts.written} written, ${lost}`));
   }
   return lines;
+}
+
+/** What the cache of the service saved in the requests that are listed; undefined where it tells of no request. */
+function cachedOf(finished: readonly FinishedRequest[]): string | undefined {
+  if (finished.every(({ tokensCached }) => tokensCached === null)) return undefined;
+  const sum = (of: 'tokensIn' | 'tokensCached') =>
+    finished.reduce((all, request) => all + (request[of] ?? 0), 0).toLocaleString('en');
+  const last = plural(finished.length, 'request');
+  return `of ${sum('tokensIn')} tokens in, ${sum('tokensCached')} came from the cache, in the last ${last}`;
 }
 
 /** Median and highest of the last minute. */

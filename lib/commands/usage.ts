@@ -100,6 +100,7 @@ const COLUMNS: readonly {
   { name: 'truncated', title: 'truncated' },
   { name: 'aborted', title: 'aborted' },
   { name: 'tokensIn', title: 'tokens in' },
+  { name: 'tokensCached', title: 'from cache' },
   { name: 'tokensOut', title: 'tokens out' },
   { name: 'withoutTokens', title: 'no count' },
   { name: 'durationMs', title: 'duration', show: ({ durationMs }) => clockTime(durationMs) },
@@ -185,7 +186,8 @@ function renderHelp(): string {
   return helpPage(
     `Sums up the receipts of a gateway for each client of --clients: requests, how they ended, tokens and
 time. Checks no signature: run "receipts verify" first. The service counts the tokens, and nothing
-authenticates its count; a response that was cut off has none.`,
+authenticates its count; a response that was cut off has none. "From cache" counts the tokens in
+that the service found in its prompt cache.`,
     ['usage --since 2026-11-01 [flags]'],
     [
       section('Flags', SETTINGS),

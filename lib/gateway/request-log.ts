@@ -73,6 +73,7 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     status: res.headersSent ? res.statusCode : undefined,
     firstTokenMs: firstTokenMs(exchange),
     tokensIn: usage?.prompt,
+    tokensCached: usage?.cached,
     tokensOut: usage?.completion,
     model,
     alias: exchange.alias,

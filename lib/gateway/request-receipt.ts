@@ -1,5 +1,6 @@
 /** The receipt of a request: what is noted for it along the exchange, and what it says at the end (docs/receipts.md). */
 import { AUDIT_HEADERS } from '../exchange/headers.ts';
+import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
 import { BodyHash, type DigestedResponse } from './digested-response.ts';
@@ -45,12 +46,18 @@ export function addReceipt(exchange: Exchange, outcome: Outcome): void {
     status: res.headersSent ? res.statusCode : null,
     request: request.digest(),
     response: { ...response, events: stats.events },
-    tokens: usage === undefined ? null : { in: usage.prompt ?? null, out: usage.completion ?? null },
+    tokens: usage === undefined ? null : tokensOf(usage),
     epoch: epoch === undefined ? null : epochOf(epoch),
     outcome: OUTCOMES[outcome],
     code: error?.code ?? null,
   });
 }
+
+const tokensOf = ({ prompt, completion, cached }: TokenUsage): RequestReceipt['tokens'] => ({
+  in: prompt ?? null,
+  out: completion ?? null,
+  cached: cached ?? null,
+});
 
 const epochOf = ({ secretId, manifestSha256, verdictSha256 }: Epoch): RequestReceipt['epoch'] => ({
   secretId,

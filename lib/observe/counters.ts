@@ -48,7 +48,7 @@ export class RequestStats {
   events = 0;
   model: string | undefined;
   /** Tokens, as the service says it counted them. */
-  usage: { readonly [of in 'prompt' | 'completion']: number | undefined } | undefined;
+  usage: { readonly [of in 'prompt' | 'completion' | 'cached']: number | undefined } | undefined;
   /** The model reported an error of its own inside a stream. */
   modelError = false;
   error: PrivatemodeError | undefined;

@@ -152,6 +152,7 @@ const WIDTHS: Readonly<Record<string, number>> = {
   status: 3,
   firstTokenMs: 5,
   tokensIn: 6,
+  tokensCached: 6,
   tokensOut: 6,
   stage: 11,
   ms: 8,

@@ -87,7 +87,7 @@ export function createMetrics(options: {
   const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code', 'client');
   const tokensTotal = counter(
     'tokens_total',
-    'Tokens, as counted by the service.',
+    'Tokens, as counted by the service; cached ones are part of the input.',
     'route',
     'model',
     'type',
@@ -101,7 +101,7 @@ export function createMetrics(options: {
   const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
   const perChunkHelp = 'Mean time between the chunks of a stream.';
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
-  const tokensHelp = 'Tokens per request, as counted by the service.';
+  const tokensHelp = 'Tokens per request, as counted by the service; cached ones are part of the input.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
   // The duration by model and error (above) times clients would be too many series.
   const clientDurationHelp = 'Duration of requests, per client.';
@@ -141,7 +141,8 @@ export function createMetrics(options: {
         server_address: options.serverAddress,
       };
       duration.observe({ ...labels, error_type: stats.error?.code ?? '' }, (endedAt - startedAt) / 1000);
-      const counts = { input: stats.usage?.prompt, output: stats.usage?.completion };
+      const { prompt: input, completion: output, cached } = stats.usage ?? {};
+      const counts = { input, output, cached };
       for (const [type, count] of Object.entries(counts)) {
         if (count === undefined) continue;
         tokens.observe({ ...labels, gen_ai_token_type: type }, count);

@@ -37,6 +37,8 @@ export interface FinishedRequest {
   readonly firstTokenMs: number | null;
   readonly tokensIn: number | null;
   readonly tokensOut: number | null;
+  /** Those of `tokensIn` that came from the cache of the service. */
+  readonly tokensCached: number | null;
 }
 
 /** Requests that were refused for the same mistake of their clients, since the start. */

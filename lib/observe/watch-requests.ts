@@ -45,6 +45,7 @@ export async function watchRequests({
         firstTokenMs: firstTokenMs ?? null,
         tokensIn: usage?.prompt ?? null,
         tokensOut: usage?.completion ?? null,
+        tokensCached: usage?.cached ?? null,
       };
       traffic.observe(finished, isPaced ? (endedAt - firstChunkAt) / gaps : undefined);
     },

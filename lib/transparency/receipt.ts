@@ -34,8 +34,12 @@ export interface RequestReceipt {
   readonly request: BodyDigest;
   /** The body as it was handed to the application's connection; `events`: of a stream. */
   readonly response: BodyDigest & { readonly events: number };
-  /** By the count of the service, which nothing authenticates. */
-  readonly tokens: { readonly in: number | null; readonly out: number | null } | null;
+  /** By the count of the service, which nothing authenticates. `cached` are those of `in` that came from its cache; receipts of older versions do not have it. */
+  readonly tokens: {
+    readonly in: number | null;
+    readonly out: number | null;
+    readonly cached?: number | null;
+  } | null;
   /** Of the attempt that led to the response; null where nothing encrypted was sent. The verdict lies beside the receipts: `verdicts/<sha256>.json`. */
   readonly epoch: Pick<EpochFacts, 'secretId' | 'manifestSha256' | 'verdictSha256'> | null;
   readonly outcome: ReceiptOutcome;

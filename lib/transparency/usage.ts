@@ -20,6 +20,8 @@ export interface UsageSums extends Readonly<Record<ReceiptOutcome, number>> {
   readonly requests: number;
   /** By the count of the service, which nothing authenticates. */
   readonly tokensIn: number;
+  /** Those of `tokensIn` that came from the cache of the service, as far as it says. */
+  readonly tokensCached: number;
   readonly tokensOut: number;
   /** Requests that were sent to the service and of which it told no count: they may have used tokens all the same. */
   readonly withoutTokens: number;
@@ -179,6 +181,7 @@ const nothing = (): Mutable<UsageSums> => ({
   truncated: 0,
   aborted: 0,
   tokensIn: 0,
+  tokensCached: 0,
   tokensOut: 0,
   withoutTokens: 0,
   durationMs: 0,
@@ -194,6 +197,7 @@ function addTo(
   sums.requests += requests;
   sums[outcome] += requests;
   sums.tokensIn += tokens?.in ?? 0;
+  sums.tokensCached += tokens?.cached ?? 0;
   sums.tokensOut += tokens?.out ?? 0;
   if (tokens === null && epoch !== null) sums.withoutTokens += 1;
   sums.durationMs += durationMs;
@@ -237,6 +241,7 @@ function isSummable(line: ReceiptLine): boolean {
   if (line.type !== 'request') return true;
   const { client = null, model, tokens, outcome } = line;
   const hasTokens =
-    tokens === null || (typeof tokens === 'object' && isCount(tokens.in) && isCount(tokens.out));
+    tokens === null ||
+    (typeof tokens === 'object' && [tokens.in, tokens.out, tokens.cached ?? null].every(isCount));
   return OUTCOMES.has(outcome) && hasTokens && isName(client) && isName(model);
 }

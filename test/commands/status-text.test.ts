@@ -45,7 +45,7 @@ const rejected = {
 const lastError = { code: 'attestation_failed', message: 'as the check says', remedy: 'Do not trust it.' };
 const request = (more: object = {}) => ({
   ...{ id: 'r', at: NOW - 3_000, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
-  ...{ durationMs: 1_234, firstTokenMs: 9, tokensIn: 1, tokensOut: 20 },
+  ...{ durationMs: 1_234, firstTokenMs: 9, tokensIn: 1, tokensOut: 20, tokensCached: null },
   ...more,
 });
 const second = (ago: number, more: object = {}) => ({
@@ -166,6 +166,17 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '  11:59:57  answered        200  chat           m                            1.2 s  20 tokens',
       '  11:59:57  failed          -    chat           -                            1.2 s    upstream_reset',
     ],
+  ],
+  [
+    'how much of the prompts came from the cache',
+    traffic({
+      finished: [
+        request({ tokensIn: 40_000, tokensCached: 38_000 }),
+        request({ tokensIn: 1_000 }),
+        request({ tokensIn: null }),
+      ],
+    }),
+    ['  cache        of 41,000 tokens in, 38,000 came from the cache, in the last 3 requests'],
   ],
   [
     'what was refused, and how often',

@@ -28,7 +28,7 @@ const receipt = (time: string, more: Partial<RequestReceipt> = {}): RequestRecei
   status: 200,
   request: { sha256: '0'.repeat(64), bytes: 3 },
   response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
-  tokens: { in: 10, out: 5 },
+  tokens: { in: 10, out: 5, cached: 7 },
   epoch: EPOCH,
   outcome: 'complete',
   code: null,
@@ -99,7 +99,11 @@ const november = (): Promise<string> =>
     receipt('2026-11-02T10:00:00.000Z', { outcome: 'aborted', tokens: null }),
     receipt('2026-11-02T09:00:00.000Z', { client: 'bob', model: 'm2', tokens: { in: 7, out: null } }),
     receipt('2026-11-03T08:00:00.000Z', { client: 'bob', outcome: 'failed', tokens: null, status: 502 }),
-    receipt('2026-11-03T08:00:01.000Z', { client: 'bob', outcome: 'truncated', tokens: { in: 3, out: 1 } }),
+    receipt('2026-11-03T08:00:01.000Z', {
+      client: 'bob',
+      outcome: 'truncated',
+      tokens: { in: 3, out: 1, cached: 2 },
+    }),
     receipt('2026-11-04T00:00:00.000Z', {
       ...{ client: null, model: null, outcome: 'refused', tokens: null, epoch: null, durationMs: 1 },
     }),
@@ -108,17 +112,17 @@ const november = (): Promise<string> =>
 
 const SUMS_OF_ANN = {
   ...{ client: 'ann', requests: 3, complete: 2, refused: 0, failed: 0, truncated: 0, aborted: 1 },
-  ...{ tokensIn: 20, tokensOut: 10, withoutTokens: 1, durationMs: 4_500 },
+  ...{ tokensIn: 20, tokensCached: 14, tokensOut: 10, withoutTokens: 1, durationMs: 4_500 },
   ...{ first: '2026-11-01T00:00:00.000Z', last: '2026-11-30T23:59:59.999Z' },
 };
 const SUMS_OF_BOB = {
   ...{ client: 'bob', requests: 3, complete: 1, refused: 0, failed: 1, truncated: 1, aborted: 0 },
-  ...{ tokensIn: 10, tokensOut: 1, withoutTokens: 1, durationMs: 4_500 },
+  ...{ tokensIn: 10, tokensCached: 2, tokensOut: 1, withoutTokens: 1, durationMs: 4_500 },
   ...{ first: '2026-11-02T09:00:00.000Z', last: '2026-11-03T08:00:01.000Z' },
 };
 const SUMS_OF_NOBODY = {
   ...{ client: null, requests: 1, complete: 0, refused: 1, failed: 0, truncated: 0, aborted: 0 },
-  ...{ tokensIn: 0, tokensOut: 0, withoutTokens: 0, durationMs: 1 },
+  ...{ tokensIn: 0, tokensCached: 0, tokensOut: 0, withoutTokens: 0, durationMs: 1 },
   ...{ first: '2026-11-04T00:00:00.000Z', last: '2026-11-04T00:00:00.000Z' },
 };
 
@@ -131,7 +135,7 @@ describe('usage', { timeout: 120_000 }, () => {
       rows: [SUMS_OF_ANN, SUMS_OF_BOB, SUMS_OF_NOBODY],
       total: {
         ...{ requests: 7, complete: 3, refused: 1, failed: 1, truncated: 1, aborted: 1 },
-        ...{ tokensIn: 30, tokensOut: 11, withoutTokens: 2, durationMs: 9_001 },
+        ...{ tokensIn: 30, tokensCached: 16, tokensOut: 11, withoutTokens: 2, durationMs: 9_001 },
         ...{ first: '2026-11-01T00:00:00.000Z', last: '2026-11-30T23:59:59.999Z' },
       },
       lost: { receipts: 0, unknown: 0 },
@@ -151,11 +155,11 @@ describe('usage', { timeout: 120_000 }, () => {
       [
         '7 requests since 2026-11-01 and before 2026-12-01 by the receipts in DIR',
         '',
-        'client  requests  complete  refused  failed  truncated  aborted  tokens in  tokens out  no count  duration       first (UTC)        last (UTC)',
-        'ann            3         2        0       0          0        1         20          10         1   0:00:05  2026-11-01 00:00  2026-11-30 23:59',
-        'bob            3         1        0       1          1        0         10           1         1   0:00:05  2026-11-02 09:00  2026-11-03 08:00',
-        '(none)         1         0        1       0          0        0          0           0         0   0:00:00  2026-11-04 00:00  2026-11-04 00:00',
-        'total          7         3        1       1          1        1         30          11         2   0:00:09  2026-11-01 00:00  2026-11-30 23:59',
+        'client  requests  complete  refused  failed  truncated  aborted  tokens in  from cache  tokens out  no count  duration       first (UTC)        last (UTC)',
+        'ann            3         2        0       0          0        1         20          14          10         1   0:00:05  2026-11-01 00:00  2026-11-30 23:59',
+        'bob            3         1        0       1          1        0         10           2           1         1   0:00:05  2026-11-02 09:00  2026-11-03 08:00',
+        '(none)         1         0        1       0          0        0          0           0           0         0   0:00:00  2026-11-04 00:00  2026-11-04 00:00',
+        'total          7         3        1       1          1        1         30          16          11         2   0:00:09  2026-11-01 00:00  2026-11-30 23:59',
         '',
       ].join('\n'),
     );
@@ -166,10 +170,10 @@ describe('usage', { timeout: 120_000 }, () => {
     const { code, out, err } = await run('--csv', '--by', 'day,client,model', '--since', '2026-11-03');
     assert.deepEqual([code, err], [0, '']);
     assert.deepEqual(out.split('\r\n'), [
-      'day,client,model,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensOut,withoutTokens,durationMs,first,last',
-      '2026-11-03,bob,m1,2,0,0,1,1,0,3,1,1,3000,2026-11-03T08:00:00.000Z,2026-11-03T08:00:01.000Z',
-      '2026-11-04,(none),(none),1,0,1,0,0,0,0,0,0,1,2026-11-04T00:00:00.000Z,2026-11-04T00:00:00.000Z',
-      '2026-11-30,ann,m1,1,1,0,0,0,0,10,5,0,1500,2026-11-30T23:59:59.999Z,2026-11-30T23:59:59.999Z',
+      'day,client,model,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensCached,tokensOut,withoutTokens,durationMs,first,last',
+      '2026-11-03,bob,m1,2,0,0,1,1,0,3,2,1,1,3000,2026-11-03T08:00:00.000Z,2026-11-03T08:00:01.000Z',
+      '2026-11-04,(none),(none),1,0,1,0,0,0,0,0,0,0,1,2026-11-04T00:00:00.000Z,2026-11-04T00:00:00.000Z',
+      '2026-11-30,ann,m1,1,1,0,0,0,0,10,7,5,0,1500,2026-11-30T23:59:59.999Z,2026-11-30T23:59:59.999Z',
       '',
     ]);
   });
@@ -208,7 +212,7 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.deepEqual([nobody.code, nobody.out], [0, 'No requests before 2026-11-01.\n']);
     assert.deepEqual(await run('--until=2026-11-01', '--csv'), {
       code: 0,
-      out: 'client,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensOut,withoutTokens,durationMs,first,last\r\n',
+      out: 'client,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensCached,tokensOut,withoutTokens,durationMs,first,last\r\n',
       err: '',
     });
   });
@@ -307,6 +311,12 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     ['with a model that is too long', (line) => `${seq(line, 9, { model: 'x'.repeat(257) })}\n`, 1, 0],
     ['with tokens below zero', (line) => `${seq(line, 9, { tokens: { in: -1, out: 1 } })}\n`, 1, 0],
     ['with tokens that are texts', (line) => `${seq(line, 9, { tokens: { in: '1', out: 1 } })}\n`, 1, 0],
+    [
+      'with cached tokens below zero',
+      (line) => `${seq(line, 9, { tokens: { in: 1, out: 1, cached: -1 } })}\n`,
+      1,
+      0,
+    ],
     ['with tokens of a wrong shape', (line) => `${seq(line, 9, { tokens: 5 })}\n`, 1, 0],
     ['with a duration that is no number', (line) => `${seq(line, 9, { durationMs: null })}\n`, 1, 0],
     ['without an epoch member', (line) => `${seq(line, 9, { epoch: undefined })}\n`, 1, 0],
@@ -364,6 +374,13 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     const { code, out, err } = await run('--json');
     assert.deepEqual([code, JSON.parse(out).lines.cutOff], [0, 1]);
     assert.equal(err, '1 file ended in the middle of a line, which was not counted.\n');
+  });
+
+  it('counts receipts of older versions, which know of no cached tokens', async () => {
+    const path = join(directory, await november());
+    writeFileSync(path, readFileSync(path, 'utf8').replaceAll(/,"cached":\d/g, ''));
+    const { total } = await json();
+    assert.deepEqual([total.requests, total.tokensIn, total.tokensCached], [7, 30, 0]);
   });
 
   it('counts receipts of older versions, which name no client', async () => {

@@ -446,7 +446,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     );
   });
 
-  it('has the same names in the metrics: tokens of both directions', async (t) => {
+  it('has the same names in the metrics: tokens of both directions, and those from the cache', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = sealedAnswers(await scripted.body()).object({
@@ -455,7 +455,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
         created: 1,
         model: 'm',
         choices: [{ index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 11, completion_tokens: 12 },
+        usage: { prompt_tokens: 11, completion_tokens: 12, prompt_tokens_details: { cached_tokens: 8 } },
       });
       await scripted.write(
         `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
@@ -463,10 +463,9 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     });
     await ask(post());
     const [line] = await linesAtInfo(gateway);
-    assert.deepEqual([line?.['tokensIn'], line?.['tokensOut']], [11, 12]);
+    assert.deepEqual([line?.['tokensIn'], line?.['tokensOut'], line?.['tokensCached']], [11, 12, 8]);
     const [seen] = gateway.observations;
-    const { prompt, completion } = seen?.stats.usage ?? {};
-    assert.deepEqual([prompt, completion], [11, 12]);
+    assert.deepEqual(seen?.stats.usage, { prompt: 11, completion: 12, cached: 8 });
   });
 });
 

@@ -290,6 +290,13 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
       35,
     ],
     ['complete, one of the counts known', STREAM, streamWithUsage({ prompt_tokens: 30 }), 200, 30],
+    [
+      'complete, with most of the prompt from the cache: it counts like the rest',
+      STREAM,
+      streamWithUsage({ prompt_tokens: 30, prompt_tokens_details: { cached_tokens: 28 } }),
+      200,
+      30,
+    ],
     ['complete without a usage', STREAM, answering, 200, 0],
     ['with a list of models', get('/v1/models'), answering, 200, 0],
     ['with a 400 of ours', post('{'), answering, 400, 0],

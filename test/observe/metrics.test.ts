@@ -21,7 +21,7 @@ const STATS: RequestObservation['stats'] = {
   error: undefined,
   chunks: 5,
   events: 5,
-  usage: { prompt: 5, completion: 1_000 },
+  usage: { prompt: 5, completion: 1_000, cached: 3 },
   bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
 };
 const REQUEST: RequestObservation = {
@@ -132,10 +132,13 @@ describe('metrics of requests', () => {
           name.includes(`gen_ai_token_type="${type}"`) &&
           name.includes(le),
       )?.[1];
-    assert.deepEqual([tokens('sum', 'input'), tokens('sum', 'output')], [5, 1_000]);
+    assert.deepEqual(
+      ['input', 'output', 'cached'].map((type) => tokens('sum', type)),
+      [5, 1_000, 3],
+    );
     const total = (type: string): number | undefined =>
       seen.get(`privatemode_proxy_tokens_total{route="chat",model="m1",type="${type}"}`);
-    assert.deepEqual([total('input'), total('output')], [5, 1_000]);
+    assert.deepEqual(['input', 'output', 'cached'].map(total), [5, 1_000, 3]);
     assert.deepEqual([tokens('bucket', 'input', 'le="4"'), tokens('bucket', 'input', 'le="16"')], [0, 1]);
     const duration = [...seen].find(([name]) =>
       name.startsWith('gen_ai_client_operation_duration_seconds_sum'),

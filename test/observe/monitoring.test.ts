@@ -70,7 +70,7 @@ async function rendered(): Promise<Series> {
         error: status === 200 ? undefined : new PrivatemodeError(errors[status || 502], 'on purpose'),
         chunks: 5,
         events: 3,
-        usage: { prompt: 5, completion: 1_000 },
+        usage: { prompt: 5, completion: 1_000, cached: 3 },
         bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
       },
     });

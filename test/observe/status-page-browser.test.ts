@@ -140,6 +140,18 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await clean.close();
   });
 
+  it('says how many of the tokens in came from the cache, where the service tells', async () => {
+    const scene = await verifiedScene();
+    const { page, server } = await open(scene);
+    const line = "document.querySelector('#cached')";
+    await holds(page, `${line}.textContent === 'Of 25,168 tokens in, 18,877 came from the cache.'`);
+    const { traffic } = scene.status;
+    const finished = traffic.finished.map((request) => ({ ...request, id: 'other', tokensCached: null }));
+    server.scene = { ...scene, status: { ...scene.status, traffic: { ...traffic, finished } } };
+    await holds(page, `${line}.hidden`);
+    await page.close();
+  });
+
   it('cuts nothing off on a phone', async () => {
     const { page } = await open(withClients(await verifiedScene()));
     await page.screenshot({ width: 390, height: 900, scheme: 'light' });

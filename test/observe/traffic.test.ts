@@ -5,7 +5,7 @@ import { createTrafficLog, joinTraffic } from '../../lib/observe/traffic.ts';
 
 const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequest => ({
   ...{ id, at: 0, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
-  ...{ durationMs: 50, firstTokenMs: 7, tokensIn: 1, tokensOut: 2 },
+  ...{ durationMs: 50, firstTokenMs: 7, tokensIn: 1, tokensOut: 2, tokensCached: null },
   ...more,
 });
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
+import { type TokenUsage, tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalSealObject } from '../support/literal-envelope.ts';
@@ -33,7 +33,10 @@ describe('the usage of a stream', () => {
   for (const wanted of ['every', 'last', 'none'] as const) {
     it(`is that of the closing chunk, where the client gets ${wanted}`, () => {
       const wire = chat(...finished, CLOSING as never);
-      assert.deepEqual(streamUsage(wire, 'chat', wanted), twice({ prompt: 3, completion: 1_001 }));
+      assert.deepEqual(
+        streamUsage(wire, 'chat', wanted),
+        twice({ prompt: 3, completion: 1_001, cached: undefined }),
+      );
     });
   }
 
@@ -41,7 +44,7 @@ describe('the usage of a stream', () => {
     assert.deepEqual(streamUsage(chat(...finished), 'chat'), twice(undefined));
   });
 
-  it('of messages is that of the start and of the last delta', () => {
+  const messages = (started: object, delta: object): (TokenUsage | undefined)[] => {
     const events = [
       {
         type: 'message_start',
@@ -51,17 +54,37 @@ describe('the usage of a stream', () => {
           role: 'assistant',
           content: [],
           model: 'm',
-          usage: { input_tokens: 7, output_tokens: 0 },
+          usage: started,
         },
       },
-      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 9 } },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: delta },
     ];
     const stream = sealedStream(['id', 'type', 'usage']);
     const wire = [
       ...events.map((event) => stream.event(event, event.type)),
       'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ].join('');
-    assert.deepEqual(streamUsage(wire, 'messages'), twice({ prompt: 7, completion: 9 }));
+    return streamUsage(wire, 'messages');
+  };
+
+  it('of messages is that of the start and of the last delta', () => {
+    assert.deepEqual(
+      messages(
+        { input_tokens: 2, cache_read_input_tokens: 4, cache_creation_input_tokens: 1, output_tokens: 0 },
+        { output_tokens: 9 },
+      ),
+      twice({ prompt: 7, completion: 9, cached: 4 }),
+    );
+  });
+
+  it('of messages is that of the last delta, where only that knows what came from the cache', () => {
+    assert.deepEqual(
+      messages(
+        { input_tokens: 7, output_tokens: 0 },
+        { input_tokens: 3, cache_read_input_tokens: 4, cache_creation_input_tokens: 0, output_tokens: 9 },
+      ),
+      twice({ prompt: 7, completion: 9, cached: 4 }),
+    );
   });
 });
 
@@ -85,12 +108,12 @@ describe('the usage of a whole body', () => {
     created: 1,
     model: 'm',
     choices: [{ index: 0, message: {}, finish_reason: 'stop' }],
-    usage: { prompt_tokens: 5, completion_tokens: 6 },
+    usage: { prompt_tokens: 5, completion_tokens: 6, prompt_tokens_details: { cached_tokens: 5 } },
   };
 
   it('is its plain member', () => {
     assert.deepEqual(usageOf(CHAT, 'chat'), {
-      usage: { prompt: 5, completion: 6 },
+      usage: { prompt: 5, completion: 6, cached: 5 },
       failure: undefined,
     });
   });
@@ -98,7 +121,7 @@ describe('the usage of a whole body', () => {
   it('of embeddings has no completion', () => {
     const body = { object: 'list', data: [], model: 'm', usage: { prompt_tokens: 4, total_tokens: 4 } };
     assert.deepEqual(usageOf(body, 'embeddings'), {
-      usage: { prompt: 4, completion: undefined },
+      usage: { prompt: 4, completion: undefined, cached: undefined },
       failure: undefined,
     });
   });
@@ -110,43 +133,54 @@ describe('the usage of a whole body', () => {
 });
 
 describe('counts of tokens', () => {
-  const cases: [text: string, prompt: number | undefined, completion: number | undefined][] = [
-    ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
-    ['{"input_tokens":1,"output_tokens":2}', 1, 2],
-    ['"usage": {"prompt_tokens":1, "prompt_tokens_details":{"cached_tokens":1}},', 1, undefined],
-    [', "usage":{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
-    ['{"prompt_tokens":1000000001,"completion_tokens":1000000000}', undefined, 1_000_000_000],
-    ['{"prompt_tokens":-1,"completion_tokens":1.5}', undefined, undefined],
-    ['{"prompt_tokens":"1","completion_tokens":null}', undefined, undefined],
-    ['{"prompt_tokens":1e400,"completion_tokens":[2]}', undefined, undefined],
-    ['{"__proto__":{"prompt_tokens":1},"constructor":2}', undefined, undefined],
-    ['{"type":"duration","seconds":3}', undefined, undefined],
-    ['null', undefined, undefined],
-    ['{', undefined, undefined],
-    ['', undefined, undefined],
-  ];
+  const cases: [text: string, prompt: number | undefined, completion: number | undefined, cached?: number][] =
+    [
+      ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
+      ['{"input_tokens":1,"output_tokens":2}', 1, 2],
+      ['"usage": {"prompt_tokens":1, "prompt_tokens_details":{"cached_tokens":1}},', 1, undefined, 1],
+      ['{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}', 9, undefined, 0],
+      ['{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":10}}', 9, undefined],
+      ['{"prompt_tokens":9,"prompt_tokens_details":[{"cached_tokens":1}]}', 9, undefined],
+      ['{"prompt_tokens":9,"prompt_tokens_details":null,"cache_read_input_tokens":1}', 9, undefined],
+      ['{"input_tokens":9,"cache_read_input_tokens":30}', 39, undefined, 30],
+      ['{"input_tokens":9,"cache_read_input_tokens":30,"cache_creation_input_tokens":2}', 41, undefined, 30],
+      ['{"input_tokens":9,"cache_read_input_tokens":null,"cache_creation_input_tokens":2}', 11, undefined],
+      ['{"input_tokens":0,"cache_read_input_tokens":-1,"output_tokens":1}', 0, 1],
+      ['{"cache_read_input_tokens":30}', undefined, undefined],
+      [', "usage":{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
+      ['{"prompt_tokens":1000000001,"completion_tokens":1000000000}', undefined, 1_000_000_000],
+      ['{"prompt_tokens":-1,"completion_tokens":1.5}', undefined, undefined],
+      ['{"prompt_tokens":"1","completion_tokens":null}', undefined, undefined],
+      ['{"prompt_tokens":1e400,"completion_tokens":[2]}', undefined, undefined],
+      ['{"__proto__":{"prompt_tokens":1},"constructor":2}', undefined, undefined],
+      ['{"type":"duration","seconds":3}', undefined, undefined],
+      ['null', undefined, undefined],
+      ['{', undefined, undefined],
+      ['', undefined, undefined],
+    ];
 
   it('keep of earlier ones what they do not repeat', () => {
-    const earlier = { prompt: 7, completion: 8 };
-    for (const [text, prompt, completion] of [
-      ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2],
-      ['{"prompt_tokens":1}', 1, 8],
-      ['{"output_tokens":2}', 7, 2],
-      ['{"prompt_tokens":-1,"completion_tokens":null}', 7, 8],
-      ['{"prompt_tokens":0,"completion_tokens":0}', 0, 0],
-      ['{}', 7, 8],
-      ['null', 7, 8],
-      ['[1]', 7, 8],
-      ['', 7, 8],
+    const earlier = { prompt: 7, completion: 8, cached: 6 };
+    for (const [text, prompt, completion, cached] of [
+      ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2, undefined],
+      ['{"prompt_tokens":1}', 1, 8, undefined],
+      ['{"output_tokens":2}', 7, 2, 6],
+      ['{"prompt_tokens":-1,"completion_tokens":null}', 7, 8, 6],
+      ['{"prompt_tokens":0,"completion_tokens":0}', 0, 0, undefined],
+      ['{"cache_read_input_tokens":1}', 7, 8, 6],
+      ['{}', 7, 8, 6],
+      ['null', 7, 8, 6],
+      ['[1]', 7, 8, 6],
+      ['', 7, 8, 6],
     ] as const) {
-      assert.deepEqual(tokenUsageIn(text, earlier), { prompt, completion }, text);
+      assert.deepEqual(tokenUsageIn(text, earlier), { prompt, completion, cached }, text);
     }
   });
 
-  for (const [text, prompt, completion] of cases) {
+  for (const [text, prompt, completion, cached] of cases) {
     it(`of ${text || 'nothing'}`, () => {
       const none = prompt === undefined && completion === undefined;
-      assert.deepEqual(tokenUsageIn(text), none ? undefined : { prompt, completion });
+      assert.deepEqual(tokenUsageIn(text), none ? undefined : { prompt, completion, cached });
     });
   }
 });

@@ -378,7 +378,7 @@ describe('a Responses stream', () => {
       const state = {
         pending: false,
         finished: false,
-        usage: { prompt: 1, completion: 2 },
+        usage: { prompt: 1, completion: 2, cached: undefined },
         failure: undefined as PrivatemodeError | undefined,
       };
       let at = 0;
