@@ -18,7 +18,7 @@ export interface VerdictFacts {
   readonly expiresAt: number | null;
   readonly lastError: StatusReport['lastError'];
   /** The first check of the last verdict that failed. */
-  readonly failedCheck: { readonly title: string; readonly expected: string; readonly found: string } | null;
+  readonly failedCheck: Readonly<Record<'title' | 'code' | 'expected' | 'found', string>> | null;
 }
 
 /** What the verdict says, from what the listener shows as data. */
@@ -34,6 +34,7 @@ export function verdictFacts(status: StatusReport, { verdict, chain }: Verificat
     expiresAt: epoch?.expiresAt ?? null,
     failedCheck: failure && {
       title: check?.title ?? failure.code,
+      code: failure.code,
       expected: failure.expected ?? 'every check to pass',
       found: failure.found,
     },
@@ -118,8 +119,8 @@ function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictRow
       <h2 id="verdict-title">${escaped(title)}</h2>
       ${line('verdict-meaning', meaning)}
       ${line('verdict-remedy', lastError && `What to do: ${lastError.remedy}`)}
-      ${line('verdict-check', failedCheck && `Failed check: ${failedCheck.title}`)}
-      ${line('verdict-error', lastError && `${lastError.code}: ${lastError.message}`)}
+      ${line('verdict-check', failedCheck && `Failed check: ${failedCheck.title} (${failedCheck.code})`)}
+      ${line('verdict-error', lastError === null || lastError.code === failedCheck?.code ? null : `${lastError.code}: ${lastError.message}`)}
       <details id="verdict-details"${found === null ? ' hidden' : ''}><summary>What must hold, and what was found</summary>${line('verdict-found', found)}</details>
     </div>
     <dl id="verdict-times">

@@ -87,7 +87,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     const verdict = "document.querySelector('#verdict-words')";
     assert.match(
       await page.evaluate(`${verdict}.innerText`),
-      /^Not verified\s+The service [^\n]*\s+What to do: Do not send [^\n]*\s+Failed check: Reported TCB\s+attestation_failed: [^\n]*\s+What must hold, and what was found$/,
+      /^Not verified\s+The service [^\n]*\s+What to do: Do not send [^\n]*\s+Failed check: Reported TCB \(attestation_failed\)\s+What must hold, and what was found$/,
     );
     await page.evaluate(`${verdict}.querySelector('summary').click()`);
     assert.match(await page.evaluate(`${verdict}.innerText`), /Must hold: [^\n]*Found: bootloader 10/);
@@ -211,6 +211,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     const hardware = "document.querySelector('#link-hardware')";
     await holds(page, `${hardware}?.querySelector('use').getAttribute('href') === '#icon-warn'`);
     assert.match(await page.evaluate(`${hardware}.innerText`), /held under custom roots/);
+    assert.equal(await page.evaluate(`${hardware}.dataset.tone`), 'warn');
     await page.close();
   });
 

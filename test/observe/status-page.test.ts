@@ -37,7 +37,7 @@ describe('the status page without JavaScript', () => {
   it('escapes every text of others', () => {
     const evil = `<img src=x onerror="a('b')">$&`;
     const lastError = { code: evil, message: evil, remedy: evil };
-    const failedCheck = { title: evil, expected: evil, found: evil };
+    const failedCheck = { title: evil, code: 'manifest_mismatch', expected: evil, found: evil };
     const text = body({ ...VERIFIED, lastError, failedCheck });
     assert.doesNotMatch(text, /<img/);
     const safe = '&lt;img src=x onerror=&quot;a(&#39;b&#39;)&quot;&gt;$&amp;';
