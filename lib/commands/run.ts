@@ -133,7 +133,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
 export const RUN: Command = {
   flags: [...SETTINGS, HELP],
   takesEnvironment: true,
-  words: [['AGENT']],
+  words: [['AGENT'], []],
   takesRest: true,
   help: renderHelp,
   run: runAgent,

@@ -287,6 +287,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
   it('refuses an agent it does not know, with the variables that other clients take', async () => {
     const { code, stderr } = await run(['aider', '--', 'x']);
     assert.equal(code, 1);
+    assert.equal((await run([])).stderr, stderr, 'the same for none');
     const url = `http://127.0.0.1:${port}`;
     assert.ok(stderr.startsWith('Error: run starts claude, opencode, codex.'), stderr);
     for (const words of [
