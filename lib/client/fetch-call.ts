@@ -60,11 +60,11 @@ export const isRedirect = ({ status, type }: Response): boolean =>
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
   // Windows and workers of browsers have one.
   const { origin } = (globalThis as { readonly location?: { readonly origin: string } }).location ?? {};
-  const remedy =
-    origin !== undefined
-      ? `Check the network. To a page it looks the same where ${host} does not let pages of ${origin} ask it (CORS): see "Runtimes" in the README of privatemode-ai.`
-      : undefined;
-  return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause, remedy });
+  if (origin === undefined)
+    return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause });
+  const message = `${host} cannot be reached, or does not allow pages of ${origin} to ask it (CORS)`;
+  const remedy = `Check the network, and in the browser's console whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.`;
+  return new PrivatemodeError('upstream_unreachable', message, { cause, remedy });
 }
 
 async function readAll(response: Response, host: string, maxBytes: number): Promise<Uint8Array> {

@@ -43,13 +43,16 @@ export const ERRORS: typeof TABLE = Object.fromEntries(
 ) as typeof TABLE;
 
 /**
- * The same error with a remedy for an application; one that has a remedy of its own keeps that. Where the service could not be judged
- * because of the network, what to do is what the cause says.
+ * The same error with a remedy for an application; one that has a remedy of its own keeps that. Where the network was in the way, a cause
+ * may know better what to do: always than `not_ready`, and where it has a remedy of its own, as in a page.
  */
 export function toApplication(error: PrivatemodeError): PrivatemodeError {
   const { code, message, retryAfter, cause, api } = error;
   if (error.remedy !== TABLE[code].remedy) return error;
-  const because = code === 'not_ready' && cause instanceof PrivatemodeError && cause.blame === 'network';
-  const remedy = because ? toApplication(cause).remedy : ERRORS[code].remedy;
+  const reason =
+    cause instanceof PrivatemodeError && cause.blame === 'network' ? toApplication(cause) : undefined;
+  const knowsBetter =
+    reason !== undefined && (code === 'not_ready' || reason.remedy !== ERRORS[reason.code].remedy);
+  const { remedy } = knowsBetter ? reason : ERRORS[code];
   return new PrivatemodeError(code, message, { cause, retryAfter, api, remedy });
 }
