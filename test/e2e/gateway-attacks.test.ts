@@ -494,6 +494,8 @@ const CONTENT: readonly (readonly [exchange: string, at: number])[] = [
   ['chat-stream-tools', 2],
   ['completions-stream', 1],
   ['completions-stream-batch', 0],
+  ['completions-stream-echo', 0],
+  ['chat-stream-continued', 1],
   ['transcription-stream', 0],
 ];
 /** Names that a chunk of chat may hold besides, all behind its own. */
@@ -509,6 +511,9 @@ const COUNTS: readonly (readonly [how: string, exchange: string, worker: string,
   ['fewer', 'completions-whole-batch', 'completions-whole', '1'],
   ['more', 'completions-stream', 'completions-stream-batch', '2'],
   ['fewer', 'completions-stream-batch', 'completions-stream', '1'],
+  ['more', 'completions-whole-scored', 'completions-whole-255', '255'],
+  ['fewer', 'completions-whole-255', 'completions-whole-scored', '1'],
+  ['fewer', 'completions-stream-255', 'completions-stream-scored', '1'],
 ];
 
 /** Names under which messages of a request could pass for those of a whole response. */

@@ -182,7 +182,8 @@ function assertSeen(response: ChatResponse, cell: Cell, mode: Mode): void {
 
 /** What the operator is told. */
 function assertTold(stack: Stack, before: Snapshot, cell: Cell): void {
-  const { streamEvents: _, ...counted } = countersSince(before, stack);
+  // The code of an error is that of the line in the log.
+  const { streamEvents: _, errors: __, ...counted } = countersSince(before, stack);
   assert.deepEqual(counted, { requests: 1, ...cell.counters }, 'counters');
   const lines = stack.logLines.slice(before.logLines).map((line) => JSON.parse(line));
   assert.deepEqual(

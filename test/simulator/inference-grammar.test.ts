@@ -49,6 +49,13 @@ const REQUESTS: readonly {
     more: { prompt: ['a', '', 'c d e'], n: 2 },
   },
   {
+    what: 'a completion of 255 prompts',
+    endpoint: 'completions',
+    model: 'sim-2x0',
+    text: '',
+    more: { prompt: Array.from({ length: 255 }, (_, index) => `p${index}`), max_tokens: 0, echo: true },
+  },
+  {
     what: 'a completion of token numbers',
     endpoint: 'completions',
     model: 'sim-echo',

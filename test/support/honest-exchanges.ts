@@ -85,12 +85,12 @@ function chatApi({ created, model, id, says }: Run) {
   });
   const role = (index: number): Json =>
     chunk([choice(index, { role: 'assistant', content: '' })], { prompt_token_ids: null });
-  const content = (index: number, text: string): Json =>
-    chunk([choice(index, { content: `${says}${text}` })], { kv_transfer_params: null });
+  const content = (index: number, text: string, more: Json = {}): Json =>
+    chunk([{ ...choice(index, { content: `${says}${text}` }), ...more }], { kv_transfer_params: null });
   const finish = (index: number, reason = 'stop'): Json =>
     chunk([choice(index, {}, reason)], { system_fingerprint: 'fp-1' });
   const tool = (call: Json): Json => chunk([choice(0, { tool_calls: [{ index: 0, ...call }] })]);
-  const whole = (count: number): Json => ({
+  const whole = (count: number, more: Json = {}): Json => ({
     id: `chatcmpl-${id}`,
     object: 'chat.completion',
     created,
@@ -101,6 +101,7 @@ function chatApi({ created, model, id, says }: Run) {
       logprobs: null,
       finish_reason: 'stop',
       stop_reason: null,
+      ...more,
     })),
     usage: USAGE,
     service_tier: null,
@@ -120,9 +121,11 @@ function completionsApi({ created, model, id, says }: Run) {
     usage: USAGE,
     kv_transfer_params: null,
   });
-  const text = (index: number, words: string, finish: string | null = null): Json =>
-    chunk([{ index, text: `${says}${words}`, logprobs: null, finish_reason: finish, stop_reason: null }]);
-  const whole = (count: number): Json => ({
+  const text = (index: number, words: string, finish: string | null = null, more: Json = {}): Json =>
+    chunk([
+      { index, text: `${says}${words}`, logprobs: null, finish_reason: finish, stop_reason: null, ...more },
+    ]);
+  const whole = (count: number, more: Json = {}): Json => ({
     ...head,
     choices: Array.from({ length: count }, (_, index) => ({
       index,
@@ -131,6 +134,7 @@ function completionsApi({ created, model, id, says }: Run) {
       finish_reason: 'stop',
       stop_reason: null,
       prompt_logprobs: null,
+      ...more,
     })),
     usage: USAGE,
     service_tier: null,
@@ -209,6 +213,27 @@ function messagesApi({ model, id, says }: Run) {
 const OPENAI_ERROR = { error: { message: 'it broke', type: 'InternalServerError', param: null, code: 500 } };
 const ANTHROPIC_ERROR = { type: 'error', error: { type: 'api_error', message: 'it broke' } };
 
+/** A completion that repeats its prompt, with the log probabilities of both, their tokens as numbers. */
+const ECHO = { prompt: 'asked', echo: true, logprobs: 1, return_tokens_as_token_ids: true };
+const SCORES = {
+  text_offset: [0, 5],
+  token_logprobs: [null, -0.25],
+  tokens: ['token_id:733', 'token_id:2501'],
+  top_logprobs: [null, { 'token_id:2501': -0.25 }],
+};
+/** As many prompts as evaluations of models send at once. */
+const BATCH = Array.from({ length: 255 }, (_, index) => `asked ${index}`);
+/** A chat that goes on with its last message, by some tokens only. */
+const CONTINUED = {
+  messages: [...PROMPT, { role: 'assistant', content: 'as begun' }],
+  ...{ add_generation_prompt: false, continue_final_message: true, echo: true },
+  ...{ allowed_token_ids: [733, 2501], logprobs: true, logprob_token_ids: [733] },
+};
+const LOGPROB = { token: 'one', logprob: -0.25, bytes: [111, 110, 101] };
+const CHOSEN = {
+  logprobs: { content: [{ ...LOGPROB, top_logprobs: [LOGPROB, { ...LOGPROB, token: 'other' }] }] },
+};
+
 /** Every shape of response, as that run of the model server gives it. */
 export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[] {
   const chat = chatApi(run);
@@ -273,6 +298,17 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
     }),
     exchange('chat-whole', { asks: { messages: PROMPT }, body: chat.whole(1) }),
     exchange('chat-whole-2', { asks: { messages: PROMPT, n: 2 }, choices: 2, body: chat.whole(2) }),
+    exchange('chat-stream-continued', {
+      asks: CONTINUED,
+      events: [
+        chat.role(0),
+        chat.content(0, 'as begun'),
+        ...['one', 'two'].map((word) => chat.content(0, word, CHOSEN)),
+        chat.finish(0),
+        chat.closing,
+      ],
+    }),
+    exchange('chat-whole-continued', { asks: CONTINUED, body: chat.whole(1, CHOSEN) }),
     exchange('chat-error', { asks: { messages: PROMPT }, status: 400, body: OPENAI_ERROR }),
 
     exchange('completions-stream', {
@@ -299,6 +335,32 @@ export function honestExchanges(run: Run = FIRST_RUN): readonly HonestExchange[]
       asks: { prompt: ['asked', 'and asked'], n: 2 },
       choices: 4,
       body: completions.whole(4),
+    }),
+    exchange('completions-stream-echo', {
+      asks: { ...ECHO, max_tokens: 2 },
+      events: [
+        completions.text(0, 'asked', null, { logprobs: SCORES }),
+        completions.text(0, 'one', 'length', { logprobs: SCORES }),
+        completions.closing,
+      ],
+    }),
+    exchange('completions-stream-scored', {
+      asks: { ...ECHO, max_tokens: 0 },
+      events: [completions.text(0, 'asked', 'length', { logprobs: SCORES }), completions.closing],
+    }),
+    exchange('completions-whole-scored', {
+      asks: { ...ECHO, max_tokens: 0 },
+      body: completions.whole(1, { logprobs: SCORES, finish_reason: 'length' }),
+    }),
+    exchange('completions-stream-255', {
+      asks: { prompt: BATCH },
+      choices: 255,
+      events: [...BATCH.map((_, index) => completions.text(index, 'one', 'stop')), completions.closing],
+    }),
+    exchange('completions-whole-255', {
+      asks: { ...ECHO, prompt: BATCH, max_tokens: 0 },
+      choices: 255,
+      body: completions.whole(255, { logprobs: SCORES, finish_reason: 'length' }),
     }),
 
     exchange('transcription-stream', {

@@ -128,6 +128,13 @@ const logprobs = (token: string): Members => ({
   content: [{ ...logprob(token, -0.0125), top_logprobs: [logprob(token, -0.0125), logprob(' other', -4.5)] }],
 });
 
+/** Goes on with the last message, repeats it first, and takes few tokens only. */
+const CONTINUED = {
+  messages: [...MESSAGES, { role: 'assistant', content: 'As begun' }],
+  ...{ add_generation_prompt: false, continue_final_message: true, echo: true },
+  ...{ allowed_token_ids: [733, 2501], logprobs: true, logprob_token_ids: [733] },
+};
+
 const FINISHES = ['stop', 'length', 'abort', 'repetition'];
 
 /** Streams that every version has. */
@@ -213,6 +220,23 @@ const streams = (version: Version): Row[] => [
     content(' Fine.'),
     finish('stop'),
   ]),
+  streamOf(version, 'the last message, continued by tokens that are allowed', streamed(CONTINUED), [
+    role(),
+    delta({ content: 'As begun' }, 0, {}),
+    { choice: { ...content(' and').choice, logprobs: logprobs(' and') } },
+    finish('stop'),
+  ]),
+  streamOf(
+    version,
+    'the last message of the user, continued',
+    streamed({ ...CONTINUED, messages: MESSAGES }),
+    [
+      { choice: { ...role().choice, delta: { role: 'user', content: '' } } },
+      delta({ content: 'Say something.' }, 0, {}),
+      content(' Please.'),
+      finish('stop'),
+    ],
+  ),
   ...[null, 'default'].map((tier) =>
     streamOf(
       version,
@@ -343,6 +367,24 @@ const wholes = (version: Version): Row[] => [
     response: whole(
       completion(version, [wholeChoice(0, { content: 'a' }), wholeChoice(1, { content: 'b' }, 'length')], {
         model: SERVED_MODEL,
+      }),
+    ),
+  },
+  {
+    name: 'a whole answer that continues the last message',
+    request: asked(CONTINUED),
+    response: whole(
+      completion(version, [
+        wholeChoice(0, { content: 'As begun and' }, 'stop', { logprobs: logprobs(' and') }),
+      ]),
+    ),
+  },
+  {
+    name: 'a whole answer to a prompt that was in the cache',
+    request: asked(),
+    response: whole(
+      completion(version, [wholeChoice(0, { content: 'Hello' })], {
+        usage: { ...usage(PROMPT_TOKENS, 5), prompt_tokens_details: { cached_tokens: 8 } },
       }),
     ),
   },

@@ -88,6 +88,16 @@ const LOGPROBS = {
   top_logprobs: [{ ' upon': -0.25, ' more': -3.5 }, null],
 };
 
+/** Asks for the prompt before the answer, and for log probabilities whose tokens are numbers. */
+const SCORING = { echo: true, logprobs: 1, return_tokens_as_token_ids: true };
+const SCORES = {
+  text_offset: [0, 4],
+  token_logprobs: [null, -0.25],
+  tokens: ['token_id:5713', 'token_id:2501'],
+  top_logprobs: [null, { 'token_id:2501': -0.25, 'token_id:264': -3.5 }],
+};
+const BATCH = Array.from({ length: 255 }, (_, index) => `Once ${index}`);
+
 const streams = (version: Version): Row[] => [
   streamOf(version, 'plain text', streamed(), [text(' upon'), text(' a "time" 🙂\n'), finish('stop')]),
   streamOf(
@@ -139,6 +149,17 @@ const streams = (version: Version): Row[] => [
   streamOf(version, 'log probabilities and token ids', streamed({ logprobs: 2, return_token_ids: true }), [
     text(' upon a', 0, { logprobs: LOGPROBS, prompt_token_ids: [5713], token_ids: [2501, 264] }),
     text('', 0, { finish_reason: 'stop', stop_reason: 128_009, token_ids: [2] }),
+  ]),
+  streamOf(version, 'the prompt and the first token in one chunk', streamed({ ...SCORING, max_tokens: 2 }), [
+    text('Once upon', 0, { logprobs: SCORES }),
+    text(' a', 0, { finish_reason: 'length' }),
+  ]),
+  streamOf(version, 'the prompt alone', streamed({ ...SCORING, max_tokens: 0 }), [
+    text('Once', 0, { logprobs: SCORES, finish_reason: 'length' }),
+  ]),
+  streamOf(version, '255 prompts', streamed({ prompt: BATCH }), [
+    ...BATCH.map((_, index) => text(`x${index}`, index)),
+    ...BATCH.map((_, index) => finish('stop', index)),
   ]),
   ...['abort', 'repetition'].map((reason) =>
     streamOf(version, `finished by ${reason}`, streamed(), [text('x'), finish(reason)]),
@@ -247,9 +268,30 @@ const wholes = (version: Version): Row[] => [
   },
 ];
 
+const evaluations = (version: Version): Row[] => [
+  {
+    name: 'a whole answer that is the prompt alone, with its log probabilities by token number',
+    request: asked({ ...SCORING, max_tokens: 0 }),
+    response: whole(
+      completion(version, [wholeChoice(0, 'Once', { logprobs: SCORES, finish_reason: 'length' })]),
+    ),
+  },
+  {
+    name: 'a whole answer to 255 prompts',
+    request: asked({ ...SCORING, prompt: BATCH, max_tokens: 0 }),
+    response: whole(
+      completion(
+        version,
+        BATCH.map((text, index) => wholeChoice(index, text, { logprobs: SCORES, finish_reason: 'length' })),
+      ),
+    ),
+  },
+];
+
 export const COMPLETIONS: readonly Transcript[] = forVersions('completions', (version) => [
   ...streams(version),
   ...(since(version, '0.26') ? laterStreams(version) : []),
   ...(since(version, '0.33') ? latestStreams(version) : []),
   ...wholes(version),
+  ...evaluations(version),
 ]);

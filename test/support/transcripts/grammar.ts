@@ -61,7 +61,7 @@ const usage = { usage: object };
 const DELTA: Shape = {
   must: {},
   may: {
-    role: is('assistant'),
+    role: str,
     content: text,
     reasoning: text,
     reasoning_content: text,
