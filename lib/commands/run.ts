@@ -56,11 +56,18 @@ const claudeVariables = ({ url, model }: Place) => ({
   CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
+  ...{ OTEL_LOGS_EXPORTER: 'none', OTEL_TRACES_EXPORTER: 'none', OTEL_METRICS_EXPORTER: 'none' },
 });
 
 /** Settings files may set these too; an empty one counts as unset. */
 const CLAUDE_UNSET = [
   ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
+  ...[
+    'ENABLE_BETA_TRACING_DETAILED',
+    'BETA_TRACING_ENDPOINT',
+    'OTEL_LOG_USER_PROMPTS',
+    'OTEL_LOG_RAW_API_BODIES',
+  ],
   ...['BEDROCK', 'VERTEX', 'FOUNDRY', 'MANTLE', 'GATEWAY', 'ANTHROPIC_AWS', 'ANTHROPIC_GOOGLE_CLOUD'].map(
     (provider) => `CLAUDE_CODE_USE_${provider}`,
   ),

@@ -124,6 +124,10 @@ const telemetry = (other: string) => ({
   ...{ OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json', OTEL_EXPORTER_OTLP_ENDPOINT: other },
   OTEL_LOGS_EXPORT_INTERVAL: '50',
 });
+const tracing = (other: string) => ({
+  ...telemetry(other),
+  ...{ ENABLE_BETA_TRACING_DETAILED: '1', BETA_TRACING_ENDPOINT: other, OTEL_TRACES_EXPORTER: 'otlp' },
+});
 const openCodeTrap = (file: string, more = {}): Trap => ({
   files: (other) => {
     const options = { baseURL: `${other}/v1`, apiKey: REAL_KEY };
@@ -179,6 +183,8 @@ const RUNS: Readonly<
         apiKeyHelper: `echo ${REAL_KEY}`,
       }),
       'telemetry with prompts': claudeTrap(CLAUDE_USER, telemetry),
+      'tracing with prompts': claudeTrap(CLAUDE_USER, tracing),
+      'tracing with prompts in the environment': { env: tracing },
     },
   },
   opencode: {

@@ -116,10 +116,16 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
         assert.equal(variables['ANTHROPIC_MODEL'], 'model-a');
         assert.equal(variables['ANTHROPIC_DEFAULT_HAIKU_MODEL'], 'model-a');
         assert.equal(variables['CLAUDE_CODE_ENABLE_TELEMETRY'], '0');
+        assert.equal(variables['OTEL_LOGS_EXPORTER'], 'none');
         assert.match(variables['NO_PROXY'], /127\.0\.0\.1/);
       }
-      for (const name of ['ANTHROPIC_API_KEY', 'CLAUDE_CODE_USE_BEDROCK', 'ANTHROPIC_CUSTOM_HEADERS'])
-        assert.equal(settings.env[name], '', name);
+      const unset = [
+        'ANTHROPIC_API_KEY',
+        'CLAUDE_CODE_USE_BEDROCK',
+        'ANTHROPIC_CUSTOM_HEADERS',
+        'BETA_TRACING_ENDPOINT',
+      ];
+      for (const name of unset) assert.equal(settings.env[name], '', name);
       assert.equal(settings.apiKeyHelper, '');
     });
 
