@@ -39,8 +39,8 @@ interface Agent {
   readonly refused: RegExp;
 }
 
-/** What chooses where clients send prompts, and the keys that would go along. */
-const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|PRIVATEMODE_)/i;
+/** What chooses where clients send prompts, in their telemetry too, and the keys that would go along. */
+const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 /** The proxy has the key. */
 const KEY = 'placeholder';
 /** Of the caller's proxy settings, the agent's own tools may still need the rest. */
@@ -104,7 +104,8 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       const options = { baseURL: `${url}/v1`, apiKey: KEY };
       const provider = { npm: '@ai-sdk/openai-compatible', options, models: { [model]: {} } };
       const models = { model: `${name}/${model}`, small_model: `${name}/${model}` };
-      const config = { ...models, share: 'disabled', autoupdate: false, enabled_providers: [name] };
+      const own = { share: 'disabled', autoupdate: false, experimental: { openTelemetry: false } };
+      const config = { ...models, ...own, enabled_providers: [name] };
       return {
         OPENCODE_CONFIG_CONTENT: JSON.stringify({ ...config, provider: { [name]: provider } }),
         OPENCODE_DISABLE_MODELS_FETCH: '1',

@@ -194,6 +194,10 @@ const RUNS: Readonly<
       'nothing else set': {},
       'a provider of the user': openCodeTrap('.config/opencode/opencode.json'),
       'a provider of an untrusted repository': openCodeTrap('work/opencode.json'),
+      'telemetry with prompts': {
+        ...openCodeTrap('.config/opencode/opencode.json', { experimental: { openTelemetry: true } }),
+        env: telemetry,
+      },
       'an HTTP proxy in the environment': { env: proxied },
       'a real key in the environment': {
         env: (other) => ({ OPENAI_API_KEY: REAL_KEY, OPENAI_BASE_URL: other, ANTHROPIC_API_KEY: REAL_KEY }),

@@ -154,7 +154,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       const [name] = Object.keys(config.provider);
       assert.deepEqual(config.enabled_providers, [name]);
       assert.deepEqual([config.model, config.small_model], [`${name}/model-a`, `${name}/model-a`]);
-      assert.equal(config.share, 'disabled');
+      assert.deepEqual([config.share, config.experimental], ['disabled', { openTelemetry: false }]);
       names.push(name);
     }
     assert.notEqual(names[0], names[1]);
@@ -218,6 +218,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       CLAUDE_CODE_USE_VERTEX: '1',
       OPENAI_API_KEY: REAL_KEY,
       OPENAI_BASE_URL: 'http://127.0.0.1:1',
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
       PRIVATEMODE_API_KEY: REAL_KEY,
     };
     for (const agent of ['claude', 'opencode', 'codex']) {
