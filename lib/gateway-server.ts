@@ -189,7 +189,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const boundTo = fd === undefined ? listenAddress : listener.address;
   const url =
     listener.address === ''
-      ? listenAddress
+      ? `unix:${path ?? ''}` // a socket that was inherited does not say where it is
       : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   const tlsWatch =
     tlsFiles &&

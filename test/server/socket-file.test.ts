@@ -11,10 +11,13 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { runCommand } from '../support/command.ts';
+import { program as foreign, runBeside, waitFor } from '../support/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/program.ts';
 import { type Remote, startRemote } from '../support/remote.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { ROOT } from '../support/tools.ts';
 
+const ACTIVATE = foreign('systemd-socket-activate', { from: 'scripts/install-system-tools.sh' });
 const QUESTION = JSON.stringify({
   model: 'sim-echo',
   messages: [{ role: 'user', content: 'through a file' }],
@@ -101,6 +104,17 @@ describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
     assert.equal(statSync(path).mode & 0o777, 0o660);
     assert.equal(await stop(), 0);
     assert.equal(existsSync(path), false);
+  });
+
+  it('takes a socket file that systemd opened, and leaves it there', { skip: ACTIVATE.skip }, async (t) => {
+    const environment = Object.entries(remote.env).map(([name, value]) => `--setenv=${name}=${value}`);
+    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...remote.flags];
+    const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
+    await waitFor('systemd', () => existsSync(path), service);
+    assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
+    assert.match(service.output(), /endpoint=unix: /);
+    await service.stop();
+    assert.ok(statSync(path).isSocket());
   });
 
   it('knows one peer for all who guess tokens', async () => {

@@ -99,6 +99,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'types/client/index.d.ts',
       'types/client/options.d.ts',
       'types/client/privatemode-ai.d.ts',
+      'types/client/remedies.d.ts',
       'types/client/verification-error.d.ts',
       'types/errors.d.ts',
       'types/verdict/verdict.d.ts',
