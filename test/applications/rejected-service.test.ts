@@ -42,7 +42,7 @@ for (const { fault, managedManifest, check } of REJECTED) {
             assert.ok(thrown instanceof client.classes.BadRequestError, String(thrown));
             const { status, message, headers } = thrown as unknown as Raised;
             assert.equal(status, 400);
-            assert.match(message, /Do not trust the remote/);
+            assert.match(message, /Do not trust the (?:remote|service)/);
             assert.match(message, check);
             assert.equal(headers.get('privatemode-proxy-error'), 'attestation_failed');
             assert.equal(headers.get('x-should-retry'), 'false');
