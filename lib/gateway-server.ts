@@ -62,6 +62,9 @@ export interface GatewayServerDeps
   readonly uploadRateGrace?: number;
 }
 
+const SPOILT =
+  'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
+
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps): Promise<GatewayServer> {
   const { outbound, fd, epochTimeout = 30_000, uploadRateGrace = 10_000, ...shared } = deps;
@@ -137,8 +140,13 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     const key = shared.configuredKey();
     if (isOpen && !listed && aliases !== undefined && key !== undefined) void listModels(aliases, key);
   };
+  let spoilt = false; // somebody has been warned
   const gateway = createGateway({
     ...shared,
+    spoilsCache(log) {
+      if (!spoilt) log.warn(SPOILT);
+      spoilt = true;
+    },
     clients,
     createTranslator,
     aliases,

@@ -40,6 +40,8 @@ export interface GatewayDeps {
   readonly apiKeyFallback: FallbackMode;
   /** The salt that all requests share; undefined: each request gets one of its own. */
   readonly sharedSalt: string | undefined;
+  /** Called with the log of each request that spoils the shared cache (hasBillingLine). */
+  readonly spoilsCache?: ((log: Logger) => void) | undefined;
   /** Who may use the gateway; undefined without --clients: everybody who reaches it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   /** Where requests get their permits before anything of their body is read; undefined without --clients and --max-in-flight: they need none. */

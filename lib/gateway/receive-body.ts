@@ -7,6 +7,7 @@ import { joinPieces } from '../network/join-pieces.ts';
 import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import {
   createRequestBody,
+  hasBillingLine,
   type ParsedBody,
   type Rename,
   type RequestBody,
@@ -173,6 +174,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
   exchange.stage?.('received');
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
+  if (sharedSalt !== undefined && hasBillingLine(body)) deps.spoilsCache?.(exchange.log);
   if (client !== undefined) requireModel(client, model);
   exchange.asked = { streaming, choices, format, usage };
   return body;

@@ -183,6 +183,20 @@ export function valueEdit(
   return present && { ...present, prefix: '', value: [Buffer.from(JSON.stringify(text), 'utf8')] };
 }
 
+/** The line with which Claude Code begins a system prompt; its value differs from conversation to conversation. */
+const BILLING_LINE = '"x-anthropic-billing-header:';
+/** Bytes of `system` in which the line begins: before it stand the brackets and members of a first text block. */
+const BILLING_LINE_WITHIN = 96;
+
+/** Whether the system prompt begins with that line, so that it shares no cached prefix with other conversations. Reads its first bytes only. */
+export function hasBillingLine({ content }: ParsedBody): boolean {
+  if (content.kind !== 'json') return false;
+  const system = content.members.find(({ name }) => name === 'system');
+  if (system === undefined) return false;
+  const end = Math.min(system.end, system.start + BILLING_LINE_WITHIN);
+  return content.chain.bytes(system.start, end).includes(BILLING_LINE);
+}
+
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
 const JSON_FORMAT = /json$/;
 

@@ -313,6 +313,28 @@ describe('coding agents', () => {
     assert.equal(rejected.simulator.counts['inference'], 0);
   });
 
+  for (const [what, without, expected] of [
+    ['warns of the first line of Claude Code where it changes', ['CLAUDE_CODE_ATTRIBUTION_HEADER'], 1],
+    ['does not warn of Claude Code as it is set up here', [], 0],
+  ] as const) {
+    it(`a shared prompt cache ${what}`, async (t) => {
+      const sharing = await startStack({ flags: ['--disable-prompt-cache=false'] });
+      t.after(() => sharing.close());
+      const agent = AGENTS['Claude Code'] as Agent;
+      const env = (place: Place) =>
+        Object.fromEntries(
+          Object.entries(agent.env(place)).filter(([name]) => !without.some((left) => left === name)),
+        );
+      const { status, output } = await run(t, { ...agent, env }, 'sim-tools', sharing);
+      assert.equal(status, 0, output);
+      const opened = sharing.simulator.exchanges.all().map((exchange) => exchange.opened ?? '');
+      const billed = opened.filter((text) => text.includes('x-anthropic-billing-header'));
+      assert.deepEqual([opened.length >= 2, billed.length > 0], [true, expected === 1]);
+      const warnings = sharing.logLines.filter((line) => line.includes('CLAUDE_CODE_ATTRIBUTION_HEADER'));
+      assert.equal(warnings.length, expected, warnings.join(''));
+    });
+  }
+
   /** A server that should hear nothing: what it was asked, with the whole request. */
   async function other(t: TestContext): Promise<{ url: string; heard: string[] }> {
     const heard: string[] = [];
