@@ -3,7 +3,15 @@
  * message, two sequence counters (docs/protocol/inference.md, section 4).
  */
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
-import { AAD_BYTES, openSlots, SHORT_BYTES, SLOTS, type Slot, slots } from '#crypto/short-messages';
+import {
+  AAD_BYTES,
+  openSlots,
+  SHORT_BYTES,
+  SLOTS,
+  type Slot,
+  sealSlots,
+  slots,
+} from '#crypto/short-messages';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -90,6 +98,17 @@ const decode = (source: Buffer, place: Place, { iv, tag }: Slot, bytes: Buffer, 
 /** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
 const scratch = Buffer.alloc(16 * 1024);
 
+/** Random bytes, `size` of them at each call. Asking the system for them costs as much as sealing a short message: it gives enough for eight. */
+function randomPieces(size: number): () => Uint8Array {
+  let left: Uint8Array = new Uint8Array(0);
+  return () => {
+    if (left.length === 0) left = randomBytes(8 * size);
+    const piece = left.subarray(0, size);
+    left = left.subarray(size);
+    return piece;
+  };
+}
+
 const internal = (message: string) => new PrivatemodeError('internal', message);
 const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
@@ -107,11 +126,8 @@ export function createRequestCipher(
   { id, key }: InferenceSecret,
   options: { readonly nonce?: Uint8Array; readonly ivs?: () => Uint8Array; readonly sequence?: number } = {},
 ) {
-  const {
-    nonce = randomBytes(NONCE_BYTES),
-    ivs = () => randomBytes(IV_BYTES),
-    sequence: first = 0,
-  } = options;
+  const draw = randomPieces(IV_BYTES);
+  const { nonce = draw(), ivs = draw, sequence: first = 0 } = options; // a nonce is as long as an iv
   checkKey(key);
   if (nonce.length !== NONCE_BYTES) throw internal('the nonce is not 12 bytes');
   const prefix = `"${id}:${Buffer.from(nonce).toString('hex')}:`;
@@ -167,35 +183,81 @@ export function createRequestCipher(
     for (let k = 0; k < count; k++) opened[order[end - count + k]!] = plaintexts[k]!;
   };
 
+  /** Takes the next number for a request message: draws its iv, and returns that with its hex and the AAD. */
+  const number = () => {
+    if (opening) throw internal('sealing after the response began');
+    if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
+    const iv = ivs();
+    const text = Buffer.from(iv).toString('hex');
+    const messageAad = aadFor(first + sentIvs.length);
+    sentIvs.push(text);
+    return { iv, text, messageAad };
+  };
+
+  /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
+  const seal = () => {
+    const { iv, text, messageAad } = number();
+    const encryption = gcmEncryption(key, iv, messageAad);
+    const head = Buffer.from(`${prefix}${text}:`, 'latin1');
+    return {
+      /** `"id:nonce:iv:` as ASCII bytes. */
+      head: (): Uint8Array => head,
+      /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
+      update: (plaintext: Uint8Array, target: Buffer, at: number): void => {
+        const ciphertext = encryption.update(plaintext);
+        target.write(ciphertext.toString('hex'), at, 'latin1');
+        releaseMemory(ciphertext);
+      },
+      /** Hex of the tag, and the closing quote. */
+      final: (): Uint8Array => {
+        encryption.final();
+        return Buffer.from(`${encryption.getAuthTag().toString('hex')}"`, 'latin1');
+      },
+    };
+  };
+
+  /** Seals these in the slots, which have their ivs and AAD. Returns the messages. */
+  const sealFilled = (plaintexts: readonly Uint8Array[]): Buffer[] => {
+    sealSlots(key, plaintexts);
+    return plaintexts.map((_, k) => {
+      const { iv, bytes, size, tag } = slots[k]!;
+      const ciphertext = bytes.toString('hex', AAD_BYTES, AAD_BYTES + size);
+      const text = `${prefix}${iv.toString('hex')}:${ciphertext}${tag.toString('hex')}"`;
+      return Buffer.from(text, 'latin1');
+    });
+  };
+
   return {
     secretId: id,
     /** Bytes of the sealed message, quotes included, for a plaintext of that many bytes. */
     sealedLength: (plaintextBytes: number): number => overhead + 2 * plaintextBytes,
 
-    /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
-    seal() {
-      if (opening) throw internal('sealing after the response began');
-      if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
-      const iv = ivs();
-      const encryption = gcmEncryption(key, iv, aadFor(first + sentIvs.length));
-      const text = Buffer.from(iv).toString('hex');
-      sentIvs.push(text);
-      const head = Buffer.from(`${prefix}${text}:`, 'latin1');
-      return {
-        /** `"id:nonce:iv:` as ASCII bytes. */
-        head: (): Uint8Array => head,
-        /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
-        update: (plaintext: Uint8Array, target: Buffer, at: number): void => {
-          const ciphertext = encryption.update(plaintext);
-          target.write(ciphertext.toString('hex'), at, 'latin1');
-          releaseMemory(ciphertext);
-        },
-        /** Hex of the tag, and the closing quote. */
-        final: (): Uint8Array => {
-          encryption.final();
-          return Buffer.from(`${encryption.getAuthTag().toString('hex')}"`, 'latin1');
-        },
-      };
+    seal,
+
+    /**
+     * The next request messages, for plaintexts in pieces: each short one sealed, with its quotes, and for each of the others what
+     * seals it. Throws as `seal` does. A short request seals in 35 us instead of the 65 that a
+     * context of OpenSSL's for each message takes, 3 % of its processor time (bench row request_cpu).
+     */
+    sealAll(plaintexts: readonly (readonly Uint8Array[])[]): (Buffer | ReturnType<typeof seal>)[] {
+      const messages: (Buffer | ReturnType<typeof seal>)[] = [];
+      const filled: { readonly of: number; readonly plaintext: Uint8Array }[] = [];
+      for (const [of, pieces] of plaintexts.entries()) {
+        if (pieces.reduce((sum, { length }) => sum + length, 0) > SHORT_BYTES) messages[of] = seal();
+        else {
+          const { iv, messageAad } = number();
+          const slot = slots[filled.length]!;
+          slot.iv.set(iv);
+          slot.bytes.set(messageAad);
+          filled.push({ of, plaintext: pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces) });
+        }
+        if (filled.length === SLOTS || of === plaintexts.length - 1) {
+          const sealed = sealFilled(filled.map(({ plaintext }) => plaintext));
+          for (const [k, { of }] of filled.entries()) messages[of] = sealed[k]!;
+          filled.length = 0;
+        }
+      }
+      return messages;
     },
 
     /**

@@ -65,16 +65,18 @@ function memberPieces(
     .filter(({ name }) => name !== edit?.name)
     .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: chain.slices(start, end) }));
   if (edit !== undefined) values.push(edit);
-  const changed: (MemberEdit & Pick<Piece, 'sealer'>)[] = encryptionOrder(values, plain).map((each) => ({
-    ...each,
-    sealer: cipher.seal(),
-  }));
-  if (modelEdit !== undefined) changed.push(modelEdit);
+  const ordered = encryptionOrder(values, plain);
+  const messages = cipher.sealAll(ordered.map(({ value }) => value));
+  const changed: [MemberEdit, Piece][] = ordered.map((each, i) => {
+    const message = messages[i]!;
+    return [each, 'head' in message ? { bytes: each.value, sealer: message } : { bytes: [message] }];
+  });
+  if (modelEdit !== undefined) changed.push([modelEdit, { bytes: modelEdit.value }]);
   const pieces: Piece[] = [];
   let position = 0;
-  for (const { start, end, prefix, value, sealer } of changed.sort((a, b) => a.start - b.start)) {
+  for (const [{ start, end, prefix }, piece] of changed.sort(([a], [b]) => a.start - b.start)) {
     pieces.push({ bytes: [...chain.slices(position, start), Buffer.from(prefix)] });
-    pieces.push(sealer === undefined ? { bytes: value } : { bytes: value, sealer });
+    pieces.push(piece);
     position = end;
   }
   pieces.push({ bytes: chain.slices(position, chain.length) });

@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { gcmEncryption, type SecretKey } from '#crypto/aead';
-import { openSlots, slots } from '#crypto/short-messages';
+import { openSlots, sealSlots, slots } from '#crypto/short-messages';
 import { keyOf, wrongKeyOf } from '../support/engine.ts';
 import { hex } from '../support/exchange-fixture.ts';
 
 const AAD_BYTES = 16;
-/** The longest ciphertext that is opened here; how many messages at a time at most. */
+/** The longest ciphertext that is opened or sealed here; how many messages at a time at most. */
 const SHORT_BYTES = 512;
 const SLOTS = 8;
 
@@ -19,6 +19,8 @@ interface Sealed {
   readonly ciphertext: Uint8Array;
   readonly tag: Uint8Array;
 }
+
+type Parts = Pick<Sealed, 'iv' | 'aad'> & { readonly plaintext: Uint8Array };
 
 function open(key: SecretKey, messages: readonly Sealed[]): Buffer[] | undefined {
   for (const [k, { iv, aad, ciphertext, tag }] of messages.entries()) {
@@ -38,6 +40,24 @@ function sealed(key: SecretKey, iv: Uint8Array, aad: Uint8Array, plaintext: Uint
   const ciphertext = encryption.update(plaintext);
   encryption.final();
   return { iv, aad, ciphertext, tag: encryption.getAuthTag() };
+}
+
+/** The same by the slots, all at once. */
+function sealTogether(key: SecretKey, all: readonly Parts[]): Sealed[] {
+  for (const [k, { iv, aad }] of all.entries()) {
+    slots[k]!.iv.set(iv);
+    slots[k]!.bytes.fill(0xff); // what another message left there
+    slots[k]!.bytes.set(aad);
+  }
+  sealSlots(
+    key,
+    all.map(({ plaintext }) => plaintext),
+  );
+  return all.map(({ iv, aad }, k) => {
+    const { bytes, size, tag } = slots[k]!;
+    const ciphertext = Buffer.from(bytes.subarray(AAD_BYTES, AAD_BYTES + size));
+    return { iv, aad, ciphertext, tag: Buffer.from(tag) };
+  });
 }
 
 const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
@@ -80,6 +100,23 @@ describe('short messages', () => {
     );
   });
 
+  it('are sealed together as they are one by one, any number and size of them', () => {
+    fc.assert(
+      fc.property(key, messages, (secret, all) => {
+        const one = all.map(({ iv, aad, plaintext }) => sealed(secret, iv, aad, plaintext));
+        assert.deepEqual(sealTogether(secret, all), one);
+      }),
+      { seed: 20261124, numRuns: 300 },
+    );
+  });
+
+  it('leave no plaintext in the slots', () => {
+    const plaintext = Buffer.alloc(SHORT_BYTES, 'a prompt ');
+    const parts = { iv: Buffer.alloc(12), aad: Buffer.alloc(AAD_BYTES), plaintext };
+    sealTogether(keyOf(Buffer.alloc(32, 7)), [parts]);
+    assert.ok(!slots.some(({ bytes: left }) => left.includes('a prompt')));
+  });
+
   it('are refused, all of them, where one bit of iv, AAD, ciphertext or tag of any is another', () => {
     const where = fc.record({ of: fc.nat(), part: fc.nat(), bit: fc.nat() });
     fc.assert(
@@ -120,6 +157,9 @@ describe('short messages', () => {
         { iv: hex(t.iv), aad: hex(t.aad), ciphertext: hex(t.ct), tag: hex(t.tag) },
       ]);
       assert.deepEqual(opened, t.result === 'valid' ? [hex(t.msg)] : undefined);
+      const parts = { iv: hex(t.iv), aad: hex(t.aad), plaintext: hex(t.msg) };
+      const [again] = sealTogether(keyOf(hex(t.key)), [parts]);
+      assert.equal(Buffer.concat([again!.ciphertext, again!.tag]).toString('hex'), t.ct + t.tag);
       seen[t.result as 'valid' | 'invalid'] += 1;
     }
     assert.deepEqual(seen, { valid: 1, invalid: 0 });
@@ -127,5 +167,6 @@ describe('short messages', () => {
 
   it('need 32 bytes of key', () => {
     assert.throws(() => openSlots(wrongKeyOf(Buffer.alloc(16)), 1), { code: 'internal' });
+    assert.throws(() => sealSlots(wrongKeyOf(Buffer.alloc(16)), [Buffer.alloc(1)]), { code: 'internal' });
   });
 });

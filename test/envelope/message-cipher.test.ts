@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createRequestCipher, type RequestCipher } from '../../lib/envelope/message-cipher.ts';
+import {
+  createRequestCipher,
+  type MessageSealer,
+  type RequestCipher,
+} from '../../lib/envelope/message-cipher.ts';
 import { wrongKeyOf } from '../support/engine.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalOpen, literalSeal } from '../support/literal-envelope.ts';
@@ -33,6 +37,10 @@ const { vectors, mustFail, upstreamAccepts } = inferenceVectors<MessageVectors>(
 
 const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string =>
   sealedMessage(cipher.seal(), ...pieces);
+
+/** What sealAll makes of a plaintext in pieces: the whole message. */
+const textOf = (sealed: Buffer | MessageSealer, ...pieces: Uint8Array[]): string =>
+  'head' in sealed ? sealedMessage(sealed, ...pieces) : sealed.toString('latin1');
 
 /** Opens messages in one go that stand in any order behind each other. */
 function openTogether(
@@ -78,6 +86,8 @@ describe('request cipher, golden messages', () => {
     it(`seals and opens: ${name}`, () => {
       const cipher = fixedCipher({ sequence, ivs: () => hex(ivHex) });
       assert.equal(sealAll(cipher, hex(plaintextHex)), message);
+      const [together] = fixedCipher({ sequence, ivs: () => hex(ivHex) }).sealAll([[hex(plaintextHex)]]);
+      assert.equal(textOf(together!, hex(plaintextHex)), message);
       assert.equal(cipher.sealedLength(plaintextHex.length / 2), message.length);
       assert.equal(open(fixedCipher({ sequence }), message).toString('hex'), plaintextHex);
     });
@@ -187,6 +197,13 @@ describe('request cipher, its own messages sent back', () => {
     const cipher = fixedCipher();
     for (let i = 0; i < 65_536; i++) cipher.seal();
     assert.throws(() => cipher.seal(), { code: 'internal' });
+    assert.throws(() => cipher.sealAll([[Buffer.from('q')]]), { code: 'internal' });
+  });
+
+  it('are refused where they were sealed together', () => {
+    const cipher = fixedCipher();
+    const [own] = cipher.sealAll([[Buffer.from('q')]]);
+    assert.throws(() => open(cipher, textOf(own!)), { message: /its own request/ });
   });
 });
 
@@ -234,6 +251,7 @@ describe('request cipher, counters and states', () => {
     const cipher = fixedCipher();
     open(cipher, response(0, 'a'));
     assert.throws(() => cipher.seal(), { code: 'internal' });
+    assert.throws(() => cipher.sealAll([[Buffer.from('q')]]), { code: 'internal' });
   });
 
   it('gives sequence numbers where sealing starts, so that messages may be laid out in another order', () => {
@@ -287,6 +305,23 @@ describe('request cipher, against the literal envelope', () => {
         });
       }),
       { seed: 20261121 },
+    );
+  });
+
+  it('seals several together as the literal envelope does one by one, short and long, in any pieces', () => {
+    const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 250, max: 530 }));
+    const all = fc.array(fc.array(size, { maxLength: 3 }), { maxLength: 20 });
+    fc.assert(
+      fc.property(all, (sizes) => {
+        const plaintexts = sizes.map((each) => each.map((length, k) => Buffer.alloc(length, `${k}`)));
+        const ivs = countingIvs();
+        const sealed = fixedCipher({ ivs: countingIvs() }).sealAll(plaintexts);
+        assert.deepEqual(
+          sealed.map((each, i) => textOf(each, ...plaintexts[i]!)),
+          plaintexts.map((each, sequence) => literalSeal(EXCHANGE, sequence, ivs(), Buffer.concat(each))),
+        );
+      }),
+      { seed: 20261124 },
     );
   });
 

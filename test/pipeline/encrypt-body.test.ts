@@ -6,34 +6,19 @@ import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { everyChunking } from '../support/chunkings.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/literal-envelope.ts';
-import { bytesOf, jsonBody, prepare, rawBodyOf } from '../support/sealing.ts';
+import { bytesOf, jsonBody, prepare, rawBodyOf, watched } from '../support/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-/** A cipher whose sealers pass each piece of plaintext by `seen` before they seal it. */
-function watched(seen: (plaintext: Uint8Array) => void): RequestCipher {
-  const cipher = fixedCipher({ ivs: countingIvs() });
-  return {
-    ...cipher,
-    seal() {
-      const sealer = cipher.seal();
-      const update: MessageSealer['update'] = (plaintext, target, at) => {
-        seen(plaintext);
-        sealer.update(plaintext, target, at);
-      };
-      return { ...sealer, update };
-    },
-  };
-}
+const numbered = () => fixedCipher({ ivs: countingIvs() });
 
-const large = (cipher = fixedCipher({ ivs: countingIvs() })): EncryptedStream =>
+const large = (cipher = numbered()): EncryptedStream =>
   encryptStream(
     prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]),
     cipher,
@@ -82,7 +67,7 @@ describe('an encrypted body', () => {
   function counted(): { stream: Readable; sealed: () => number } {
     let count = 0;
     const { stream } = large(
-      watched(({ length }) => {
+      watched(numbered(), ({ length }) => {
         count += length;
       }),
     );
@@ -125,7 +110,7 @@ describe('an encrypted body', () => {
 
   it('is destroyed with what sealing throws', async () => {
     const { stream } = large(
-      watched(() => {
+      watched(numbered(), () => {
         throw new Error('seal failed');
       }),
     );

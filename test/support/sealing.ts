@@ -70,6 +70,22 @@ export function sealedMessage(sealer: MessageSealer, ...pieces: readonly Uint8Ar
   return Buffer.concat([sealer.head(), ...hex, sealer.final()]).toString('latin1');
 }
 
+/** The cipher, whose sealers pass each piece of a long plaintext by `seen` before they seal it. */
+export function watched(cipher: RequestCipher, seen: (plaintext: Uint8Array) => void): RequestCipher {
+  const watch = (sealer: MessageSealer): MessageSealer => ({
+    ...sealer,
+    update(plaintext, target, at) {
+      seen(plaintext);
+      sealer.update(plaintext, target, at);
+    },
+  });
+  return {
+    ...cipher,
+    seal: () => watch(cipher.seal()),
+    sealAll: (plaintexts) => cipher.sealAll(plaintexts).map((each) => ('head' in each ? watch(each) : each)),
+  };
+}
+
 /** The body as it goes to the service. */
 export const sealText = async (body: SaltedBody, cipher: RequestCipher): Promise<string> =>
   (await bytesOf(encryptStream(body, cipher).stream)).toString('utf8');

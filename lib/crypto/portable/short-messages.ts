@@ -1,16 +1,16 @@
-/** Opens short AES-256-GCM messages where node:crypto is absent: the twin of ../short-messages.ts, one message after the other. */
-import { gcmDecrypt, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
+/** Opens and seals short AES-256-GCM messages where node:crypto is absent: the twin of ../short-messages.ts, one message after the other. */
+import { gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
 
 export const AAD_BYTES = 16;
 /** Bytes of ciphertext up to which a message is short. */
 export const SHORT_BYTES = 512;
-/** How many messages are opened at a time at most. */
+/** How many messages are opened or sealed at a time at most. */
 export const SLOTS = 8;
 
 /** Where the parts of one message are put; `size` is the number of bytes of its ciphertext. */
 export type Slot = (typeof slots)[number];
 
-/** The messages to open next: shared by all keys, filled and opened in one go. They never hold plaintext. */
+/** The messages to open next, or those sealed last: shared by all keys, filled and emptied in one go. They never hold plaintext. */
 export const slots = Array.from({ length: SLOTS }, () => ({
   iv: Buffer.alloc(IV_BYTES),
   tag: Buffer.alloc(TAG_BYTES),
@@ -32,4 +32,19 @@ export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
     opened.push(plaintext);
   }
   return opened;
+}
+
+/**
+ * Seals these plaintexts, of at most `SHORT_BYTES` each, in the first slots, which hold their ivs and AAD: the ciphertexts and tags
+ * are there afterwards. Throws `internal` unless the key holds 32 bytes.
+ */
+export function sealSlots(key: SecretKey, plaintexts: readonly Uint8Array[]): void {
+  for (const [k, plaintext] of plaintexts.entries()) {
+    const slot = slots[k]!;
+    const encryption = gcmEncryption(key, slot.iv, slot.bytes.subarray(0, AAD_BYTES));
+    slot.bytes.set(encryption.update(plaintext), AAD_BYTES);
+    encryption.final();
+    slot.tag.set(encryption.getAuthTag());
+    slot.size = plaintext.length;
+  }
 }

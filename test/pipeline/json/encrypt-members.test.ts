@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import type { RequestCipher } from '../../../lib/envelope/message-cipher.ts';
 import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
@@ -22,7 +21,7 @@ import {
   literalUnsealObject,
 } from '../../support/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
-import { bytesOf, type JsonEndpoint, jsonBody, prepare, sealText } from '../../support/sealing.ts';
+import { bytesOf, type JsonEndpoint, jsonBody, prepare, sealText, watched } from '../../support/sealing.ts';
 
 interface RequestVectors {
   readonly vectors: readonly {
@@ -156,18 +155,9 @@ describe('JSON sealing, retries and sizes', () => {
     const content = 'x'.repeat(1_500_000);
     const prepared = prepareText(`{"model":"m","messages":"${content}","z":1}`);
     let pulled = 0;
-    const cipher = fixedCipher();
-    const counting: RequestCipher = {
-      ...cipher,
-      seal: () => {
-        const sealer = cipher.seal();
-        const update: typeof sealer.update = (bytes, target, at) => {
-          pulled += bytes.length;
-          sealer.update(bytes, target, at);
-        };
-        return { ...sealer, update };
-      },
-    };
+    const counting = watched(fixedCipher(), ({ length }) => {
+      pulled += length;
+    });
     const { stream, contentLength } = encryptStream(prepared, counting);
     const slices = stream.iterator() as AsyncIterator<Uint8Array>;
     const most = 512 * 1024;
