@@ -3,10 +3,25 @@
  * gateway imports this file and no other of this room, so that another generation of the protocol changes this room alone.
  */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
-import { type GpuPolicy, policyText } from './gpu-policy.ts';
 
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';
-export type { GpuPolicy };
+
+/** Which certificates of its GPUs the service is to accept. */
+export interface GpuPolicy {
+  /** Whether certificates the status service knows nothing about are accepted. */
+  readonly allowUnknown: boolean;
+  /** How long after its revocation a certificate is still accepted; 0 = not at all. */
+  readonly gracePeriodHours: number;
+}
+
+/** The text of the policy at that time, in ms since 1970 (docs/protocol/inference.md, section 7). */
+function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number): string {
+  const statuses = ['allow-good'];
+  if (gracePeriodHours > 0) statuses.push('allow-revoked');
+  if (allowUnknown) statuses.push('allow-unknown');
+  const notBefore = Math.floor(nowMs / 1000) - gracePeriodHours * 3600;
+  return `rules=${statuses.join(',')}; revocation-time-not-before=${notBefore}`;
+}
 
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
