@@ -35,6 +35,9 @@ export const anthropicOptions = (options: unknown): AnthropicOptions =>
   divide(options, 'anthropic()', ANTHROPIC).sdk as AnthropicOptions;
 
 function divide(options: unknown, what: string, rules: Rules): Divided {
+  // Older ones install with a warning, and would fail later with the name of a function.
+  if (Promise.withResolvers === undefined)
+    throw invalid('this runtime is too old for privatemode-ai, which needs Node 22 or a browser of 2024');
   const taken = { own: new Map<string, Given>(), sdk: new Map<string, Given>() };
   take(options, what, rules, taken);
   const [own, sdk] = [taken.own, taken.sdk].map((given) =>

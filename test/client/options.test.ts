@@ -307,6 +307,15 @@ describe('options of a client', { timeout: 120_000 }, () => {
     );
   });
 
+  it('are refused where the runtime is too old, in words', (t) => {
+    const { withResolvers } = Promise;
+    Object.assign(Promise, { withResolvers: undefined });
+    t.after(() => Object.assign(Promise, { withResolvers }));
+    const tooOld = { code: 'config_invalid', message: /too old .* Node 22/ };
+    assert.throws(() => createPrivatemodeFetch({ apiKey: KEY }), tooOld);
+    assert.throws(() => new PrivatemodeAI({ apiKey: KEY }), tooOld);
+  });
+
   it('are what every remedy speaks of, and none names a flag of the proxy', () => {
     for (const [code, { remedy }] of Object.entries(ERRORS)) {
       if (!PROXY_ALONE.includes(code)) assert.doesNotMatch(remedy, /--|proxy|docs\//i, code);
