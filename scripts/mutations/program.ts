@@ -283,6 +283,37 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'run: settings files of Claude Code choose the provider',
+    file: 'lib/commands/run.ts',
+    edits: [
+      {
+        find: "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1'",
+        replace: "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '0'",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run claude asks the proxy, by variables and by settings that win over its files',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: opencode may use other providers too',
+    file: 'lib/commands/run.ts',
+    edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run opencode asks the proxy, by a provider whose name is new in each run and which is the only one',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
     file: 'lib/commands/run.ts',
     edits: [
