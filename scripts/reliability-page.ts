@@ -68,7 +68,7 @@ export function renderMatrix(): string {
 
 export const renderScenarios = (): string =>
   table(
-    ['What goes wrong', 'What becomes of it'],
+    ['What goes wrong', 'What happens'],
     SCENARIOS.map(({ name, outcome }) => [name, outcome]),
   );
 

@@ -117,7 +117,7 @@ const AHEAD = 3_000;
 const pipelining: Scenario = {
   name: `${AHEAD} requests that a client sends ahead of their responses`,
   outcome:
-    '16 of them reach the service at a time; another client is served as ever; once the client leaves, none of them is left',
+    '16 of them reach the service at a time; another client is served as usual; once the client leaves, none of them is left',
   async run(t) {
     const s = await scene(t);
     const socket = connect(s.stack.proxy.port, '127.0.0.1');
@@ -152,7 +152,7 @@ const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> =
 const flooding: Scenario = {
   name: '28,000 refused requests, while receipts are written among junk',
   outcome:
-    'each request of another client has its receipt; refusals are counted in signed lines; the chain holds, and what is no receipt is named',
+    'each request of another client has its receipt; signed lines count the refusals; the chain holds, and the check lists the junk',
   async run(t) {
     const workspace = temporaryDirectory();
     const directory = join(workspace, 'receipts');

@@ -12,7 +12,8 @@ const UNWRITABLE = '/sys/privatemode-test';
 export const DISK_SCENARIOS: readonly Scenario[] = [
   {
     name: 'read-only workspace at start',
-    outcome: 'the start ends with 1 and names the workspace: what cannot be logged could never be enforced',
+    outcome:
+      'the start fails with exit code 1 and names the workspace: the proxy enforces no manifest that it cannot log',
     async run(t) {
       const before = resources();
       await assert.rejects(scene(t, { workspace: UNWRITABLE }), {
@@ -24,7 +25,7 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'workspace gone later',
-    outcome: 'nothing: a renewal under a manifest that is in the log already needs no write',
+    outcome: 'no effect: a renewal under a manifest that is already in the log needs no write',
     async run(t) {
       const s = await scene(t);
       assert.ok((await s.ask()).terminal);
@@ -40,7 +41,8 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'disk full at start',
-    outcome: 'what cannot be logged is not enforced: nothing leaves, `/readyz` is 503 and says so',
+    outcome:
+      'the proxy enforces no manifest that it cannot log: nothing is sent, `/readyz` is 503 and says so',
     async run(t) {
       const s = await processScene(t, { limits: 'ulimit -f 1' });
       await eventually(

@@ -35,7 +35,7 @@ async function refusesConnections(url: string): Promise<void> {
 export const PROCESS_SCENARIOS: readonly Scenario[] = [
   {
     name: 'SIGTERM with 100 streams',
-    outcome: 'no new connections; all streams end well within the grace, then exit code 0',
+    outcome: 'no new connections; all streams end normally within the grace, then exit code 0',
     async run(t) {
       const s = await processScene(t, { flags: ['--shutdown-grace=30s'] });
       await s.ready();
@@ -62,7 +62,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'SIGHUP during a stream',
-    outcome: 'the stream does not notice; the API key file is read again and the next request uses it',
+    outcome: 'no effect on the stream; the proxy reads the API key file again, and the next request uses it',
     async run(t) {
       const elsewhere = temporaryDirectory('privatemode-key-');
       const keyFile = join(elsewhere, 'key');
@@ -87,7 +87,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'connections that are reset before the answer begins, two hundred of them, to a busy proxy',
-    outcome: 'each is seen to be a reset, tried once more, and answered',
+    outcome: 'the proxy recognises each reset, sends the request once more, and it is answered',
     async run(t) {
       const s = await processScene(t);
       await s.ready();
@@ -101,7 +101,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'EMFILE: a file descriptor for the client is left, and none for the service',
-    outcome: '503 `resources_exhausted`: it is not the service that failed',
+    outcome: '503 `resources_exhausted`, which does not blame the service',
     async run(t) {
       const s = await processScene(t, { limits: 'ulimit -n 64' });
       await s.ready();
@@ -124,7 +124,7 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
   {
     name: 'EMFILE: no file descriptor is left',
     outcome:
-      'connections beyond the limit are closed, the process lives; when they have gone, all is as before',
+      'connections beyond the limit are closed, the process keeps running, and recovers when they have ended',
     async run(t) {
       const s = await processScene(t, { limits: 'ulimit -n 64' });
       await s.ready();

@@ -69,7 +69,7 @@ const ENDLESS_MAY_TAKE = 200;
 export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
   {
     name: '1,000 slow readers',
-    outcome: `memory grows by less than ${THOUSAND_MAY_TAKE} MB, another client is served as ever, and all get the whole answer`,
+    outcome: `memory grows by less than ${THOUSAND_MAY_TAKE} MB, another client is served as usual, and all get the whole answer`,
     async run(t) {
       const s = await processScene(t, {
         flags: ['--connect-timeout=60s'],
@@ -102,7 +102,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: `${ENDLESS} readers who stop reading an endless answer`,
-    outcome: `the service is slowed down to nothing: memory grows by less than ${ENDLESS_MAY_TAKE} MB, another client is served as ever`,
+    outcome: `the proxy stops reading from the service: memory grows by less than ${ENDLESS_MAY_TAKE} MB, another client is served as usual`,
     async run(t) {
       const s = await processScene(t, { simulator: { transcripts: endlessTranscript(t) } });
       await s.ready();
@@ -130,7 +130,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
     },
   },
   {
-    name: 'a client that takes nothing of an endless answer for ten minutes',
+    name: 'a client that reads nothing of an endless answer for ten minutes',
     outcome: 'its exchange ends and its place is free for the next request; the log says why',
     async run(t) {
       const s = await scene(t, {

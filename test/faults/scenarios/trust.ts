@@ -53,7 +53,7 @@ const waits =
 export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'CDN down at start: answers 503',
-    outcome: '`/readyz` is 503; requests wait, nothing leaves; they are answered once the CDN is back',
+    outcome: '`/readyz` is 503; requests wait, nothing is sent; they are answered once the CDN is back',
     run: waits('manifest-status', 503),
   },
   {
@@ -63,13 +63,13 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'evidence of a machine in debug mode at start',
-    outcome: '`/readyz` is 503; requests wait, nothing leaves; they are answered once the evidence is good',
+    outcome: '`/readyz` is 503; requests wait, nothing is sent; they are answered once the evidence is good',
     run: waits('evidence-debug', true),
   },
   {
     name: 'evidence that is rejected, for good',
     outcome:
-      'once it was rejected twice, six seconds apart, requests get 400 with the code of the check and `x-should-retry: false`, those that wait too; an outage of the service changes nothing; `/readyz` is 503; nothing leaves',
+      'after two rejections, six seconds apart, all requests, also waiting ones, get 400 with the code of the check and `x-should-retry: false`, even during an outage of the service; `/readyz` is 503; nothing is sent',
     async run(t) {
       for (const [fault, code] of REJECTED) {
         const s = await scene(t, { managedManifest: true, simulator: { faults: { [fault]: true } } });
@@ -90,7 +90,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'evidence that is bad for four seconds',
-    outcome: 'requests wait, nothing leaves; they are answered once the evidence is good',
+    outcome: 'requests wait, nothing is sent; they are answered once the evidence is good',
     async run(t) {
       const s = await scene(t, { managedManifest: true, simulator: { faults: { 'evidence-debug': true } } });
       const waiting = s.ask();
@@ -104,7 +104,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'the service runs under a manifest that the CDN does not have yet',
     outcome:
-      'it may be a rollout: requests wait, then get 503 `not_ready` with `Retry-After`; nothing leaves',
+      'it may be a rollout: requests wait, then get 503 `not_ready` with `Retry-After`; nothing is sent',
     async run(t) {
       const s = await scene(t, { ...BRIEF, managedManifest: true, epochTimeout: 8_000 });
       await ready(s);
@@ -121,7 +121,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'CDN down at start, for good',
-    outcome: 'a request is answered 503 `not_ready` with `Retry-After` after 30 s; nothing leaves',
+    outcome: 'a request gets 503 `not_ready` with `Retry-After` after 30 s; nothing is sent',
     async run(t) {
       const faults = { 'manifest-status': 503 };
       const s = await scene(t, { managedManifest: true, simulator: { faults }, epochTimeout: 5_000 });
@@ -135,7 +135,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'CDN down later',
-    outcome: 'nothing: renewals go on with the manifest that is enforced',
+    outcome: 'no effect: renewals continue with the enforced manifest',
     async run(t) {
       const s = await scene(t, { ...BRIEF, managedManifest: true });
       assert.equal((await s.ask()).status, 200);
@@ -152,7 +152,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'CDN down later, and the deployment was replaced meanwhile',
     outcome:
-      'the current epoch is used to its end, then `/readyz` is 503 and nothing leaves; it recovers with the CDN',
+      'the current epoch is used to its end, then `/readyz` is 503 and nothing is sent; it recovers with the CDN',
     async run(t) {
       const s = await scene(t, { ...BRIEF, managedManifest: true });
       await ready(s);
@@ -176,7 +176,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'manifest rotation in flight',
     outcome:
-      'the running stream ends well under the old manifest; the next request is under the new one, and says so',
+      'the running stream ends normally under the old manifest; the next request uses the new one, and says so',
     async run(t) {
       const s = await scene(t, { managedManifest: true });
       await ready(s);
@@ -199,7 +199,8 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'epoch change in flight',
-    outcome: 'forty streams across two renewals all end well, each under the secret that its receipt names',
+    outcome:
+      'forty streams across two renewals all end normally, each under the secret that its receipt names',
     async run(t) {
       const s = await scene(t, BRIEF);
       await ready(s);
@@ -221,7 +222,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'clock skew: the service is 59 minutes ahead, or behind',
-    outcome: 'nothing: its secrets live by its own clock, and certificates leave more room',
+    outcome: 'no effect: its secrets expire by its own clock, and certificates allow for more',
     async run(t) {
       const s = await scene(t);
       for (const minutes of [59, -59]) {
@@ -236,7 +237,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'clock skew: the clock of the service jumps ahead, beyond the life of the secret',
-    outcome: 'it has forgotten the secret: one renewal, one retry, and the whole answer',
+    outcome: 'the service no longer knows the secret: one renewal, one retry, and the whole answer',
     async run(t) {
       const s = await scene(t, { simulator: { secretLifetime: 600_000 } });
       await ready(s);
@@ -249,7 +250,8 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'clock skew: the service is a day ahead',
-    outcome: 'its certificates are not valid yet: no new secret is accepted, its own 500 is shown',
+    outcome:
+      'its certificates are not valid yet: the proxy accepts no new secret, and the client gets the 500 of the service',
     async run(t) {
       const s = await scene(t);
       await ready(s);
