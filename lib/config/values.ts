@@ -157,6 +157,13 @@ export const socketPath = (listenAddress: string): string | undefined =>
 /** A host, or `unix:` and the absolute path of a socket. */
 export function parseListenAddress(flag: string, text: string): string {
   const path = socketPath(text);
+  if (text.startsWith('/'))
+    throw wants(
+      flag,
+      'a host name, an IP address or unix:PATH',
+      text,
+      `a socket file is written unix:${text}`,
+    );
   if (path === undefined) return parseHost(flag, text);
   if (!path.startsWith('/') || path.endsWith('/') || path.includes('\0'))
     throw wants(

@@ -96,6 +96,14 @@ describe('a mistake on the command line', () => {
       '--listen-address wants a host name or an IP address, not ":9090"; the port goes into --port 9090',
     ],
     [
+      ['--listen-address=/run/proxy.sock'],
+      '--listen-address wants a host name, an IP address or unix:PATH, not "/run/proxy.sock"; a socket file is written unix:/run/proxy.sock',
+    ],
+    [
+      ['--listen-address=unix:proxy.sock'],
+      '--listen-address wants an absolute path behind unix:, not "unix:proxy.sock"; write it like unix:/run/privatemode/proxy.sock',
+    ],
+    [
       ['--listen-address=127.0.0.1:9090'],
       '--listen-address wants a host name or an IP address, not "127.0.0.1:9090"; the port goes into --port 9090',
     ],
