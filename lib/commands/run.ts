@@ -26,6 +26,8 @@ interface Place {
   /** http://HOST:PORT, without a slash. */
   readonly url: string;
   readonly model: string;
+  /** The exceptions from an HTTP proxy: those of the caller, which the agent's own tools may need, and the host of `url`. */
+  readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
 }
 
 interface Agent {
@@ -43,7 +45,6 @@ interface Agent {
 const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 /** The proxy has the key. */
 const KEY = 'placeholder';
-/** Of the caller's proxy settings, the agent's own tools may still need the rest. */
 const LOOPBACK = '127.0.0.1';
 
 const claudeVariables = ({ url, model }: Place) => ({
@@ -91,7 +92,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
         env: {
           ...claudeVariables(place),
           ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),
-          ...{ NO_PROXY: LOOPBACK, no_proxy: LOOPBACK },
+          ...place.direct,
         },
       }),
     ],
@@ -186,17 +187,17 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
 }
 
 /** What the agent gets: its own variables, with the host of the proxy in no_proxy, and its arguments before ARGS. */
-function commandOf(
-  agent: Agent,
-  place: Place,
-  env: Environment,
-): { env: Record<string, string>; args: readonly string[] } {
-  const { hostname } = new URL(place.url);
-  const direct = ['no_proxy', 'NO_PROXY'].map((name) => [
-    name,
-    [env[name], hostname].filter(Boolean).join(','),
-  ]);
-  return { env: { ...Object.fromEntries(direct), ...agent.env(place) }, args: agent.args(place) };
+function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
+  const hosts = [env['no_proxy'], env['NO_PROXY'], new URL(at.url).hostname].flatMap(
+    (list) => list?.split(',') ?? [],
+  );
+  const list = [...new Set(hosts.filter(Boolean))].join(',');
+  const direct = { no_proxy: list, NO_PROXY: list };
+  const place = { ...at, direct };
+  return {
+    env: { ...direct, ...agent.env(place) } as Readonly<Record<string, string>>,
+    args: agent.args(place),
+  };
 }
 
 function refuseAgent(url: string): never {
