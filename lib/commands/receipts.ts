@@ -59,7 +59,8 @@ function renderReport(report: ReceiptsReport, strict: boolean): string {
     customRoots.length === 0
       ? '✓ Every signature, chain and verdict holds.'
       : '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.';
-  const verdict = ok ? sound : 'The receipts do NOT hold.';
+  const held = lines === 0 ? '! There are no receipts: nothing was checked.' : sound;
+  const verdict = ok ? held : 'The receipts do NOT hold.';
   return `${[counted, ...refusals, ...shown, ...foreign, verdict].join('\n')}\n`;
 }
 

@@ -132,7 +132,9 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
     simulator, and its verdict says nothing about real hardware. So the exit code is 35 where it is accepted, or 0 with
     --accept-custom-roots.
 `;
-  return `An exchange with ${endpoint}, verified by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}.
+  const under =
+    roots === 'custom' ? ' under hardware roots that are NOT those of AMD and Intel (a simulator)' : '';
+  return `An exchange with ${endpoint}, judged by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}${under}.
 
 To verify it again, on any machine and without a network, in this directory:
 
@@ -142,7 +144,8 @@ privatemode-proxy verify \\
 The time behind --at is what the clock of the saving machine said. Nothing in these files proves it: whoever holds them
 can write another. They cannot show either that the nonce was new when it was sent, which only its maker knows. What an
 accepted exchange shows is that the named deployment has answered this nonce, and that nothing in the answer was out of
-force at the time given. Compare the manifest's SHA-256 with one that you trust:
+force at the time given. Bytes that no check covers, such as the coordinator's version, may have been changed since, and
+nothing protects ${SAVED.verdict} and this file: verify again instead of reading them. Compare the manifest's SHA-256 with one that you trust:
 ${manifestSha256 ?? 'unknown'}
 
 ${SAVED.nonce}, ${SAVED.evidence}

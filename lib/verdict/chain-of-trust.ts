@@ -9,7 +9,7 @@ import type { VerdictReport } from './verdict.ts';
  */
 export interface ChainLink {
   readonly id: LinkId;
-  /** For a person: what the link is, and what its checks establish. */
+  /** For a person: what the link is, and what its checks establish, or do not. */
   readonly title: string;
   readonly meaning: string;
   readonly outcome: 'pass' | 'fail' | 'unknown';
@@ -44,7 +44,7 @@ const LINKS: readonly LinkRow[] = [
     id: 'coordinator',
     title: 'Coordinator',
     meaning:
-      'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered just now.',
+      'The program that the hardware measured is the coordinator of the manifest, alone and not debuggable, and it answered the nonce of this proxy.',
     needs: /^(?:snp|tdx)\./,
   },
   {
@@ -70,14 +70,15 @@ const LINKS: readonly LinkRow[] = [
 export function chainOfTrust(checks: readonly Check[], roots: VerdictReport['roots']): readonly ChainLink[] {
   let vouched = true;
   return LINKS.map(({ id, title, needs, ...means }) => {
-    const { meaning, underCustomRoots = meaning } = means;
-    const link = { id, title, meaning: roots === 'custom' ? underCustomRoots : meaning };
     const own = checks.filter((check) => placeOf(check.id)?.link === id);
     const outcomes = new Set(own.map(({ outcome }) => outcome));
     const isMade = own.some(({ id, outcome }) => needs.test(id) && outcome === 'pass');
     const holds = vouched && isMade && !outcomes.has('not-evaluated');
     const outcome = outcomes.has('fail') ? 'fail' : holds ? 'pass' : 'unknown';
     vouched = outcome === 'pass';
-    return { ...link, outcome, checks: own.map(({ id }) => ({ id, title: titleOf(id) })) };
+    const { underCustomRoots = means.meaning } = means;
+    const established = roots === 'custom' ? underCustomRoots : means.meaning;
+    const meaning = vouched ? established : `Not established: ${means.meaning}`;
+    return { id, title, meaning, outcome, checks: own.map(({ id }) => ({ id, title: titleOf(id) })) };
   });
 }

@@ -66,9 +66,9 @@ export function renderText(judgement: Judgement, report: TextReport): string {
   return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
 }
 
-function heading({ outcome, tee, manifestSha256, at }: Judgement, report: Heading): string {
+function heading({ outcome, roots, tee, manifestSha256, at }: Judgement, report: Heading): string {
   const rows: readonly (readonly [string, string | undefined])[] = [
-    [outcome === 'accepted' ? 'Verified' : 'Subject', report.subject],
+    [outcome === 'accepted' && roots === 'vendor' ? 'Verified' : 'Subject', report.subject],
     ['Hardware', tee && HARDWARE[tee]],
     ['Manifest', report.manifestFrom],
     ['', manifestSha256 && `SHA-256 ${manifestSha256}`],
@@ -126,8 +126,9 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   if (counts.length > 0) lines.push(`${plural(checks.length, 'check')}: ${counts.join(', ')}.`);
   if (failure !== undefined) {
     const { check, error } = failure;
-    const what = check === undefined ? error.message : `${titleOf(check.id)} (${check.id})`;
-    lines.push(`Reason: ${printable(what)} [${error.code}]`);
+    const what =
+      check === undefined ? `Reason: ${error.message}` : `Failed check: ${titleOf(check.id)} (${check.id})`;
+    lines.push(`${printable(what)} [${error.code}]`);
   }
   return [...lines, adviceFor(judgement, report)].join('\n');
 }

@@ -1,6 +1,6 @@
 /** `receipts verify`: what it prints, and the exit code. */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
@@ -39,6 +39,15 @@ describe('receipts verify', () => {
       code: 0,
       out: '0 receipts in 2 lines of 1 instance\n✓ Every signature, chain and verdict holds.\n',
     });
+  });
+
+  it('says of an empty directory that nothing was checked, and calls it a gap', async () => {
+    const empty = temporaryDirectory('receipts-');
+    cpSync(join(directory, 'public.pem'), join(empty, 'public.pem'));
+    const found =
+      '0 receipts in 0 lines of 0 instances\n- .: there are no receipts\n! There are no receipts: nothing was checked.\n';
+    assert.deepEqual(await run('verify', '--dir', empty), { code: 0, out: found });
+    assert.equal((await run('verify', '--dir', empty, '--strict')).code, 10);
   });
 
   it('leaves out earlier days, and prints JSON, where it is asked to', async () => {

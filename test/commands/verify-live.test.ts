@@ -239,7 +239,10 @@ describe('verify, live', () => {
     writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
     const { code, stdout } = await verify('snp', '--manifest-path', path);
     assert.equal(code, 10);
-    assert.match(stdout, /^Reason: The expected manifest \(manifest\.expected\) \[manifest_mismatch\]$/m);
+    assert.match(
+      stdout,
+      /^Failed check: The expected manifest \(manifest\.expected\) \[manifest_mismatch\]$/m,
+    );
     assert.match(stdout, /another manifest than yours/);
   });
 

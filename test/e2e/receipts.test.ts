@@ -238,7 +238,11 @@ describe('receipts', { timeout: 60_000 }, () => {
     const [, commands = 'false'] =
       /## With standard tools only\n[\s\S]*?```sh\n([\s\S]*?)```/.exec(page) ?? [];
     /** What the commands print on a copy of the receipts and manifests that was falsified; of each step, its first word. */
-    function run(shell: string, falsify: (copy: string, files: readonly string[]) => void = () => {}) {
+    function run(
+      shell: string,
+      falsify: (copy: string, files: readonly string[]) => void = () => {},
+      script = commands.replace('.roots == "vendor"', '.roots == "custom"'),
+    ) {
       const copy = join(stack.directory, 'copy');
       rmSync(copy, { recursive: true, force: true });
       cpSync(join(directory, '..'), copy, { recursive: true });
@@ -247,7 +251,7 @@ describe('receipts', { timeout: 60_000 }, () => {
         copy,
         files.map((name) => join(copy, 'receipts', name)),
       );
-      const { status, stdout, stderr } = spawnSync(shell, ['-c', commands], { cwd: copy, encoding: 'utf8' });
+      const { status, stdout, stderr } = spawnSync(shell, ['-c', script], { cwd: copy, encoding: 'utf8' });
       return { status, steps: stdout.match(/^(?:OK|FAIL)(?= )/gm), stdout, stderr };
     }
     const rewrite = (path: string | undefined, change: (text: string) => string): void =>
@@ -256,7 +260,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     for (const shell of ['bash', 'sh']) {
       it(`pick a request that was answered, and print OK for each step (${shell})`, () => {
         const { status, steps, stdout, stderr } = run(shell);
-        assert.deepEqual([status, steps, stderr], [0, ['OK', 'OK', 'OK', 'OK', 'OK'], '']);
+        assert.deepEqual([status, steps, stderr], [0, ['OK', 'OK', 'OK', 'OK', 'OK', 'OK'], '']);
         const [, picked] = /^\{\n[\s\S]*?"id": "([\w-]+)"/.exec(stdout) ?? [];
         assert.notEqual(requestsIn(directory).find(({ id }) => id === picked)?.epoch ?? null, null, stdout);
       });
@@ -311,6 +315,11 @@ describe('receipts', { timeout: 60_000 }, () => {
         assert.deepEqual(steps?.slice(0, step), Array(step).fill('OK'), stdout);
       });
     }
+
+    it('print FAIL for the hardware roots of a simulator', () => {
+      const { status, steps } = run('bash', undefined, commands);
+      assert.deepEqual([status, steps], [1, ['OK', 'OK', 'OK', 'OK', 'OK', 'FAIL']]);
+    });
 
     it('say that there is none where no request was answered', () => {
       const { status, stdout } = run('bash', (_, [file]) =>

@@ -83,7 +83,7 @@ describe('the verdict for a person', () => {
     assert.match(text, /– Allowed chips +the manifest names none/);
     assert.match(
       text,
-      /^REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nReason: Guest policy: DEBUG \(snp\.policy\.debug\) \[attestation_failed\]\nDo not send anything/m,
+      /^REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nFailed check: Guest policy: DEBUG \(snp\.policy\.debug\) \[attestation_failed\]\nDo not send anything/m,
     );
   });
 
@@ -191,10 +191,11 @@ describe('the verdict for a person', () => {
 const jsonVerdict = (judged: Judgement): VerdictReport => JSON.parse(renderJson(judged)) as VerdictReport;
 
 describe('the heading', () => {
-  const first = (outcome: Judgement['outcome']): string =>
-    renderText(judgement([], { outcome }), REPORT).split('\n')[0] as string;
-  it('says Verified only of what was accepted', () => {
+  const first = (outcome: Judgement['outcome'], roots: Judgement['roots'] = 'vendor'): string =>
+    renderText(judgement([], { outcome, roots }), REPORT).split('\n')[0] as string;
+  it('says Verified only of what was accepted under the roots of AMD and Intel', () => {
     assert.match(first('accepted'), /^Verified {2}/);
+    assert.match(first('accepted', 'custom'), /^Subject {3}/);
     for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const) {
       assert.match(first(outcome), /^Subject {3}/, outcome);
     }
