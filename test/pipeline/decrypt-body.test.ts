@@ -326,7 +326,7 @@ describe('unary responses, what a success consists of', () => {
       opener.flush();
       return [opener.failure?.code, opener.usage];
     };
-    assert.deepEqual(usageOf(16_384), [undefined, { prompt: 1, completion: 2 }]);
+    assert.deepEqual(usageOf(16_384), [undefined, { prompt: 1, completion: 2, cached: undefined }]);
     assert.deepEqual(usageOf(16_385), ['response_malformed', undefined]);
   });
 

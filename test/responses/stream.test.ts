@@ -399,7 +399,7 @@ describe('a Responses stream', () => {
       if (failure !== undefined) out.push(Buffer.from(stream.fail(failure)));
       const events = eventsIn(Buffer.concat(out).toString());
       demandSequence(events);
-      assert.deepEqual(usage, { prompt: 1, completion: 2 });
+      assert.deepEqual(usage, { prompt: 1, completion: 2, cached: undefined });
       assert.equal(finished, failsAt === Infinity || failsAt === pieces.length - 1);
       assert.equal(events.some(promisesWhole), failsAt === Infinity);
       assert.match(lastOf(events)['type'], failsAt === Infinity ? /completed/ : /failed/);
