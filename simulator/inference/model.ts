@@ -13,7 +13,7 @@ import { modelById, modelList } from './models/list.ts';
 import { openaiError, openaiResponse } from './models/openai.ts';
 import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
 import { transcriptionResponse } from './models/transcription.ts';
-import { loadTranscripts, transcriptResponse } from './models/transcripts.ts';
+import { loadTranscripts, transcriptResponse, turnIn } from './models/transcripts.ts';
 import { turnOf, turnsOf } from './models/turn.ts';
 import { unstructuredResponse } from './models/unstructured.ts';
 import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
@@ -95,7 +95,10 @@ export function createModel({ backend, transcripts }: ModelOptions, now: () => n
     const { endpoint, body, stream } = request;
     if (body.kind === 'raw') return unstructuredResponse(body.bytes, body.contentType);
     const transcript = scripted.get(baseModel(request.model));
-    if (transcript !== undefined) return transcriptResponse(transcript, stream, signal);
+    if (transcript !== undefined) {
+      const turn = turnIn(transcript, body.kind === 'json' ? body.value : {});
+      return transcriptResponse(turn, stream, signal);
+    }
     if (endpoint.name === 'completions' && body.kind === 'json') {
       const turns = turnsOf(baseModel(request.model), body.value);
       return openaiResponse('completions', turns, body.value, { stream, now, signal });

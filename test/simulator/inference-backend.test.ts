@@ -266,6 +266,27 @@ describe('scripted transcripts', () => {
     }
   });
 
+  it('answers by the number of tools that have answered', async () => {
+    const turns = ['a', 'b'].map((id) => ({ unary: { body: { id, choices: [] } } }));
+    writeFileSync(path, JSON.stringify({ script: { turns } }));
+    const server = await startInference({ transcripts: path });
+    try {
+      const tool = { role: 'tool', tool_call_id: 'c', content: 'x' };
+      for (const [tools, id] of [
+        [0, 'a'],
+        [1, 'b'],
+        [2, 'b'],
+      ] as const) {
+        const messages = [{ role: 'user', content: 'x' }, ...Array(tools).fill(tool)];
+        const asked = { ...membersOf('chat', 'script', 'x', false), messages };
+        const { attempt, answer } = await server.ask('chat', asked);
+        assert.equal((attempt.openValue(answer.body.toString(), PLAIN.answer) as { id: string }).id, id);
+      }
+    } finally {
+      await server.close();
+    }
+  });
+
   for (const [name, content] of Object.entries({
     'no JSON': '{',
     'no map': '[]',

@@ -4,7 +4,8 @@
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
  *
- * `events` answers a streaming request, `unary` any other; `data` that is a text goes out as it is.
+ * `events` answers a streaming request, `unary` any other; `data` that is a text goes out as it is. `"turns": [ … ]` in their place holds one
+ * such answer after the other, for conversations with tools: the first before any tool has answered, the last for all that is left.
  */
 import { readFileSync } from 'node:fs';
 import { PrivatemodeError } from '../../../lib/errors.ts';
@@ -19,6 +20,7 @@ interface ScriptedEvent {
 }
 
 export interface Transcript {
+  readonly turns?: readonly Transcript[];
   readonly events?: readonly ScriptedEvent[];
   readonly unary?: { readonly status?: number; readonly delayMs?: number; readonly body: unknown };
 }
@@ -28,7 +30,8 @@ const isObject = (value: unknown): value is JsonObject =>
 
 function isTranscript(value: unknown): value is Transcript {
   if (!isObject(value)) return false;
-  const { events, unary: whole } = value as { events?: unknown; unary?: unknown };
+  const { events, unary: whole, turns } = value as { events?: unknown; unary?: unknown; turns?: unknown };
+  if (turns !== undefined) return Array.isArray(turns) && turns.length > 0 && turns.every(isTranscript);
   const goodEvents = Array.isArray(events) && events.every((item) => isObject(item) && 'data' in item);
   return (
     (goodEvents || events === undefined) && (whole === undefined || (isObject(whole) && 'body' in whole))
@@ -64,6 +67,15 @@ async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): A
       data: typeof data === 'string' ? data : JSON.stringify(data),
     };
   }
+}
+
+/** The answer to a request, by how many tools have answered in its messages. */
+export function turnIn(transcript: Transcript, request: JsonObject): Transcript {
+  const { messages } = request as { messages?: unknown };
+  const answers = (Array.isArray(messages) ? messages : []).filter(
+    (message) => isObject(message) && message['role'] === 'tool',
+  );
+  return transcript.turns?.[Math.min(answers.length, transcript.turns.length - 1)] ?? transcript;
 }
 
 /** The recorded response; a transcript that lacks the kind asked for is a 404 of the model server. */
