@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
+import { agentOf } from '../lib/commands/run.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';
@@ -89,7 +90,7 @@ async function demo(argv: readonly string[]): Promise<number> {
   if (texts.some((text) => text.trim() !== PROMPT) || leaked > 0) return 1;
   if (wanted.once) return 0;
   showHeld();
-  showHints(proxy.url);
+  showHints(proxy.url, directory, simulator.port);
   held = undefined;
   return await stopped;
 }
@@ -107,7 +108,8 @@ function runAgent(
   for (const signal of SIGNALS) process.off(signal, onSignal);
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
   const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', 'sim-echo', '--', ...rest];
-  return main(['run', agent, ...flags], process.env, process);
+  const { INIT_CWD: _, ...env } = process.env;
+  return main(['run', agent, ...flags], env, process);
 }
 
 interface Wanted {
@@ -143,11 +145,13 @@ function parseFlags(line: readonly string[]): Wanted {
     { name: 'help', short: 'h', type: 'boolean', help: '' },
   ]);
   const port = values.get('port');
+  const agent = values.get('agent');
+  if (agent !== undefined) agentOf(agent, 'http://localhost:8080');
   return {
     help: values.get('help') === 'true',
     once: values.get('once') === 'true',
     port: port === undefined ? undefined : parsePort('--port', port),
-    agent: values.get('agent'),
+    agent,
     rest,
   };
 }
@@ -270,16 +274,24 @@ async function showMessage(url: string): Promise<string> {
   return text;
 }
 
-function showHints(url: string): void {
+function showHints(url: string, directory: string, remote: number): void {
+  const { port } = new URL(url);
   say(`
 The proxy listens on ${url} until you press Ctrl-C. Try it:
 
   curl -N ${url}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"model":"sim-20x100","stream":true,"messages":[{"role":"user","content":"hello"}]}'
+    -d '{"model":"sim-20x50","stream":true,"messages":[{"role":"user","content":"hello"}]}'
 
   OpenAI SDKs      OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder
   Anthropic SDKs   ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder
-  Claude Code      npm start -- run claude --port ${new URL(url).port} --model sim-echo
+  Claude Code      npm start -- run claude --port ${port} --model sim-echo
+  opencode         npm start -- run opencode --port ${port} --model sim-echo
+
+The model sim-echo repeats what it is sent. To verify the simulated service yourself, with every check (exit code 35: its hardware roots
+are its own):
+
+  SSL_CERT_FILE=${directory}/ca.pem npm start -- verify --api-endpoint localhost:${remote} --api-key demo \\
+    --manifest-path ${directory}/manifest.json --unsafe-trust-roots ${directory}/roots
 
 Each request is one line here, and on the status page:
 `);

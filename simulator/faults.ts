@@ -89,7 +89,8 @@ function parseValue(name: FaultName, value: unknown): boolean | number | string 
   if (kind === 'flag' && text === 'false') return false;
   if (kind === 'text') return text;
   if ((kind === 'count' || kind === 'number') && /^\d{1,15}$/.test(text)) return Number(text);
-  throw new PrivatemodeError('config_invalid', `fault ${name} takes a ${kind}, not ${JSON.stringify(value)}`);
+  const wanted = kind === 'flag' ? 'true or false' : `a ${kind}`;
+  throw new PrivatemodeError('config_invalid', `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`);
 }
 
 export function createFaults(): Faults {

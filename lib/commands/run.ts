@@ -9,7 +9,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid, socketPath } from '../config/values.ts';
 import { urlHost } from '../network/addresses.ts';
-import { printable } from '../text.ts';
+import { nearest, printable } from '../text.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 import { probe } from './healthcheck.ts';
 
@@ -39,6 +39,8 @@ interface Agent {
   readonly args: (place: Place) => readonly string[];
   /** Arguments of its own that would undo them. */
   readonly refused: RegExp;
+  /** Its argument that goes on with the last conversation, where that can be done without going past the proxy. */
+  readonly goOn?: string;
 }
 
 /** What chooses where clients send prompts, in their telemetry too, and the keys that would go along. */
@@ -51,6 +53,7 @@ const claudeVariables = ({ url, model }: Place) => ({
   ANTHROPIC_BASE_URL: url,
   ANTHROPIC_AUTH_TOKEN: KEY,
   ANTHROPIC_MODEL: model,
+  ANTHROPIC_DEFAULT_FABLE_MODEL: model,
   ANTHROPIC_DEFAULT_OPUS_MODEL: model,
   ANTHROPIC_DEFAULT_SONNET_MODEL: model,
   ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
@@ -97,6 +100,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       }),
     ],
     refused: /^--(?:settings|managed-settings|cloud|teleport|environment|remote-control)(?:=|$)/,
+    goOn: '--continue',
   },
   opencode: {
     install: 'npm install -g opencode-ai',
@@ -157,7 +161,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
     );
   const host = { '0.0.0.0': LOOPBACK, '::': '::1' }[listenAddress] ?? listenAddress;
   const url = `http://${urlHost(host)}:${port}`;
-  const agent = Object.hasOwn(AGENTS, name) ? (AGENTS[name] as Agent) : refuseAgent(url);
+  const agent = agentOf(name, url);
   const refused = rest.find((argument) => agent.refused.test(argument))?.split('=', 1)[0];
   if (refused !== undefined)
     throw invalid(`${name} cannot be run with ${refused}: its prompts could go past the proxy`);
@@ -165,7 +169,10 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   if (!ready)
     throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
   await demand(url, name, agent.needs);
-  const model = wanted.model ?? (await onlyModel(url));
+  const models = await modelsOf(url);
+  const model = wanted.model ?? onlyOne(models);
+  if (models.length > 0 && !models.includes(model))
+    io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${models.join(', ')}.\n`);
 
   if (print) {
     const { env: given, args } = commandOf(agent, { url, model }, env);
@@ -178,8 +185,14 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   try {
     const { env: given, args } = commandOf(agent, { url: relay.url, model }, env);
     const kept = Object.entries(env).filter(([variable]) => !REMOVED.test(variable));
+    const tell = (text: string): unknown => io.stderr.isTTY && io.stderr.write(`${text}\n`);
+    tell(`${name} uses the proxy on ${url}, and the model ${printable(model)}.`);
     const code = await runProgram(name, [...args, ...rest], { ...Object.fromEntries(kept), ...given }, agent);
     if (relay.requests() === 0) io.stderr.write(unseen(name));
+    else if (agent.goOn !== undefined)
+      tell(
+        `To go on with this conversation: privatemode-proxy run ${name} -- ${agent.goOn}. ${name} alone would not use the proxy.`,
+      );
     return code;
   } finally {
     relay.close();
@@ -200,7 +213,11 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
   };
 }
 
-function refuseAgent(url: string): never {
+/** Throws config_invalid for one that is not in the table. */
+export function agentOf(name: string, url: string): Agent {
+  if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
+  const meant = nearest(name.toLowerCase(), Object.keys(AGENTS));
+  if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
     `run starts ${Object.keys(AGENTS).join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
       `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may win over them (docs/agents.md). ` +
@@ -226,12 +243,15 @@ async function demand(url: string, name: string, needs: Agent['needs']): Promise
     throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
 }
 
-/** The model where the service lists one only. Throws config_invalid with the names of all. */
-async function onlyModel(url: string): Promise<string> {
-  const names = await fetch(`${url}/v1/models`)
+/** What the service lists; none where it cannot be asked. */
+const modelsOf = (url: string): Promise<readonly string[]> =>
+  fetch(`${url}/v1/models`)
     .then((response) => response.json() as Promise<{ data: { id: string }[] }>)
     .then(({ data }) => data.map(({ id }) => printable(id)))
     .catch(() => []);
+
+/** The model where the service lists one only. Throws config_invalid with the names of all. */
+function onlyOne(names: readonly string[]): string {
   if (names.length === 1) return names[0] as string;
   throw invalid(
     `say which model the agent is to use, by --model${names.length === 0 ? '' : `: ${names.join(', ')}`}`,
@@ -282,7 +302,8 @@ async function runProgram(
   env: Record<string, string | undefined>,
   { install }: Agent,
 ): Promise<number> {
-  const child = spawn(name, args, { env, stdio: 'inherit' });
+  // npm changes the directory to that of the package, and says where the caller stood.
+  const child = spawn(name, args, { env, stdio: 'inherit', cwd: env['INIT_CWD'] || process.cwd() });
   const pass = (signal: NodeJS.Signals): void => {
     if (signal === 'SIGTERM' || signal === 'SIGHUP' || !process.stdin.isTTY) child.kill(signal);
   };

@@ -16,7 +16,7 @@ const REAL_KEY = 'sk-real-4c1e';
 /** Notes how it was started, then does what WHAT says. */
 const STAND_IN = `#!${process.execPath}
 const { writeFileSync } = require('node:fs');
-writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env }));
+writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env, cwd: process.cwd() }));
 const post = (url) => fetch(url, { method: 'POST', body: '{}' }).then((response) => response.text());
 const config = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}');
 const codex = /base_url="([^"]+)"/.exec(process.argv.join(' '))?.[1];
@@ -75,8 +75,11 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     writeFileSync(notes, '{}');
   });
 
-  const started = (): { readonly args: string[]; readonly env: Record<string, string> } =>
-    JSON.parse(readFileSync(notes, 'utf8'));
+  const started = (): {
+    readonly args: string[];
+    readonly env: Record<string, string>;
+    readonly cwd: string;
+  } => JSON.parse(readFileSync(notes, 'utf8'));
   const environment = (env: Record<string, string>): Record<string, string> =>
     cleanEnvironment({
       NOTES: notes,
@@ -238,6 +241,11 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     }
   });
 
+  it('starts the agent where the caller of npm stood, not in the checkout', async () => {
+    assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask', INIT_CWD: programs })).code, 0);
+    assert.equal(started().cwd, programs);
+  });
+
   it('a response that breaks off breaks off for the agent too', async () => {
     answer = (req, res) => {
       if (!own(req, res)) res.write('half', () => res.destroy());
@@ -303,6 +311,17 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       'The proxy itself starts without a command',
     ])
       assert.ok(stderr.includes(words), stderr);
+  });
+
+  it('names the agent whose name was misspelt', async () => {
+    const { code, stderr } = await run(['Claude']);
+    assert.deepEqual([code, stderr], [1, 'Error: run knows no agent Claude. Did you mean claude?\n']);
+  });
+
+  it('warns of a model that the service does not list, which an alias may cover', async () => {
+    const { code, stderr } = await run(['claude', '--model', 'model-c'], { WHAT: 'ask' });
+    const warning = 'Warning: the service lists no model model-c, but model-a, model-b.\n';
+    assert.deepEqual([code, stderr], [0, warning]);
   });
 
   it('says where arguments of the agent go', async () => {
