@@ -122,7 +122,7 @@ export function readOptions(options: PrivatemodeOptions) {
     if (production !== undefined) {
       throw new PrivatemodeError(
         'unsafe_roots_refused',
-        `unsafeTrustRoots is refused for ${production}: it would let anybody pass for the service`,
+        `unsafeTrustRoots is refused for ${production}: it would let anybody impersonate the service`,
         { remedy: 'Leave out unsafeTrustRoots, or set apiEndpoint and cdnBaseUrl to a simulator.' },
       );
     }

@@ -53,7 +53,10 @@ export function authenticate(
   // Who is known passes however often others failed: many people may share an address, that of a reverse proxy.
   if (typeof found !== 'string' && !(found.expires !== undefined && now >= found.expires)) return found;
   if (throttle.failed(address, now)) {
-    throw new PrivatemodeError('client_throttled', 'too many requests without a known token came from here');
+    throw new PrivatemodeError(
+      'client_throttled',
+      'too many requests without a known token came from this address',
+    );
   }
   const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
   throw new PrivatemodeError('client_unknown', typeof found === 'string' ? found : expired, {

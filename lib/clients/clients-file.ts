@@ -136,7 +136,7 @@ export function parseClientsFile(
     if (!tokensOptional && tokens.length === 0)
       refuse(
         ['clients', i, 'tokens'],
-        'a list of at least one digest; only with --tls-client-ca may a client have none',
+        'a list of at least one digest; it may be empty only with --tls-client-ca',
       );
     if (needsKeys && apiKeyFile === undefined)
       refuse(['clients', i, 'apiKey'], 'a key file, since there is no --api-key');
@@ -164,8 +164,7 @@ function membersOf<Rows extends Readonly<Record<string, Read<unknown>>>>(
 ): { readonly [Name in keyof Rows]: ReturnType<Rows[Name]> } {
   if (!(value instanceof JsonObject)) return refuse(at, 'an object');
   for (const name of value.keys()) {
-    if (!Object.hasOwn(rows, name))
-      refuse([...at, name], `no such member; there are ${Object.keys(rows).join(', ')}`);
+    if (!Object.hasOwn(rows, name)) refuse([...at, name], `a known member: ${Object.keys(rows).join(', ')}`);
   }
   const entries = Object.entries(rows).map(([name, read]) => [
     name,

@@ -40,8 +40,7 @@ async function runClients({ given, words: [word, name = ''], io: { stdout, now }
   if (word !== 'list' && !CLIENT_NAME.test(name))
     throw invalid('NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit');
   if (word === 'new') stdout.write(await addToken(name, path));
-  else if (path === undefined)
-    throw invalid(`clients ${word} needs the file: --clients FILE, as the proxy got it`);
+  else if (path === undefined) throw invalid(`clients ${word} needs the --clients FILE of the proxy`);
   else if (word === 'list') stdout.write(listed(readFile(path).entries, (now?.() ?? new Date()).getTime()));
   else stdout.write(await revoke(name, path));
   return 0;
@@ -73,9 +72,9 @@ async function revoke(name: string, path: string): Promise<string> {
   const { file } = readFile(path);
   const clients = file.clients.filter((client) => client.name !== name);
   if (clients.length === file.clients.length)
-    throw invalid(`${path} has no client of that name; clients list shows those it has`);
+    throw invalid(`${path} has no client of that name; "clients list" shows all names`);
   await writeFile(path, { ...file, clients });
-  return `${name} is no longer in ${path}. A running proxy refuses all tokens of this client within a second; requests that run go on.\n`;
+  return `${name} is no longer in ${path}. A running proxy refuses all tokens of this client within a second; running requests continue.\n`;
 }
 
 /** A row for each client; `now`: ms since 1970. */

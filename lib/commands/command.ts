@@ -74,7 +74,7 @@ export async function runCommand(
   } catch (thrown) {
     if (!takesRest) throw thrown;
     throw invalid(
-      `${(thrown as Error).message}; what is for the agent goes behind --, as in ${name} ${words.join(' ')} -- ARGS`,
+      `${(thrown as Error).message}; write arguments for the agent after --, as in ${name} ${words.join(' ')} -- ARGS`,
     );
   }
   const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;

@@ -164,7 +164,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   const agent = agentOf(name, url);
   const refused = rest.find((argument) => agent.refused.test(argument))?.split('=', 1)[0];
   if (refused !== undefined)
-    throw invalid(`${name} cannot be run with ${refused}: its prompts could go past the proxy`);
+    throw invalid(`${name} cannot run with ${refused}: its prompts could bypass the proxy`);
   const { ready, message } = await probe({ listenAddress, port, tls: false });
   if (!ready)
     throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
@@ -220,8 +220,8 @@ export function agentOf(name: string, url: string): Agent {
   if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
     `run starts ${Object.keys(AGENTS).join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
-      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may win over them (docs/agents.md). ` +
-      'The proxy itself starts without a command',
+      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
+      'To start the proxy itself, give no command',
   );
 }
 
@@ -238,7 +238,8 @@ async function demand(url: string, name: string, needs: Agent['needs']): Promise
   const about = (await response.json().catch(() => undefined)) as
     | { name?: string; endpoints?: string[] }
     | undefined;
-  if (about?.name !== 'privatemode-proxy') throw invalid(`what listens on ${url} is not privatemode-proxy`);
+  if (about?.name !== 'privatemode-proxy')
+    throw invalid(`the program that listens on ${url} is not privatemode-proxy`);
   if (needs !== undefined && !about.endpoints?.includes(needs[0]))
     throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
 }
@@ -254,7 +255,7 @@ const modelsOf = (url: string): Promise<readonly string[]> =>
 function onlyOne(names: readonly string[]): string {
   if (names.length === 1) return names[0] as string;
   throw invalid(
-    `say which model the agent is to use, by --model${names.length === 0 ? '' : `: ${names.join(', ')}`}`,
+    `choose the model for the agent with --model${names.length === 0 ? '' : `: ${names.join(', ')}`}`,
   );
 }
 

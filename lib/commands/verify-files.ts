@@ -121,7 +121,7 @@ function readMessage<Members extends Readonly<Record<string, string>>>(
   });
   const stated: unknown = json.get(NONCE.nonce);
   if (nonce !== undefined && stated !== undefined && stated !== Buffer.from(nonce).toString('base64')) {
-    throw unusable(path, 'it belongs to another attempt: its "Nonce" is not the one that was given');
+    throw unusable(path, 'it belongs to another exchange: its "Nonce" differs from the given one');
   }
   return Object.fromEntries(found);
 }

@@ -16,7 +16,8 @@ const POLL_MS = 5_000;
  * called. Throws config_invalid, also for a literal that is the name of a file.
  */
 export function parseApiKey(text: string, readFile: ReadFile, flag: string): ApiKeySource {
-  if (text === '@') throw invalid(`${flag} names no file behind the @: write @FILE, as in ${flag} @key.txt`);
+  if (text === '@')
+    throw invalid(`${flag} has no file name after the @: write @FILE, as in ${flag} @key.txt`);
   if (text.startsWith('@')) {
     const source = { kind: 'file', path: text.slice(1) } as const;
     readApiKey(source, readFile);
@@ -25,7 +26,7 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
   const value = usableKey(text, flag);
   if (readIfThere(text, readFile) === undefined) return { kind: 'literal', value };
   throw invalid(
-    `${flag} is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt`,
+    `${flag} is the name of an existing file, not a key: write @ in front of it, as in --api-key @key.txt`,
   );
 }
 
@@ -115,7 +116,7 @@ function keyInFile(path: string, bytes: Uint8Array): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
   const what = `the ${keyFile(path)}`;
   const key = usableKey(Buffer.from(bytes).toString(encoding).trim(), what);
-  if (key.includes(' ')) throw invalid(`${what} holds more than one word: leave nothing but the key in it`);
+  if (key.includes(' ')) throw invalid(`${what} contains more than one word: it must contain only the key`);
   return key;
 }
 
@@ -131,6 +132,6 @@ function usableKey(key: string, what: string): string {
   const wrapped = WRAPPED.find(([pattern]) => pattern.test(key));
   if (wrapped !== undefined) throw invalid(`${what} ${wrapped[1]}`);
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key))
-    throw invalid(`${what} holds characters that no API key has (one key, plain ASCII)`);
+    throw invalid(`${what} contains characters that an API key cannot have (one key, plain ASCII)`);
   return key;
 }

@@ -113,7 +113,7 @@ const isAlmostApiKey = (variable: string): boolean =>
 function unknown(variable: string): string {
   const flag = FLAGS.find(({ name }) => variableOf(name) === variable);
   if (flag !== undefined)
-    throw invalid(`${variable} is refused: --${flag.name} is taken from the command line only`);
+    throw invalid(`${variable} is refused: give --${flag.name} on the command line only`);
   const meant = nearest(variable, [...FLAG_OF.keys()]);
   if (meant !== undefined)
     throw invalid(`unknown setting in the environment: ${variable}. Did you mean ${meant}?`);

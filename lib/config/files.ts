@@ -123,7 +123,9 @@ export function prepareWorkspace(workspace: string): void {
   const refuse = (action: string) => (thrown: unknown) => {
     const code = codeOf(thrown);
     const problem =
-      code === 'EEXIST' ? `${name} is no directory` : `the directory ${name} cannot be ${action} (${code})`;
+      code === 'EEXIST'
+        ? `${name} is not a directory`
+        : `the directory ${name} cannot be ${action} (${code})`;
     return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
   };
   orRefuse(() => makeDirectory(workspace), refuse('created'));

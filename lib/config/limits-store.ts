@@ -44,9 +44,7 @@ export function parseStoreUrl(text: string, what: string): StoreAddress {
   };
   const url = /^rediss?:\/\//i.test(text) ? URL.parse(text) : refuse('it begins with neither');
   if (url === null)
-    return refuse(
-      'it is no URL; in user and password % and @ : / ? # are written as %25 %40 %3A %2F %3F %23',
-    );
+    return refuse('it is not a URL; in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #');
   const host = /^(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))$/i.exec(url.hostname);
   if (host === null) return refuse('it names no host');
   if (url.port === '0') return refuse('it names port 0');

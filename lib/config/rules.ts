@@ -28,7 +28,7 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
     flags: ['tls-client-ca', 'tls-cert-path', 'tls-key-path'],
     applies: ({ given }) => given.has('tls-client-ca') && !given.has('tls-cert-path'),
     message:
-      '--tls-client-ca needs TLS that the proxy serves itself: add --tls-cert-path and --tls-key-path (behind a reverse proxy ' +
+      '--tls-client-ca works only if the proxy itself serves TLS: add --tls-cert-path and --tls-key-path (behind a reverse proxy ' +
       'that ends TLS, clients need tokens)',
   },
   {
@@ -36,13 +36,13 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
     applies: ({ given, listenAddress }) =>
       socketPath(listenAddress) !== undefined && given.has('tls-cert-path'),
     message:
-      '--listen-address=unix:… needs no TLS, since what passes a socket file does not leave this machine: drop ' +
+      '--listen-address=unix:… needs no TLS, since a socket file does not leave this machine: drop ' +
       '--tls-cert-path and --tls-key-path',
   },
   {
     flags: ['tls-client-ca', 'clients'],
     applies: ({ given }) => given.has('tls-client-ca') && !given.has('clients'),
-    message: '--tls-client-ca needs the clients that certificates name: add --clients, or drop it',
+    message: '--tls-client-ca needs a list of clients: add --clients, or drop it',
   },
   {
     flags: ['prompt-cache-salt', 'disable-prompt-cache'],
@@ -63,7 +63,7 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
     flags: ['limits-store', 'clients'],
     applies: ({ limitsStore, clients }) => limitsStore !== undefined && clients === undefined,
     message:
-      '--limits-store counts the requests of clients, and there are none: name the file of the clients with --clients, or ' +
+      '--limits-store counts the requests of clients, but none are configured: name their file with --clients, or ' +
       'drop --limits-store',
   },
 ];
@@ -84,7 +84,7 @@ export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given, clients }) => clients !== undefined && given.has('api-key-fallback'),
     message:
-      '--api-key-fallback has no effect with --clients: what requests bring are tokens of this gateway, which never leave',
+      '--api-key-fallback has no effect with --clients: requests carry tokens of this gateway, which it never forwards',
   },
   {
     applies: ({ given, clients }) =>
@@ -119,7 +119,7 @@ export const CAUTIONS: readonly Rule[] = [
       !given.has('tls-cert-path') &&
       !staysHere(listenAddress),
     message:
-      'listening beyond this machine without TLS while a key is configured: whoever reaches the port spends the key, and ' +
+      'listening beyond this machine without TLS while a key is configured: everybody who reaches the port can spend the key, and ' +
       'prompts cross the network in plain text; set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path',
   },
   {
@@ -129,7 +129,7 @@ export const CAUTIONS: readonly Rule[] = [
       apiKeyFallback !== 'never' &&
       corsAllowedOrigins.includes('*'),
     message:
-      '--cors-allowed-origins=* lets every web page that is open on this machine spend the configured key',
+      '--cors-allowed-origins=* lets every web page in a browser on this machine spend the configured key',
   },
   {
     applies: ({ given, disablePromptCache, promptCacheSalt }) =>
@@ -144,6 +144,6 @@ export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given }) => given.has('unsafe-trust-roots'),
     message:
-      'UNSAFE: --unsafe-trust-roots replaces the hardware roots of trust; nothing is protected from their owner',
+      'UNSAFE: --unsafe-trust-roots replaces the hardware roots of trust; whoever made them can read every prompt',
   },
 ];

@@ -30,7 +30,7 @@ export function trustRoots(
   if (production !== undefined) {
     throw new PrivatemodeError(
       'unsafe_roots_refused',
-      `--unsafe-trust-roots is refused for ${production}: it would let anybody pass for the service` +
+      `--unsafe-trust-roots is refused for ${production}: it would let anybody impersonate the service` +
         (production === apiEndpoint.host
           ? ''
           : '. It is in --cdn-base-url, which --manifest-path makes needless'),
@@ -72,7 +72,7 @@ export function readTrustRoots(
   for (const product of PRODUCT_NAMES) {
     const [ark, ask] = [found.get(`ARK-${product}`), found.get(`SEV-${product}`)];
     if (ark !== undefined && ask !== undefined) snp[product] = { ark, ask };
-    else if (ark !== ask) throw refuse(`ARK-${product} and SEV-${product} are only of use together`);
+    else if (ark !== ask) throw refuse(`ARK-${product} and SEV-${product} must be given together`);
   }
   const root = found.get(INTEL);
   return { snp, tdx: root === undefined ? undefined : { root } };

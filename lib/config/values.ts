@@ -221,8 +221,7 @@ export function parseBaseUrl(flag: string, text: string): string {
 /** One of --cors-allowed-origins, as a browser would send it: any scheme, no path, the scheme's own port left out. */
 export function parseOrigin(flag: string, text: string): string {
   if (text === '*') return text;
-  if (text === 'null')
-    throw invalid(`${flag}: "null" stands for any sandboxed page; write * if you mean that`);
+  if (text === 'null') throw invalid(`${flag}: "null" matches any sandboxed page; write * if you want that`);
   const match = /^([a-z][a-z0-9+.-]*):\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.exec(text);
   if (match === null)
     throw wants(flag, 'exact origins such as https://chat.example.com, without a path, or *', text);

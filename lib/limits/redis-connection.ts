@@ -109,7 +109,7 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
     try {
       const reply = await within(REPLY_MS, evaluate());
       // Whatever says it, a proxy in between or another server: it keeps no count for us.
-      if (!script.fits(reply)) throw new StoreError('it replies with what the script never says', true);
+      if (!script.fits(reply)) throw new StoreError('its reply is invalid', true);
       return reply;
     } catch (thrown) {
       if (isReply(thrown) && WRONG_TYPE.test(thrown.message))

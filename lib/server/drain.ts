@@ -30,7 +30,7 @@ export async function drain(
   const drained = listener.drain();
   const graceOver = setTimeout(() => {
     log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
-    const message = 'the proxy was shut down before the answer was complete';
+    const message = 'the proxy was shut down before the response was complete';
     terminate.abort(new PrivatemodeError('shutting_down', message));
   }, grace);
   const last = setTimeout(() => listener.destroy(), grace + FAREWELL);

@@ -62,7 +62,7 @@ export function loadClientCas(path: string): ClientCas {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
   if (blocks.length === 0) refuse('holds no certificate (PEM)');
   if (blocks.length !== text.match(/-----BEGIN /g)?.length)
-    refuse('holds something besides whole certificates (PEM)');
+    refuse('holds something other than complete certificates (PEM)');
   let certificates: X509Certificate[] = [];
   try {
     certificates = blocks.map((block) => new X509Certificate(block));
@@ -71,7 +71,7 @@ export function loadClientCas(path: string): ClientCas {
     refuse('holds a certificate that cannot be read', cause);
   }
   // Trusted as a CA, the certificate of a client would vouch for itself.
-  if (!certificates.every(({ ca }) => ca)) refuse('holds a certificate that is not that of a CA');
+  if (!certificates.every(({ ca }) => ca)) refuse('holds a certificate that does not belong to a CA');
   // OpenSSL follows each chain to a root.
   if (!certificates.every((each) => certificates.some((issuer) => isIssuedBy(each, issuer))))
     refuse('holds a CA without its issuer: add the certificates above it, up to the root');

@@ -65,7 +65,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/environment.test.ts',
         names: [
-          'settings in the environment refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: --unsafe-trust-roots is taken from the command line only',
+          'settings in the environment refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
         ],
       },
     ],

@@ -483,11 +483,11 @@ describe('the file of CAs', { concurrency: true }, () => {
   const bad: [what: string, text: string, said: RegExp][] = [
     ['nothing', '', /holds no certificate/],
     ['a key', ANN.key as string, /holds no certificate/],
-    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /something besides whole certificates/],
+    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /something other than complete certificates/],
     ['half a certificate', TEAM.pem.slice(0, 200), /holds no certificate/],
-    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /something besides whole/],
+    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /something other than complete/],
     ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be read/],
-    ['the certificate of a client', ANN.cert as string, /not that of a CA/],
+    ['the certificate of a client', ANN.cert as string, /does not belong to a CA/],
     ['a CA without its root', second.pem, /without its issuer/],
   ];
   for (const [what, text, said] of bad) {

@@ -114,7 +114,7 @@ describe('the file of --clients', () => {
     await run('revoke', 'bob', '--clients', path);
     assert.deepEqual(contentOf(path), { ...FILE, clients: [] });
     const { stderr } = await run('revoke', 'bob', '--clients', path);
-    assert.equal(stderr, `Error: ${path} has no client of that name; clients list shows those it has\n`);
+    assert.equal(stderr, `Error: ${path} has no client of that name; "clients list" shows all names\n`);
   });
 
   it('takes the file from the variable of the proxy', async () => {

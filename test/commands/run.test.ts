@@ -136,10 +136,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       it(`is not run with ${argument}, which would undo them`, async () => {
         const { code, stderr } = await run(['claude', ...MODEL, '--', argument, 'x']);
         const [name] = argument.split('=');
-        assert.equal(
-          stderr,
-          `Error: claude cannot be run with ${name}: its prompts could go past the proxy\n`,
-        );
+        assert.equal(stderr, `Error: claude cannot run with ${name}: its prompts could bypass the proxy\n`);
         assert.deepEqual([code, started()], [1, {}]);
       });
     }
@@ -204,10 +201,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     ] as const) {
       it(`is not run with ${argument}`, async () => {
         const { code, stderr } = await run(['codex', ...MODEL, '--', '-c', argument, 'x']);
-        assert.equal(
-          stderr,
-          `Error: codex cannot be run with ${named}: its prompts could go past the proxy\n`,
-        );
+        assert.equal(stderr, `Error: codex cannot run with ${named}: its prompts could bypass the proxy\n`);
         assert.deepEqual([code, started()], [1, {}]);
       });
     }
@@ -308,7 +302,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     for (const words of [
       `OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder`,
       `ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder`,
-      'The proxy itself starts without a command',
+      'To start the proxy itself, give no command',
     ])
       assert.ok(stderr.includes(words), stderr);
   });
@@ -329,7 +323,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /unknown shorthand flag: 'p' .*; what is for the agent goes behind --, as in run claude -- ARGS\n$/,
+      /unknown shorthand flag: 'p' .*; write arguments for the agent after --, as in run claude -- ARGS\n$/,
     );
   });
 
@@ -337,7 +331,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     const { code, stderr } = await run(['claude']);
     assert.deepEqual(
       [code, stderr],
-      [1, 'Error: say which model the agent is to use, by --model: model-a, model-b\n'],
+      [1, 'Error: choose the model for the agent with --model: model-a, model-b\n'],
     );
     answer = (req, res) => own(req, res) || res.end('{"data":[{"id":"one"}]}');
     assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
@@ -359,7 +353,10 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       /asks for a token of --clients, which run does not have: set the variables of claude/,
     );
     answer = (req, res) => (req.url === '/readyz' ? res.writeHead(204).end() : res.end('<html>'));
-    assert.match((await run(['claude', ...MODEL])).stderr, /what listens on \S+ is not privatemode-proxy/);
+    assert.match(
+      (await run(['claude', ...MODEL])).stderr,
+      /the program that listens on \S+ is not privatemode-proxy/,
+    );
     answer = (_, res) => res.writeHead(503).end('failing: attestation_failed\n');
     const { stderr } = await run(['claude', ...MODEL]);
     assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed/);

@@ -149,7 +149,7 @@ describe('verify, live', () => {
     for (const mixed of [command(other, one), command(one, other), command(one, one, other)]) {
       const { code, json } = await mixed;
       assert.equal(code, 30);
-      assert.match(json().failure?.found ?? '', /belongs to another attempt/);
+      assert.match(json().failure?.found ?? '', /belongs to another exchange/);
     }
     // Where the files do not say it, as those of other programs do not, nobody can tell.
     for (const name of ['secret_request.json', 'secret_response.json']) {

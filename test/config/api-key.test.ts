@@ -24,9 +24,9 @@ describe('the API key', () => {
 
   const unusable: [name: string, content: string, words: string[]][] = [
     ['empty', ' \n', ['is empty']],
-    ['more than a key', 'sk-CANARY old', ['holds more than one word: leave nothing but the key in it']],
-    ['of two lines', 'sk-CANARY\nsk-2', ['characters that no API key has']],
-    ['not ASCII', 'sk-CANARY-ü', ['characters that no API key has']],
+    ['more than a key', 'sk-CANARY old', ['contains more than one word: it must contain only the key']],
+    ['of two lines', 'sk-CANARY\nsk-2', ['characters that an API key cannot have']],
+    ['not ASCII', 'sk-CANARY-ü', ['characters that an API key cannot have']],
   ];
   for (const [name, content, words] of unusable) {
     it(`a file that is ${name} is refused by name, and not quoted`, () => {

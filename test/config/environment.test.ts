@@ -148,7 +148,7 @@ describe('settings in the environment', () => {
     ],
     [
       { PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS: 'dir' },
-      'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: --unsafe-trust-roots is taken from the command line only',
+      'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
     ],
     [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has quotes around the key: leave them out'],
   ];

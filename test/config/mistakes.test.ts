@@ -54,7 +54,7 @@ describe('a mistake on the command line', () => {
     [['health'], 'unknown command "health" for "privatemode-proxy". Did you mean healthcheck?'],
     [
       ['--api-key', 'DIR/key.txt'],
-      '--api-key is the name of a file here, not a key: write @ in front of it, as in --api-key @key.txt',
+      '--api-key is the name of an existing file, not a key: write @ in front of it, as in --api-key @key.txt',
     ],
     [['--api-key="k"'], '--api-key has quotes around the key: leave them out'],
     [
@@ -124,7 +124,7 @@ describe('a mistake on the command line', () => {
     [['--api-endpoint=:443'], '--api-endpoint wants HOST or HOST:PORT, not ":443"'],
     [['--workers=all'], '--workers wants a whole number of at least 1, or auto, not "all"'],
     [['--workers=0'], '--workers wants a whole number of at least 1, or auto, not "0"'],
-    [['--api-key=@'], '--api-key names no file behind the @: write @FILE, as in --api-key @key.txt'],
+    [['--api-key=@'], '--api-key has no file name after the @: write @FILE, as in --api-key @key.txt'],
   ];
   for (const [argv, message] of mistakes) {
     it(`${argv.join(' ')}: ${message}`, async () => {
@@ -180,8 +180,8 @@ describe('a mistake on the command line', () => {
       ...[['clients'], ['clients', 'new'], ['clients', 'remove', 'a'], ['clients', '--nope']],
     ],
     ['unexpected argument: every setting is a flag that starts with --', ['clients', 'new', 'a', 'B']],
-    ['clients list needs the file: --clients FILE, as the proxy got it', ['clients', 'list']],
-    ['clients revoke needs the file: --clients FILE, as the proxy got it', ['clients', 'revoke', 'a']],
+    ['clients list needs the --clients FILE of the proxy', ['clients', 'list']],
+    ['clients revoke needs the --clients FILE of the proxy', ['clients', 'revoke', 'a']],
     [
       'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit',
       ...['', 'a b', '-x', 'a\nb'].map((name) => ['clients', 'new', name]),

@@ -79,7 +79,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       'a workspace that is a file',
       ['--workspace=/dev/null'],
       {},
-      'Error: --workspace: "/dev/null" is no directory; name a directory that can be written',
+      'Error: --workspace: "/dev/null" is not a directory; name a directory that can be written',
     ],
     [
       'https_proxy=foo',
