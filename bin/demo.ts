@@ -210,7 +210,10 @@ function start({ directory, remote, admin, wanted }: Place, port: number): Promi
     {},
   );
   // One line for each request; an agent has the terminal to itself.
-  const shown = wanted.once || wanted.agent !== undefined ? /level=ERROR/ : /level=ERROR|msg="Request ended"/;
+  const shown =
+    wanted.once || wanted.agent !== undefined
+      ? /level=ERROR/
+      : /level=ERROR|msg="(?:Request ended|A client speaks TLS)/;
   const write = (line: string): unknown =>
     shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
   return startProxy(config, {

@@ -3,7 +3,6 @@
  * Every event is one of those in responses-events.ts, which the compiler holds to the types of both majors.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -399,7 +398,8 @@ describe('the Responses API by the official clients', LIBRARY, () => {
   it('has no event that is not recorded, and so held to the types of the clients', () => {
     if (process.env['RECORD_EVENTS'] === '1') {
       const file = join(import.meta.dirname, 'responses-events.ts');
-      const head = `/** Events of the Responses API, one of each shape: RECORD_EVENTS=1 node --test test/applications/responses.test.ts writes them. */
+      const lines = [...seen.values()].map((event) => `  ${JSON.stringify(event)},\n`);
+      const text = `/** Events of the Responses API, one of each shape: RECORD_EVENTS=1 node --test test/applications/responses.test.ts writes them. */
 import type { ResponseStreamEvent } from 'openai/resources/responses/responses';
 import type { ResponseStreamEvent as PreviousEvent } from 'openai-previous/resources/responses/responses';
 
@@ -416,12 +416,12 @@ declare module 'openai/resources/responses/responses' {
   }
 }
 
-export const EVENTS = ${JSON.stringify([...seen.values()])} satisfies ResponseStreamEvent[];
+export const EVENTS = [
+${lines.join('')}] satisfies ResponseStreamEvent[];
 
 EVENTS satisfies PreviousEvent[];
 `;
-      writeFileSync(file, head);
-      execFileSync('npx', ['biome', 'format', '--write', file]);
+      writeFileSync(file, text);
       return;
     }
     const recorded = new Set(EVENTS.map((event) => shapeOf(event)));
