@@ -34,7 +34,7 @@ export interface Endpoint {
   readonly query: readonly string[];
   /** `gen_ai.operation.name` of the OpenTelemetry conventions. */
   readonly operation: string;
-  /** Where a request goes that is translated before it is encrypted; undefined: to its own path, as it is. */
+  /** The path for a request that is translated before it is encrypted; undefined: its own path, unchanged. */
   readonly translatedTo?: string;
   /** Served only where the caller of `matchEndpoint` names it; elsewhere refused as not_supported, in these words. */
   readonly unlessOffered?: string;
@@ -74,7 +74,7 @@ const NO_RESPONSES_API =
 const NOTHING_STORED =
   'there is no such response: none is stored, here or by the service (store is false); send POST /v1/responses with the whole conversation as input';
 
-/** What is forwarded, and how. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
+/** The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
   {

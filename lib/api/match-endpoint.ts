@@ -1,4 +1,4 @@
-/** What a request line means: a row of the endpoint table, or why there is none. */
+/** Interprets a request line: a row of the endpoint table, or why there is none. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, UNSUPPORTED } from './endpoints.ts';
 import type { ErrorFormat } from './error-format.ts';

@@ -9,7 +9,7 @@ export interface TrustRoots {
   readonly tdx: { readonly root: string } | undefined;
 }
 
-/** What does not depend on the reference value that is being tried. */
+/** The parts that do not depend on the reference value that is being tried. */
 export interface EvidenceContext {
   /** 64 bytes (docs/protocol/attestation.md 3.2). */
   readonly expectedReportData: Uint8Array;

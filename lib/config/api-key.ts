@@ -86,7 +86,7 @@ export function configuredKey({
     source && keyOrigin(source, apiKeySetting, { readAt, exists: existsSync });
   return {
     value: () => value,
-    /** Where it comes from, for the operator; clients need not know. */
+    /** Its source, for the operator only. */
     origin,
     /** An error with the origin of the key, if that is what the service rejected. */
     named(error: PrivatemodeError): PrivatemodeError {

@@ -1,4 +1,4 @@
-/** What is in the files and directories that flags name: a salt, a manifest, the workspace. */
+/** Reads the files and directories that flags name: a salt, a manifest, the workspace. */
 import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';

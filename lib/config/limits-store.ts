@@ -2,7 +2,7 @@
 import { type ReadFile, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';
 
-/** What a URL of a store says. */
+/** The parts of a store's URL. */
 export interface StoreAddress {
   /** IPv6 without brackets. */
   readonly host: string;

@@ -1,7 +1,7 @@
 import type { Settings } from './flags.ts';
 import { isLoopback, socketPath } from './values.ts';
 
-/** What the rules look at: values, and which flags were given at all. */
+/** The input of the rules: the values, and which flags were given at all. */
 export interface Facts extends Settings {
   readonly given: ReadonlySet<string>;
 }

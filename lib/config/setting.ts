@@ -77,7 +77,7 @@ export const BOOLEAN = {
   parse: (_: string, given: string): boolean => given === 'true',
 } as const;
 
-/** What was given: texts by the names of flags, warnings for a person, and how an error calls a setting. */
+/** The given settings: texts by the names of flags, warnings for a person, and the name of a setting in errors. */
 export interface Given {
   readonly values: ReadonlyMap<string, string>;
   readonly warnings: readonly string[];

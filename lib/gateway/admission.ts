@@ -1,4 +1,4 @@
-/** What a request is, decided from its head before anything is done for it. */
+/** Decides from the head of a request what it is, before anything is done for it. */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { LocalId, Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
@@ -42,7 +42,7 @@ export function admit(
   return admitClient(req, admission, keys.clients);
 }
 
-/** What the proxy says about itself to everybody. */
+/** The proxy's own pages that everybody may read. */
 const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'hello', 'healthz', 'readyz']);
 
 function admitClient(

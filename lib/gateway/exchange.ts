@@ -35,7 +35,7 @@ export interface GatewayDeps {
   readonly observe: (observation: RequestObservation) => void;
   /** The configured key as it is now (a key file may change). */
   readonly configuredKey: () => string | undefined;
-  /** Where it comes from, for the log. */
+  /** Its source, for the log. */
   readonly keyOrigin?: (() => string | undefined) | undefined;
   readonly apiKeyFallback: FallbackMode;
   /** The salt that all requests share; undefined: each request gets one of its own. */
@@ -137,7 +137,7 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     alias: undefined as string | undefined,
     /** Kinds of hosted tools that a translation left out, for the log. */
     toolsLeftOut: undefined as string | undefined,
-    /** What is noted for its receipt, if it gets one. `epoch`: of the attempt that was made last, where its body was encrypted. */
+    /** The notes for its receipt, if it gets one. `epoch`: of the last attempt, if its body was encrypted. */
     receipt: undefined as
       | { endpoint: string | null; request: BodyHash; epoch: Epoch | undefined }
       | undefined,
@@ -145,7 +145,7 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     phase: 'before_headers' as 'before_headers' | 'before_first_token' | 'mid_stream',
     /** Set where we end the connection before the response is complete, on purpose. */
     broken: false,
-    /** What the request asked for, known once its body is complete. The response must be of that kind. */
+    /** The kind of response that the request asked for, known once its body is complete. */
     asked: NOTHING_ASKED,
   };
 }
@@ -168,7 +168,7 @@ export function setClient(exchange: Exchange, client: Client): void {
 }
 
 /**
- * What a request goes through, in this order; a retry comes back to `sealed`. `queued`: its head has been read. `received`: its body has
+ * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read. `received`: its body has
  * arrived. `epoch`: a verified secret is ready. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
  * leaves. `sent`: all of it has left. `head`: the head of the response has arrived. `first_event`: the first bytes of a stream
  * go to the client. `done`: all of the response was handed over.

@@ -14,8 +14,8 @@ import { sendAttempt } from './send-attempt.ts';
 /**
  * Runs the exchange to its end: rewrite auth → enter the gate → receive the body → inject the salt → encrypt → upstream → decrypt → to the
  * application, with at most one retry around encrypt and upstream. A request is scanned while it arrives, encrypted slice by slice while it
- * leaves, and an event stream decrypted event by event; but no byte leaves before the whole body is here, because the head of the upstream
- * request states its model, shard key and length, and a retry sends it again, and no encrypted JSON is shown before the whole of it has
+ * is sent, and an event stream is decrypted event by event. No byte is sent before the whole body has arrived, because the head of the
+ * upstream request states its model, shard key and length, and a retry sends it again. No encrypted JSON is shown before all of it is
  * authenticated. Never rejects: every failure becomes a response, or the end of the connection.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {

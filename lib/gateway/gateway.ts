@@ -179,7 +179,7 @@ async function respondTokenEstimate(exchange: Exchange): Promise<void> {
   }
 }
 
-/** What the proxy says about itself. */
+/** The proxy's own pages. */
 const LOCAL_RESPONSES: Record<
   Exclude<LocalId, 'count_tokens' | 'verification'>,
   (deps: GatewayDeps) => HealthAnswer

@@ -9,7 +9,7 @@ export type MemoryBudget = ReturnType<typeof createBudget>;
 export type Reservation = ReturnType<MemoryBudget['open']>;
 
 interface BudgetOptions {
-  /** What of it is reserved. */
+  /** Gets the number of reserved bytes. */
   readonly counters: Pick<Counters, 'bufferedBytes'>;
   /** ms that a body waits for room. Default 10 s. */
   readonly wait?: number;
@@ -28,7 +28,7 @@ const SMALL = 1024 * 1024;
 /** Share of the limit; the rest is for small bodies, so that a few large ones that trickle in cannot shut out everybody. */
 const FOR_LARGE = 7 / 8;
 
-/** What a body waits for. */
+/** A body that waits for memory. */
 interface Wanted {
   readonly fits: () => boolean;
   readonly take: () => void;

@@ -144,10 +144,9 @@ export async function receive<T extends object>(
 }
 
 /**
- * Takes in the request body of the exchange, where its endpoint has one, and notes what it asks for. Rejects with client_forbidden
- * where that model is not for its client. A body where none belongs is read
- * and dropped: GET requests may carry one, nothing of it is sent on. It is not waited for, so the response ends the connection; nobody
- * watches how long the body would take.
+ * Receives the request body of the exchange, if its endpoint has one, and notes what it asks for. Rejects with client_forbidden if its
+ * client may not use that model. Where no body belongs (GET requests may carry one), it is read and dropped, and nothing of it is
+ * forwarded. The response does not wait for it and ends the connection, because nothing limits how long such a body takes.
  */
 export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody | undefined> {
   const { req, res, match, stats, client } = exchange;

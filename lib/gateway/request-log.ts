@@ -1,4 +1,4 @@
-/** What the log and the metrics say of a request: what it failed with, and one line at its end. */
+/** Reports a request to the log and the metrics: its failure, and one line at its end. */
 import { meant, parseTarget } from '../api/match-endpoint.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { countError } from '../observe/counters.ts';
@@ -20,7 +20,7 @@ export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): 
 export function reportEnd(exchange: Exchange): Outcome {
   const { deps, log, req, res, match, stats, client } = exchange;
   stats.endedAt = performance.now();
-  // What the proxy says about itself, to probes mostly, and preflights are of no interest at level info.
+  // The proxy's own pages, mostly for probes, and preflights are of no interest at level info.
   const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
   const outcome = outcomeOf(exchange);
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');

@@ -19,7 +19,7 @@ export function beginReceipt(exchange: Exchange, endpoint: string | null): void 
   addHeaders(exchange, { last: { [AUDIT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` } });
 }
 
-/** What the log calls an outcome, as receipts call it. */
+/** From the outcomes of the log to those of receipts. */
 const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
   answered: 'complete',
   service_error: 'failed',

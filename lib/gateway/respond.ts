@@ -21,7 +21,7 @@ import { ClientGone } from './receive-body.ts';
 import { noteFailure } from './request-log.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
 
-/** What an attempt led to, with what is needed to read it. */
+/** The outcome of an attempt, with everything needed to read it. */
 export interface AttemptResponse extends UpstreamResponse {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;

@@ -14,7 +14,7 @@ export interface ReaderWatchOptions {
   readonly clock?: Clock | undefined;
 }
 
-/** What is watched: an exchange. */
+/** The watched exchange. */
 interface Reader {
   readonly req: { readonly socket: Socket };
 }

@@ -6,7 +6,7 @@ import { createLineWriter, linesOf, newInstance, writeInBatches } from '../trans
 import { openToAppend } from '../transparency/own-files.ts';
 import { CLIENT_NAME } from './limits.ts';
 
-/** What is stored of the counts: requests that were admitted then, or tokens that were counted then. */
+/** A stored count: requests that were admitted then, or tokens that were counted then. */
 export interface CountRecord {
   readonly client: string;
   /** ms since 1970 */

@@ -21,7 +21,7 @@ export interface RequestCountsOptions {
   readonly now?: () => number;
   /** ms since some moment: times the minute, so that it keeps its length when somebody sets the wall clock. */
   readonly monotonic?: () => number;
-  /** What was counted before a restart. Records of other days count no tokens, those older than a minute no requests. */
+  /** The counts before a restart. Records of other days count no tokens, those older than a minute no requests. */
   readonly before?: Iterable<CountRecord>;
   /** Called with each admission of a client that has requestsPerMinute, and with each release that brings tokens. */
   readonly record?: ((record: CountRecord) => void) | undefined;

@@ -15,10 +15,10 @@ export interface Limits {
   readonly maxConcurrent: number | undefined;
 }
 
-/** What a client can be called: names appear in logs, receipts and the names of keys. */
+/** The form of a client's name, which appears in logs, receipts and the names of keys. */
 export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 
-/** Whom a request is counted for. */
+/** The client for which a request is counted. */
 export interface LimitedClient {
   readonly name: string;
   readonly limits: Limits;

@@ -7,7 +7,7 @@ import { openRedisConnection, type Run, type StoreError, script } from './redis-
 export interface RedisCountsOptions {
   /** redis:// or rediss://, with user, password and database where there are any. */
   readonly url: string;
-  /** What becomes of requests while the store cannot be used: `closed` refuses them, `open` admits them and counts nothing. */
+  /** While the store cannot be used, `closed` refuses requests, and `open` admits them and counts nothing. */
   readonly onFailure: 'closed' | 'open';
   /** The store cannot be used; called once until it can be again. Neither URL nor password is in the error. */
   readonly failed: (error: PrivatemodeError) => void;

@@ -1,4 +1,4 @@
-/** Where a request gets its permit: first the limits of its client, then a place among all that run. */
+/** Gives a request its permit: first by the limits of its client, then by the places for all running requests. */
 import type { FairQueue } from './fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
 

@@ -18,7 +18,7 @@ export interface CollateralStore {
   delete(url: string): unknown;
 }
 
-/** What a file holds. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not taken for forged evidence later. */
+/** The content of a file. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not taken for forged evidence later. */
 type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', string> & { fetchedAt: number }>;
 
 /** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */

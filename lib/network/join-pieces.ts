@@ -27,7 +27,7 @@ interface Pieces {
   total: number;
 }
 
-/** What was read from a connection and is not parsed yet. */
+/** Bytes read from a connection and not parsed yet. */
 interface Unparsed {
   readonly chunks: Buffer[];
   /** The connection has ended behind them. */

@@ -16,7 +16,7 @@ export class UpstreamFailure extends Error {
   }
 }
 
-/** What is known of an attempt when it fails. */
+/** The facts about an attempt when it fails. */
 interface AttemptState {
   readonly host: string;
   readonly heard: boolean; // any byte of a response, an informational one included

@@ -10,7 +10,7 @@ import { joinPieces } from './join-pieces.ts';
 import { noResponse, upstreamFailure } from './upstream-failure.ts';
 import { openedAhead, type WarmConnections } from './warm-connections.ts';
 
-/** Where the remote API is, and how to get there. */
+/** The address of the remote API, and how to connect to it. */
 interface UpstreamOptions {
   readonly host: string;
   readonly port: number;

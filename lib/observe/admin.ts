@@ -10,7 +10,7 @@ import type { StatusReport } from './status-report.ts';
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
-/** What the listener shows, as it is when it is asked for. */
+/** The content of the listener at the time of a request. */
 export interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
   readonly readiness: () => Readiness;

@@ -1,6 +1,6 @@
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** What the program counts while it works; read by tests, soak and the metrics endpoint. */
+/** The counters of the program; read by tests, soak and the metrics endpoint. */
 export function createCounters() {
   return {
     requests: 0,
@@ -36,7 +36,7 @@ export function countError({ errors }: Counters, client: string | undefined, cod
   count(codes, code);
 }
 
-/** What is counted along one exchange, of which nothing has happened yet; times by performance.now(). */
+/** The counts of one exchange before it begins; times by performance.now(). */
 export class RequestStats {
   readonly startedAt: number = performance.now();
   uploadedAt: number | undefined;

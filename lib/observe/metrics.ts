@@ -3,7 +3,7 @@ import type { Epoch } from '../session/epoch.ts';
 import { VERSION } from '../version.ts';
 import type { Counters, RequestStats } from './counters.ts';
 
-/** What is known of one request when it is over. */
+/** The facts about one request when it is over. */
 export interface RequestObservation {
   /** Id of the endpoint table; `none`: refused before one was found for it. */
   readonly route: string;

@@ -1,4 +1,4 @@
-/** What the log says of a session: each event, and how its start goes. */
+/** Logs a session: each event, and the progress of its start. */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Observer, SessionEvent } from '../session/events.ts';
 import { type Counters, count } from './counters.ts';

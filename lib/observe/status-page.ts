@@ -6,7 +6,7 @@ import { getAsset, isSea } from 'node:sea';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
 import type { StatusReport } from './status-report.ts';
 
-/** What the verdict says. Times in ms since 1970; null: nothing is attested. */
+/** The verdict on the page. Times in ms since 1970; null: nothing is attested. */
 export interface VerdictFacts {
   /** Whether an epoch that has not expired protects requests. */
   readonly verified: boolean;

@@ -1,4 +1,4 @@
-/** What the status page and `privatemode-proxy status` show: the body of `GET /status` on the admin listener. */
+/** The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show. */
 import { asPrivatemodeError } from '../errors.ts';
 import type { Session } from '../session/session.ts';
 import { type EpochFacts, epochFacts } from '../transparency/epoch-facts.ts';

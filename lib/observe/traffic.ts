@@ -1,4 +1,4 @@
-/** What the status page shows of the traffic: the last two minutes by the second, and the last requests. */
+/** The traffic on the status page: the last two minutes by the second, and the last requests. */
 import type { FinishedRequest, RefusedRequests, Traffic, TrafficSecond } from './status-report.ts';
 
 /** Seconds that are kept. */

@@ -1,9 +1,9 @@
-/** What the admin listener shows of the requests of one process: the metrics, and the traffic of the last minutes. */
+/** The requests of one process on the admin listener: the metrics, and the traffic of the last minutes. */
 import type { Counters } from './counters.ts';
 import type { createMetrics, RequestObservation } from './metrics.ts';
 import { createTrafficLog } from './traffic.ts';
 
-/** What a process tells of its requests when it is asked: its metrics as prom-client joins them, and its traffic. */
+/** The reply of a process about its requests: its metrics as prom-client joins them, and its traffic. */
 export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>>;
 
 /**

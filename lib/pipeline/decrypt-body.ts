@@ -30,7 +30,7 @@ type Opened = ReadonlyMap<string, Buffer>;
 /** Work that yields when other exchanges should have their turn. */
 type Steps<T> = Generator<undefined, T, undefined>;
 
-/** What is opened in one go: this many messages, or bytes of them if they are long. */
+/** One batch to open: this many messages, or bytes of them if they are long. */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
 
 /** Opens the sealed members, which come in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */

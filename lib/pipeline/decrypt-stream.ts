@@ -23,7 +23,7 @@ export interface DecryptOptions {
   readonly onFailure?: (failure: PrivatemodeError) => void;
 }
 
-/** Where the response comes from, and what becomes of it. */
+/** The response, its decrypter, and the options. */
 interface Source {
   readonly upstream: Readable;
   readonly decrypter: Decrypter;

@@ -27,7 +27,7 @@ export interface Decrypter {
 /** What opens the messages of one response. */
 export type Opener = Pick<RequestCipher, 'openAll'>;
 
-/** What the request asked for: an honest response is of this kind, and no other. */
+/** The kind of response that the request asked for; a genuine response has this kind. */
 export type Asked = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
 /** By requests without a body. */

@@ -85,7 +85,7 @@ export interface FormContent {
   readonly plain: ReadonlySet<string>;
 }
 
-/** What of the endpoint table says how a body is taken in. */
+/** The part of the endpoint table that says how to receive a body. */
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
@@ -116,7 +116,7 @@ export function createRequestBody(
   }
 }
 
-/** What is sent by mistake. Some clients send JSON under these names, which is taken. */
+/** Content types that are not JSON. Some clients send JSON under them, so it is accepted. */
 const NO_JSON =
   /^(?:multipart\/form-data|text\/(?:plain|html|xml|csv)|application\/(?:x-www-form-urlencoded|octet-stream|xml))/i;
 

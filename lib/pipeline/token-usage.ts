@@ -1,4 +1,4 @@
-/** What a response says it took: known to the proxy even where the application did not ask for it. */
+/** Token counts of a response; the proxy reads them even if the application did not ask for them. */
 
 /** Tokens that the service says it counted. Usage is a plain member in most responses, so nothing authenticates the numbers. */
 export interface TokenUsage {

@@ -6,7 +6,7 @@ import { HEADINGS, placeOf, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
 import type { Judgement } from './verdict.ts';
 
-/** What was verified, where the manifest comes from, whose roots were trusted. */
+/** The remote, the source of the manifest, and the trusted roots. */
 export interface Heading {
   readonly subject: string;
   readonly manifestFrom: string;
@@ -17,7 +17,7 @@ export interface Heading {
 export type TextReport = Circumstances &
   Heading & { readonly colours: boolean; readonly columns: number | undefined };
 
-/** What a report of a verification shows: the judgement, and what stands beside it. */
+/** The content of a verification report: the judgement and its circumstances. */
 export interface Verified {
   readonly judgement: Judgement;
   readonly report: Circumstances & Heading;

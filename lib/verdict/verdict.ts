@@ -1,4 +1,4 @@
-/** What a verdict is: as it was found, and as data for programs (docs/verification.md). */
+/** The shape of a verdict: as it was found, and as data for programs (docs/verification.md). */
 import type { Check, Outcome } from '../attestation/check.ts';
 import type { PrivatemodeError } from '../errors.ts';
 

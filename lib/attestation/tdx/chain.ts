@@ -107,7 +107,7 @@ export function validityDefects(certificates: readonly Certificate[], now: Date)
   );
 }
 
-/** What is wrong with the certificates that vouch for collateral: names, profile, chain to the pinned root, dates. */
+/** Defects of the certificates that sign collateral: names, profile, chain to the pinned root, dates. */
 export async function signerDefects(
   { signer, root }: { readonly signer: Certificate; readonly root: Certificate },
   pinned: Certificate,

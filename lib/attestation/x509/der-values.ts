@@ -74,7 +74,7 @@ export function readWholeBitString(element: Der): Uint8Array {
   return bytes;
 }
 
-/** What the strings of one byte a character may consist of. */
+/** The characters allowed in strings of one byte per character. */
 const CHARACTERS: Readonly<Record<number, RegExp>> = {
   [TAG.printableString]: /^[A-Za-z0-9 '()+,\-./:=?*&@]*$/,
   [TAG.ia5String]: /^[\x00-\x7f]*$/,
