@@ -7,6 +7,7 @@ import { coldBurst } from './metrics/cold-burst.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { link } from './metrics/link.ts';
+import { loopDelay } from './metrics/loop-delay.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
@@ -27,6 +28,7 @@ export const METRICS: readonly Metric[] = [
   requestCpu,
   coldBurst,
   interToken,
+  loopDelay,
   streamsOnTwoCores,
   upload(2),
   upload(16),

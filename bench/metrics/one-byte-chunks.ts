@@ -57,13 +57,25 @@ async function slowestDuring(target: Target, meanwhile: Promise<unknown>): Promi
   return slowest;
 }
 
-/** ms of the longest hold of a subject's event loop since it was asked last; `file` is what it writes it to. */
-async function longestHold(pid: number, file: string): Promise<number> {
+/** A fresh subject whose event loop is watched. */
+export async function startWatched(subjects: Subjects, name: string, directory: string) {
+  const file = join(directory, 'hold');
+  const url = pathToFileURL(join(import.meta.dirname, '../loop-hold.ts'));
+  url.searchParams.set('file', file);
+  const subject = await subjects.fresh(name, { execArgv: [`--import=${url}`] });
+  return { ...subject, holds: () => holdsOf(subject.pid as number, file) };
+}
+
+/** ms of the longest hold of a subject's event loop since it was asked last, and of that which one of a thousand exceeds. */
+async function holdsOf(pid: number, file: string): Promise<{ longest: number; p999: number }> {
   rmSync(file, { force: true });
   process.kill(pid, 'SIGUSR2');
   for (let waited = 0; waited < 10_000; waited++) {
     const line = read(file);
-    if (line.endsWith('\n')) return Number(line);
+    if (line.endsWith('\n')) {
+      const [longest, p999] = line.split(' ').map(Number) as [number, number];
+      return { longest, p999 };
+    }
     await delay(1);
   }
   throw new Error('the subject does not tell how long it held its event loop');
@@ -90,23 +102,20 @@ interface Found {
 }
 
 async function measure(subjects: Subjects, name: string, directory: string): Promise<Found> {
-  const file = join(directory, 'hold');
-  const url = pathToFileURL(join(import.meta.dirname, '../loop-hold.ts'));
-  url.searchParams.set('file', file);
-  const { target, pid, stop } = await subjects.fresh(name, { execArgv: [`--import=${url}`] });
+  const { target, pid, holds, stop } = await startWatched(subjects, name, directory);
   const process = pid as number;
   try {
     const body = target.sealed ? sealedChatBody(PLAN, BYTES / 2) : chatBody(PLAN, BYTES);
     const chunks = inChunks(body);
-    await longestHold(process, file);
+    await holds();
     await sendChunks(target, chunks); // it compiles what the others run
-    const first = await longestHold(process, file);
+    const { longest: first } = await holds();
     const idle = residentBytes(process);
     forgetPeak(process);
     const from = cpuMicroseconds(process);
     await sendChunks(target, chunks);
     const cpu = (cpuMicroseconds(process) - from) / body.length;
-    const hold = await longestHold(process, file);
+    const { longest: hold } = await holds();
     const peak = peakBytes(process);
     const slowest = await slowestDuring(target, sendChunks(target, chunks));
     return { first, hold, slowest, idle, peak, cpu };
