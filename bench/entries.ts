@@ -42,6 +42,7 @@ const VARIANTS: Readonly<Record<string, Variant>> = {
   'started late': [],
   'shared salt': ['--disable-prompt-cache=false'],
   receipts: ['--receipts'],
+  responses: ['--responses-api'],
   '1 worker': ['--workers=1'],
   '2 workers': ['--workers=2'],
   clients: [CLIENTS],

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { createEventCounter } from './event-counter.ts';
-import { chatBody, modelOf, type Plan, sealedChatBody } from './fixtures.ts';
+import { chatBody, modelOf, type Plan, responsesBody, sealedChatBody } from './fixtures.ts';
 import { monotonicMs } from './processes.ts';
 
 /** Where a subject is reached, and what it expects. */
@@ -16,6 +16,8 @@ export interface Target {
   readonly sealed: boolean;
   /** Of the client that asks; without it `bench`, which is also the API key. */
   readonly token?: string;
+  /** Whether it is asked by the Responses API, in place of chat. */
+  readonly responses?: boolean;
   /** The address that connections come from, one of loopback. */
   readonly localAddress?: string;
 }
@@ -36,7 +38,10 @@ export function requestHead(
   target: Target,
   plan: Partial<Plan>,
   length: number,
-  { path = '/v1/chat/completions', contentType = 'application/json' } = {},
+  {
+    path = target.responses ? '/v1/responses' : '/v1/chat/completions',
+    contentType = 'application/json',
+  } = {},
 ): string {
   const direct = target.sealed ? `Privatemode-Target-Model: ${modelOf(plan)}\r\n` : '';
   return (
@@ -59,6 +64,8 @@ export interface RunningStream {
   reached(events: number): Promise<void>;
 }
 
+/** Events of a Response beside the pieces of its text: two at its head, and two before and three behind the text, and its end. */
+const AROUND_TEXT = 8;
 /** ms between two pieces of a body that trickles. */
 const DRIP = 5;
 
@@ -100,8 +107,10 @@ export function openStreamOn(
   prepared?: Buffer,
   rate?: number,
 ): RunningStream {
-  const body = prepared ?? (target.sealed ? sealedChatBody(plan) : chatBody(plan));
-  const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + 1;
+  const bodyOf = target.sealed ? sealedChatBody : target.responses ? responsesBody : chatBody;
+  const body = prepared ?? bodyOf(plan);
+  const around = target.responses ? AROUND_TEXT : 1;
+  const expected = plan.hold === true ? Number.POSITIVE_INFINITY : (plan.events ?? 1) + around;
   const arrivals: number[] = [];
   const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
   finished.catch(() => {}); // whoever does not wait for it does not care

@@ -14,6 +14,7 @@ import { oneByteChunks } from './metrics/one-byte-chunks.ts';
 import { pipelinedStall } from './metrics/pipelined-stall.ts';
 import { receipts } from './metrics/receipts.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
+import { responses } from './metrics/responses.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -38,6 +39,7 @@ export const METRICS: readonly Metric[] = [
   uploadMemory,
   oneByteChunks,
   receipts,
+  responses,
   clients,
   workers,
   timeToReady,
