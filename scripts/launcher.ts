@@ -1,7 +1,7 @@
 /**
  * What the npm package starts with: the check of the Node version, in a module of its own. An older Node cannot link the program, and
  * would show a line of it, which is all of it, instead of saying so. It also has Node keep the compiled code: a start then
- * takes 383 ms instead of 412 (bench row start). What is kept is executed: it lies in `compiled` of the workspace, where the workspace was
+ * takes 383 ms instead of 412 (medians of ten). What is kept is executed: it lies in `compiled` of the workspace, where the workspace was
  * named (the default is whatever directory one happens to be in), belongs to the user, and nobody else can write there.
  */
 

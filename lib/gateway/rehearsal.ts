@@ -2,7 +2,7 @@
  * The first requests of a process, in memory, before it listens: a first request runs code that has never run. It is the real chain, from
  * the connection of an application to the one to the service and back, but for TLS. Secret, counters, log and service are its own:
  * nothing of it is sent, counted, logged or kept. After it the first request after a start has its first token in 7 ms instead of 19
- * (bench row link_start), and the start takes 40 ms longer where it does not wait for the network. A full collection afterwards would
+ * (over loopback, medians of eight starts), and the start takes 40 ms longer where it does not wait for the network. A full collection afterwards would
  * cost another 60 ms, and no request among the first twenty would be faster for it.
  */
 import { createSecretKey, randomBytes } from 'node:crypto';
