@@ -56,6 +56,8 @@ async function runFiles(files: readonly string[], concurrency: number): Promise<
 
 async function main(): Promise<number> {
   const args = process.argv.slice(2);
+  const unknown = args.find((arg) => arg.startsWith('--') && arg !== '--all' && arg !== '--list');
+  if (unknown !== undefined) throw new Error(`unknown option ${unknown}; there are --all and --list`);
   const words = args.filter((arg) => !arg.startsWith('--')).map((path) => relative('.', path));
   const files = filesFor(words, args.includes('--all'));
   if (args.includes('--list')) {

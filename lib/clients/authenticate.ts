@@ -44,7 +44,9 @@ export function authenticate(
   const byToken = token === undefined ? undefined : clientOf(token, clients);
   let found: Client | string;
   if (certificate === undefined) {
-    found = byToken ?? (token === undefined ? 'no token was sent' : 'the token is not known');
+    const header =
+      authorization === undefined ? 'x-api-key' : 'Authorization, which decides where both are sent,';
+    found = byToken ?? (token === undefined ? 'no token was sent' : `the token in ${header} is not known`);
   } else {
     // An Authorization of another scheme is no token, but it is somebody's: it must not go unnoticed.
     const bringsToken = token !== undefined || authorization !== undefined;

@@ -27,6 +27,8 @@ async function printHealth({ given, io }: Asked): Promise<number> {
 const TIMEOUT_MS = 5_000;
 const LONGEST_REASON = 1_000;
 
+const NEEDS_TLS = 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too';
+
 /**
  * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
  * `listenAddress` as configured; where it stands for every interface, loopback is asked. Resolves with the text of /readyz,
@@ -48,8 +50,10 @@ export function probe(options: {
       response.setEncoding('utf8').on('data', (text: string) => {
         reason = (reason + text).slice(0, LONGEST_REASON);
       });
-      const { statusCode } = response;
-      if (statusCode === 204) resolve({ ready: true, message: 'ready' });
+      const { statusCode, headers } = response;
+      // Of /readyz, no other request is malformed: this one is plain HTTP where TLS is spoken.
+      if (!tls && headers['privatemode-proxy-error'] === 'malformed_request') failed(NEEDS_TLS);
+      else if (statusCode === 204) resolve({ ready: true, message: 'ready' });
       else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
       response.on('error', ({ message }) => failed(message));
     };

@@ -84,7 +84,14 @@ export function createMetrics(options: {
   const genAi = (name: string, help: string, buckets: number[], ...labels: string[]): Histogram =>
     histogram(`gen_ai_client_${name}`, help, buckets, ...GEN_AI_LABELS, ...labels);
 
-  const requests = counter('requests_total', 'Requests answered.', 'route', 'method', 'code', 'client');
+  const requests = counter(
+    'requests_total',
+    'Requests answered, of those admitted.',
+    'route',
+    'method',
+    'code',
+    'client',
+  );
   const tokensTotal = counter(
     'tokens_total',
     'Tokens, as counted by the service; cached ones are part of the input.',
@@ -163,11 +170,16 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
     const values = () => Array.from(map, ([key, value]) => [value, { [label]: String(key) }] as const);
     scraped(registers, Counter, name, help, values, label);
   };
-  total(Counter, 'requests_received_total', 'Requests received.', () => counters.requests);
+  total(
+    Counter,
+    'requests_received_total',
+    'Requests admitted; refusals before that are in errors_total.',
+    () => counters.requests,
+  );
   total(Counter, 'stream_events_total', 'Stream events decrypted.', () => counters.streamEvents);
   const truncated = 'Streams that ended before they were complete.';
   total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
-  counted('responses_total', 'Responses, by status.', 'code', counters.responses);
+  counted('responses_total', 'Responses to admitted requests, by status.', 'code', counters.responses);
   counted(
     'decrypt_failures_total',
     'Responses that could not be decrypted.',

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { IncomingMessage } from 'node:http';
+import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
@@ -173,6 +173,19 @@ describe('the listener of --admin-address', () => {
 });
 
 describe('a health check', () => {
+  it('names the flags that it lacks where the proxy serves HTTPS', async () => {
+    const headers = { 'privatemode-proxy-error': 'malformed_request' };
+    const server = createHttpServer((_req, res) => res.writeHead(400, headers).end('{}'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const { ready, message } = await probe({ listenAddress: '127.0.0.1', port, tls: false });
+    assert.deepEqual(
+      [ready, message],
+      [false, 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too'],
+    );
+    server.close();
+  });
+
   it('speaks TLS where the proxy does, whatever its certificate is called', async () => {
     const certificate = createTestAuthority('test').issue(['proxy.example']);
     const server = createHttpsServer(certificate, (_req, res) => res.writeHead(204).end());
