@@ -1,6 +1,7 @@
 /** The control path of a client: one HTTPS request by the given fetch, with its limits. */
 import { PrivatemodeError } from '../errors.ts';
 import type { HttpCall } from '../network/http-call.ts';
+import { describeTlsFailure } from '../network/tls-failure.ts';
 import type { Fetch } from './options.ts';
 
 /**
@@ -56,8 +57,10 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** upstream_unreachable; in a page, which is not told why, it says what else the reason can be. */
+/** upstream_tls_untrusted where the runtime says so, else upstream_unreachable; a page is not told why, so there it says what else the reason can be. */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
+  const untrusted = describeTlsFailure(cause, host);
+  if (untrusted !== undefined) return untrusted;
   // Windows and workers of browsers have one.
   const { origin } = (globalThis as { readonly location?: { readonly origin: string } }).location ?? {};
   if (origin === undefined)

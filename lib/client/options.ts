@@ -111,6 +111,8 @@ export function readOptions(options: PrivatemodeOptions) {
   } = options;
   const { verificationTimeout = 30_000, firstByteTimeout = 600_000, streamIdleTimeout = 300_000 } = options;
   const { fetch = globalThis.fetch.bind(globalThis), onVerdict, onEpoch } = options;
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
+    throw invalid('signal is not an AbortSignal');
   for (const [name, value] of Object.entries({ fetch, onVerdict, onEpoch })) {
     if (value !== undefined && typeof value !== 'function') throw invalid(`${name} is not a function`);
   }
@@ -210,6 +212,10 @@ export function manifestBytes(manifest: unknown): Uint8Array {
         new Uint8Array(manifest.buffer, manifest.byteOffset, manifest.byteLength).slice();
   if (bytes === false) throw invalid('manifest is neither a text nor a Uint8Array; leave it out for no pin');
   if (bytes.length === 0) throw invalid('manifest is empty');
+  if (typeof manifest === 'string' && !manifest.trimStart().startsWith('{'))
+    throw invalid(
+      'manifest is no JSON: it is the text of the manifest, not its hash or the path of its file',
+    );
   return bytes;
 }
 

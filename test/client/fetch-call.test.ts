@@ -38,6 +38,19 @@ describe('the control path of the library', () => {
     await assert.rejects(ask(hidden).answer, { code: 'upstream_redirect' });
   });
 
+  it('names a certificate that the runtime does not trust, instead of a host that cannot be reached', async () => {
+    const cause = Object.assign(new Error('x'), { code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE' });
+    for (const [thrown, code] of [
+      [new TypeError('fetch failed', { cause }), 'upstream_tls_untrusted'],
+      [new TypeError('fetch failed'), 'upstream_unreachable'],
+    ] as const) {
+      const call = createFetchCall(() => Promise.reject(thrown));
+      await assert.rejects(call({ method: 'GET', url: URL_WITH_TOKEN, maxBytes: 1, timeout: 2_000 }), {
+        code,
+      });
+    }
+  });
+
   it('takes exactly maxBytes, and refuses one more without reading on', async () => {
     const { body } = await ask(new Response('0123456789')).answer;
     assert.equal(Buffer.from(body).toString(), '0123456789');

@@ -53,6 +53,11 @@ const REFUSED: Readonly<Record<string, readonly [Record<string, unknown>, RegExp
   'a manifest host without TLS': [{ cdnBaseUrl: 'http://localhost:1' }, /^cdnBaseUrl is not an https URL/],
   'a collateral host without TLS': [{ collateralUrls: { amd: 'http://x' } }, /^collateralUrls\.amd is not/],
   'an empty manifest': [{ manifest: '' }, /^manifest is empty/],
+  'the hash of a manifest': [{ manifest: 'ab'.repeat(32) }, /^manifest is no JSON: .* not its hash/],
+  'a controller for its signal': [
+    { signal: new AbortController() as never },
+    /^signal is not an AbortSignal/,
+  ],
   'a salt of 31 bytes': [{ promptCacheSalt: SALT.slice(0, 31) }, /^promptCacheSalt .* 32 bytes/],
   'a salt with half a character': [{ promptCacheSalt: `${SALT}\ud800` }, /^promptCacheSalt/],
   'an empty key': [{ apiKey: '' }, /^apiKey .* is empty/],
