@@ -3,7 +3,7 @@
  * Every event is one of those in responses-events.ts, which the compiler holds to the types of both majors.
  */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
@@ -399,29 +399,8 @@ describe('the Responses API by the official clients', LIBRARY, () => {
     if (process.env['RECORD_EVENTS'] === '1') {
       const file = join(import.meta.dirname, 'responses-events.ts');
       const lines = [...seen.values()].map((event) => `  ${JSON.stringify(event)},\n`);
-      const text = `/** Events of the Responses API, one of each shape: RECORD_EVENTS=1 node --test test/applications/responses.test.ts writes them. */
-import type { ResponseStreamEvent } from 'openai/resources/responses/responses';
-import type { ResponseStreamEvent as PreviousEvent } from 'openai-previous/resources/responses/responses';
-
-/** What the API sends, and the clients' types leave out: all three, or (the name) those of one major. */
-declare module 'openai/resources/responses/responses' {
-  interface Response {
-    store?: boolean;
-  }
-  interface ResponseCustomToolCall {
-    status?: 'in_progress' | 'completed';
-  }
-  interface ResponseFunctionCallArgumentsDoneEvent {
-    name?: string;
-  }
-}
-
-export const EVENTS = [
-${lines.join('')}] satisfies ResponseStreamEvent[];
-
-EVENTS satisfies PreviousEvent[];
-`;
-      writeFileSync(file, text);
+      const [head, tail] = readFileSync(file, 'utf8').split(/(?<=EVENTS = \[\n)[\s\S]*(?=\] satisfies)/);
+      writeFileSync(file, [head, ...lines, tail].join(''));
       return;
     }
     const recorded = new Set(EVENTS.map((event) => shapeOf(event)));
