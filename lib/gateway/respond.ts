@@ -288,6 +288,7 @@ async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void>
     stream.once('close', left);
     stream.once('end', () => {
       res.off('close', left);
+      stream.off('close', left); // follows
       resolve();
     });
     if (res.destroyed) left();

