@@ -74,7 +74,11 @@ export const ERRORS = {
   // Never an HTTP answer: the response has begun, and nobody reads it.
   ...rows(0, 'client', { response_not_read: 'Read responses as they come, or close the connection.' }),
   ...rows(400, 'client', {
-    not_supported: 'Use /v1/chat/completions instead; docs/agents.md says how to set up each client.',
+    // Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours.
+    not_supported:
+      'Start the proxy with --responses-api, which translates it, or set the client to chat completions (docs/agents.md): ' +
+      "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
+      'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
   }),
 
   // Failures of the service or the network.

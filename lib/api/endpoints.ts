@@ -64,11 +64,7 @@ const GENERATION = {
 
 const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: false } as const;
 
-/** Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours. */
-const NO_RESPONSES_API =
-  'the service has no Responses API; start the proxy with --responses-api, which translates it, or set the client to chat ' +
-  "completions: AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
-  'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api';
+const NO_RESPONSES_API = 'the service has no Responses API';
 
 /** The answer to whoever asks for a stored response, deletes or cancels one, or counts its tokens. */
 const NOTHING_STORED =
@@ -149,7 +145,7 @@ export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'>
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
 ];
 
-/** Paths that clients try and that get an error of their own. Below a response there is nothing with --responses-api either. */
+/** Paths that clients try and that get an error of their own. Below a response there is nothing where the API is translated either. */
 export const UNSUPPORTED = [
   {
     path: '/v1/responses/*',

@@ -4,7 +4,8 @@ import { type ErrorCode, PrivatemodeError, ERRORS as TABLE } from '../errors.ts'
 /** Rows that say something else than the table of all errors. */
 const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
   unknown_path: 'Use one of the endpoints that the service has, such as /v1/chat/completions.',
-  not_supported: 'Use chat completions instead: client.chat.completions.create().',
+  not_supported:
+    'Set the option responsesApi to true, which translates it, or use client.chat.completions.create().',
   body_too_large: 'Send a smaller body.',
   upstream_unreachable: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
   upstream_tls_untrusted:

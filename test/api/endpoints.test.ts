@@ -291,13 +291,14 @@ describe('paths that do not exist', () => {
   for (const path of [...responses, '/responses', '/v1/responses/', '/responses/resp_1/input_items']) {
     it(`${path} is not supported, and names the settings that avoid it`, () => {
       for (const method of ['POST', 'GET', 'DELETE']) {
-        const { code, format, message } = refusalOf(method, path);
+        const { code, format, message, error } = refusalOf(method, path);
         assert.deepEqual([code, format], ['not_supported', 'openai']);
+        assert.equal(message, 'the service has no Responses API');
         assert.equal(
-          message,
-          'the service has no Responses API; start the proxy with --responses-api, which translates it, or set the client ' +
-            "to chat completions: AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), " +
-            'Pydantic AI OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api',
+          error.remedy,
+          'Start the proxy with --responses-api, which translates it, or set the client to chat completions (docs/agents.md): ' +
+            "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
+            'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
         );
       }
     });

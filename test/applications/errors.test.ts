@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { CLIENT, proxyAlone } from '../support/library-door.ts';
+import { CLIENT, DOOR, proxyAlone } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { type Asked, CLIENTS, type Client, type ErrorClass } from './ask.ts';
 import { OPENAI_CLIENTS, watchedFetch } from './versions.ts';
@@ -172,7 +172,8 @@ describe('errors, as the official clients show them', { concurrency: 8 }, () => 
       await assert.rejects(client.responses.create({ model: 'sim-echo', input: 'x' }), (error) => {
         assert.ok(error instanceof Class.BadRequestError, String(error));
         assert.deepEqual([error.status, error.code], [400, 'not_supported']);
-        assert.match(error.message, /set the client to chat completions/);
+        const library = /Set the option responsesApi to true/;
+        assert.match(error.message, DOOR === 'library' ? library : /set the client to chat completions/);
         return true;
       });
       assert.equal(sent.length, 1);
