@@ -138,6 +138,10 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
+/** Which hosted tools of the application the model does not get, where a request was translated. */
+export const leftOutHeader = (kinds: string | undefined): Record<string, string> =>
+  kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
+
 /**
  * What protected one response, as headers by name. `epoch`: of the attempt that led to it, not of the first one; the time is RFC 3339
  * in UTC.

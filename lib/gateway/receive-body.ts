@@ -2,9 +2,9 @@ import type { ModelAliases } from '../api/model-aliases.ts';
 import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { leftOutHeader } from '../exchange/headers.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import { joinPieces } from '../network/join-pieces.ts';
-import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import {
   createRequestBody,
   hasBillingLine,
@@ -12,7 +12,6 @@ import {
   type Rename,
   type RequestBody,
 } from '../pipeline/request-body.ts';
-import type { Translator } from '../responses/translator.ts';
 import { addHeaders, type Exchange, type ForwardedExchange } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 
@@ -166,10 +165,12 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
     return undefined;
   }
   const { translator } = exchange;
-  const body = await receive(
-    exchange,
-    translator === undefined ? incoming : translated(exchange, translator, incoming),
-  );
+  const body = await receive(exchange, translator === undefined ? incoming : translator.request(incoming));
+  const leftOut = translator?.leftOut();
+  if (leftOut !== undefined) {
+    exchange.toolsLeftOut = leftOut;
+    addHeaders(exchange, { last: leftOutHeader(leftOut) });
+  }
   exchange.stage?.('received');
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
@@ -186,31 +187,6 @@ const renaming =
     exchange.alias = alias?.name;
     return alias?.model;
   };
-
-/** A header for the application: which of its hosted tools the model does not get. */
-export const LEFT_OUT = 'privatemode-proxy-tools-left-out';
-
-/**
- * A body that is translated when it is complete, and then taken in as `chat`. Its two texts stay in memory until it is sealed; what the
- * translation itself takes is there for one request at a time, since it runs to its end.
- */
-function translated(exchange: Exchange, translator: Translator, chat: RequestBody): RequestBody {
-  const chain = createByteChain();
-  return {
-    feed: chain.push,
-    finish(hold) {
-      const body = translator.request(Buffer.concat(chain.slices(0, chain.length)));
-      hold?.(body.length);
-      const leftOut = translator.leftOut().join(', ');
-      if (leftOut !== '') {
-        exchange.toolsLeftOut = leftOut;
-        addHeaders(exchange, { last: { [LEFT_OUT]: leftOut } });
-      }
-      chat.feed(body);
-      return chat.finish(hold);
-    },
-  };
-}
 
 const RATE_INTERVAL_MS = 1_000;
 

@@ -1,6 +1,8 @@
 /** The Responses API along one exchange: what each step of the chain of a chat request is given in its place. */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
+import { createByteChain } from '../pipeline/json/byte-chain.ts';
+import type { RequestBody } from '../pipeline/request-body.ts';
 import { translateBody } from './body.ts';
 import { type TranslatedRequest, translateRequest } from './request.ts';
 import { ResponseStream, TranslatedDecrypter } from './stream.ts';
@@ -16,7 +18,7 @@ const HOSTED =
 
 const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 
-/** For the exchange of that id; `request` is to be called first. */
+/** For the exchange of that id; its request is to be complete before anything else is asked for. */
 export function createTranslator(requestId: string) {
   let request: TranslatedRequest | undefined;
   let stream: ResponseStream | undefined;
@@ -24,14 +26,27 @@ export function createTranslator(requestId: string) {
   const context = (): TranslatedRequest['context'] => (request as TranslatedRequest).context;
 
   return {
-    /** The body of the chat request. Throws invalid_json, or a RequestRefusal. */
-    request(body: Uint8Array): Buffer {
-      const translated = translateRequest(body);
-      request = { ...translated, body: Buffer.alloc(0) }; // it is not kept for as long as the response takes
-      return translated.body;
+    /**
+     * A body that is translated when it is complete, and then taken in as `chat`; `finish` also throws invalid_json, and a
+     * RequestRefusal. Its two texts stay in memory until it is sealed; what the translation itself takes is there for one request at a
+     * time, since it runs to its end.
+     */
+    request(chat: RequestBody): RequestBody {
+      const chain = createByteChain();
+      return {
+        feed: chain.push,
+        finish(hold) {
+          const translated = translateRequest(Buffer.concat(chain.slices(0, chain.length)));
+          request = { ...translated, body: Buffer.alloc(0) }; // it is not kept for as long as the response takes
+          hold?.(translated.body.length);
+          chat.feed(translated.body);
+          return chat.finish(hold);
+        },
+      };
     },
-    /** The kinds of hosted tools that were left out, in words of ours. */
-    leftOut: (): readonly string[] => [...new Set((request as TranslatedRequest).hosted.map(knownWord))],
+    /** For the head of the response: the kinds of hosted tools that were left out, in words of ours; undefined for none. */
+    leftOut: (): string | undefined =>
+      [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
     /** Takes the place of the decrypter of an event stream. */
     decrypter(chat: Decrypter): Decrypter {
       stream = new ResponseStream(context(), { requestId });

@@ -241,7 +241,9 @@ function openTranslated(
 ): Opened {
   const translator = createTranslator('r-1');
   const isStream = exchange.events !== undefined;
-  translator.request(Buffer.from(JSON.stringify({ model: 'm', input: 'asked', stream: isStream })));
+  const asking = translator.request({ feed() {}, finish: () => ({}) as never });
+  asking.feed(Buffer.from(JSON.stringify({ model: 'm', input: 'asked', stream: isStream })));
+  void asking.finish();
   if (isStream) {
     const opener = translator.decrypter(openerFor(exchange, cipher));
     const { text: events, failure } = opened(opener, text, cuts);
