@@ -6,7 +6,7 @@ import { options } from './service.mjs';
 
 const privatemode = createOpenAI({ apiKey: 'unused', fetch: createPrivatemodeFetch(options) });
 const { textStream } = streamText({
-  model: privatemode.chat('gpt-oss-120b'), // without .chat it would ask the Responses API, which the service does not have
+  model: privatemode.chat('gpt-oss-120b'), // without .chat it would ask the Responses API, which needs the option responsesApi
   prompt: 'Say hello.',
 });
 for await (const text of textStream) process.stdout.write(text);

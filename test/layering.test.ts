@@ -59,6 +59,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'exchange',
     'session',
     'verdict',
+    'responses',
   ],
   'gateway-server': [
     'errors',

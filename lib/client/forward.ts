@@ -9,6 +9,7 @@ import { untilAborted } from '../exchange/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { createTranslator } from '../responses/translator.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
@@ -29,7 +30,8 @@ export interface ClientDeps {
  */
 export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
   const { pathname, search } = new URL(request.url);
-  const match = matchEndpoint(request.method, pathname + search);
+  const offered = deps.config.responsesApi ? (['responses'] as const) : [];
+  const match = matchEndpoint(request.method, pathname + search, offered);
   const format = match.kind === 'endpoint' ? match.endpoint.errorFormat : match.format;
   try {
     if (match.kind === 'endpoint') return await exchange(deps, request, match, requestId);
@@ -39,7 +41,8 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
   } catch (thrown) {
     if (request.signal.aborted) throw request.signal.reason;
     const unread = thrown instanceof UnreadError ? thrown : undefined;
-    const accept = request.headers.get('accept') ?? undefined;
+    // In the Responses API an error is no event before the first one of a response.
+    const accept = (!isTranslated(match) && request.headers.get('accept')) || undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
     const error = toApplication(asPrivatemodeError(unread?.cause ?? thrown));
     const { status, headers, body } = errorResponse(error, { format, requestId, accept, allow });
@@ -49,6 +52,9 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     });
   }
 }
+
+const isTranslated = (match: ReturnType<typeof matchEndpoint>): boolean =>
+  match.kind === 'endpoint' && match.endpoint.translatedTo !== undefined;
 
 /** A client that was closed stays so: SDKs would ask it again. */
 const CLOSED = { 'x-should-retry': 'false' } as const;
@@ -63,7 +69,9 @@ async function exchange(
   const { signal } = request;
   const verified = (): Promise<Epoch> => session().acquire({ timeoutMs: config.verificationTimeout, signal });
   const salt = config.promptCacheSalt;
-  const incoming = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
+  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
+  const translator = isTranslated(match) ? createTranslator(requestId) : undefined;
+  const incoming = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
     incoming && takeIn(request, incoming).then((taken) => injectSalt(taken, salt)),
@@ -83,7 +91,7 @@ async function exchange(
     return { ...attempt, plainBody: chunks ? await readPlainError(chunks) : undefined };
   });
   signal.throwIfAborted();
-  return respond(config, upstream, { match, body, requestId });
+  return respond(config, upstream, { match, body, requestId, translator });
 }
 
 /** Takes in the body of the request. Throws unsupported_encoding, what the body is refused for, and the reason of the signal. */

@@ -48,6 +48,7 @@ const OWN: Readonly<Record<keyof PrivatemodeOptions, 'own'>> = {
   manifest: 'own',
   cdnBaseUrl: 'own',
   promptCacheSalt: 'own',
+  responsesApi: 'own',
   gpuPolicy: 'own',
   collateralUrls: 'own',
   unsafeTrustRoots: 'own',

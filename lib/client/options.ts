@@ -23,6 +23,8 @@ export interface PrivatemodeOptions {
   readonly cdnBaseUrl?: string | undefined;
   /** Requests with the same salt share the service's prompt cache; at least 32 bytes. Default: a fresh one for each request. */
   readonly promptCacheSalt?: string | undefined;
+  /** Translates `POST /v1/responses`, which the service does not have, to a chat completion and back. Default: false, it is refused. */
+  readonly responsesApi?: boolean | undefined;
   /** Which certificates of the service's GPUs are accepted. Default: as the proxy's, unknown ones too, and revoked ones for 48 hours. */
   readonly gpuPolicy?: { readonly allowUnknown?: boolean; readonly gracePeriodHours?: number } | undefined;
   /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors' own hosts. */
@@ -131,7 +133,10 @@ export function readOptions(options: PrivatemodeOptions) {
     checkRoots(unsafeTrustRoots);
   }
   const { allowUnknown = true, gracePeriodHours = 48 } = options.gpuPolicy ?? {};
-  if (typeof allowUnknown !== 'boolean') throw invalid('gpuPolicy.allowUnknown is not true or false');
+  const { responsesApi = false } = options;
+  for (const [name, value] of Object.entries({ 'gpuPolicy.allowUnknown': allowUnknown, responsesApi })) {
+    if (typeof value !== 'boolean') throw invalid(`${name} is not true or false`);
+  }
   const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
     collateralUrls ?? {};
   const checked = {
@@ -151,6 +156,7 @@ export function readOptions(options: PrivatemodeOptions) {
     firstByteTimeout: within('firstByteTimeout', firstByteTimeout, 1, MAX_MS),
     streamIdleTimeout: within('streamIdleTimeout', streamIdleTimeout, 1, MAX_MS),
     fetch,
+    responsesApi,
   };
   if (apiKey === undefined) throw invalid('apiKey is missing, and PRIVATEMODE_API_KEY is not set');
   return { ...checked, apiKey };

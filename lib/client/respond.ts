@@ -2,13 +2,14 @@
 import { errorEvent } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { responseHeaders } from '../exchange/headers.ts';
+import { leftOutHeader, responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
 import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
+import type { Translator } from '../responses/translator.ts';
 import { isRedirect } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
@@ -24,6 +25,8 @@ interface Asking {
   readonly match: EndpointMatch;
   readonly body: SaltedBody | undefined;
   readonly requestId: string;
+  /** Of an exchange of the Responses API. */
+  readonly translator: Translator | undefined;
 }
 
 /** An error of the service whose text did not authenticate: it keeps its status and the hint for a retry. `cause` is what is shown. */
@@ -54,7 +57,7 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 export async function respond(
   config: ClientConfig,
   attempt: AnsweredAttempt,
-  { match: { endpoint }, body, requestId }: Asking,
+  { match: { endpoint }, body, requestId, translator }: Asking,
 ): Promise<Response> {
   const { request, response, cipher, epoch, plainBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
@@ -76,6 +79,7 @@ export async function respond(
         requestId,
         rawHeaders: [...response.headers].flat(),
         contentType,
+        own: leftOutHeader(translator?.leftOut()),
         encrypted: endpoint.encrypted,
         epoch: authenticated ? epoch : undefined,
       }),
@@ -93,7 +97,11 @@ export async function respond(
   const source = responseChunks(attempt, config.streamIdleTimeout);
   if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
     const decrypter = createEventDecrypter(endpoint, cipher, asked);
-    const events = decrypted(source, decrypter, (error) => errorEvent(error, { format, requestId }));
+    const events = decrypted(
+      source,
+      translator?.decrypter(decrypter) ?? decrypter,
+      (error) => translator?.fail(error) ?? errorEvent(error, { format, requestId }),
+    );
     return new Response(streamOf(events, attempt.abort), {
       status,
       headers: headers('text/event-stream'),
@@ -107,7 +115,9 @@ export async function respond(
     if (status < 400 || !(thrown instanceof PrivatemodeError)) throw thrown;
     throw new UnreadError(thrown, response);
   }
-  return new Response(Uint8Array.from(Buffer.concat(pieces)), {
+  const plain = Buffer.concat(pieces);
+  const shown = status < 400 && translator ? translator.body(plain) : plain;
+  return new Response(Uint8Array.from(shown), {
     status,
     headers: headers('application/json'),
   });

@@ -301,4 +301,17 @@ export const RESPONSES: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'the Responses API of the library: a stream that fails has no response.failed',
+    file: 'lib/client/respond.ts',
+    edits: [{ find: 'translator?.fail(error) ?? ', replace: '' }],
+    tests: [
+      {
+        file: 'test/client/responses-api.test.ts',
+        names: [
+          'the Responses API of the library ends a stream with flip_tag:2 by response.failed and an error, and no call of it is done',
+        ],
+      },
+    ],
+  },
 ];

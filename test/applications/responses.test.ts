@@ -9,7 +9,6 @@ import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
 import { callPiece, chatStream, chunk, type Json, USAGE } from '../responses/chat-side.ts';
 import { eventually } from '../support/eventually.ts';
-import { DOOR } from '../support/library-door.ts';
 import { type Stack, startStack } from '../support/stack.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { EVENTS } from './responses-events.ts';
@@ -255,9 +254,7 @@ const recordable = (event: Json): Json =>
     }),
   );
 
-const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 120_000 };
-
-describe('the Responses API by the official clients', LIBRARY, () => {
+describe('the Responses API by the official clients', { timeout: 120_000 }, () => {
   let stack: Stack;
   /** By shape. */
   const seen = new Map<string, Json>();

@@ -108,6 +108,29 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
     await page.close();
   });
 
+  it('translates a response of the Responses API, whole and streamed, with a custom tool', async () => {
+    const simulator = await deploy('snp');
+    const page = await pages.open(browser, simulator);
+    const [whole, streamed] = await page.evaluate<string[]>(`(async () => {
+      const { createPrivatemodeFetch } = await import('/dist/privatemode-ai/portable/fetch.js');
+      const options = JSON.parse(document.getElementById('options').textContent);
+      const apiEndpoint = document.getElementById('endpoint').value;
+      const ask = createPrivatemodeFetch({ ...options, apiEndpoint, apiKey: 'key-of-a-page', responsesApi: true });
+      const tools = [{ type: 'custom', name: 'a tool whose name has to be digested' }];
+      return Promise.all([false, true].map(async (stream) => {
+        const body = JSON.stringify({ model: 'sim-echo', input: '${CANARY} é😀', stream, tools });
+        return (await ask('/v1/responses', { method: 'POST', body })).text();
+      }));
+    })()`);
+    assert.equal(JSON.parse(whole!).output[0].content[0].text.trim(), `${CANARY} é😀`);
+    assert.match(
+      streamed!,
+      /event: response\.output_item\.done\n.*\n\nevent: response\.completed\ndata: .*é😀.*\n\n$/,
+    );
+    assert.equal(simulator.recorder.containing('canary-page').length, 0);
+    await page.close();
+  });
+
   it('stores nothing', async () => {
     const page = await pages.open(browser, await deploy('snp'));
     await askPage(page, CANARY);

@@ -14,6 +14,7 @@ const PATIENCE = 480_000;
 const OPENAI = 'test/applications/openai.test.ts';
 const ANTHROPIC = 'test/applications/anthropic.test.ts';
 const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
+const RESPONSES = 'test/applications/responses.test.ts';
 
 /** What only a proxy has, by file: how many tests are stepped over for which reason (library-door.ts). */
 type SteppedOver = Readonly<Record<string, number>>;
@@ -52,10 +53,22 @@ const RUNS: readonly (readonly [
     { 'the library listens nowhere, so other processes cannot reach it': 1 },
   ],
   [ATTACKS, [], 361],
+  [RESPONSES, [], 95],
+  [
+    'test/gateway/responses-api.test.ts',
+    [],
+    13,
+    {
+      'the library keeps no counters and writes no log: it tells its application': 1,
+      'the library listens nowhere, so other processes cannot reach it': 2,
+      'the library has an option in place of the flag': 1,
+    },
+  ],
   ['test/e2e/honest-transcripts.test.ts', [], 240],
   [OPENAI, ['portable'], 43],
   [ANTHROPIC, ['portable'], 27, { [CALLER_KEYS]: 2 }],
   [ATTACKS, ['portable'], 361],
+  [RESPONSES, ['portable'], 95],
 ];
 
 interface Ended {

@@ -10,6 +10,7 @@ import { Agent, fetch as undiciFetch } from 'undici';
 import { newRequestId } from '../../lib/api/request-id.ts';
 import { forward } from '../../lib/client/forward.ts';
 import { type ClientConfig, readOptions } from '../../lib/client/options.ts';
+import { createTranslator } from '../../lib/responses/translator.ts';
 import { CANARY_KEY } from '../support/canaries.ts';
 import { formBody } from '../support/forms.ts';
 import { fakeSession, startGateway, type TestGateway } from '../support/gateway.ts';
@@ -100,6 +101,16 @@ const unstructured = fc.uint8Array({ maxLength: 3_000 }).map(
 
 const KINDS: Readonly<Record<string, fc.Arbitrary<Asked>>> = {
   chat: json('/v1/chat/completions', { ...shared, messages, n: optional(fc.integer({ min: 1, max: 4 })) }),
+  responses: json('/v1/responses', {
+    model,
+    stream: optional(fc.boolean()),
+    input: fc.oneof(text, fc.array(fc.record({ role, content: text }), { minLength: 1, maxLength: 4 })),
+    tools: optional(
+      fc.constant([{ type: 'web_search' }, { type: 'function', name: 'read', parameters: {} }]),
+    ),
+    metadata: optional(fc.constant({ of: 'the application' })),
+    previous_response_id: fc.option(fc.constant('resp_1'), { nil: undefined, freq: 1 }),
+  }),
   completions: json('/v1/completions', {
     ...shared,
     prompt: fc.oneof(text, fc.array(text, { maxLength: 3 })),
@@ -147,11 +158,12 @@ describe('the proxy and the library on the wire', { timeout: 120_000 }, () => {
     });
     network = new Agent({ connect: { ca: upstream.ca } });
     for (const salt of [undefined, SALT]) {
-      const gateway = await startGateway({ upstream, deps: { sharedSalt: salt } });
+      const gateway = await startGateway({ upstream, deps: { sharedSalt: salt, createTranslator } });
       const config = readOptions({
         apiKey: CANARY_KEY,
         apiEndpoint: `https://localhost:${upstream.port}`,
         promptCacheSalt: salt,
+        responsesApi: true,
         gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
         fetch: ((input, init) =>
           undiciFetch(input as URL, { ...(init as object), dispatcher: network })) as typeof fetch,
@@ -233,7 +245,7 @@ describe('the proxy and the library on the wire', { timeout: 120_000 }, () => {
         { seed: 20261122, numRuns: 40 },
       );
       assert.ok(left.requests >= 10, `only ${left.requests} requests left`);
-      assert.equal(left.salted > 0, kind === 'chat' || kind === 'completions' || kind === 'messages');
+      assert.equal(left.salted > 0, ['chat', 'responses', 'completions', 'messages'].includes(kind));
     });
   }
 });

@@ -16,6 +16,7 @@ const PROXY_ALONE = {
   limits: 'the library protects no other program from large uploads',
   listener: 'the library listens nowhere, so other processes cannot reach it',
   sockets: 'the fetch below decides whether an answer survives the reset that comes with it',
+  flags: 'the library has an option in place of the flag',
   origins: 'the library has no listener that foreign web pages could reach',
 } as const;
 

@@ -101,6 +101,7 @@ function openedStack(
       allowUnknown: config.gpuOcspAllowUnknown,
       gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
     },
+    responsesApi: config.responsesApi,
     firstByteTimeout: config.firstByteTimeout,
     streamIdleTimeout: config.streamIdleTimeout,
     verificationTimeout: epochTimeout,

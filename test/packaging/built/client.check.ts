@@ -85,6 +85,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'LICENSE',
       'README.md',
       'docs/operations.md',
+      'docs/protocol/responses.md',
       'docs/verification.md',
       'licences.txt',
       'node/chunk.js',

@@ -235,6 +235,10 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
       "import { generateText } from 'ai';\nconsole.log((await generateText({ model, prompt: 'Say it.' })).text);";
     assert.match(await block(sdk, ask), /^Say it\.\s*$/);
     assertAsked('Say it.');
+    const translating = 'createPrivatemodeFetch({ ...options, responsesApi: true })';
+    const byResponses = sdk.replace('.chat(', '(').replace('createPrivatemodeFetch()', translating);
+    writeFileSync(join(packed.project, 'responses.mjs'), settings + byResponses + ask);
+    assert.match(await write('node responses.mjs'), /^Say it\.\s*$/);
     const print = 'console.log(verdict.outcome, Object.keys(client.protection).join());';
     assert.match(await block(chat, verdict + print), /accepted secretId,manifestSha256,attestedAt\n$/);
   });
