@@ -1,15 +1,24 @@
 /** The control path of a client: one HTTPS request by the given fetch, with its limits. */
 import { PrivatemodeError } from '../errors.ts';
-import type { HttpCall } from '../network/http-call.ts';
-import { describeTlsFailure } from '../network/tls-failure.ts';
+import { type HttpCall, transportError } from '../network/http-call.ts';
 import type { Fetch } from './options.ts';
 
+/** Errors of hosts that could not be reached, and had never answered before. */
+const nobody = new WeakSet<Error>();
+
 /**
- * Resolves with a response of any status but a redirect. Throws upstream_unreachable where the network gives no response (a
- * browser says no more than that), upstream_connect_timeout for one that takes too long, upstream_redirect, control_api_failed
- * for a response over its limit, and the signal's reason.
+ * Whether this error, or what led to it, is of a host that has never answered this client and cannot be reached: likelier a wrong
+ * address, or no network at all, than an outage that passes.
+ */
+export const isNobody = (thrown: unknown): boolean =>
+  thrown instanceof Error && (nobody.has(thrown) || isNobody(thrown.cause));
+
+/**
+ * Resolves with a response of any status but a redirect. Throws as createHttpCall does, as far as the runtime says what happened:
+ * a browser says nothing, which is upstream_unreachable.
  */
 export function createFetchCall(fetch: Fetch): HttpCall {
+  const answered = new Set<string>();
   return async ({ method, url, headers, body, maxBytes, timeout, signal: caller }) => {
     const { host } = new URL(url);
     caller?.throwIfAborted();
@@ -28,6 +37,7 @@ export function createFetchCall(fetch: Fetch): HttpCall {
         signal,
         ...HERE_ONLY,
       });
+      answered.add(host);
       if (isRedirect(response)) {
         throw new PrivatemodeError('upstream_redirect', `${host} answered with a redirect`);
       }
@@ -38,7 +48,9 @@ export function createFetchCall(fetch: Fetch): HttpCall {
       };
     } catch (thrown) {
       if (signal.aborted) throw signal.reason;
-      throw thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown);
+      const error = thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown);
+      if (error.code === 'upstream_unreachable' && !answered.has(host)) nobody.add(error);
+      throw error;
     } finally {
       clearTimeout(timer);
     }
@@ -57,10 +69,11 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** upstream_tls_untrusted where the runtime says so, else upstream_unreachable; a page is not told why, so there it says what else the reason can be. */
+/** What a fetch that gave no response says of it, else upstream_unreachable; a page is not told why, so there it says what else the reason can be. */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const untrusted = describeTlsFailure(cause, host);
-  if (untrusted !== undefined) return untrusted;
+  const { cause: below = cause } = (cause ?? {}) as { readonly cause?: unknown };
+  const told = transportError(host, below);
+  if (told instanceof PrivatemodeError) return told;
   // Windows and workers of browsers have one.
   const { origin } = (globalThis as { readonly location?: { readonly origin: string } }).location ?? {};
   if (origin === undefined)

@@ -38,14 +38,10 @@ export interface PrivatemodeFetch extends Fetch {
 export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
   const config = readOptions(ownOptions(options));
   let opened: ClientSession | undefined;
-  /** Verifications that wait for how a renewal ends. */
-  const waiting = new Set<(error: PrivatemodeError) => void>();
   let closed = config.signal?.aborted ?? false;
   const session = (): ClientSession => {
     if (closed) throw clientClosed();
-    opened ??= openClientSession(config, (error) => {
-      for (const tell of waiting) tell(error);
-    });
+    opened ??= openClientSession(config);
     return opened;
   };
   const close = (): void => {
@@ -55,20 +51,11 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   config.signal?.addEventListener('abort', close, { once: true });
   /** Resolves with the first renewal: undefined where it gave a secret, else what was wrong. The session tries again. */
   async function firstRenewal(): Promise<PrivatemodeError | undefined> {
-    const { promise, resolve } = Promise.withResolvers<unknown>();
-    const ended = new AbortController();
-    waiting.add(resolve);
     try {
-      session()
-        .acquire({ timeoutMs: config.verificationTimeout, signal: ended.signal })
-        .then(() => resolve(undefined), resolve);
-      const thrown = await promise;
-      return thrown === undefined ? undefined : asPrivatemodeError(thrown);
+      await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
+      return undefined;
     } catch (thrown) {
       return asPrivatemodeError(thrown);
-    } finally {
-      waiting.delete(resolve);
-      ended.abort();
     }
   }
   const privatemodeFetch: Fetch = async (input, init) => {

@@ -11,6 +11,7 @@ import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses/translator.ts';
 import type { Epoch, Session } from '../session/session.ts';
+import { isNobody } from './fetch-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 import { respond, UnreadError } from './respond.ts';
@@ -44,11 +45,12 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     // In the Responses API an error is no event before the first one of a response.
     const accept = (!isTranslated(match) && request.headers.get('accept')) || undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
-    const error = toApplication(asPrivatemodeError(unread?.cause ?? thrown));
+    const reason = asPrivatemodeError(unread?.cause ?? thrown);
+    const error = toApplication(reason);
     const { status, headers, body } = errorResponse(error, { format, requestId, accept, allow });
     return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
       status: unread?.status ?? status,
-      headers: { ...headers, ...unread?.headers, ...(error.code === 'shutting_down' && CLOSED) },
+      headers: { ...headers, ...unread?.headers, ...(isFinal(reason) && FINAL) },
     });
   }
 }
@@ -56,8 +58,9 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
 const isTranslated = (match: ReturnType<typeof matchEndpoint>): boolean =>
   match.kind === 'endpoint' && match.endpoint.translatedTo !== undefined;
 
-/** A client that was closed stays so: SDKs would ask it again. */
-const CLOSED = { 'x-should-retry': 'false' } as const;
+/** SDKs repeat every 5xx. A closed client stays closed, and a host that has never answered was asked three times already. */
+const isFinal = (reason: PrivatemodeError): boolean => reason.code === 'shutting_down' || isNobody(reason);
+const FINAL = { 'x-should-retry': 'false' } as const;
 
 async function exchange(
   { config, session }: ClientDeps,

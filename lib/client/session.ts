@@ -7,27 +7,29 @@ import type { Clock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
-import { type AttestedSession, createSession } from '../session/session.ts';
-import { createFetchCall } from './fetch-call.ts';
+import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
+import { createFetchCall, isNobody } from './fetch-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
 import { type Judged, verdictOf } from './verdict.ts';
+
+type Acquiring = Parameters<AttestedSession['acquire']>[0] & {
+  /** Which failure of a renewal is waited for no longer. Default: that of a host that has never answered. */
+  readonly givesUp?: (error: PrivatemodeError) => boolean;
+};
 
 /** A session that knows its newest judgement. */
 export interface ClientSession extends AttestedSession {
   judged(): Judged | undefined;
+  acquire(options: Acquiring): Promise<Epoch>;
 }
 
-/**
- * Opens the session of these options; nothing is fetched before a request needs it. `onFailure` gets the error of each renewal that
- * failed.
- */
-export function openClientSession(
-  config: ClientConfig,
-  onFailure: (error: PrivatemodeError) => void,
-): ClientSession {
+/** Opens the session of these options; nothing is fetched before a request needs it. */
+export function openClientSession(config: ClientConfig): ClientSession {
   const { apiKey, apiEndpoint, collateralUrls } = config;
   let manifest: Uint8Array = new Uint8Array();
   let judged: Judged | undefined;
+  /** Of those that wait for an epoch: told of each renewal that failed. */
+  const waiting = new Set<(error: PrivatemodeError) => void>();
   const call = createFetchCall(config.fetch);
   const session: AttestedSession = createSession({
     apiKey,
@@ -57,14 +59,32 @@ export function openClientSession(
       if (event.type === 'attested' || event.type === 'rejected') {
         tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
       }
-      if (event.type === 'update-failed') onFailure(event.error);
+      if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
       if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
     },
     manifestLog: { record: async () => ({ appended: false, path: '' }) }, // an application has no log of its own
     clock,
   });
   session.start();
-  return { ...session, judged: () => judged };
+
+  async function acquire({ givesUp = isNobody, ...options }: Acquiring): Promise<Epoch> {
+    if (session.current() !== undefined) return session.acquire(options);
+    const { promise: lost, reject } = Promise.withResolvers<never>();
+    const done = new AbortController();
+    const failed = (error: PrivatemodeError): void => {
+      if (givesUp(error)) reject(error);
+    };
+    waiting.add(failed);
+    try {
+      const signal = AbortSignal.any([done.signal, ...(options.signal ? [options.signal] : [])]);
+      return await Promise.race([session.acquire({ ...options, signal }), lost]);
+    } finally {
+      waiting.delete(failed);
+      done.abort();
+    }
+  }
+
+  return { ...session, acquire, judged: () => judged };
 }
 
 /** What protects requests of this session now. */

@@ -90,7 +90,8 @@ async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: 
   return new Uint8Array(Buffer.concat(chunks));
 }
 
-function transportError(host: string, thrown: unknown): unknown {
+/** What node:tls, undici or another fetch reported before a response, as one of our errors; anything without a code as it is. */
+export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
   const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
   if (refused !== undefined) return refused;

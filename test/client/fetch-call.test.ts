@@ -43,6 +43,10 @@ describe('the control path of the library', () => {
     for (const [thrown, code] of [
       [new TypeError('fetch failed', { cause }), 'upstream_tls_untrusted'],
       [new TypeError('fetch failed'), 'upstream_unreachable'],
+      [
+        new TypeError('fetch failed', { cause: Object.assign(new Error(), { code: 'ECONNRESET' }) }),
+        'upstream_reset',
+      ],
     ] as const) {
       const call = createFetchCall(() => Promise.reject(thrown));
       await assert.rejects(call({ method: 'GET', url: URL_WITH_TOKEN, maxBytes: 1, timeout: 2_000 }), {

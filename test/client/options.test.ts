@@ -17,6 +17,7 @@ import { toApplication } from '../../lib/client/remedies.ts';
 import { CLOCK_REMEDY } from '../../lib/errors.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { runIn } from '../support/client-package.ts';
+import { freePort } from '../support/foreign-programs.ts';
 import { clientOptions } from '../support/library-door.ts';
 import { startTestSimulator } from '../support/simulator.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
@@ -289,20 +290,12 @@ describe('options of a client', { timeout: 120_000 }, () => {
       thrown.verdict.failure?.code === code &&
       thrown.code === code;
     await assert.rejects(client.verify(), (thrown: VerificationError) => {
-      assert.match(thrown.message, /localhost:1 cannot be reached/);
+      assert.match(thrown.message, /localhost:1 cannot be reached$/);
       assert.equal(
         thrown.remedy,
         'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
       );
       return unavailable('upstream_unreachable')(thrown);
-    });
-    // What SDKs show of a request that waited in vain.
-    await assert.rejects(client.chat.completions.create(HELLO), (thrown: Error) => {
-      assert.match(
-        thrown.message,
-        /^503 localhost was not verified .*: localhost:1 cannot be reached\. Check the network and/,
-      );
-      return true;
     });
     const impatient = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 100 });
     await assert.rejects(impatient.chat.completions.create(HELLO), { status: 503, code: 'not_ready' });
@@ -310,6 +303,68 @@ describe('options of a client', { timeout: 120_000 }, () => {
       impatient.verify(),
       ({ verdict }: VerificationError) => verdict.outcome === 'unavailable',
     );
+  });
+
+  for (const [wrong, host, code, words] of [
+    [
+      'apiEndpoint',
+      'localhost:PORT',
+      'upstream_unreachable',
+      /^502 localhost:\d+ refused the connection\. Check/,
+    ],
+    [
+      'cdnBaseUrl',
+      'no-such-host.invalid',
+      'manifest_unavailable',
+      /fetched: no-such-host\.invalid does not resolve/,
+    ],
+  ] as const) {
+    it(`with a wrong ${wrong} make a request fail soon, and SDKs do not repeat it`, async () => {
+      const { maxRetries } = new PrivatemodeAI({ apiKey: KEY });
+      assert.ok(maxRetries > 0);
+      const url = `https://${host.replace('PORT', String(await freePort()))}`;
+      const client = open({ [wrong]: url }).withOptions({ maxRetries });
+      const startedAt = performance.now();
+      await assert.rejects(
+        client.chat.completions.create(HELLO),
+        (thrown: InstanceType<typeof PrivatemodeAI.APIError>) => {
+          assert.deepEqual([thrown.code, thrown.headers?.get('x-should-retry')], [code, 'false']);
+          assert.match(thrown.message, words);
+          assert.match(thrown.message, / option/);
+          return true;
+        },
+      );
+      const took = performance.now() - startedAt;
+      assert.ok(took < 10_000, `${took} ms, where one verificationTimeout has 30 s`);
+    });
+  }
+
+  it('make a request wait for a service that has answered before, and SDKs repeat it', async () => {
+    let asked = 0;
+    const refused = new TypeError('fetch failed', {
+      cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }),
+    });
+    const client = open({
+      verificationTimeout: 5_000,
+      manifest: Buffer.from(simulator.manifest),
+      fetch: async () => {
+        asked += 1;
+        if (asked > 1) throw refused;
+        return new Response('', { status: 503 });
+      },
+    });
+    await assert.rejects(
+      client.chat.completions.create(HELLO),
+      ({ status, code, message, headers }: InstanceType<typeof PrivatemodeAI.APIError>) => {
+        assert.deepEqual([status, code, headers?.get('x-should-retry')], [503, 'not_ready', null]);
+        assert.match(
+          message,
+          /was not verified within 5 s: localhost:\d+ refused the connection\. Check the network/,
+        );
+        return true;
+      },
+    );
+    assert.ok(asked > 3, 'the first renewal has three attempts');
   });
 
   it('are refused where the runtime is too old, in words', (t) => {
