@@ -22,8 +22,7 @@ const COMMON: BuildOptions = {
   chunkNames: 'chunk', // one: what both entries share
   format: 'esm',
   target: 'es2024',
-  minify: true,
-  keepNames: true, // stack traces and logs show names of classes and functions
+  // Not minified: an uncaught error prints the line of source that threw it, and applications that care for size minify their own bundle.
   legalComments: 'none', // licences.txt has the licences
   charset: 'utf8',
   external: PEERS,

@@ -11,8 +11,8 @@ const ROOT = join(import.meta.dirname, '../..');
 const PAGE = readFileSync(join(ROOT, 'examples/browser/index.html'), 'utf8');
 const OUT = '/dist/privatemode-ai/portable';
 
-/** The portable modules by file name, as scripts/build-client.ts builds them into dist. */
-export async function bundleClient(): Promise<ReadonlyMap<string, Uint8Array>> {
+/** The portable modules by file name, as scripts/build-client.ts builds them into dist; `minify`: as an application's bundler makes of them. */
+export async function bundleClient({ minify = false } = {}): Promise<ReadonlyMap<string, Uint8Array>> {
   const { outputFiles } = await build({
     absWorkingDir: ROOT,
     entryPoints: { index: 'lib/client/index.ts', fetch: 'lib/client/fetch.ts' },
@@ -22,8 +22,7 @@ export async function bundleClient(): Promise<ReadonlyMap<string, Uint8Array>> {
     splitting: true,
     format: 'esm',
     target: 'es2024',
-    minify: true,
-    keepNames: true,
+    minify,
     legalComments: 'none',
     charset: 'utf8',
     platform: 'browser',

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
@@ -27,7 +27,7 @@ import {
   type Verification, VerificationError,
 } from 'privatemode-ai';
 
-const options: PrivatemodeAIOptions = { apiKey: 'k', maxRetries: 1, gpuPolicy: { allowUnknown: true } };
+const options: PrivatemodeAIOptions = { apiKey: 'k', maxRetries: 1, responsesApi: true, gpuPolicy: { allowUnknown: true } };
 const client = new PrivatemodeAI(options);
 export const vendors: PrivatemodeAIOptions = {
   apiKey: 'k', apiBaseURL: 'https://localhost', manifestBytes: new Uint8Array(1), openAIOptions: { maxRetries: 1, timeout: 1 },
@@ -68,8 +68,16 @@ import { options } from './service.mjs';
 const client = new PrivatemodeAI(options).withOptions({ timeout: 20_000 });
 const { choices } = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'hello there' }] });
 console.log(choices[0].message.content.trim());
+const response = await new PrivatemodeAI({ ...options, responsesApi: true }).responses.create({ model: 'm', input: 'hello once more' });
+console.log(response.output_text.trim());
 const missing = await client.anthropic().catch((error) => error);
 console.log(missing.code, missing.message);
+`;
+
+/** A mistake that nobody catches. */
+const UNCAUGHT = `
+import { PrivatemodeAI } from 'privatemode-ai';
+new PrivatemodeAI({ apiKey: 'k', manifests: '{}' });
 `;
 
 describe('npm package of the client library', { timeout: 900_000 }, () => {
@@ -136,6 +144,26 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
         if (build === 'portable') assert.doesNotMatch(source, /["']node:/);
       }
     }
+  });
+
+  it('shows a readable line of source and a stack with names where nobody catches its error', async () => {
+    writeFileSync(join(packed.project, 'uncaught.mjs'), UNCAUGHT);
+    const { status, stderr } = await runIn(packed.project, [RUNTIMES.node, 'uncaught.mjs']);
+    assert.equal(status, 1, stderr);
+    assert.match(
+      stderr,
+      /^PrivatemodeError: manifests is not an option of PrivatemodeAI\. Did you mean manifest\?$/m,
+    );
+    assert.match(stderr, /at new PrivatemodeAI /);
+    const lines = stderr.split('\n');
+    assert.ok(lines.length < 30 && lines.every((line) => line.length < 200), stderr);
+  });
+
+  it('is of a size that a package may have', () => {
+    const packedSize = statSync(packed.tarball).size;
+    const size = packed.files.reduce((sum, file) => sum + statSync(join(packed.unpacked, file)).size, 0);
+    console.log(`package: ${packedSize} bytes, ${size} unpacked`);
+    assert.ok(packedSize < 600_000 && size < 2_000_000, `${packedSize}, ${size} unpacked`);
   });
 
   it('links to nothing that is not in it', () => {
@@ -221,7 +249,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
           assert.equal(status, 0, stderr);
           assert.equal(
             stdout,
-            'hello there\nconfig_invalid anthropic() needs the package @anthropic-ai/sdk\n',
+            'hello there\nhello once more\nconfig_invalid anthropic() needs the package @anthropic-ai/sdk\n',
           );
         }
         const opened = simulator.exchanges.all().map((exchange) => exchange.opened ?? '');
