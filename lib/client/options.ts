@@ -1,7 +1,8 @@
 /** What an application chooses when it makes a client. */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES } from '../attestation/snp/product.ts';
-import { decodeOneCertificate } from '../attestation/x509/certificate.ts';
+import { decodeOneCertificate, parseCertificate } from '../attestation/x509/certificate.ts';
+import { commonName } from '../attestation/x509/name.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/shard-key.ts';
 import type { VerdictReport } from '../verdict/verdict.ts';
@@ -29,7 +30,7 @@ export interface PrivatemodeOptions {
   readonly gpuPolicy?: { readonly allowUnknown?: boolean; readonly gracePeriodHours?: number } | undefined;
   /** Where certificates and revocation lists of the hardware come from; https. Default: the vendors' own hosts. */
   readonly collateralUrls?: { readonly amd?: string; readonly intel?: string } | undefined;
-  /** Hardware roots to trust instead of the vendors': for simulators only, refused for the real service. */
+  /** Hardware roots to trust instead of the vendors', each the PEM text of its certificate: for simulators only, refused for the real service. */
   readonly unsafeTrustRoots?:
     | {
         readonly snp: Readonly<
@@ -174,24 +175,29 @@ function keyOfEnvironment(): string | undefined {
   }
 }
 
-/** Throws config_invalid unless every root is the PEM text of one certificate, at its place. */
+/** Throws config_invalid unless there are roots, and each is the PEM text of the certificate that belongs at its place. */
 function checkRoots({ snp, tdx }: { readonly snp?: unknown; readonly tdx?: unknown }): void {
-  const pem = (name: string, text: unknown): void => {
-    try {
-      decodeOneCertificate(text as string);
-    } catch {
-      throw invalid(`${name} is not the PEM text of one certificate`);
-    }
-  };
-  for (const [product, pair] of membersOf('unsafeTrustRoots.snp', snp, PRODUCT_NAMES)) {
-    const name = `unsafeTrustRoots.snp.${product}`;
-    const { ark, ask } = Object.fromEntries(membersOf(name, pair, ['ark', 'ask']));
-    pem(`${name}.ark`, ark);
-    pem(`${name}.ask`, ask);
+  const products = membersOf('unsafeTrustRoots.snp', snp, PRODUCT_NAMES);
+  for (const [product, pair] of products) {
+    const place = `unsafeTrustRoots.snp.${product}`;
+    const { ark, ask } = Object.fromEntries(membersOf(place, pair, ['ark', 'ask']));
+    checkRoot(`${place}.ark`, ark, `ARK-${product}`);
+    checkRoot(`${place}.ask`, ask, `SEV-${product}`);
   }
-  if (tdx === undefined) return;
-  const { root } = Object.fromEntries(membersOf('unsafeTrustRoots.tdx', tdx, ['root']));
-  pem('unsafeTrustRoots.tdx.root', root);
+  if (tdx !== undefined) {
+    const { root } = Object.fromEntries(membersOf('unsafeTrustRoots.tdx', tdx, ['root']));
+    checkRoot('unsafeTrustRoots.tdx.root', root, 'Intel SGX Root CA');
+  } else if (products.length === 0) throw invalid('unsafeTrustRoots holds no root');
+}
+
+function checkRoot(place: string, text: unknown, name: string): void {
+  let found: string | undefined;
+  try {
+    found = commonName(parseCertificate(decodeOneCertificate(text as string)).subject);
+  } catch {
+    throw invalid(`${place} is not the PEM text of one certificate`);
+  }
+  if (found !== name) throw invalid(`${place} is not the certificate of ${name}`);
 }
 
 /** The members of an object that may have these alone. Throws config_invalid. */

@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
+import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
 import { unreachable } from '../../lib/client/fetch-call.ts';
 import { ERRORS, PrivatemodeAI, PrivatemodeError, type VerificationError } from '../../lib/client/index.ts';
@@ -25,8 +26,9 @@ import { ROOT } from '../support/tools.ts';
 
 const KEY = 'pm-key-that-nobody-may-see-4f1d9a';
 const SALT = 'salt-that-nobody-may-see-77c0b2e1d9';
-const PEM = '-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n';
-const ROOTS = { snp: { Genoa: { ark: PEM, ask: PEM } }, tdx: undefined };
+const { ark, ask } = PRODUCTION_ROOTS.snp.Genoa!;
+const ROOTS = { snp: { Genoa: { ark, ask } }, tdx: undefined };
+const EMPTY_PEM = '-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n';
 const LOCAL = { apiEndpoint: 'https://localhost:1', cdnBaseUrl: 'https://localhost:1' };
 const HELLO = { model: 'sim-echo', messages: [{ role: 'user' as const, content: 'hello' }] };
 const unset = 'PRIVATEMODE_API_KEY';
@@ -68,28 +70,52 @@ const REFUSED: Readonly<Record<string, readonly [Record<string, unknown>, RegExp
   'more time than a timer takes': [{ streamIdleTimeout: 2 ** 31 }, /^streamIdleTimeout is not/],
   'endless time': [{ verificationTimeout: Number.POSITIVE_INFINITY }, /^verificationTimeout is not/],
   'roots that are no object': [
-    { ...LOCAL, unsafeTrustRoots: { snp: [PEM] } },
+    { ...LOCAL, unsafeTrustRoots: { snp: [ark] } },
     /^unsafeTrustRoots\.snp is not/,
   ],
   'roots of no known product': [
-    { ...LOCAL, unsafeTrustRoots: { snp: { Turin: { ark: PEM, ask: PEM } } } },
+    { ...LOCAL, unsafeTrustRoots: { snp: { Turin: { ark, ask } } } },
     /^unsafeTrustRoots\.snp is not an object of Milan and Genoa/,
   ],
   'a root as the name of a file': [
-    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: 'ark.pem', ask: PEM } } } },
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: 'ark.pem', ask } } } },
     /^unsafeTrustRoots\.snp\.Genoa\.ark is not the PEM text of one certificate/,
   ],
   'a root without its other half': [
-    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: PEM } } } },
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark } } } },
     /^unsafeTrustRoots\.snp\.Genoa\.ask is not the PEM/,
   ],
   'a root of Intel that is no certificate': [
-    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: { root: Buffer.from(PEM) } } },
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: { root: Buffer.from(ark) } } },
     /^unsafeTrustRoots\.tdx\.root is not the PEM/,
   ],
   'a root of Intel by itself': [
-    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: PEM } },
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: ark } },
     /^unsafeTrustRoots\.tdx is not an object of root/,
+  ],
+  'a root that is no certificate inside its PEM': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: EMPTY_PEM, ask } } } },
+    /^unsafeTrustRoots\.snp\.Genoa\.ark is not the PEM text of one certificate/,
+  ],
+  'roots at each other’s place': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Genoa: { ark: ask, ask: ark } } } },
+    /^unsafeTrustRoots\.snp\.Genoa\.ark is not the certificate of ARK-Genoa$/,
+  ],
+  'roots of another product': [
+    { ...LOCAL, unsafeTrustRoots: { snp: { Milan: { ark, ask } } } },
+    /^unsafeTrustRoots\.snp\.Milan\.ark is not the certificate of ARK-Milan$/,
+  ],
+  'a root of AMD for Intel': [
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: { root: ark } } },
+    /^unsafeTrustRoots\.tdx\.root is not the certificate of Intel SGX Root CA$/,
+  ],
+  'no root at all': [
+    { ...LOCAL, unsafeTrustRoots: { snp: {}, tdx: undefined } },
+    /^unsafeTrustRoots holds no root$/,
+  ],
+  'roots without their makers': [
+    { ...LOCAL, unsafeTrustRoots: { ark, ask } },
+    /^ark is not an option of unsafeTrustRoots\. /,
   ],
   'half an hour of grace': [{ gpuPolicy: { gracePeriodHours: 0.5 } }, /^gpuPolicy\.gracePeriodHours is not/],
 };

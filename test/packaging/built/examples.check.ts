@@ -3,6 +3,7 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
 import { build } from 'esbuild';
+import { writeTrustAnchors } from '../../../simulator/directory.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { CANARY_KEY } from '../../support/canaries.ts';
 import {
@@ -14,7 +15,7 @@ import {
   simulatedService,
 } from '../../support/client-package.ts';
 import { freePort, type RunningProgram, runBeside, waitFor } from '../../support/foreign-programs.ts';
-import { startTestSimulator } from '../../support/simulator.ts';
+import { sharedHardware, startTestSimulator } from '../../support/simulator.ts';
 import { ROOT } from '../../support/tools.ts';
 
 const EXAMPLES = join(ROOT, 'examples');
@@ -218,9 +219,16 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
   it('runs every block of docs/client.md', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
-      ['js', 'sh', 'js', 'js'],
+      ['js', 'sh', 'js', 'js', 'sh', 'js'],
     );
-    const [chat, , sdk, verdict] = BLOCKS.map(([, text]) => text) as [string, string, string, string];
+    const [chat, , sdk, verdict, , against] = BLOCKS.map(([, text]) => text) as [
+      string,
+      string,
+      string,
+      string,
+      string,
+      string,
+    ];
     const settings = "import { options } from './service.mjs';\n";
     const block = (text: string, more = ''): Promise<string> => {
       const simulated = text
@@ -241,5 +249,13 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     assert.match(await write('node responses.mjs'), /^Say it\.\s*$/);
     const print = 'console.log(verdict.outcome, Object.keys(client.protection).join());';
     assert.match(await block(chat, verdict + print), /accepted secretId,manifestSha256,attestedAt\n$/);
+
+    await writeTrustAnchors(join(packed.project, 'sim'), await sharedHardware());
+    const here = against
+      .replace('https://localhost:8443', simulator.url)
+      .replace('/tmp/sim', 'sim')
+      .replace("'any'", `'${CANARY_KEY}'`);
+    writeFileSync(join(packed.project, 'against.mjs'), here);
+    assert.equal(await write('node against.mjs'), 'accepted custom\n');
   });
 });
