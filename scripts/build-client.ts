@@ -47,6 +47,7 @@ const PAGES: ReadonlyMap<string, string> = new Map([
   ['docs/client.md', 'README.md'],
   ['docs/verification.md', 'docs/verification.md'],
   ['docs/operations.md', 'docs/operations.md'],
+  ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],
 ]);
 

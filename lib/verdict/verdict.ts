@@ -42,8 +42,8 @@ export interface VerdictReport {
   } | null;
 }
 
-/** What failed, as the message of an error. */
+/** What failed, as the message of an error; the page that it cites is also in the package of the client library. */
 export function reasonOf(failure: Omit<NonNullable<VerdictReport['failure']>, 'code'>): string {
   const { id, expected, found, source } = failure;
-  return id === null ? found : `${id}: expected ${expected}; found ${found} (${source})`;
+  return id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 }

@@ -1,6 +1,8 @@
 /** `verify()` resolves only where the newest judgement accepts the service; a wrong pin sends nothing. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
 import {
@@ -14,6 +16,7 @@ import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { clientOptions } from '../support/library-door.ts';
 import { startTestSimulator } from '../support/simulator.ts';
+import { ROOT } from '../support/tools.ts';
 
 const KEY = 'pm-key-of-the-verify-tests';
 const PROMPT = 'prompt-that-must-not-leave-8c2e';
@@ -155,6 +158,18 @@ describe('verify()', { timeout: 120_000 }, () => {
       }
     });
   }
+
+  it('cites a page that the package has, and so does the response to a request', async () => {
+    simulator.faults.set('evidence-signature', true);
+    const client = open();
+    const { message } = await refusal(client);
+    const asked = await client.chat.completions.create(ask).catch((thrown: Error) => thrown.message);
+    const pages = readFileSync(join(ROOT, 'scripts/build-client.ts'), 'utf8');
+    for (const told of [message, String(asked)]) {
+      const [, page] = /snp\.report\.signature: .* \((\S+\.md) 7[^)]*\)/.exec(told) ?? [];
+      assert.ok(pages.includes(`['${page}', '${page}']`), told);
+    }
+  });
 
   function fetchOptions() {
     const { fetch: below, ...options } = deployment();

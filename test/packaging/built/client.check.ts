@@ -93,6 +93,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'LICENSE',
       'README.md',
       'docs/operations.md',
+      'docs/protocol/attestation.md',
       'docs/protocol/responses.md',
       'docs/verification.md',
       'licences.txt',
