@@ -32,11 +32,12 @@ export const ERRORS = {
     unsupported_member_name: 'Rename or remove this member; the service cannot address it.',
     invalid_plain_member:
       'Send a value that the API documents; this member is sent unencrypted, so no other is allowed.',
-    missing_model: 'Name the model in the "model" member.',
+    missing_model: 'Name the model in the member or form field "model"; GET /v1/models lists them.',
     invalid_model: 'Use a model name of at most 256 bytes without control characters.',
     salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
     context_too_large: 'Shorten the prompt, or do not use a shared prompt cache for this request.',
-    invalid_multipart: 'Send a well-formed multipart/form-data body with a boundary.',
+    invalid_multipart:
+      'Let the HTTP library write form and boundary, as curl -F model=MODEL -F file=@speech.wav does, and set no Content-Type yourself.',
     repeated_form_field: 'Send each form field once; the service keeps only the first value.',
     unsupported_response_format: 'Use response_format json or verbose_json; only JSON can be encrypted.',
     media_url_refused: 'Send media as data: or https: URLs the service accepts.',
@@ -53,7 +54,8 @@ export const ERRORS = {
     client_forbidden: 'Use what this client may use, or ask the operator of this gateway (--clients).',
   }),
   ...rows(401, 'client', {
-    client_unknown: 'Send the token that you were given for this gateway, as a bearer token or in x-api-key.',
+    client_unknown:
+      'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
   }),
   ...rows(429, 'client', {
     client_throttled: 'Wait a minute, then send a token that this gateway knows.',
@@ -115,7 +117,8 @@ export const ERRORS = {
   // The attested session (docs/protocol/attestation.md).
   ...rows(503, 'attestation', { not_ready: 'Try again in a moment; the remote is still being verified.' }),
   ...rows(401, 'client', {
-    api_key_missing: 'Send an API key as a bearer token, or configure one with --api-key.',
+    api_key_missing:
+      'Send an API key as "Authorization: Bearer KEY" or in x-api-key, or start the proxy with --api-key.',
     api_key_rejected: 'Check the API key; the service does not accept it.',
   }),
   // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
@@ -200,6 +203,25 @@ export const CLOCK_REMEDY =
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });
+}
+
+/** Why the file system refuses to read a file, in words that say what to do. */
+const READ_REFUSALS: Readonly<Record<string, (path: string) => string>> = {
+  ENOENT: (path) => {
+    if (path.startsWith('@')) return 'no such file or directory; write the path without the @';
+    const isAbsolute = /^(?:[/\\]|[a-z]:)/i.test(path);
+    const where = isAbsolute ? ', and in a container what is mounted' : `, which begins at ${process.cwd()}`;
+    return `no such file or directory; check the path${where}`;
+  },
+  EACCES: () => 'this user may not read it; change its owner or its permissions',
+  EISDIR: () => 'it is a directory; name the file in it',
+};
+
+/** config_invalid about `what`, which lies at `path`, from what the file system threw. */
+export function fileUnreadable(what: string, path: string, thrown: unknown): PrivatemodeError {
+  const { code = '', message } = thrown as NodeJS.ErrnoException;
+  const words = Object.hasOwn(READ_REFUSALS, code) ? `${code}: ${READ_REFUSALS[code]?.(path)}` : message;
+  return new PrivatemodeError('config_invalid', `failed to read ${what}: ${words}`, { cause: thrown });
 }
 
 /** A command that names the program which listens on `port`. */

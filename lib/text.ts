@@ -57,17 +57,24 @@ export const painter =
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
+/** The candidate that `word` was most likely meant to be; undefined where there is none. */
+export const nearest = (word: string, candidates: readonly string[]): string | undefined =>
+  nearestOf(word, candidates)[0];
+
 /**
- * The candidate that `word` was most likely meant to be: equal but for case, dashes and underscores, or one typing mistake
- * away (two in words of more than five letters), or the first of at most two that begin with it. Undefined where there is none.
+ * The candidates that `word` was most likely meant to be, the closest first: those that are equal but for case, dashes and
+ * underscores, else one or two that begin with it, else those one typing mistake away (two in words of more than five letters).
  */
-export function nearest(word: string, candidates: readonly string[]): string | undefined {
+export function nearestOf(word: string, candidates: readonly string[]): readonly string[] {
   const plain = plainly(word);
   const allowed = plain.length > 5 ? 2 : 1;
   const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
-  const close = [0, 1, 2].flatMap((mistakes) => byMistakes.get(mistakes) ?? []);
-  const longer = candidates.filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain));
-  return close[0] ?? (longer.length <= 2 ? longer[0] : undefined);
+  const longer = candidates
+    .filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain))
+    .sort((a, b) => a.length - b.length);
+  const begun = longer.length <= 2 ? longer : [];
+  const groups = [byMistakes.get(0), begun, byMistakes.get(1), byMistakes.get(2)];
+  return groups.find((group) => group !== undefined && group.length > 0) ?? [];
 }
 
 const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');

@@ -5,8 +5,7 @@ import { open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readApiKey } from '../config/api-key.ts';
-import { unreadable } from '../config/files.ts';
-import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, fileUnreadable, type PrivatemodeError } from '../errors.ts';
 import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
@@ -114,7 +113,7 @@ async function readState(
   },
 ): Promise<State> {
   const bytes = await readSmall(path).catch((thrown: unknown) => {
-    throw unreadable(`the file ${JSON.stringify(path)} of --clients`)(thrown);
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
   });
   const before = known?.before;
   const entries =
@@ -152,10 +151,11 @@ async function readSmall(path: string): Promise<Buffer> {
 /** Throws config_invalid, as for --api-key @FILE. */
 async function readKey(path: string): Promise<string> {
   const read = await readSmall(path).catch((thrown: Error) => thrown);
-  return readApiKey({ kind: 'file', path }, () => {
+  const bytes = (): Buffer => {
     if (read instanceof Error) throw read;
     return read;
-  });
+  };
+  return readApiKey({ kind: 'file', path }, bytes, 'a client');
 }
 
 function clientsOf({ entries, keys }: State, { sharedSalt }: ClientsOptions): readonly Client[] {

@@ -30,6 +30,8 @@ export const CLIENTS: Command = {
   flags: [...SETTINGS, HELP],
   takesEnvironment: true,
   words: [['new', 'NAME'], ['list'], ['revoke', 'NAME']],
+  otherFlags: () =>
+    'limits, models and expiry of a client go into the file, beside its tokens (docs/operations.md, "The clients file")',
   help: renderHelp,
   run: runClients,
 };

@@ -40,6 +40,8 @@ export interface Command {
   readonly words?: readonly (readonly string[])[];
   /** Whether what follows `--` is for another program. */
   readonly takesRest?: true;
+  /** What to do with a flag that it does not take, behind the words of its line. */
+  readonly otherFlags?: (words: string) => string;
   /** As helpPage gives it. */
   readonly help: () => string;
   /** Gives the exit code. Throws PrivatemodeError where it cannot do what it was asked. */
@@ -52,7 +54,7 @@ export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this hel
 /** Runs the command of that name with what follows it; gives the exit code. Throws config_invalid, and what the command throws. */
 export async function runCommand(
   name: string,
-  { flags, takesEnvironment, words: forms = [[]], takesRest, help, run }: Command,
+  { flags, takesEnvironment, words: forms = [[]], takesRest, otherFlags, help, run }: Command,
   line: readonly string[],
   asked: Pick<Asked, 'io' | 'env'>,
 ): Promise<number> {
@@ -60,11 +62,12 @@ export async function runCommand(
   const argv = line.slice(0, end);
   const helpAt = argv.slice(0, Math.max(...forms.map(({ length }) => length))).findIndex(isHelp); // it stands for the words, too
   const form = forms.find((wanted) =>
-    wanted.every((word, i) => (/^[A-Z]+$/.test(word) ? argv[i] !== undefined : word === argv[i])),
+    wanted.every((word, i) => (/^[A-Z]+$/.test(word) ? /^[^-]/.test(argv[i] ?? '') : word === argv[i])),
   );
   if (helpAt === -1 && form === undefined) {
-    const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
-    throw invalid(`${name} takes one command: ${all} (see ${name} --help)`);
+    const begun = forms.filter(([word]) => word === argv[0]);
+    const all = (begun.length > 0 ? begun : forms).map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
+    throw invalid(`${name} takes one command before its flags: ${all} (see ${name} --help)`);
   }
   const words = argv.slice(0, form?.length);
   const rest = argv.slice(helpAt === -1 ? words.length : helpAt + 1);
@@ -72,10 +75,8 @@ export async function runCommand(
   try {
     parsed = parseArgv(rest, flags);
   } catch (thrown) {
-    if (!takesRest) throw thrown;
-    throw invalid(
-      `${(thrown as Error).message}; write arguments for the agent after --, as in ${name} ${words.join(' ')} -- ARGS`,
-    );
+    if (otherFlags === undefined) throw thrown;
+    throw invalid(`${(thrown as Error).message}; ${otherFlags([name, ...words].join(' '))}`);
   }
   const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
   if (helpAt !== -1 || given.values.get('help') === 'true') {

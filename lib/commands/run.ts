@@ -148,6 +148,7 @@ export const RUN: Command = {
   takesEnvironment: true,
   words: [['AGENT'], []],
   takesRest: true,
+  otherFlags: (words) => `write arguments for the agent after --, as in ${words} -- ARGS`,
   help: renderHelp,
   run: runAgent,
 };

@@ -5,9 +5,9 @@
 import { readFileSync } from 'node:fs';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { parseStrictJson } from '../attestation/strict-json.ts';
-import { codeOf, orRefuse, whyNoManifest } from '../config/files.ts';
+import { orRefuse, whyNoManifest } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, fileUnreadable, PrivatemodeError } from '../errors.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
 import { judge, notJudged, type Subject } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
@@ -80,7 +80,7 @@ async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement>
 function readInput(path: string): Uint8Array {
   const bytes = orRefuse(
     () => new Uint8Array(readFileSync(path)),
-    (cause) => invalidInput(`${path} cannot be read (${codeOf(cause)})`, cause),
+    (cause) => invalidInput(fileUnreadable(JSON.stringify(path), path, cause).message, cause),
   );
   if (bytes.length === 0) throw unusable(path, 'it is empty');
   if (bytes.length > MAX_BYTES) throw unusable(path, 'it is larger than 64 MiB');

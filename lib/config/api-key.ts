@@ -1,8 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { readFile as readFileAsync } from 'node:fs/promises';
-import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable, PrivatemodeError } from '../errors.ts';
 import { type FileWatch, watchFiles } from '../watch-files.ts';
-import { type ReadFile, readIfThere, readNamedFile, unreadable } from './files.ts';
+import { type ReadFile, readIfThere, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';
 
 export type ApiKeySource =
@@ -20,7 +20,7 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
     throw invalid(`${flag} has no file name after the @: write @FILE, as in ${flag} @key.txt`);
   if (text.startsWith('@')) {
     const source = { kind: 'file', path: text.slice(1) } as const;
-    readApiKey(source, readFile);
+    readApiKey(source, readFile, flag);
     return source;
   }
   const value = usableKey(text, flag);
@@ -30,10 +30,11 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
   );
 }
 
-/** The key itself. Throws config_invalid, without quoting any of it. */
-export function readApiKey(source: ApiKeySource, readFile: ReadFile): string {
+/** The key itself. `flag` is what the setting is called. Throws config_invalid, without quoting any of it. */
+export function readApiKey(source: ApiKeySource, readFile: ReadFile, flag = '--api-key'): string {
   if (source.kind === 'literal') return source.value;
-  return keyInFile(source.path, readNamedFile(keyFile(source.path), source.path, readFile));
+  const what = `${keyFile(source.path)} of ${flag}`;
+  return keyInFile(source.path, readNamedFile(what, source.path, readFile));
 }
 
 /**
@@ -65,7 +66,7 @@ export function watchApiKey(options: {
 }): FileWatch {
   const { path, current: known, onKey: changed, onError: failed, pollMs: interval = POLL_MS } = options;
   const refuse = (thrown: unknown): never => {
-    throw unreadable(keyFile(path))(thrown);
+    throw fileUnreadable(keyFile(path), path, thrown);
   };
   const read = async () => keyInFile(path, await readFileAsync(path).catch(refuse));
   return watchFiles({ known, read, changed, failed, interval });
@@ -123,6 +124,7 @@ function keyInFile(path: string, bytes: Uint8Array): string {
 /** What people put around a key. A key may end in `=`, so an assignment has something else behind it. */
 const WRAPPED: readonly (readonly [pattern: RegExp, problem: string])[] = [
   [/^(["'`]).*\1$/, 'has quotes around the key: leave them out'],
+  [/^--[a-z]+(?:-[a-z]+)*(?:=|$)/, 'holds the next flag: the key itself is missing'],
   [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]/, 'holds NAME=KEY: leave out the name and the equals sign'],
 ];
 

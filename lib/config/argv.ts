@@ -1,6 +1,6 @@
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
-import { nearest } from '../text.ts';
+import { nearest, nearestOf } from '../text.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -83,11 +83,12 @@ function spellOut(argv: readonly string[], spellings: Spellings): GivenFlag[] {
       if (rest.length > 0) throw stray(rest[0] as string);
       break;
     }
-    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, given.at(-1));
+    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, given.at(-1), spellings);
     const written = arg.startsWith('--') ? [long(arg, spellings)] : short(arg, spellings);
     for (const [spelling, own] of written) {
       const text = own ?? (spelling.flag.type === 'boolean' ? 'true' : rest.shift());
-      if (text === undefined) throw invalid(`flag needs an argument: ${spelling.spelled}`);
+      if (text === undefined)
+        throw invalid(`flag needs an argument: ${spelling.spelled} ${spelling.flag.value ?? 'VALUE'}`);
       given.push({ ...spelling, text });
     }
   }
@@ -103,6 +104,9 @@ function long(arg: string, spellings: Spellings): Written {
   return [spelling, text];
 }
 
+/** Of so few flags the message about an unknown one names all. */
+const MOST_NAMED = 5;
+
 /** What stands behind the name of an unknown flag: what to write, or where to look. */
 function meantFlag(name: string, spellings: Spellings): string {
   const positive = name.startsWith('no-') ? spellings.get(`--${name.slice(3)}`) : undefined;
@@ -110,16 +114,31 @@ function meantFlag(name: string, spellings: Spellings): string {
   const listed = [...spellings.values()].flatMap(({ spelled, flag, alias }) =>
     flag.hidden || alias?.deprecated || !spelled.startsWith('--') ? [] : [spelled.slice(2)],
   );
-  const meant = nearest(name, listed);
-  return meant === undefined ? '; --help lists all flags' : `. Did you mean --${meant}?`;
+  const meant = nearestOf(name, listed).slice(0, 2);
+  if (meant.length > 0) return `. Did you mean --${meant.join(' or --')}?`;
+  return listed.length > MOST_NAMED ? '; --help lists all flags' : `; there are --${listed.join(', --')}`;
 }
+
+/** What other programs call a flag of the proxy in short. */
+const SHORT_ELSEWHERE: Readonly<Record<string, string>> = {
+  ...{ H: 'listen-address', k: 'api-key', p: 'port', v: 'version', V: 'version', w: 'workspace' },
+};
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
 function short(arg: string, spellings: Spellings): Written[] {
-  const [letter, after] = [arg[1], arg.slice(2)];
+  const [letter = '', after] = [arg[1], arg.slice(2)];
   const spelling = spellings.get(`-${letter}`);
-  if (spelling === undefined)
-    throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes, and --help lists them)`);
+  const [written] = arg.split('=', 1);
+  // The name of a long flag behind one dash is no short flag with its value, whatever its first letter means.
+  if (spellings.has(`-${written}`)) throw invalid(`unknown flag: ${written}. Did you mean -${written}?`);
+  if (spelling === undefined) {
+    // An agent that `run` starts has short flags of its own, which mean something else.
+    const meant = spellings.has('--workers') ? SHORT_ELSEWHERE[letter] : undefined;
+    const listed = ' (long flags take two dashes, and --help lists them)';
+    throw invalid(
+      `unknown shorthand flag: '${letter}'${meant === undefined ? listed : `. Did you mean --${meant}?`}`,
+    );
+  }
   if (after === '') return [[spelling, undefined]];
   if (after.startsWith('=') || spelling.flag.type !== 'boolean') return [[spelling, after.replace(/^=/, '')]];
   return [[spelling, undefined], ...short(`-${after}`, spellings)];
@@ -142,7 +161,11 @@ function noteOn({ flag, alias, spelled }: GivenFlag, text: string): string[] {
 }
 
 /** A word that is no flag. It is quoted only where it cannot be a key that lost its flag. */
-function stray(word: string, before?: GivenFlag): PrivatemodeError {
+function stray(word: string, before?: GivenFlag, spellings?: Spellings): PrivatemodeError {
+  if (before !== undefined && spellings?.has(before.text))
+    return invalid(
+      `flag needs an argument: ${before.spelled} took ${before.text}, the next flag, for its value`,
+    );
   if (before?.flag.type === 'boolean' && before.text === 'true') {
     return invalid(
       `unexpected argument after ${before.spelled}: a boolean is written ${before.spelled}=true or =false`,
@@ -173,5 +196,5 @@ const STARTS: readonly string[] = ['serve', 'server', 'start', 'up', 'proxy', 'l
 function meantCommand(word: string): string {
   if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
   const meant = nearest(word, COMMANDS);
-  return meant === undefined ? '' : `. Did you mean ${meant}?`;
+  return meant === undefined ? '; --help lists all commands' : `. Did you mean ${meant}?`;
 }

@@ -92,7 +92,8 @@ export function configOf(
         : readLimitsStore(limitsStore, readFile, given.label('limits-store')),
     maxBufferedBytes: maxBufferedBytes ?? Math.floor(memoryLimit(readFile) / 4),
   };
-  if (config.manifestPath !== undefined) requireManifest(config.manifestPath, readFile);
+  if (config.manifestPath !== undefined)
+    requireManifest(config.manifestPath, readFile, given.label('manifest-path'));
 
   const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.message);
   for (const part of [config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])

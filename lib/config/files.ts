@@ -2,6 +2,7 @@
 import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { fileUnreadable } from '../errors.ts';
 import { invalid } from './values.ts';
 
 /** The bytes of a file; throws what the file system throws. */
@@ -27,11 +28,10 @@ export function readIfThere(path: string, readFile: ReadFile): Uint8Array | unde
 
 /** The bytes of `what`, which lies at `path`. Throws config_invalid. */
 export const readNamedFile = (what: string, path: string, readFile: ReadFile): Uint8Array =>
-  orRefuse(() => readFile(path), unreadable(what));
-
-/** The error about `what`, from what the file system threw. */
-export const unreadable = (what: string) => (thrown: unknown) =>
-  invalid(`failed to read ${what}: ${(thrown as Error).message}`);
+  orRefuse(
+    () => readFile(path),
+    (thrown) => fileUnreadable(what, path, thrown),
+  );
 
 const MIN_SALT_BYTES = 32;
 /** Unicode characters. */
@@ -89,9 +89,12 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
   return manifest;
 }
 
-/** --manifest-path: refuses a file that is no manifest at all. The session judges whether it is a good one. Throws config_invalid. */
-export function requireManifest(path: string, readFile: ReadFile): void {
-  const file = `manifest file ${JSON.stringify(path)}`;
+/**
+ * --manifest-path: refuses a file that is no manifest at all. The session judges whether it is a good one. `flag` is what the setting is
+ * called. Throws config_invalid.
+ */
+export function requireManifest(path: string, readFile: ReadFile, flag: string): void {
+  const file = `manifest file ${JSON.stringify(path)} of ${flag}`;
   const reason = whyNoManifest(readNamedFile(file, path, readFile));
   if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
 }

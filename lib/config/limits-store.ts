@@ -42,7 +42,9 @@ export function parseStoreUrl(text: string, what: string): StoreAddress {
       `${what} wants redis:// or rediss://, [USER]:PASSWORD@ if need be, HOST[:PORT][/DB]: ${problem}`,
     );
   };
-  const url = /^rediss?:\/\//i.test(text) ? URL.parse(text) : refuse('it begins with neither');
+  const url = /^rediss?:\/\//i.test(text)
+    ? URL.parse(text)
+    : refuse('it begins with neither; write redis:// in front of the host');
   if (url === null)
     return refuse('it is not a URL; in user and password write %25 %40 %3A %2F %3F %23 for % @ : / ? #');
   const host = /^(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))$/i.exec(url.hostname);

@@ -7,7 +7,7 @@ import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
-import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable, PrivatemodeError } from '../errors.ts';
 import type { Config } from './config.ts';
 import { orRefuse } from './files.ts';
 import { invalid } from './values.ts';
@@ -30,14 +30,15 @@ export function trustRoots(
   if (production !== undefined) {
     throw new PrivatemodeError(
       'unsafe_roots_refused',
-      `--unsafe-trust-roots is refused for ${production}: it would let anybody impersonate the service` +
-        (production === apiEndpoint.host
-          ? ''
-          : '. It is in --cdn-base-url, which --manifest-path makes needless'),
+      `--unsafe-trust-roots is refused for ${production}: it would let anybody impersonate the service`,
+      production === apiEndpoint.host ? {} : { remedy: OWN_MANIFEST },
     );
   }
   return readTrustRoots(directory, { flag: '--unsafe-trust-roots', others: 'refused' });
 }
+
+const OWN_MANIFEST =
+  'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.';
 
 /**
  * Whether `host` (with or without a port) is one of the real service, however it is spelled: a URL normalises case, port,
@@ -60,7 +61,7 @@ export function readTrustRoots(
 ): TrustRoots {
   const refuse: Refuse = (problem, cause) => invalid(`${flag}: ${problem}`, cause);
   const found = new Map<string, string>();
-  for (const { file, pem, name } of readCertificates(directory, refuse)) {
+  for (const { file, pem, name } of readCertificates(directory, flag, refuse)) {
     const known = NAMES.includes(name);
     if (!known && others === 'refused')
       throw refuse(`${file}: "${printable(name)}" is not one of ${NAMES.join(', ')}`);
@@ -81,10 +82,14 @@ export function readTrustRoots(
 type Refuse = (problem: string, cause?: unknown) => PrivatemodeError;
 
 /** Every certificate of the directory, with the common name of its subject. */
-function readCertificates(directory: string, refuse: Refuse): { file: string; pem: string; name: string }[] {
+function readCertificates(
+  directory: string,
+  flag: string,
+  refuse: Refuse,
+): { file: string; pem: string; name: string }[] {
   const names = orRefuse(
     () => readdirSync(directory),
-    (cause) => refuse(`${directory} cannot be read`, cause),
+    (cause) => fileUnreadable(`the directory ${JSON.stringify(directory)} of ${flag}`, directory, cause),
   );
   const files = names.filter((name) => name.endsWith('.pem')).sort();
   return files.flatMap((name) => {

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
-import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable, PrivatemodeError } from '../errors.ts';
 import { type FileWatch, watchFiles } from '../watch-files.ts';
 
 export interface TlsFiles {
@@ -92,7 +92,6 @@ function read(path: string, flag: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (cause) {
-    const reason = (cause as NodeJS.ErrnoException).code ?? 'unreadable';
-    throw new PrivatemodeError('config_invalid', `cannot read ${flag} ${path}: ${reason}`, { cause });
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of ${flag}`, path, cause);
   }
 }

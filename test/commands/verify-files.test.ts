@@ -139,7 +139,12 @@ describe('files that cannot be used', () => {
     content: string | undefined,
     words: RegExp,
   ])[] = [
-    ['a missing file', '--evidence', undefined, /cannot be read \(ENOENT\)/],
+    [
+      'a missing file',
+      '--evidence',
+      undefined,
+      /failed to read ".*": ENOENT: no such file or directory; check the path/,
+    ],
     ['an empty file', '--evidence', '', /it is empty/],
     [
       'an error page',
@@ -163,7 +168,7 @@ describe('files that cannot be used', () => {
     ['collateral that is no object', '--collateral', '"x"', /not a JSON object/],
     ['collateral with a number', '--collateral', '{"tcb_info":1}', /tcb_info is not a string/],
     ['collateral with odd hex', '--collateral', '{"vcek":"abc"}', /vcek is not hex/],
-    ['roots that are no directory', '--roots', 'x', /--roots: .* cannot be read/],
+    ['roots that are no directory', '--roots', 'x', /failed to read the directory ".*" of --roots: ENOTDIR/],
   ];
   for (const [what, flag, content, words] of cases) {
     it(`${what} as ${flag} is malformed input`, async () => {

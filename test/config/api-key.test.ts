@@ -39,7 +39,10 @@ describe('the API key', () => {
   }
 
   it('a file that cannot be read is refused in the words of the reference', () =>
-    void refused(() => parsed(['--api-key=@k']), ['failed to read API key file "k": ENOENT']));
+    void refused(
+      () => parsed(['--api-key=@k']),
+      ['failed to read API key file "k" of --api-key: ENOENT: no such file or directory; check the path'],
+    ));
 });
 
 describe('where the key comes from', () => {

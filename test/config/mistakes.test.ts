@@ -39,7 +39,9 @@ describe('a mistake on the command line', () => {
     [['--apikey=k'], 'unknown flag: --apikey. Did you mean --api-key?'],
     [['--api_key=k'], 'unknown flag: --api_key. Did you mean --api-key?'],
     [['--prot=9090'], 'unknown flag: --prot. Did you mean --port?'],
-    [['--listen=127.0.0.1'], 'unknown flag: --listen. Did you mean --listen-address?'],
+    [['--listen=x'], 'unknown flag: --listen. Did you mean --listen-mode or --listen-address?'],
+    [['--api-key-f=never'], 'unknown flag: --api-key-f. Did you mean --api-key-fallback?'],
+    [['--limits=x'], 'unknown flag: --limits. Did you mean --limits-store or --limits-store-failure?'],
     [['--Workers=2'], 'unknown flag: --Workers. Did you mean --workers?'],
     [
       ['--no-dump-requests'],
@@ -75,20 +77,23 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['--manifest-path=DIR/page.json'],
-      'the manifest file "DIR/page.json" is an HTML page, not a manifest; most likely an error page was saved in its place',
+      'the manifest file "DIR/page.json" of --manifest-path is an HTML page, not a manifest; most likely an error page was saved in its place',
     ],
-    [['--manifest-path=DIR/empty.json'], 'the manifest file "DIR/empty.json" is empty: not a manifest'],
+    [
+      ['--manifest-path=DIR/empty.json'],
+      'the manifest file "DIR/empty.json" of --manifest-path is empty: not a manifest',
+    ],
     [
       ['--manifest-path=DIR/list.json'],
-      'the manifest file "DIR/list.json" is not a JSON object: not a manifest',
+      'the manifest file "DIR/list.json" of --manifest-path is not a JSON object: not a manifest',
     ],
     [
       ['--manifest-path=DIR/cut.json'],
-      'the manifest file "DIR/cut.json" is not a JSON object: not a manifest',
+      'the manifest file "DIR/cut.json" of --manifest-path is not a JSON object: not a manifest',
     ],
     [
       ['--manifest-path=DIR/marked.json'],
-      'the manifest file "DIR/marked.json" begins with a byte order mark, which the manifest of the service does not have; ' +
+      'the manifest file "DIR/marked.json" of --manifest-path begins with a byte order mark, which the manifest of the service does not have; ' +
         'save it byte for byte as it was sent',
     ],
     [
@@ -115,7 +120,38 @@ describe('a mistake on the command line', () => {
       ['--admin-address=9090'],
       '--admin-address wants HOST:PORT, not "9090"; write 127.0.0.1:9090 for this machine alone, 0.0.0.0:9090 for all',
     ],
-    [['-api-key', 'k'], "unknown shorthand flag: 'a' (long flags take two dashes, and --help lists them)"],
+    [['-api-key', 'k'], 'unknown flag: -api-key. Did you mean --api-key?'],
+    [['-log-level=debug'], 'unknown flag: -log-level. Did you mean --log-level?'],
+    [['-help'], 'unknown flag: -help. Did you mean --help?'],
+    [['-p', '8080'], "unknown shorthand flag: 'p'. Did you mean --port?"],
+    [['-k', 'sk-CANARY'], "unknown shorthand flag: 'k'. Did you mean --api-key?"],
+    [['-v'], "unknown shorthand flag: 'v'. Did you mean --version?"],
+    [
+      ['verify', '-m', 'x'],
+      "unknown shorthand flag: 'm' (long flags take two dashes, and --help lists them)",
+    ],
+    [['--api-key'], 'flag needs an argument: --api-key KEY|@FILE'],
+    [
+      ['--api-key', '--port', '8080'],
+      'flag needs an argument: --api-key took --port, the next flag, for its value',
+    ],
+    [['--api-key', '--port=8080'], '--api-key holds the next flag: the key itself is missing'],
+    [
+      ['--api-key=@DIR/gone.txt'],
+      'failed to read API key file "DIR/gone.txt" of --api-key: ENOENT: no such file or directory; check the path, and in a container what is mounted',
+    ],
+    [
+      ['--manifest-path=@DIR/list.json'],
+      'failed to read manifest file "@DIR/list.json" of --manifest-path: ENOENT: no such file or directory; write the path without the @',
+    ],
+    [
+      ['--manifest-path=DIR'],
+      'failed to read manifest file "DIR" of --manifest-path: EISDIR: it is a directory; name the file in it',
+    ],
+    [
+      ['--clients=c.json', '--limits-store=localhost:6379'],
+      '--limits-store wants redis:// or rediss://, [USER]:PASSWORD@ if need be, HOST[:PORT][/DB]: it begins with neither; write redis:// in front of the host',
+    ],
     [['--port=:9090'], '--port wants a port number from 0 to 65535, not ":9090"'],
     [
       ['--api-endpoint=https://api.example'],
@@ -143,8 +179,8 @@ describe('a mistake on the command line', () => {
     ],
     ['unknown flag: --constructor; --help lists all flags', ['--constructor']],
     ["unknown shorthand flag: 'x' (long flags take two dashes, and --help lists them)", ['-x']],
-    ['flag needs an argument: --port', ['--port']],
-    ['flag needs an argument: -l', ['-l']],
+    ['flag needs an argument: --port PORT', ['--port']],
+    ['flag needs an argument: -l LEVEL', ['-l']],
     ['bad flag syntax: a flag is written --name or --name=value', ['--=x'], ['---port=1']],
     ['--dump-requests wants true or false, not "yes"', ['--dump-requests=yes']],
     [
@@ -165,26 +201,45 @@ describe('a mistake on the command line', () => {
       ...[['serve'], ['--', 'serve']],
     ],
     [
-      'unknown command "frobnicate" for "privatemode-proxy"',
+      'unknown command "frobnicate" for "privatemode-proxy"; --help lists all commands',
       ['frobnicate'],
       ['receipts', 'verify', 'frobnicate'],
     ],
-    ['unknown command "constructor" for "privatemode-proxy"', ['constructor']],
-    ['unknown command "tostring" for "privatemode-proxy"', ['tostring']],
+    ...['constructor', 'tostring'].map((word): [string, string[]] => [
+      `unknown command "${word}" for "privatemode-proxy"; --help lists all commands`,
+      [word],
+    ]),
     [
-      'receipts takes one command: receipts verify (see receipts --help)',
+      'receipts takes one command before its flags: receipts verify (see receipts --help)',
       ...[['receipts'], ['receipts', 'check'], ['receipts', '--nope', '--help']],
     ],
     [
-      'clients takes one command: clients new NAME, clients list, clients revoke NAME (see clients --help)',
-      ...[['clients'], ['clients', 'new'], ['clients', 'remove', 'a'], ['clients', '--nope']],
+      'clients takes one command before its flags: clients new NAME, clients list, clients revoke NAME (see clients --help)',
+      ...[['clients'], ['clients', 'remove', 'a'], ['clients', '--nope']],
     ],
-    ['unexpected argument: every setting is a flag that starts with --', ['clients', 'new', 'a', 'B']],
+    [
+      'clients takes one command before its flags: clients new NAME (see clients --help)',
+      ...[
+        ['clients', 'new'],
+        ['clients', 'new', ''],
+        ['clients', 'new', '--clients', 'c.json', 'a'],
+      ],
+    ],
+    [
+      'unknown flag: --requestsPerMinute; there are --clients, --help; limits, models and expiry of a client go into the file, ' +
+        'beside its tokens (docs/operations.md, "The clients file")',
+      ['clients', 'new', 'a', '--requestsPerMinute', '5'],
+    ],
+    [
+      'unexpected argument: every setting is a flag that starts with --; limits, models and expiry of a client go into the file, ' +
+        'beside its tokens (docs/operations.md, "The clients file")',
+      ['clients', 'new', 'a', 'B'],
+    ],
     ['clients list needs the --clients FILE of the proxy', ['clients', 'list']],
     ['clients revoke needs the --clients FILE of the proxy', ['clients', 'revoke', 'a']],
     [
       'NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit',
-      ...['', 'a b', '-x', 'a\nb'].map((name) => ['clients', 'new', name]),
+      ...['a b', '_x', 'a\nb'].map((name) => ['clients', 'new', name]),
     ],
     ...['2026-13-01', '1 2026-12-01', '2026-12-01T00:00:00Z'].map((day): [string, string[]] => [
       `--since wants a day such as 2026-12-01, not "${day}"`,

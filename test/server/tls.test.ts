@@ -242,14 +242,18 @@ describe('replaced certificates', { concurrency: true }, () => {
       /: the second holds no key \(PEM, without a passphrase\)/,
     ],
     ['an empty certificate', (pair) => pair.write({ cert: '' }), /: the first holds no certificate \(PEM\)/],
-    ['a file that is gone', ({ keyPath }) => unlinkSync(keyPath), /cannot read --tls-key-path .*ENOENT/],
+    [
+      'a file that is gone',
+      ({ keyPath }) => unlinkSync(keyPath),
+      /failed to read the file .* of --tls-key-path: ENOENT/,
+    ],
     [
       'a folder',
       ({ certPath }) => {
         unlinkSync(certPath);
         mkdirSync(certPath);
       },
-      /cannot read --tls-cert-path .*EISDIR/,
+      /failed to read the file .* of --tls-cert-path: EISDIR/,
     ],
   ];
   for (const [name, spoil, said] of bad) {
