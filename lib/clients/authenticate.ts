@@ -44,9 +44,7 @@ export function authenticate(
   const byToken = token === undefined ? undefined : clientOf(token, clients);
   let found: Client | string;
   if (certificate === undefined) {
-    const header =
-      authorization === undefined ? 'x-api-key' : 'Authorization, which decides where both are sent,';
-    found = byToken ?? (token === undefined ? 'no token was sent' : `the token in ${header} is not known`);
+    found = byToken ?? whyUnknown(token, authorization);
   } else {
     // An Authorization of another scheme is no token, but it is somebody's: it must not go unnoticed.
     const bringsToken = token !== undefined || authorization !== undefined;
@@ -60,11 +58,34 @@ export function authenticate(
       'too many requests without a known token came from this address',
     );
   }
+  if (typeof found === 'string')
+    throw new PrivatemodeError('client_unknown', found, { remedy: certificate && CERTIFICATE_REMEDY });
   const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
-  throw new PrivatemodeError('client_unknown', typeof found === 'string' ? found : expired, {
-    remedy: certificate && CERTIFICATE_REMEDY,
-  });
+  throw new PrivatemodeError('client_unknown', expired, { remedy: EXPIRED_REMEDY });
 }
+
+/** What a token looks like that was taken from the wrong place. Only its form is looked at: who guesses learns nothing. */
+const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
+  [
+    /^[0-9a-f]{64}$/i,
+    'is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+  ],
+  [/^["'].*["']$/, 'has quotes around it: leave them out'],
+  [/^/, 'is not known'],
+];
+
+/** Why nobody is known by what was sent. */
+function whyUnknown(token: string | undefined, authorization: string | undefined): string {
+  if (token === undefined)
+    return authorization === undefined
+      ? 'no token was sent'
+      : 'Authorization is not of the form "Bearer TOKEN"';
+  const header =
+    authorization === undefined ? 'x-api-key' : 'Authorization, which decides where both are sent,';
+  return `the token in ${header} ${MISTAKEN.find(([form]) => form.test(token))?.[1]}`;
+}
+
+const EXPIRED_REMEDY = 'Ask the operator of this gateway for more time ("expires" in the file of --clients).';
 
 const CERTIFICATE_REMEDY =
   'Use the certificate, or send the token, that you were given for this gateway; both together must belong to one client.';

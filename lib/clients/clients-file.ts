@@ -72,7 +72,7 @@ const limit: Read<number> = (value, at, refuse) => {
   const text = value instanceof JsonNumber ? value.text : '';
   return /^[1-9]\d{0,9}$/.test(text) && Number(text) <= MOST_OF_A_LIMIT
     ? Number(text)
-    : refuse(at, `a whole number from 1 to ${MOST_OF_A_LIMIT}`);
+    : refuse(at, `a whole number from 1 to ${MOST_OF_A_LIMIT}, in digits alone; leave it out for no limit`);
 };
 
 const digest: Read<Uint8Array> = (value, at, refuse) => {

@@ -78,6 +78,41 @@ describe('a client', () => {
   for (const [what, head, expected] of heads)
     it(`that sends ${what}: ${expected}`, () => assert.equal(outcome(head), expected));
 
+  const mistakes: [what: string, head: Parameters<typeof outcome>[0], message: string][] = [
+    ['nothing', {}, 'no token was sent'],
+    ['no scheme', { authorization: 'ann-1' }, 'Authorization is not of the form "Bearer TOKEN"'],
+    ['another scheme', { authorization: 'Basic YW5u' }, 'Authorization is not of the form "Bearer TOKEN"'],
+    [
+      'a hash',
+      { authorization: `Bearer ${'0a'.repeat(32)}` },
+      'the token in Authorization, which decides where both are sent, is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+    ],
+    [
+      'a hash in capitals, in x-api-key',
+      { apiKeyHeader: '0A'.repeat(32) },
+      'the token in x-api-key is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+    ],
+    ['quotes', { apiKeyHeader: '"ann-1"' }, 'the token in x-api-key has quotes around it: leave them out'],
+    ['a wrong token', { apiKeyHeader: 'ann-3' }, 'the token in x-api-key is not known'],
+  ];
+  for (const [what, { authorization, apiKeyHeader }, message] of mistakes)
+    it(`that sends ${what} hears what is wrong, and where its token goes`, () => {
+      const credentials = { authorization, apiKeyHeader, address: '10.0.0.1' };
+      assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(), 0), {
+        message,
+        remedy:
+          'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
+      });
+    });
+
+  it('that has expired hears whom to ask', () => {
+    const credentials = { authorization: 'Bearer eve-1', apiKeyHeader: undefined, address: undefined };
+    assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(), EXPIRY), {
+      message: 'the token has expired',
+      remedy: 'Ask the operator of this gateway for more time ("expires" in the file of --clients).',
+    });
+  });
+
   it('is refused from its expiry on', () => {
     const head = { authorization: 'Bearer eve-1' };
     assert.equal(outcome(head, { now: EXPIRY - 1 }), 'eve');

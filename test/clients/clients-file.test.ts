@@ -101,7 +101,7 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
       (value): [string, unknown, string] => [
         `${name} ${value}`,
         `{"clients":[{"name":"ann","tokens":["${DIGEST}"],"${name}":${value}}]}`,
-        `clients[0].${name}: expected a whole number from 1 to 2147483648`,
+        `clients[0].${name}: expected a whole number from 1 to 2147483648, in digits alone; leave it out for no limit`,
       ],
     ),
   ),
