@@ -129,18 +129,24 @@ export const ENDPOINTS: readonly Endpoint[] = [
 
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
+const onAdminListener = (path: string): string =>
+  `${path} is not on this port, but on the listener of --admin-address (such as 127.0.0.1:9090)`;
+
 /** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'> & {
   readonly id: LocalId;
-  /** Served only where the caller of `matchEndpoint` names it; elsewhere there is no such path. */
-  readonly optional?: true;
+  /** Served only where the caller of `matchEndpoint` names it; elsewhere there is no such path, in these words. */
+  readonly optional?: string;
 })[] = [
   { path: '/', id: 'root', methods: ['GET'], versionless: false },
   { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
   { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
   { path: '/healthz', id: 'healthz', methods: ['GET'], versionless: false },
   { path: '/readyz', id: 'readyz', methods: ['GET'], versionless: false },
-  { path: '/verification', id: 'verification', methods: ['GET'], versionless: false, optional: true },
+  {
+    ...{ path: '/verification', id: 'verification', methods: ['GET'], versionless: false },
+    optional: `${onAdminListener('/verification')}, or here with --expose-verification`,
+  },
   { path: '/v1', id: 'api', methods: ['GET'], versionless: false },
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
 ];
@@ -153,6 +159,8 @@ export const UNSUPPORTED = [
     unlessOffered: NO_RESPONSES_API,
     otherMethods: NOTHING_STORED,
   },
+  { path: '/metrics', versionless: false, otherMethods: onAdminListener('/metrics') },
+  { path: '/status', versionless: false, otherMethods: onAdminListener('/status') },
 ] as const;
 
 /** What is served only where it is asked for. */

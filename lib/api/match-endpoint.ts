@@ -44,9 +44,10 @@ export function matchEndpoint(
   const { path, query } = parsed;
 
   const found = meant(path);
-  if (found === undefined || ('optional' in found.row && !offered.includes(found.row.id as Offered)))
-    return refuse('unknown_path', noSuchEndpoint(path), formatOf(path));
+  if (found === undefined) return refuse('unknown_path', noSuchEndpoint(path), formatOf(path));
   const { row, path: canonical } = found;
+  if ('optional' in row && row.optional !== undefined && !offered.includes(row.id as Offered))
+    return refuse('unknown_path', row.optional, formatOf(path));
   const format = formatOf(canonical);
   if ('unlessOffered' in row && row.unlessOffered !== undefined && !offered.includes('responses'))
     return refuse('not_supported', row.unlessOffered, format);

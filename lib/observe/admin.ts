@@ -38,6 +38,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/readyz': ({ readiness }) => readyzAnswer(readiness()),
 };
 
+const NOT_HERE = `use ${Object.keys(ROUTES).join(', ')}; the endpoints for applications are on the other port (--port)`;
+
 const json = (body: string): HealthAnswer => ({
   status: 200,
   headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
@@ -70,7 +72,7 @@ export async function startAdmin({
     }
     const path = req.url?.split('?', 1)[0] ?? '';
     const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined;
-    if (route === undefined) return refusal(404, 'unknown_path', `use ${Object.keys(ROUTES).join(', ')}`);
+    if (route === undefined) return refusal(404, 'unknown_path', NOT_HERE);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
     return route({ ...options, page });

@@ -262,7 +262,11 @@ describe('wrong methods', () => {
 describe('paths that do not exist', () => {
   const unknown: [path: string, format: string, words: RegExp][] = [
     ['/foo', 'plain', /no such endpoint/],
-    ['/metrics', 'plain', /no such endpoint/],
+    ...['/metrics', '/status/', '/verification'].map((path): [string, string, RegExp] => [
+      ...([path, 'plain'] as const),
+      /^\/\w+ is not on this port, but on the listener of --admin-address \(such as 127\.0\.0\.1:9090\)/,
+    ]),
+    ['/verification', 'plain', /, or here with --expose-verification$/],
     ['/v1/chat', 'openai', /no such endpoint/],
     ['/v1/chat/completions/x', 'openai', /no such endpoint/],
     ['/v1/chat/completions%2F', 'openai', /no such endpoint/],

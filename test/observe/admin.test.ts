@@ -132,8 +132,15 @@ describe('the listener of --admin-address', () => {
   });
   it('serves nothing else', async () => {
     for (const path of ['/v1/models', '/constructor', '/status/']) {
-      const { status, headers } = await ask(path);
-      assert.deepEqual([status, headers.get('privatemode-proxy-error')], [404, 'unknown_path']);
+      const response = await ask(path);
+      assert.deepEqual(
+        [response.status, response.headers.get('privatemode-proxy-error')],
+        [404, 'unknown_path'],
+      );
+      assert.equal(
+        await response.text(),
+        'use /, /status, /verification, /metrics, /healthz, /readyz; the endpoints for applications are on the other port (--port)\n',
+      );
     }
     const post = await ask('/metrics', 'POST');
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
