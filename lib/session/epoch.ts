@@ -129,7 +129,11 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       if (error.code !== 'collateral_unavailable') rejections.add(error);
       throw error;
     }
-    observe({ type: 'attested', message: 'Coordinator manifest fetched successfully', verdict });
+    const message =
+      manifests.kind === 'static'
+        ? 'Coordinator verified against the given manifest'
+        : 'Coordinator manifest fetched successfully';
+    observe({ type: 'attested', message, verdict });
     return { verdict, meshCaPem };
   }
 

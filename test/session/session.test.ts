@@ -73,6 +73,8 @@ describe('session start', () => {
     await clock.advance(46 * MINUTE);
     assert.equal(count('record A'), 2);
     assert.equal(events.filter(({ type }) => type === 'manifest-enforced').length, 1);
+    const attested = events.find(({ type }) => type === 'attested');
+    assert.equal(attested?.message, 'Coordinator verified against the given manifest'); // nothing was fetched
   });
 
   it('counts the lifetime from the beginning of the exchange, not from its end', async () => {
