@@ -7,7 +7,7 @@ import { configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
-import { trustRoots } from './config/trust-roots.ts';
+import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
@@ -90,6 +90,9 @@ export async function startProxy(
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
+  /** An error with what its operator should know of it. */
+  const named = (error: PrivatemodeError): PrivatemodeError =>
+    withSimulatorHint(key.named(error), config, env);
   if (config.clients !== undefined)
     await checkClients({
       path: config.clients,
@@ -112,10 +115,10 @@ export async function startProxy(
   ];
   const session = await openSession(config, outbound, roots, {
     apiKey: key.value(),
-    onPermanent: (error) => onPermanent?.(key.named(error)),
+    onPermanent: (error) => onPermanent?.(named(error)),
     lifetimes,
     observe(event) {
-      const told = event.type === 'update-failed' ? { ...event, error: key.named(event.error) } : event;
+      const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
     },
   });
@@ -151,7 +154,7 @@ export async function startProxy(
     observe = watch.observe;
     const lastError = (): Error | undefined => {
       const error = session.lastError();
-      return error && key.named(asPrivatemodeError(error));
+      return error && named(asPrivatemodeError(error));
     };
     const status = async (): Promise<StatusReport> => {
       const workers = await collect();

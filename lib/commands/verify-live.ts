@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, configOf } from '../config/config.ts';
-import { trustRoots } from '../config/trust-roots.ts';
+import { simulatorHint, trustRoots } from '../config/trust-roots.ts';
 import { invalid } from '../config/values.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -56,7 +56,9 @@ export async function verifyLive(
     manifest: manifestPath === undefined ? 'managed' : 'static',
     saved: save !== undefined && exchange !== undefined,
   } as const;
-  const warning = foreignRoots('--unsafe-trust-roots', unsafeTrustRoots);
+  const hint = judgement.failure && simulatorHint(judgement.failure.error.code, config, env);
+  const hinted = hint === undefined ? '' : `${hint}\n`;
+  const warning = foreignRoots('--unsafe-trust-roots', unsafeTrustRoots) + hinted;
   if (save === undefined) return { judgement, report, warning };
   const keep = (): string => {
     if (exchange === undefined) return `Nothing was saved in ${save}: the service did not answer.\n`;

@@ -7,10 +7,11 @@ import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
-import { fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, fileUnreadable, PrivatemodeError } from '../errors.ts';
 import type { Config } from './config.ts';
+import type { Environment } from './environment.ts';
 import { orRefuse } from './files.ts';
-import { invalid } from './values.ts';
+import { invalid, isLoopback } from './values.ts';
 
 const INTEL = 'Intel SGX Root CA';
 /** The common names of the subjects that a directory of roots may hold. */
@@ -39,6 +40,49 @@ export function trustRoots(
 
 const OWN_MANIFEST =
   'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.';
+
+/** How a simulator fails whose certificates, roots or manifest are not known here. */
+const UNKNOWN_SIMULATOR: readonly ErrorCode[] = [
+  'upstream_tls_untrusted',
+  'attestation_failed',
+  'manifest_mismatch',
+  'manifest_unavailable',
+];
+
+/**
+ * What was not given that a simulator on this machine needs, as a sentence, where it would fail with this code; undefined elsewhere. Flags
+ * that --help leaves out are named here only.
+ */
+export function simulatorHint(
+  code: ErrorCode,
+  {
+    apiEndpoint,
+    unsafeTrustRoots,
+    manifestPath,
+  }: Pick<Config, 'apiEndpoint' | 'unsafeTrustRoots' | 'manifestPath'>,
+  env: Environment,
+): string | undefined {
+  const missing = [
+    unsafeTrustRoots === undefined && '--unsafe-trust-roots DIR/roots',
+    manifestPath === undefined && '--manifest-path DIR/manifest.json',
+    !env['SSL_CERT_FILE'] && 'SSL_CERT_FILE=DIR/ca.pem',
+  ].filter((setting) => setting !== false);
+  if (!isLoopback(apiEndpoint.host) || missing.length === 0 || !UNKNOWN_SIMULATOR.includes(code))
+    return undefined;
+  return `If the service is a simulator, add ${missing.join(', ')}, where DIR is the "dir" that it printed.`;
+}
+
+/** The error with that hint, if there is one. */
+export function withSimulatorHint(
+  error: PrivatemodeError,
+  config: Parameters<typeof simulatorHint>[1],
+  env: Environment,
+): PrivatemodeError {
+  const { code, message, remedy } = error;
+  const hint = simulatorHint(code, config, env);
+  if (hint === undefined) return error;
+  return new PrivatemodeError(code, message, { cause: error, remedy: `${hint} Else: ${remedy}` });
+}
 
 /**
  * Whether `host` (with or without a port) is one of the real service, however it is spelled: a URL normalises case, port,

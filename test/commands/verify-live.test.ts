@@ -114,6 +114,17 @@ describe('verify, live', () => {
     assert.equal((await verify('snp')).code, 0);
   });
 
+  it('names what a simulator needs where it was not given, on stderr', async () => {
+    const argv = flags('snp').filter((flag) => !flag.startsWith('--unsafe-trust-roots'));
+    const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
+    const { code, stderr } = await verifyCommand(argv, { env });
+    assert.equal(code, 10);
+    assert.equal(
+      stderr,
+      'If the service is a simulator, add --unsafe-trust-roots DIR/roots, --manifest-path DIR/manifest.json, where DIR is the "dir" that it printed.\n',
+    );
+  });
+
   it('saves with a README that claims no date, and names the attempt in every message', async () => {
     const saved = join(directory, 'saved-readme');
     await verify('snp', '--save', saved);

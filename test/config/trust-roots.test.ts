@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { readTrustRoots, trustRoots } from '../../lib/config/trust-roots.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+import { readTrustRoots, trustRoots, withSimulatorHint } from '../../lib/config/trust-roots.ts';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
@@ -105,8 +105,45 @@ describe('unsafe trust roots', () => {
     assert.equal(unsafeRoots(created, 'localhost').tdx?.root, readFileSync(INTEL, 'utf8'));
     assert.throws(() => unsafeRoots(created, 'localhost', 'cdn.confidential.cloud'), {
       code: 'unsafe_roots_refused',
+      remedy:
+        'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.',
     });
   });
+
+  const settings = {
+    roots: '--unsafe-trust-roots DIR/roots',
+    manifest: '--manifest-path DIR/manifest.json',
+    ca: 'SSL_CERT_FILE=DIR/ca.pem',
+  };
+  const hints: [
+    host: string,
+    code: ErrorCode,
+    given: (keyof typeof settings)[],
+    named: string | undefined,
+  ][] = [
+    ['localhost', 'attestation_failed', ['manifest', 'ca'], settings.roots],
+    ['localhost', 'upstream_tls_untrusted', ['manifest', 'roots'], settings.ca],
+    ['127.0.0.1', 'manifest_unavailable', [], `${settings.roots}, ${settings.manifest}, ${settings.ca}`],
+    ['::1', 'manifest_mismatch', ['roots', 'ca'], settings.manifest],
+    ['localhost', 'attestation_failed', ['roots', 'manifest', 'ca'], undefined],
+    ['localhost', 'api_key_rejected', [], undefined],
+    ['api.privatemode.ai', 'attestation_failed', [], undefined],
+    ['localhost.example.com', 'attestation_failed', [], undefined],
+  ];
+  for (const [host, code, given, named] of hints) {
+    it(`${named ?? 'nothing'} is named where ${host} fails with ${code} and ${given.join(', ') || 'nothing'} was given`, () => {
+      const error = new PrivatemodeError(code, 'message');
+      const config = {
+        apiEndpoint: { host, port: 9443 },
+        unsafeTrustRoots: given.includes('roots') ? 'sim/roots' : undefined,
+        manifestPath: given.includes('manifest') ? 'sim/manifest.json' : undefined,
+      };
+      const env = given.includes('ca') ? { SSL_CERT_FILE: 'sim/ca.pem' } : {};
+      const { message, remedy } = withSimulatorHint(error, config, env);
+      const hint = `If the service is a simulator, add ${named}, where DIR is the "dir" that it printed. Else: `;
+      assert.deepEqual([message, remedy], ['message', `${named === undefined ? '' : hint}${error.remedy}`]);
+    });
+  }
 
   it('refuses what it cannot use', (t) => {
     const foreign = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
