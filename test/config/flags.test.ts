@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { globSync, readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { Config } from '../../lib/config/config.ts';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
@@ -494,6 +496,23 @@ const ROWS: readonly Row[] = [
   },
 ];
 
+const LIB = join(import.meta.dirname, '../../lib');
+/** A pattern that takes members out of a configuration, its members destructured in turn. */
+const TAKEN = /\{((?:[^{}]|\{[^{}]*\})*)\}(?: = config\b|: (?:Pick<)?(?:Config|Settings)\b)/g;
+
+/** The members of Config that code outside the table, its rules and its parser reads: `config.x`, or destructured. */
+function readMembers(): ReadonlySet<string | undefined> {
+  const files = globSync('**/*.ts', { cwd: LIB }).filter(
+    (f) => !/^config.(?:config|flags|rules)\.ts$/.test(f),
+  );
+  const sources = files.map((file) => readFileSync(join(LIB, file), 'utf8'));
+  const named = sources.flatMap((source) => [...source.matchAll(/\bconfig\.(\w+)/g)].map(([, name]) => name));
+  const taken = sources.flatMap((source) =>
+    [...source.matchAll(TAKEN)].flatMap(([, list]) => list?.split(',')),
+  );
+  return new Set([...named, ...taken.map((member) => member?.split(':')[0]?.trim())]);
+}
+
 describe('flags', () => {
   for (const { flag, key, byDefault, accepts, refuses } of ROWS) {
     it(`--${flag} has its default`, () => assert.deepEqual(configOf()[key], byDefault));
@@ -517,6 +536,12 @@ describe('flags', () => {
       .map(({ name }) => name)
       .filter((name) => !ROWS.some((row) => row.flag === name));
     assert.deepEqual(untested, []);
+  });
+
+  it('each is read by something', () => {
+    const read = readMembers();
+    const unread = [...ROWS.map(({ key }) => key), 'planted'].filter((key) => !read.has(key));
+    assert.deepEqual(unread, ['planted']);
   });
 
   it('no two spellings are the same, and none begins with "no-"', () => {
