@@ -32,7 +32,7 @@ import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
 import { type Collected, watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
-import { claimSocket } from './server/listen.ts';
+import { claimSocket, SOCKET_UMASK } from './server/listen.ts';
 import { inheritedSocket } from './server/systemd.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
@@ -82,7 +82,8 @@ export async function startProxy(
   await using opened = new AsyncDisposableStack();
   const fd = inheritedSocket(env);
   const socket = socketPath(config.listenAddress);
-  if (socket !== undefined && fd === undefined) await claimSocket(socket);
+  const createsSocket = socket !== undefined && fd === undefined;
+  if (createsSocket) await claimSocket(socket);
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
@@ -184,7 +185,12 @@ export async function startProxy(
   };
   const patience = config.shutdownGrace + WORKER_PATIENCE;
   const server = await (config.workers > 1
-    ? startWorkers({ ...shared, count: config.workers, patience })
+    ? startWorkers({
+        ...shared,
+        count: config.workers,
+        patience,
+        startingUmask: createsSocket ? SOCKET_UMASK : undefined,
+      })
     : startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout, readers }));
   opened.defer(() => server.close());
   serving = server;

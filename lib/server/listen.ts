@@ -1,9 +1,11 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, lstat, unlink } from 'node:fs/promises';
+import type { BigIntStats } from 'node:fs';
+import { chmod, lstat, rename, unlink } from 'node:fs/promises';
 import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
 import { createConnection, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { listenFailed } from '../errors.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
@@ -84,14 +86,15 @@ const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
   ...(cas === undefined ? {} : { ca: [...cas], secureOptions: FRESH_HANDSHAKES }),
 });
 
+/** Of a socket file between its creation and its chmod: no mode can be given to it before others could connect. */
+export const SOCKET_UMASK = 0o077;
+
 /**
  * Makes the path of a socket free before anybody listens there: removes the file of one on which nobody answers, which a process that was
- * killed leaves behind. From here on files of this process and its workers are for their user alone: no mode can be given to a socket
- * before others could connect, and a worker may open it again at any time. Throws listen_failed.
+ * killed leaves behind. Throws listen_failed.
  */
 export async function claimSocket(path: string): Promise<void> {
-  process.umask(0o077);
-  const found = await lstat(path).catch(() => undefined); // where it cannot be read, listening says why
+  const found = await lstat(path, { bigint: true }).catch(() => undefined); // where it cannot be read, listening says why
   if (found === undefined) return;
   if (!found.isSocket()) throw listenFailed(path, path, { code: 'EEXIST' });
   const connection = createConnection(path);
@@ -100,8 +103,35 @@ export async function claimSocket(path: string): Promise<void> {
     ({ code }: NodeJS.ErrnoException) => code,
   );
   connection.destroy();
+  if (reason === 'ENOENT') return;
   if (reason !== 'ECONNREFUSED') throw listenFailed(path, path, { code: reason });
-  await unlink(path);
+  const age = Date.now() - Number(found.mtimeMs);
+  if (age < 0 || age >= FRESH) return removeStale(path, found); // below 0: the clock was set back
+  await delay(FRESH - age);
+  return claimSocket(path);
+}
+
+/** ms in which somebody who has just created a socket file may not have begun to listen on it. */
+const FRESH = 1_000;
+
+/**
+ * Removes the file that was found stale, and no other: of two programs that start at once the second may find the socket of the first in
+ * its place. Nothing can compare and remove in one step, so the file is moved aside first, and moved back if it is another one. Throws
+ * listen_failed.
+ */
+export async function removeStale(path: string, stale: BigIntStats): Promise<void> {
+  const aside = `${path}.${crypto.randomUUID().slice(0, 8)}`;
+  try {
+    await rename(path, aside);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return;
+    throw listenFailed(path, path, { code });
+  }
+  const { ino, mtimeNs } = await lstat(aside, { bigint: true });
+  if (ino === stale.ino && mtimeNs === stale.mtimeNs) return unlink(aside);
+  await rename(aside, path);
+  throw listenFailed(path, path, { code: 'EADDRINUSE' });
 }
 
 /** Opens the application-facing port; resolves with the address it is bound to. Throws listen_failed. */
@@ -134,7 +164,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   refuseMalformed(server, connections, options.onWrongScheme);
 
   const path = fd === undefined ? socketFile?.path : undefined;
+  // In a worker it is the primary that creates the file (lib/workers/primary.ts); elsewhere it is there when listen returns.
+  const umask = path === undefined ? undefined : process.umask(SOCKET_UMASK);
   server.listen(fd !== undefined ? { fd } : path !== undefined ? { path } : { host, port: wanted });
+  if (umask !== undefined) process.umask(umask);
   await once(server, 'listening').catch((cause) => {
     const where = fd === undefined ? `${host} port ${wanted}` : `the inherited socket ${fd}`;
     throw listenFailed(path ?? where, path ?? wanted, cause);

@@ -19,6 +19,8 @@ export interface WorkerPoolDeps
   > {
   readonly count: number;
   readonly session: AttestedSession;
+  /** The umask of this process while a worker starts, which may be the one for which it creates a socket file. Undefined: its own. */
+  readonly startingUmask?: number | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
   /** ms that a worker gets beyond its own grace before it is killed. */
   readonly patience: number;
@@ -42,8 +44,14 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   const collections = new Questions<Collected | undefined>();
   const latest = new WeakMap<Worker, Collected>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
+  const starting = new Set<Worker>();
+  const ownUmask = process.umask(0o077); // to read it without setting it is deprecated
   let closing = false;
   let delay = 0;
+
+  const setUmask = (): unknown =>
+    process.umask(starting.size > 0 ? (deps.startingUmask ?? ownUmask) : ownUmask);
+  setUmask();
 
   function standing(): Standing {
     const [epoch, state, error] = [session.current(), session.state(), session.lastError()];
@@ -75,7 +83,10 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   function fork(): void {
     if (closing) return;
     const bornAt = performance.now();
+    process.umask(ownUmask); // which the worker inherits
     const worker = cluster.fork();
+    starting.add(worker);
+    setUmask();
     const keeper = gate && createGateKeeper(gate, (message) => send(worker, message));
     workers.add(worker);
     worker.on('error', () => {}); // 'exit' reports its end
@@ -88,8 +99,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       standing: standing(),
     });
     worker.on('message', (message: ToPrimary) => {
-      if (message.type === 'listening') first.resolve(message);
-      else if (message.type === 'failed') first.reject(errorFromWire(message.error));
+      if (message.type === 'listening') {
+        starting.delete(worker);
+        setUmask();
+        first.resolve(message);
+      } else if (message.type === 'failed') first.reject(errorFromWire(message.error));
       else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
@@ -100,6 +114,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     worker.once('disconnect', () => keeper?.close());
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
+      starting.delete(worker);
+      setUmask();
       // Node emits no 'disconnect' for a worker that dies while a connection is being handed to it.
       if (keeper !== undefined) setTimeout(keeper.close, LAST_MESSAGES).unref();
       if (code !== 0) receipts?.noteGap(); // of its running requests nobody has a receipt

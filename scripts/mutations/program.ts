@@ -5,12 +5,43 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/server/listen.ts',
-    edits: [{ find: '  process.umask(0o077);\n', replace: '' }],
+    edits: [{ find: 'process.umask(SOCKET_UMASK)', replace: 'process.umask(0o022)' }],
+    tests: [
+      {
+        file: 'test/server/socket-file.test.ts',
+        names: [
+          'a proxy that listens on a socket file is the only one that can connect until the file has its mode, and keeps its umask',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket file: others may connect before it has its mode, where workers open it',
+    file: 'lib/workers/primary.ts',
+    edits: [{ find: 'deps.startingUmask ?? ownUmask', replace: 'ownUmask' }],
     tests: [
       {
         file: 'test/server/socket-file.test.ts',
         names: [
           'a proxy that listens on a socket file lets in whom --listen-mode names, and nobody else before that, also where workers open the socket',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket file: that of another proxy that starts at the same time is removed',
+    file: 'lib/server/listen.ts',
+    edits: [
+      {
+        find: 'if (ino === stale.ino && mtimeNs === stale.mtimeNs) return',
+        replace: 'if (ino > 0n) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/server/socket-file.test.ts',
+        names: [
+          'a proxy that listens on a socket file leaves the socket alone of another one that has taken over from the killed one meanwhile',
         ],
       },
     ],

@@ -2,14 +2,15 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { createServer } from 'node:net';
-import { join } from 'node:path';
+import { connect, createServer } from 'node:net';
+import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { claimSocket, listen, removeStale } from '../../lib/server/listen.ts';
 import { runCommand } from '../support/command.ts';
 import { program as foreign, runBeside, waitFor } from '../support/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/program.ts';
@@ -91,9 +92,18 @@ describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
     assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
     const umaskOf = (pid: number | undefined): string | undefined =>
       /^Umask:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-    assert.equal(umaskOf(child.pid), '0077');
+    const own = umaskOf(process.pid);
+    const umaskBecomes = async (umask: string | undefined): Promise<void> => {
+      for (let i = 0; i < 1000 && umaskOf(child.pid) !== umask; i++) await delay(5);
+      assert.equal(umaskOf(child.pid), umask);
+    };
+    assert.notEqual(own, '0077');
+    await umaskBecomes(own);
     const died = children();
+    assert.deepEqual(died.map(umaskOf), [own, own]);
     for (const pid of died) process.kill(pid, 'SIGKILL');
+    await umaskBecomes('0077'); // while workers start, one of which opens it
+    await umaskBecomes(own);
     for (let i = 0; i < 200 && log().split('A worker ended').length < 3; i++) await delay(20);
     let status: number | undefined;
     for (let i = 0; i < 200 && status !== 200; i++) {
@@ -104,6 +114,38 @@ describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
     assert.equal(statSync(path).mode & 0o777, 0o660);
     assert.equal(await stop(), 0);
     assert.equal(existsSync(path), false);
+  });
+
+  it('is the only one that can connect until the file has its mode, and keeps its umask', async () => {
+    const own = process.umask(0o022);
+    const options = { listenAddress: '', port: 0, tls: undefined, fd: undefined };
+    const opening = listen({ ...options, socketFile: { path, mode: 0o666 } }, () => {});
+    assert.deepEqual([statSync(path).mode & 0o777, process.umask(own)], [0o700, 0o022]);
+    const listener = await opening;
+    assert.equal(statSync(path).mode & 0o777, 0o666);
+    await listener.drain();
+  });
+
+  it('takes none for stale that is younger than a second: its program may be about to listen', async () => {
+    await leaveStale(path);
+    const { mtimeMs } = statSync(path);
+    await claimSocket(path);
+    assert.equal(existsSync(path), false);
+    assert.ok(Date.now() - mtimeMs >= 1_000);
+  });
+
+  it('leaves the socket alone of another one that has taken over from the killed one meanwhile', async () => {
+    await leaveStale(path);
+    const stale = statSync(path, { bigint: true });
+    const first = createServer((socket) => socket.end('first'));
+    await removeStale(path, stale);
+    await once(first.listen(path), 'listening');
+    await assert.rejects(removeStale(path, stale), { code: 'listen_failed', message: /EADDRINUSE/ });
+    assert.equal(await text(connect(path)), 'first');
+    assert.deepEqual(readdirSync(dirname(path)), ['proxy.sock']);
+    first.close();
+    await once(first, 'close');
+    await removeStale(path, stale); // somebody else has removed it
   });
 
   it('takes a socket file that systemd opened, and leaves it there', { skip: ACTIVATE.skip }, async (t) => {
