@@ -79,6 +79,12 @@ describe('a gateway for a team', { skip: OPENSSL.skip, timeout: 120_000 }, () =>
     return startProxyProcess(kept.split('\n'), remote.env);
   }
 
+  it('is rehearsed with the same flags, but for the key, the address and the roots', () => {
+    const wordsOf = (mark: string): string => block(mark).replaceAll('\\\n', ' ').trim().replace(/\s+/g, ' ');
+    const rehearsed = wordsOf('flags: team').replace('@key.txt', 'any').replace('0.0.0.0', '127.0.0.1');
+    assert.equal(wordsOf('flags: team-rehearsal'), `${rehearsed} --unsafe-trust-roots sim/roots`);
+  });
+
   /** Status, code and Retry-After of the response. */
   function ask(name: string | undefined, path = '/v1/chat/completions') {
     const { promise, resolve, reject } = Promise.withResolvers<[number, string | undefined, boolean]>();
