@@ -53,6 +53,7 @@ export interface GatewayServerDeps
     | 'verification'
     | 'gate'
     | 'readers'
+    | 'spoilsCache'
   > {
   readonly outbound: Outbound;
   /** A socket that listens already. */
@@ -63,8 +64,17 @@ export interface GatewayServerDeps
   readonly uploadRateGrace?: number;
 }
 
-const SPOILT =
+const SPOILT_CACHE =
   'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
+
+/** Warns once of prompts that spoil the shared prompt cache; of several workers, the primary does. */
+export function spoilWarning(): (log: GatewayServerDeps['log']) => void {
+  let warned = false;
+  return (log) => {
+    if (!warned) log.warn(SPOILT_CACHE);
+    warned = true;
+  };
+}
 
 /** Held once in a process. */
 let rehearsal: Promise<number> | undefined;
@@ -144,13 +154,9 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     const key = shared.configuredKey();
     if (isOpen && !listed && aliases !== undefined && key !== undefined) void listModels(aliases, key);
   };
-  let spoilt = false; // somebody has been warned
   const gateway = createGateway({
+    spoilsCache: spoilWarning(),
     ...shared,
-    spoilsCache(log) {
-      if (!spoilt) log.warn(SPOILT);
-      spoilt = true;
-    },
     clients,
     createTranslator,
     aliases,

@@ -80,6 +80,7 @@ export type ToPrimary =
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
   | { readonly type: 'failed'; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
+  | { readonly type: 'spoils-cache' }
   | { readonly type: 'ask-verification'; readonly id: number }
   | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined };
 

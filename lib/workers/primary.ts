@@ -1,7 +1,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
-import type { GatewayServerDeps } from '../gateway-server.ts';
+import { type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
@@ -44,6 +44,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   const collections = new Questions<Collected | undefined>();
   const latest = new WeakMap<Worker, Collected>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
+  const warnOfSpoiltCache = spoilWarning();
   const starting = new Set<Worker>();
   const ownUmask = process.umask(0o077); // to read it without setting it is deprecated
   let closing = false;
@@ -105,6 +106,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
         first.resolve(message);
       } else if (message.type === 'failed') first.reject(errorFromWire(message.error));
       else if (message.type === 'receipt') receipts?.add(message.receipt);
+      else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
       else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);

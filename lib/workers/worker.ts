@@ -70,6 +70,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       receipts,
       log: log.child({ worker: cluster.worker?.id }),
       observe: watch?.observe ?? (() => {}),
+      spoilsCache: () => send({ type: 'spoils-cache' }),
       // Asked of the primary each time, which knows the verdict and what is in force at that moment.
       verification: config.exposeVerification
         ? () => documents.ask((id) => send({ type: 'ask-verification', id }))

@@ -35,6 +35,27 @@ it('a worker that is gone gives its places back at once', async (t) => {
 });
 
 describe('what the workers tell', () => {
+  it('is logged once for all of them where prompts spoil the shared cache', async (t) => {
+    const workers: EventEmitter[] = [];
+    t.mock.method(cluster, 'setupPrimary', () => {});
+    t.mock.method(cluster, 'fork', () => {
+      const worker = Object.assign(new EventEmitter(), { isConnected: () => false, send: () => {} });
+      workers.push(worker);
+      return worker as unknown as Worker;
+    });
+    const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+    const { log, lines } = recordingLogger();
+    const starting = startWorkers({
+      ...{ count: 2, session: session as unknown as AttestedSession, sharedSalt: 's', fd: undefined },
+      ...{ patience: 1, configuredKey: () => undefined, log },
+    });
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    await starting;
+    for (const worker of [...workers, ...workers]) worker.emit('message', { type: 'spoils-cache' });
+    assert.equal(lines.length, 1);
+    assert.match(String(lines[0]?.['msg']), /start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0/);
+  });
+
   it('is what a worker said last where it does not answer within a second', async (t) => {
     let answering = true;
     const worker = Object.assign(new EventEmitter(), {
