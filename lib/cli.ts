@@ -45,7 +45,9 @@ export async function main(
   run: Run = serve,
 ): Promise<number> {
   const [name = '', ...rest] = argv;
-  if (name === 'help') return main([...rest.slice(0, 1), '--help', ...rest.slice(1)], env, io, run);
+  // Of the words behind that of a command, such as "clients new", its help speaks as well.
+  const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
+  if (name === 'help') return main([...rest.slice(0, 1), '--help', ...flagsOf(rest.slice(1))], env, io, run);
   if (name === 'version') return main(['--version', ...rest], env, io, run);
   const isCommand = Object.hasOwn(COMMANDS, name);
   try {

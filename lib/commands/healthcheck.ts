@@ -27,7 +27,7 @@ async function printHealth({ given, io }: Asked): Promise<number> {
 const TIMEOUT_MS = 5_000;
 const LONGEST_REASON = 1_000;
 
-const NEEDS_TLS = 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too';
+export const NEEDS_TLS = 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too';
 
 /**
  * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.

@@ -11,7 +11,7 @@ import { asWritten, invalid, socketPath } from '../config/values.ts';
 import { urlHost } from '../network/addresses.ts';
 import { nearest, printable } from '../text.ts';
 import { type Asked, type Command, HELP } from './command.ts';
-import { probe } from './healthcheck.ts';
+import { NEEDS_TLS, probe } from './healthcheck.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
@@ -167,6 +167,11 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   if (refused !== undefined)
     throw invalid(`${name} cannot run with ${refused}: its prompts could bypass the proxy`);
   const { ready, message } = await probe({ listenAddress, port, tls: false });
+  if (message === NEEDS_TLS)
+    throw invalid(
+      `run needs a proxy that serves plain HTTP on this machine, and the one on port ${port} serves HTTPS: start one more without ` +
+        `--tls-cert-path, or set the variables of ${name} yourself (docs/agents.md)`,
+    );
   if (!ready)
     throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
   await demand(url, name, agent.needs);

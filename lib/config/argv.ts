@@ -80,10 +80,10 @@ function spellOut(argv: readonly string[], spellings: Spellings): GivenFlag[] {
   const rest = [...argv];
   for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
     if (arg === '--') {
-      if (rest.length > 0) throw stray(rest[0] as string);
+      if (rest.length > 0) throw stray(rest[0] as string, spellings);
       break;
     }
-    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, given.at(-1), spellings);
+    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, spellings, given.at(-1));
     const written = arg.startsWith('--') ? [long(arg, spellings)] : short(arg, spellings);
     for (const [spelling, own] of written) {
       const text = own ?? (spelling.flag.type === 'boolean' ? 'true' : rest.shift());
@@ -161,8 +161,8 @@ function noteOn({ flag, alias, spelled }: GivenFlag, text: string): string[] {
 }
 
 /** A word that is no flag. It is quoted only where it cannot be a key that lost its flag. */
-function stray(word: string, before?: GivenFlag, spellings?: Spellings): PrivatemodeError {
-  if (before !== undefined && spellings?.has(before.text))
+function stray(word: string, spellings: Spellings, before?: GivenFlag): PrivatemodeError {
+  if (before !== undefined && spellings.has(before.text))
     return invalid(
       `flag needs an argument: ${before.spelled} took ${before.text}, the next flag, for its value`,
     );
@@ -172,7 +172,7 @@ function stray(word: string, before?: GivenFlag, spellings?: Spellings): Private
     );
   }
   return invalid(
-    /^[a-z]{1,16}$/.test(word)
+    /^[a-z]{1,16}$/.test(word) && spellings.has('--workers')
       ? `unknown command "${word}" for "privatemode-proxy"${meantCommand(word)}`
       : 'unexpected argument: every setting is a flag that starts with --',
   );

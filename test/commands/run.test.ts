@@ -344,6 +344,12 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       nobody.stderr,
       /^Error: the proxy on http:\/\/127\.0\.0\.1:1 cannot be used: nothing listens .* Start it first/,
     );
+    answer = (_, res) => res.writeHead(400, { 'privatemode-proxy-error': 'malformed_request' }).end();
+    const { stderr: https } = await run(['claude', ...MODEL]);
+    assert.match(
+      https,
+      /^Error: run needs a proxy that serves plain HTTP .* start one more without --tls-cert-path, or set the variables of claude yourself/,
+    );
     const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
     assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
     answer = (req, res) => res.writeHead(req.url === '/readyz' ? 204 : 401).end('{}');

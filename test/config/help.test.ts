@@ -45,6 +45,7 @@ const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]]
   ],
   [
     ['new makes a token', 'clients new NAME', 'clients list', 'clients revoke NAME', '--clients FILE'],
+    ['help', 'clients', 'new'],
     ...[
       ['--help'],
       ['new', '--help'],

@@ -152,6 +152,24 @@ describe('a mistake on the command line', () => {
       ['--clients=c.json', '--limits-store=localhost:6379'],
       '--limits-store wants redis:// or rediss://, [USER]:PASSWORD@ if need be, HOST[:PORT][/DB]: it begins with neither; write redis:// in front of the host',
     ],
+    [['--max-in-flight=2k'], '--max-in-flight wants a whole number of at least 1, without a unit, not "2k"'],
+    [
+      ['--admin-address=0.0.0.0'],
+      '--admin-address wants HOST:PORT, not "0.0.0.0"; write 0.0.0.0:9090, or another port',
+    ],
+    [
+      ['--api-endpoint=api.example/v1'],
+      '--api-endpoint wants HOST or HOST:PORT without a scheme or path, not "api.example/v1"',
+    ],
+    [
+      ['--listen-address=http://127.0.0.1:9090'],
+      '--listen-address wants a host name or an IP address, not "http://127.0.0.1:9090"; the port goes into --port 9090',
+    ],
+    [
+      ['--manifest-path=https://cdn.example/manifest.json'],
+      'failed to read manifest file "https://cdn.example/manifest.json" of --manifest-path: ENOENT: no such file or directory; save what the URL serves, and name that file',
+    ],
+    [['--api-key='], '--api-key is empty: it must hold the key'],
     [['--port=:9090'], '--port wants a port number from 0 to 65535, not ":9090"'],
     [
       ['--api-endpoint=https://api.example'],
@@ -195,16 +213,13 @@ describe('a mistake on the command line', () => {
       'unexpected argument: every setting is a flag that starts with --',
       ...[['-'], [''], ['sk-CANARY'], ['--', 'sk-CANARY'], ['--api-key=', 'sk-CANARY']],
       ['verify', 'evidence.json'],
+      ['receipts', 'verify', 'frobnicate'],
     ],
     [
       'unknown command "serve" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
       ...[['serve'], ['--', 'serve']],
     ],
-    [
-      'unknown command "frobnicate" for "privatemode-proxy"; --help lists all commands',
-      ['frobnicate'],
-      ['receipts', 'verify', 'frobnicate'],
-    ],
+    ['unknown command "frobnicate" for "privatemode-proxy"; --help lists all commands', ['frobnicate']],
     ...['constructor', 'tostring'].map((word): [string, string[]] => [
       `unknown command "${word}" for "privatemode-proxy"; --help lists all commands`,
       [word],
